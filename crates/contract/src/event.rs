@@ -1,0 +1,88 @@
+//! Events: NIC stack to host stack.
+
+use crate::ids::{FileId, FlowId, SendId};
+
+/// What the NIC stack reports.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// OPEN has succeeded.
+    Opened {
+        /// The file.
+        file: FileId,
+        /// What `fstat` said.
+        meta: FileMeta,
+    },
+    /// OPEN has failed; the id is free again.
+    OpenFailed {
+        /// The file.
+        file: FileId,
+        /// `errno` of Linux, such as `ENOENT`; `EISDIR` for a directory, `EACCES` for anything else
+        /// that is not a regular file.
+        errno: u16,
+    },
+    /// The echo: all packets of a SEND have been handed to the port.
+    Departed {
+        /// The SEND.
+        send: SendId,
+        /// Its flow.
+        flow: FlowId,
+        /// When, in microseconds of the host's monotonic clock.
+        departed_us: u64,
+    },
+    /// A SEND has failed while reading. Part of it may have departed. Later SENDs of the flow are
+    /// dropped silently until ACKD with `last`.
+    ReadFailed {
+        /// The SEND.
+        send: SendId,
+        /// Its flow.
+        flow: FlowId,
+        /// The file.
+        file: FileId,
+        /// Where reading failed, in bytes from the start of the file.
+        offset: u64,
+        /// `errno` of Linux; `ENODATA` if the file ends before the range does.
+        errno: u16,
+    },
+    /// A command that could not be carried out as it stands.
+    Rejected {
+        /// Why.
+        reason: RejectReason,
+        /// The id in the command, whatever its kind; zero if there was none to read.
+        id: u64,
+    },
+}
+
+/// Metadata of an open file; together they name a file version.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FileMeta {
+    /// Size, in bytes.
+    pub size: u64,
+    /// Inode number.
+    pub inode: u64,
+    /// Device number.
+    pub device: u64,
+    /// Last modification, in nanoseconds since the epoch.
+    pub mtime_ns: i64,
+    /// Last status change, in nanoseconds since the epoch.
+    pub ctime_ns: i64,
+}
+
+/// Why a command was rejected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum RejectReason {
+    /// The record does not decode.
+    Malformed = 1,
+    /// The file id is not open.
+    UnknownFile = 2,
+    /// The file id is open already.
+    FileInUse = 3,
+    /// Too many files are open.
+    TooManyFiles = 4,
+    /// The file range reaches past the end of the file.
+    RangePastEnd = 5,
+    /// The packet header is not Ethernet, IPv4 or IPv6, and TCP.
+    BadHeader = 6,
+    /// Too many flows are in use.
+    TooManyFlows = 7,
+}

@@ -1,0 +1,30 @@
+//! The contract between the host stack and the NIC stack.
+//!
+//! The host stack sends [`Command`]s, the NIC stack answers with [`Event`]s. Both cross as
+//! little-endian records of fixed size, followed by their variable part, through one ring in each
+//! direction ([`channel`]). Each side treats what it reads as untrusted input: a record that does not
+//! decode is an error value, never a panic.
+//!
+//! | Module | What it holds |
+//! |---|---|
+//! | [`ids`] | names that cross the split |
+//! | [`command`] | host to NIC: OPEN, CLOS, SEND, ACKD |
+//! | [`event`] | NIC to host: opened, open failed, departed, read failed, rejected |
+//! | [`limits`] | bounds that both sides rely on |
+//! | [`ring`] | single-producer single-consumer ring in shared memory |
+//! | [`channel`] | a command ring, an event ring and their wake-ups |
+//! | [`control`] | the hello over a Unix socket that sets channels up |
+//!
+//! This room may touch its arguments and a ring's shared memory; it knows no policy and no clock.
+
+pub mod channel;
+pub mod command;
+pub mod control;
+pub mod event;
+pub mod ids;
+pub mod limits;
+pub mod ring;
+
+pub use command::{Command, Segment, Send};
+pub use event::{Event, FileMeta, RejectReason};
+pub use ids::{FileId, FlowId, SendId};

@@ -1,0 +1,28 @@
+//! Bounds that both sides rely on. A record beyond them does not decode.
+
+/// Version of the contract. Both sides must speak the same one.
+pub const VERSION: u16 = 1;
+
+/// Longest path in an OPEN, in bytes; Linux's `PATH_MAX` without the final zero.
+pub const PATH_BYTES_MAX: usize = 4095;
+
+/// Longest packet header in a SEND: Ethernet (14), IPv6 (40), TCP with all options (60), and room.
+pub const HEADER_BYTES_MAX: usize = 128;
+
+/// Most segments in a SEND.
+pub const SEGMENTS_MAX: usize = 32;
+
+/// Most inline bytes in a SEND, over all its segments.
+pub const INLINE_BYTES_MAX: usize = 4096;
+
+/// Most payload bytes in a SEND. The NIC stack cuts them into superpackets.
+pub const SEND_BYTES_MAX: usize = 1 << 20;
+
+/// Longest encoded command or event, in bytes.
+pub const MESSAGE_BYTES_MAX: usize = 8192;
+
+const _: () = assert!(
+    64 + HEADER_BYTES_MAX + SEGMENTS_MAX * 24 + INLINE_BYTES_MAX <= MESSAGE_BYTES_MAX,
+    "the largest SEND fits into a message"
+);
+const _: () = assert!(64 + PATH_BYTES_MAX <= MESSAGE_BYTES_MAX, "the largest OPEN fits into a message");

@@ -1,0 +1,143 @@
+//! The in-process stream interface on which servers stand.
+//!
+//! An [`Application`] is told of [`AppEvent`]s and acts through [`Io`]. Everything runs on the shard's
+//! own thread; nothing here blocks.
+
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::time::Duration;
+
+/// A connection, as applications name it. Never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct StreamId(pub u64);
+
+/// A file opened for a stream, as applications name it. Never reused while the application holds it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FileHandle(pub u64);
+
+/// Metadata of an open file, kept on the host: answering `fstat` asks nobody.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FileMeta {
+    /// Size, in bytes.
+    pub size: u64,
+    /// Last modification, in nanoseconds since the epoch.
+    pub mtime_ns: i64,
+    /// Inode number.
+    pub inode: u64,
+    /// Device number.
+    pub device: u64,
+    /// Last status change, in nanoseconds since the epoch.
+    pub ctime_ns: i64,
+}
+
+/// Why a stream ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CloseReason {
+    /// Both directions were closed in order.
+    Finished,
+    /// The peer reset the connection.
+    Reset,
+    /// The peer stopped answering.
+    TimedOut,
+    /// This side aborted it: [`Io::abort`].
+    Aborted,
+    /// The NIC stack could not read what was to be sent, or is gone.
+    DataPlaneFailed,
+}
+
+/// What an application is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AppEvent {
+    /// A connection was established by a peer.
+    Accepted {
+        /// The new stream.
+        stream: StreamId,
+        /// Who.
+        peer: SocketAddr,
+    },
+    /// Bytes have arrived: read until [`Io::read`] returns 0.
+    Readable {
+        /// The stream.
+        stream: StreamId,
+    },
+    /// The peer will send no more; what it sent before can still be read.
+    PeerFinished {
+        /// The stream.
+        stream: StreamId,
+    },
+    /// After a short [`Io::write`]: there is room again.
+    Writable {
+        /// The stream.
+        stream: StreamId,
+    },
+    /// Everything queued has been acknowledged by the peer.
+    Drained {
+        /// The stream.
+        stream: StreamId,
+    },
+    /// [`Io::open`] has succeeded.
+    Opened {
+        /// The stream that asked.
+        stream: StreamId,
+        /// The file.
+        file: FileHandle,
+        /// Its metadata.
+        meta: FileMeta,
+    },
+    /// [`Io::open`] has failed; the handle is gone.
+    OpenFailed {
+        /// The stream that asked.
+        stream: StreamId,
+        /// The file.
+        file: FileHandle,
+        /// `errno` of Linux; `EISDIR` for a directory.
+        errno: u16,
+    },
+    /// The time set by [`Io::set_timer`] has come.
+    Timer {
+        /// The stream.
+        stream: StreamId,
+    },
+    /// The stream is over; its id means nothing any more, its files are closed.
+    Closed {
+        /// The stream.
+        stream: StreamId,
+        /// Why.
+        reason: CloseReason,
+    },
+}
+
+/// A server.
+pub trait Application {
+    /// Called for each event, in order.
+    fn on_event(&mut self, io: &mut dyn Io, event: AppEvent);
+}
+
+/// What an application may do. A stream or file that is gone is ignored or answers 0: a `Closed`
+/// event is on its way.
+pub trait Io {
+    /// Takes received bytes out of the stream; returns how many, 0 if there are none.
+    fn read(&mut self, stream: StreamId, buffer: &mut [u8]) -> usize;
+    /// Queues bytes; returns how many were taken. After a short write, `Writable` follows.
+    fn write(&mut self, stream: StreamId, bytes: &[u8]) -> usize;
+    /// Queues a range of a file, without touching it; returns how many bytes were virtually queued:
+    /// all, or 0 if the queue is full (`Writable` follows) or the range reaches past the end.
+    fn write_file(&mut self, stream: StreamId, file: FileHandle, range: Range<u64>) -> u64;
+    /// Asks the NIC stack to open a file below its root, for this stream. The path is relative,
+    /// without a leading `/`. `Opened` or `OpenFailed` follows.
+    fn open(&mut self, stream: StreamId, path: &[u8]) -> FileHandle;
+    /// The application is done with the file. What is queued of it is still sent.
+    fn close_file(&mut self, file: FileHandle);
+    /// Sends FIN after all that is queued. Reading goes on.
+    fn shutdown(&mut self, stream: StreamId);
+    /// Sends RST and forgets the stream; `Closed` follows.
+    fn abort(&mut self, stream: StreamId);
+    /// Calls back with `Timer` after `after`, replacing an earlier timer; `None` cancels it.
+    fn set_timer(&mut self, stream: StreamId, after: Option<Duration>);
+    /// Bytes of the stream that the peer has acknowledged so far.
+    fn acknowledged(&self, stream: StreamId) -> u64;
+    /// Bytes queued and not acknowledged yet.
+    fn unacknowledged(&self, stream: StreamId) -> u64;
+    /// Time since the epoch, for `Date`; may lag by up to a second.
+    fn unix_time(&self) -> Duration;
+}

@@ -1,0 +1,3 @@
+//! The host stack.
+
+pub mod app;

@@ -1,0 +1,73 @@
+//! Ports: how frames leave and reach a stack.
+//!
+//! A port sends superpackets (a header and slices of payload, cut by the kernel or the NIC) and receives
+//! frames, with checksum and segmentation metadata. It knows no connections and no files.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+
+/// A packet to send. If `payload` is longer than `mss`, the port (kernel or hardware) cuts it.
+#[derive(Debug)]
+pub struct Superpacket<'a> {
+    /// Ethernet, IP and TCP headers, lengths filled in. For TCP the checksum field holds the
+    /// pseudo-header sum that partial checksum offload wants, and the port completes it.
+    pub header: &'a [u8],
+    /// Payload, in order.
+    pub payload: &'a [io::IoSlice<'a>],
+    /// What the port still has to do.
+    pub offload: Offload,
+}
+
+/// What a port still has to do to an outgoing packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Offload {
+    /// Nothing: the frame is complete (ARP, neighbour discovery, ICMP).
+    None,
+    /// Complete the TCP checksum, and cut the payload into packets of `mss` bytes if it is longer.
+    Tcp {
+        /// Offset of the TCP header in `header`, in bytes.
+        tcp_offset: u16,
+        /// Largest TCP payload of a packet, in bytes.
+        mss: u16,
+        /// IPv6 rather than IPv4.
+        ipv6: bool,
+    },
+}
+
+/// A frame received. GRO may have merged several packets into it.
+#[derive(Clone, Copy, Debug)]
+pub struct Frame<'a> {
+    /// From the Ethernet header on.
+    pub bytes: &'a [u8],
+    /// The kernel or the NIC vouches for the transport checksum.
+    pub checksum_valid: bool,
+}
+
+/// Why a packet was not sent.
+#[derive(Debug)]
+pub enum SendError {
+    /// The port is busy; try again when it is writable.
+    WouldBlock,
+    /// The link dropped it, as links may (a full queue): TCP will notice.
+    Dropped,
+    /// The port is unusable: the link is gone or down, or the packet can never be sent.
+    Failed(io::Error),
+}
+
+/// A place where frames leave and arrive.
+pub trait Port {
+    /// The link's hardware address.
+    fn mac(&self) -> [u8; 6];
+    /// Largest IP packet on the wire, in bytes.
+    fn mtu(&self) -> usize;
+    /// Largest IP packet that [`Port::send`] takes for cutting, in bytes.
+    fn superpacket_max(&self) -> usize;
+    /// Sends a packet.
+    fn send(&mut self, packet: &Superpacket<'_>) -> Result<(), SendError>;
+    /// Hands up to `budget` received frames to `handle`; returns how many.
+    fn receive(&mut self, budget: usize, handle: &mut dyn FnMut(Frame<'_>)) -> io::Result<usize>;
+    /// Descriptors that become readable when a frame has arrived.
+    fn receive_fds(&self) -> Vec<BorrowedFd<'_>>;
+    /// The descriptor that becomes writable when a send would no longer block.
+    fn send_fd(&self) -> Option<BorrowedFd<'_>>;
+}

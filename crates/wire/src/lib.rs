@@ -1,0 +1,3 @@
+//! Frame and packet headers, checksums.
+
+pub mod tcp;
