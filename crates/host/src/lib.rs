@@ -1,3 +1,4 @@
 //! The host stack.
 
 pub mod app;
+pub mod timer;

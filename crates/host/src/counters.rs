@@ -1,0 +1,61 @@
+//! What the host stack has done so far.
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident),+ $(,)?) => {
+        /// Counts since the start of a shard.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct Counters { $($(#[$doc])* pub $name: u64),+ }
+
+        impl Counters {
+            /// Names and values, in the order of declaration.
+            pub fn rows(&self) -> Vec<(&'static str, u64)> {
+                vec![$((stringify!($name), self.$name)),+]
+            }
+        }
+    };
+}
+
+counters! {
+    /// Frames received.
+    frames_received,
+    /// Frames that did not parse or whose checksum was wrong.
+    frames_malformed,
+    /// TCP segments received for own addresses.
+    segments_received,
+    /// Packets sent by the host itself: ACKs, handshakes, headers without file bytes, ARP, ICMP.
+    packets_sent,
+    /// Packets that the host's port dropped.
+    packets_dropped,
+    /// Real bytes sent or handed down inline: response headers and the like.
+    real_bytes,
+    /// Virtual bytes handed down as file ranges; the host never sees them.
+    virtual_bytes,
+    /// SEND commands.
+    sends,
+    /// SEND commands and own packets that repeat bytes.
+    retransmissions,
+    /// OPEN commands.
+    opens,
+    /// CLOS commands.
+    closes,
+    /// ACKD commands.
+    ackds,
+    /// Events from the NIC stack.
+    events,
+    /// Events that make no sense: unknown ids, answers nobody asked for, records that do not decode.
+    events_invalid,
+    /// SENDs that failed while reading.
+    reads_failed,
+    /// Connections accepted.
+    connections_accepted,
+    /// SYNs dropped because the table is full.
+    connections_refused,
+    /// Connections that ended in order.
+    connections_finished,
+    /// Connections that ended by RST, time-out or failure.
+    connections_broken,
+    /// RSTs sent to segments of no connection.
+    resets_sent,
+    /// Times that the shard went to sleep.
+    sleeps,
+}
