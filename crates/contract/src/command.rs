@@ -1,9 +1,17 @@
 //! Commands: host stack to NIC stack.
 
+use std::fmt;
+use std::ops::Deref;
+
 use crate::ids::{FileId, FlowId, SendId};
+use crate::limits::SEGMENTS_MAX;
 
 /// What the host stack asks of the NIC stack.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a box would cost an allocation per SEND"
+)]
 pub enum Command<'a> {
     /// Open a regular file below the root. Answered by `Opened` or `OpenFailed`.
     /// A SEND may name the file before the answer has come.
@@ -54,7 +62,7 @@ pub struct Send<'a> {
     /// Ethernet, IP and TCP header, complete with options; at most [`crate::limits::HEADER_BYTES_MAX`].
     pub header: &'a [u8],
     /// The payload, in order. May be empty: then the header goes alone (a FIN that must stay in order).
-    pub segments: Vec<Segment<'a>>,
+    pub segments: Segments<'a>,
 }
 
 /// A piece of a SEND's payload.
@@ -72,3 +80,120 @@ pub enum Segment<'a> {
         len: u32,
     },
 }
+
+/// The segments of a SEND, held in place: building or decoding a SEND does not allocate.
+/// Reads as a slice.
+#[derive(Clone)]
+pub struct Segments<'a> {
+    len: usize,
+    slots: [Segment<'a>; SEGMENTS_MAX],
+}
+
+/// A SEND has [`SEGMENTS_MAX`] segments already. Nothing was added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooManySegments;
+
+impl<'a> Segments<'a> {
+    /// No segments.
+    pub const fn new() -> Self {
+        Segments {
+            len: 0,
+            slots: [Segment::Inline(&[]); SEGMENTS_MAX],
+        }
+    }
+
+    /// Appends a segment.
+    pub fn push(&mut self, segment: Segment<'a>) -> Result<(), TooManySegments> {
+        let slot = self.slots.get_mut(self.len).ok_or(TooManySegments)?;
+        *slot = segment;
+        self.len += 1;
+        Ok(())
+    }
+
+    /// The segments, in order.
+    pub fn as_slice(&self) -> &[Segment<'a>] {
+        &self.slots[..self.len]
+    }
+
+    /// Payload bytes of all segments together.
+    pub fn payload_bytes(&self) -> u64 {
+        self.iter().map(|segment| u64::from(segment.len())).sum()
+    }
+}
+
+impl Segment<'_> {
+    /// Length, in bytes.
+    #[expect(clippy::len_without_is_empty, reason = "segments are not collections")]
+    pub fn len(&self) -> u32 {
+        match self {
+            Segment::Inline(bytes) => u32::try_from(bytes.len()).unwrap_or(u32::MAX),
+            Segment::File { len, .. } => *len,
+        }
+    }
+}
+
+impl Default for Segments<'_> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<'a> Deref for Segments<'a> {
+    type Target = [Segment<'a>];
+
+    fn deref(&self) -> &Self::Target {
+        self.as_slice()
+    }
+}
+
+impl fmt::Debug for Segments<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.as_slice().fmt(f)
+    }
+}
+
+impl PartialEq for Segments<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_slice() == other.as_slice()
+    }
+}
+
+impl Eq for Segments<'_> {}
+
+impl<'a, const N: usize> From<[Segment<'a>; N]> for Segments<'a> {
+    fn from(segments: [Segment<'a>; N]) -> Self {
+        const { assert!(N <= SEGMENTS_MAX, "more segments than a SEND may have") };
+        segments.into_iter().collect()
+    }
+}
+
+impl<'a> FromIterator<Segment<'a>> for Segments<'a> {
+    /// # Panics
+    /// If there are more than [`SEGMENTS_MAX`]; where that can be, use [`Segments::push`].
+    fn from_iter<I: IntoIterator<Item = Segment<'a>>>(segments: I) -> Self {
+        let mut collected = Self::new();
+        for segment in segments {
+            collected
+                .push(segment)
+                .expect("at most SEGMENTS_MAX segments");
+        }
+        collected
+    }
+}
+
+impl<'s, 'a> IntoIterator for &'s Segments<'a> {
+    type Item = &'s Segment<'a>;
+    type IntoIter = std::slice::Iter<'s, Segment<'a>>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+impl fmt::Display for TooManySegments {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a SEND takes at most {SEGMENTS_MAX} segments")
+    }
+}
+
+impl std::error::Error for TooManySegments {}

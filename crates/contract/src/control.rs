@@ -12,7 +12,12 @@ use crate::channel::{HostChannel, NicChannel};
 #[derive(Debug)]
 pub enum HelloError {
     /// A system call failed.
-    Io(std::io::Error),
+    Io {
+        /// What was tried.
+        doing: &'static str,
+        /// Why it failed.
+        error: std::io::Error,
+    },
     /// The peer speaks another version.
     Version {
         /// The peer's.
@@ -22,6 +27,13 @@ pub enum HelloError {
     Malformed,
     /// The peer closed the socket.
     Closed,
+    /// The peer said nothing for [`crate::limits::HELLO_SECONDS_MAX`].
+    Silent,
+    /// More workers than [`crate::limits::WORKERS_MAX`], or none.
+    Workers {
+        /// How many.
+        workers: usize,
+    },
 }
 
 /// What the host stack learns.

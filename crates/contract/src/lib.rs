@@ -25,6 +25,6 @@ pub mod ids;
 pub mod limits;
 pub mod ring;
 
-pub use command::{Command, Segment, Send};
+pub use command::{Command, Segment, Segments, Send};
 pub use event::{Event, FileMeta, RejectReason};
 pub use ids::{FileId, FlowId, SendId};

@@ -21,8 +21,24 @@ pub const SEND_BYTES_MAX: usize = 1 << 20;
 /// Longest encoded command or event, in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 8192;
 
+/// Most workers of a NIC stack: three descriptors each must fit into one `SCM_RIGHTS` message, which
+/// takes 253.
+pub const WORKERS_MAX: usize = 64;
+
+/// How long each side waits for the other's hello, in seconds.
+pub const HELLO_SECONDS_MAX: u64 = 5;
+
+/// Capacity of a command ring, in bytes.
+pub const COMMAND_RING_BYTES: usize = 1 << 20;
+
+/// Capacity of an event ring, in bytes.
+pub const EVENT_RING_BYTES: usize = 256 << 10;
+
 const _: () = assert!(
     64 + HEADER_BYTES_MAX + SEGMENTS_MAX * 24 + INLINE_BYTES_MAX <= MESSAGE_BYTES_MAX,
     "the largest SEND fits into a message"
 );
-const _: () = assert!(64 + PATH_BYTES_MAX <= MESSAGE_BYTES_MAX, "the largest OPEN fits into a message");
+const _: () = assert!(
+    64 + PATH_BYTES_MAX <= MESSAGE_BYTES_MAX,
+    "the largest OPEN fits into a message"
+);
