@@ -1,0 +1,4 @@
+//! Measurement of splitway against its peers.
+#![forbid(unsafe_code)]
+
+fn main() {}
