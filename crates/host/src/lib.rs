@@ -1,4 +1,38 @@
-//! The host stack.
+//! The host stack: connections, timers, neighbours and the in-process stream interface.
+//!
+//! A [`Shard`] is one event loop on one core. It owns a port, a channel to every NIC worker, a timing
+//! wheel and the connections; shards share nothing. Inside it, [`Stack`] does the work without any
+//! system call, so that a simulation can run it too. Servers stand on [`app`].
+//!
+//! | Module | What it holds |
+//! |---|---|
+//! | [`app`] | the interface for servers: events, and what they may do |
+//! | `stack` | frames and events in; SENDs and packets out |
+//! | `streams` | what an application may do, on a stack |
+//! | `connections`, `files` | the two tables |
+//! | `neighbor`, `icmp` | ARP, neighbour discovery, next hops; echo |
+//! | [`timer`] | the timing wheel |
+//! | `shard`, [`polling`] | the event loop and its sleep |
+//!
+//! This room may touch the clock, ports, the contract and `tcp`. It never touches file content, and it
+//! does not know the NIC stack's code.
+
+#![forbid(unsafe_code)]
 
 pub mod app;
+mod config;
+mod connections;
+mod counters;
+mod files;
+mod icmp;
+mod neighbor;
+pub mod polling;
+mod shard;
+mod stack;
+mod streams;
 pub mod timer;
+
+pub use config::StackConfig;
+pub use counters::Counters;
+pub use shard::{Shard, ShardError, monotonic_us};
+pub use stack::{ChannelCorrupt, Stack};

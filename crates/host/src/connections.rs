@@ -1,0 +1,182 @@
+//! The connections of a shard: found by stream id, or by addresses and ports.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, Hash};
+use std::net::{IpAddr, SocketAddr};
+
+use contract::{FileId, FlowId, SendId};
+use siphasher::sip::SipHasher13;
+use slab::Slab;
+
+use crate::app::StreamId;
+
+/// The four values that name a connection on the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Tuple {
+    pub(crate) local: SocketAddr,
+    pub(crate) remote: SocketAddr,
+}
+
+/// A connection and what the shard keeps beside it.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) tcp: tcp::Connection,
+    pub(crate) stream: StreamId,
+    pub(crate) tuple: Tuple,
+    /// Where its packets go on this link: the peer, or a gateway.
+    pub(crate) next_hop: IpAddr,
+    /// The NIC worker that sends for it.
+    pub(crate) worker: usize,
+    /// Files opened for it that may still be open.
+    pub(crate) files: Vec<FileId>,
+    /// In the queue of connections to serve.
+    pub(crate) dirty: bool,
+    /// The application knows of it: accepted, and not yet closed.
+    pub(crate) told: bool,
+    /// A SEND was issued, so that the NIC stack keeps state for it.
+    pub(crate) flow_open: bool,
+    /// Stream offset up to which ACKD was sent.
+    pub(crate) ackd_offset: u64,
+    /// The last transmission handed out; completes the ids in departures.
+    pub(crate) last_transmission: u64,
+    /// The application's timer, in microseconds.
+    pub(crate) app_deadline_us: Option<u64>,
+    /// For when the wheel will call, in microseconds; `u64::MAX` if it will not.
+    pub(crate) wheel_us: u64,
+    /// The data plane failed it; the close is reported so.
+    pub(crate) data_plane_failed: bool,
+}
+
+impl Entry {
+    /// The flow under which the NIC stack knows it.
+    pub(crate) fn flow(&self) -> FlowId {
+        FlowId(self.stream.0)
+    }
+}
+
+/// Name of a transmission of the connection at `index`. Never below 2³², so that it cannot be taken
+/// for a file id where the contract carries either.
+pub(crate) fn send_id(index: usize, transmission: u64) -> SendId {
+    SendId((index as u64 + 1) << 32 | transmission & 0xffff_ffff)
+}
+
+/// The place in the table that a SEND's id names, if it is a SEND's.
+pub(crate) fn index_of_send(id: u64) -> Option<usize> {
+    ((id >> 32) as usize).checked_sub(1)
+}
+
+/// The transmission that a SEND's id names, given the last one of its connection.
+pub(crate) fn transmission_of_send(id: SendId, last_transmission: u64) -> u64 {
+    let behind = (last_transmission as u32).wrapping_sub(id.0 as u32);
+    last_transmission.wrapping_sub(u64::from(behind))
+}
+
+/// A SipHash-1-3 under a secret key: peers choose addresses and ports, so the table must not be theirs
+/// to unbalance.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct KeyedHash(pub(crate) [u8; 16]);
+
+impl BuildHasher for KeyedHash {
+    type Hasher = SipHasher13;
+    fn build_hasher(&self) -> SipHasher13 {
+        SipHasher13::new_with_key(&self.0)
+    }
+}
+
+/// The table.
+#[derive(Debug)]
+pub(crate) struct Connections {
+    entries: Slab<Entry>,
+    by_tuple: HashMap<Tuple, usize, KeyedHash>,
+    generation: u32,
+}
+
+impl Connections {
+    pub(crate) fn new(hash: KeyedHash) -> Connections {
+        Connections {
+            entries: Slab::new(),
+            by_tuple: HashMap::with_hasher(hash),
+            generation: 0,
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Adds a connection and returns its place. Workers are chosen by the hash of its addresses, so that a
+    /// connection stays on one of them.
+    pub(crate) fn insert(&mut self, tcp: tcp::Connection, tuple: Tuple, next_hop: IpAddr, workers: usize) -> usize {
+        let worker = self.by_tuple.hasher().hash_one(tuple) as usize % workers.max(1);
+        self.generation = self.generation.wrapping_add(1);
+        let slot = self.entries.vacant_entry();
+        let index = slot.key();
+        slot.insert(Entry {
+            tcp,
+            stream: StreamId(u64::from(self.generation) << 32 | index as u64),
+            tuple,
+            next_hop,
+            worker,
+            files: Vec::new(),
+            dirty: false,
+            told: false,
+            flow_open: false,
+            ackd_offset: 0,
+            last_transmission: 0,
+            app_deadline_us: None,
+            wheel_us: u64::MAX,
+            data_plane_failed: false,
+        });
+        self.by_tuple.insert(tuple, index);
+        index
+    }
+
+    pub(crate) fn remove(&mut self, index: usize) -> Option<Entry> {
+        let entry = self.entries.try_remove(index)?;
+        self.by_tuple.remove(&entry.tuple);
+        Some(entry)
+    }
+
+    pub(crate) fn find(&self, tuple: &Tuple) -> Option<usize> {
+        self.by_tuple.get(tuple).copied()
+    }
+
+    pub(crate) fn get(&self, index: usize) -> Option<&Entry> {
+        self.entries.get(index)
+    }
+
+    pub(crate) fn get_mut(&mut self, index: usize) -> Option<&mut Entry> {
+        self.entries.get_mut(index)
+    }
+
+    /// The place of a stream that still exists.
+    pub(crate) fn index_of(&self, stream: StreamId) -> Option<usize> {
+        let index = stream.0 as u32 as usize;
+        (self.entries.get(index)?.stream == stream).then_some(index)
+    }
+
+    pub(crate) fn indices(&self) -> Vec<usize> {
+        self.entries.iter().map(|(index, _)| index).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_send_id_leads_back_to_its_transmission() {
+        for last in [0, 1, 0xffff_ffff, 0x1_0000_0000, 0x1_0000_0005, u64::MAX >> 1] {
+            for transmission in [last, last.saturating_sub(1), last.saturating_sub(1000)] {
+                let id = send_id(3, transmission);
+                assert_eq!(index_of_send(id.0), Some(3));
+                assert_eq!(transmission_of_send(id, last), transmission);
+            }
+        }
+    }
+
+    #[test]
+    fn a_file_id_is_no_send_id() {
+        assert_eq!(index_of_send(u64::from(u32::MAX)), None);
+    }
+}

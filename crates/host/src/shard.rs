@@ -1,0 +1,223 @@
+//! A shard: one event loop on one core around a [`Stack`], with its port, its clock and its sleep.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use port::Port;
+use rustix::event::epoll;
+use rustix::time::{ClockId, Timespec, clock_gettime};
+
+use crate::app::Application;
+use crate::polling::Polling;
+use crate::stack::{ChannelCorrupt, Stack};
+
+/// Most frames, and most events of each worker, that a turn takes in before it serves connections.
+const BATCH: usize = 256;
+
+/// Longest sleep while something waits for room in a ring, which no descriptor announces.
+const BLOCKED_SLEEP_US: u64 = 1_000;
+
+/// Why a shard has ended.
+#[derive(Debug)]
+pub enum ShardError {
+    /// The NIC stack has closed its socket: its process has ended.
+    NicGone,
+    /// The NIC stack has broken a ring.
+    Channel(ChannelCorrupt),
+    /// The port failed.
+    Port(io::Error),
+    /// Waiting for work failed.
+    Wait(io::Error),
+}
+
+impl std::fmt::Display for ShardError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            ShardError::NicGone => write!(f, "the NIC stack has ended"),
+            ShardError::Channel(ChannelCorrupt { worker }) => {
+                write!(f, "the ring from NIC worker {worker} is corrupt")
+            }
+            ShardError::Port(error) => write!(f, "receiving from the link failed: {error}"),
+            ShardError::Wait(error) => write!(f, "waiting for work failed: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for ShardError {}
+
+/// One event loop with all that it owns.
+#[derive(Debug)]
+pub struct Shard<P, A> {
+    stack: Stack,
+    port: P,
+    app: A,
+    polling: Polling,
+}
+
+/// Microseconds of `CLOCK_MONOTONIC`, the host's clock in the contract.
+pub fn monotonic_us() -> u64 {
+    let Timespec { tv_sec, tv_nsec } = clock_gettime(ClockId::Monotonic);
+    tv_sec as u64 * 1_000_000 + tv_nsec as u64 / 1_000
+}
+
+impl<P: Port, A: Application> Shard<P, A> {
+    /// A shard that looks for work for at most `spin_us_max` microseconds before it sleeps.
+    pub fn new(stack: Stack, port: P, app: A, spin_us_max: u64) -> Shard<P, A> {
+        Shard {
+            stack,
+            port,
+            app,
+            polling: Polling::new(spin_us_max),
+        }
+    }
+
+    /// The stack, for its counters.
+    pub fn stack(&self) -> &Stack {
+        &self.stack
+    }
+
+    /// The application.
+    pub fn app(&self) -> &A {
+        &self.app
+    }
+
+    /// The port.
+    pub fn port(&self) -> &P {
+        &self.port
+    }
+
+    /// One round of work without a sleep. Returns true if there was any.
+    pub fn turn(&mut self, now_us: u64) -> Result<bool, ShardError> {
+        let events = self.stack.on_channels(now_us, BATCH).map_err(ShardError::Channel)?;
+        let stack = &mut self.stack;
+        let frames = self
+            .port
+            .receive(BATCH, &mut |frame| stack.on_frame(now_us, frame))
+            .map_err(ShardError::Port)?;
+        self.stack.on_time(now_us);
+        let served = self.stack.serve(now_us, &mut self.port, &mut self.app);
+        Ok(events + frames > 0 || served)
+    }
+
+    /// Runs until `stop` becomes readable, or until the NIC stack hangs up `nic_socket`. Connections
+    /// that are open then are reset.
+    pub fn run(&mut self, nic_socket: BorrowedFd<'_>, stop: BorrowedFd<'_>) -> Result<(), ShardError> {
+        let result = self.turn_until(nic_socket, stop);
+        self.stack.abort_all(monotonic_us(), &mut self.port, &mut self.app);
+        result
+    }
+
+    fn turn_until(&mut self, nic_socket: BorrowedFd<'_>, stop: BorrowedFd<'_>) -> Result<(), ShardError> {
+        let waiter = Waiter::new(self, nic_socket, stop).map_err(ShardError::Wait)?;
+        loop {
+            let now_us = monotonic_us();
+            self.stack.set_unix_time(unix_time());
+            if self.turn(now_us)? {
+                self.polling.on_work();
+                continue;
+            }
+            if !self.polling.on_idle(now_us) {
+                std::hint::spin_loop();
+                continue;
+            }
+            let mut quiet = true;
+            for channel in self.stack.channels() {
+                quiet &= channel.prepare_sleep();
+            }
+            let woken = if quiet {
+                self.stack.counters_mut().sleeps += 1;
+                waiter.wait(timeout(&self.stack, now_us)).map_err(ShardError::Wait)?
+            } else {
+                Woken::Work
+            };
+            for channel in self.stack.channels() {
+                channel.finish_sleep();
+            }
+            self.polling.on_wake(monotonic_us().saturating_sub(now_us));
+            match woken {
+                Woken::Work => {}
+                Woken::Stop => return Ok(()),
+                Woken::NicGone => return Err(ShardError::NicGone),
+            }
+            if self.stack.is_blocked() {
+                self.stack.retry_waiting();
+            }
+        }
+    }
+}
+
+fn unix_time() -> std::time::Duration {
+    std::time::SystemTime::now()
+        .duration_since(std::time::SystemTime::UNIX_EPOCH)
+        .unwrap_or_default()
+}
+
+/// How long the shard may sleep.
+fn timeout(stack: &Stack, now_us: u64) -> Option<Timespec> {
+    let until_timer_us = stack.next_timeout_us().map(|at| at.saturating_sub(now_us));
+    let us = match (until_timer_us, stack.is_blocked()) {
+        (Some(us), true) => us.min(BLOCKED_SLEEP_US),
+        (None, true) => BLOCKED_SLEEP_US,
+        (Some(us), false) => us,
+        (None, false) => return None,
+    };
+    Some(Timespec {
+        tv_sec: (us / 1_000_000) as i64,
+        tv_nsec: (us % 1_000_000 * 1_000) as i64,
+    })
+}
+
+enum Woken {
+    Work,
+    Stop,
+    NicGone,
+}
+
+/// The descriptors that end a sleep.
+struct Waiter {
+    epoll: std::os::fd::OwnedFd,
+}
+
+impl Waiter {
+    const WORK: u64 = 0;
+    const STOP: u64 = 1;
+    const NIC_SOCKET: u64 = 2;
+
+    fn new<P: Port, A>(shard: &mut Shard<P, A>, nic_socket: BorrowedFd<'_>, stop: BorrowedFd<'_>) -> io::Result<Waiter> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let add = |fd: BorrowedFd<'_>, data| {
+            let events = epoll::EventFlags::IN;
+            epoll::add(&epoll, fd, epoll::EventData::new_u64(data), events)
+        };
+        for fd in shard.port.receive_fds() {
+            add(fd, Waiter::WORK)?;
+        }
+        for channel in shard.stack.channels() {
+            if let Some(fd) = channel.wake_fd() {
+                add(fd, Waiter::WORK)?;
+            }
+        }
+        add(nic_socket, Waiter::NIC_SOCKET)?;
+        add(stop, Waiter::STOP)?;
+        Ok(Waiter { epoll })
+    }
+
+    fn wait(&self, timeout: Option<Timespec>) -> io::Result<Woken> {
+        let mut events = [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }; 16];
+        let count = match epoll::wait(self.epoll.as_fd(), &mut events[..], timeout.as_ref()) {
+            Ok(count) => count,
+            Err(rustix::io::Errno::INTR) => 0,
+            Err(error) => return Err(error.into()),
+        };
+        let mut woken = Woken::Work;
+        for event in &events[..count] {
+            match event.data.u64() {
+                Waiter::STOP => return Ok(Woken::Stop),
+                // Nothing is ever sent here after the hello: readable means closed.
+                Waiter::NIC_SOCKET => woken = Woken::NicGone,
+                _ => {}
+            }
+        }
+        Ok(woken)
+    }
+}

@@ -1,0 +1,135 @@
+//! What an application may do with its streams: [`Io`] on a [`Stack`].
+
+use std::ops::Range;
+use std::time::Duration;
+
+use contract::FileId;
+
+use crate::app::{AppEvent, FileHandle, FileMeta, Io, StreamId};
+use crate::connections::Entry;
+use crate::stack::Stack;
+
+/// A stack during a call into the application.
+pub(crate) struct Streams<'a> {
+    pub(crate) stack: &'a mut Stack,
+    pub(crate) now_us: u64,
+}
+
+impl Streams<'_> {
+    /// The place of a stream that the application may still use.
+    fn index(&self, stream: StreamId) -> Option<usize> {
+        let index = self.stack.connections.index_of(stream)?;
+        self.stack.connections.get(index)?.told.then_some(index)
+    }
+
+    fn entry(&self, stream: StreamId) -> Option<&Entry> {
+        self.stack.connections.get(self.index(stream)?)
+    }
+
+    /// Does something with a stream that may make it want to send.
+    fn act<T: Default>(&mut self, stream: StreamId, act: impl FnOnce(&mut Entry) -> T) -> T {
+        let Some(index) = self.index(stream) else {
+            return T::default();
+        };
+        let result = self.stack.connections.get_mut(index).map(act);
+        self.stack.mark_dirty(index);
+        result.unwrap_or_default()
+    }
+}
+
+impl Io for Streams<'_> {
+    fn read(&mut self, stream: StreamId, buffer: &mut [u8]) -> usize {
+        self.act(stream, |entry| entry.tcp.read(buffer))
+    }
+
+    fn write(&mut self, stream: StreamId, bytes: &[u8]) -> usize {
+        self.act(stream, |entry| entry.tcp.write(bytes))
+    }
+
+    fn write_file(&mut self, stream: StreamId, file: FileHandle, range: Range<u64>) -> u64 {
+        let Some((id, found)) = self.stack.files.by_handle(file) else {
+            return 0;
+        };
+        let size = found.meta.map_or(0, |meta| meta.size);
+        if found.stream != stream || range.start >= range.end || range.end > size {
+            return 0;
+        }
+        let len = range.end - range.start;
+        let queued = self.act(stream, |entry| entry.tcp.write_virtual(id.0, range.start, len));
+        if queued > 0 {
+            self.stack.files.extent_queued(id);
+        }
+        queued
+    }
+
+    fn open(&mut self, stream: StreamId, path: &[u8]) -> FileHandle {
+        const NOWHERE: FileHandle = FileHandle(u64::MAX);
+        const EMFILE: u16 = 24;
+        const ENAMETOOLONG: u16 = 36;
+        let Some(entry) = self.index(stream).and_then(|index| self.stack.connections.get_mut(index)) else {
+            return NOWHERE;
+        };
+        let worker = entry.worker;
+        let fits = path.len() <= contract::limits::PATH_BYTES_MAX;
+        let Some((file, handle)) = fits.then(|| self.stack.files.open(stream, worker, path)).flatten() else {
+            let errno = if fits { EMFILE } else { ENAMETOOLONG };
+            self.stack.app_events.push_back(AppEvent::OpenFailed { stream, file: NOWHERE, errno });
+            return NOWHERE;
+        };
+        forget_closed(&mut entry.files, &self.stack.files, stream);
+        entry.files.push(file);
+        self.stack.open_below(worker, file, path);
+        handle
+    }
+
+    fn close_file(&mut self, file: FileHandle) {
+        if let Some((id, _)) = self.stack.files.by_handle(file)
+            && let Some(close) = self.stack.files.let_go(id)
+        {
+            self.stack.close_below(close);
+        }
+    }
+
+    fn shutdown(&mut self, stream: StreamId) {
+        self.act(stream, |entry| entry.tcp.shutdown());
+    }
+
+    fn abort(&mut self, stream: StreamId) {
+        self.act(stream, |entry| entry.tcp.abort());
+    }
+
+    fn set_timer(&mut self, stream: StreamId, after: Option<Duration>) {
+        let deadline_us = after.map(|after| self.now_us.saturating_add(after.as_micros() as u64));
+        self.act(stream, |entry| entry.app_deadline_us = deadline_us);
+    }
+
+    fn acknowledged(&self, stream: StreamId) -> u64 {
+        self.entry(stream).map_or(0, |entry| entry.tcp.acknowledged_bytes())
+    }
+
+    fn unacknowledged(&self, stream: StreamId) -> u64 {
+        self.entry(stream).map_or(0, |entry| entry.tcp.queued_bytes())
+    }
+
+    fn unix_time(&self) -> Duration {
+        self.stack.unix_time
+    }
+}
+
+/// Keeps a stream's list of files as short as the files it has open: ids that were closed, or that
+/// another stream has been given since, go.
+fn forget_closed(files: &mut Vec<FileId>, table: &crate::files::FileTable, stream: StreamId) {
+    files.retain(|&file| table.by_id(file).is_some_and(|file| file.stream == stream));
+}
+
+impl From<contract::FileMeta> for FileMeta {
+    fn from(meta: contract::FileMeta) -> FileMeta {
+        FileMeta {
+            size: meta.size,
+            mtime_ns: meta.mtime_ns,
+            inode: meta.inode,
+            device: meta.device,
+            ctime_ns: meta.ctime_ns,
+        }
+    }
+}
