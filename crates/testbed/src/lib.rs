@@ -1,2 +1,25 @@
 //! What end-to-end tests and measurements stand on.
+//!
+//! | Module | What it holds |
+//! |---|---|
+//! | [`namespace`] | a program in network, mount and process namespaces of its own |
+//! | [`site`] | files whose every byte is known without being stored |
+//! | [`splitway`] | `splitway serve`, started, awaited, and never left behind |
+//! | [`http`] | a client on the kernel's TCP that checks every byte |
+//! | [`process`] | processes: ending them, waiting for their end |
+//! | [`procfs`] | what the kernel tells of a process: CPU time, memory |
+//! | [`wait`] | waiting for a condition, with a deadline |
+//!
+//! Nothing here knows the product's crates: it sees what a user sees.
 #![forbid(unsafe_code)]
+
+pub mod failure;
+pub mod http;
+pub mod namespace;
+pub mod process;
+pub mod procfs;
+pub mod site;
+pub mod splitway;
+pub mod wait;
+
+pub use failure::{Context, Failure, Result};

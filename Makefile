@@ -1,0 +1,60 @@
+# Everything one does with Splitway. Each target installs what it needs first (scripts/setup.sh).
+SHELL := /bin/bash
+export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH):/usr/sbin:/sbin
+
+CARGO   ?= cargo
+TARGET  := $(or $(CARGO_TARGET_DIR),target)
+RELEASE := $(TARGET)/release
+ROOT    ?= examples/site
+# Creating a link needs root.
+AS_ROOT := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
+
+.PHONY: help serve demo test test-long test-loom test-fuzz check bench release clean
+
+help: ## Shows this
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+
+serve: setup-serve release ## Serves ROOT (default: examples/site) at http://10.77.0.2/ until Ctrl-C
+	@echo "When it is ready, in another terminal:"
+	@echo
+	@echo "    curl -O http://10.77.0.2/$(notdir $(firstword $(wildcard $(ROOT)/*.mp4 $(ROOT)/*.webm $(ROOT)/index.html)))"
+	@echo
+	@$(AS_ROOT) $(RELEASE)/splitway serve $(ROOT)
+
+demo: setup-serve release ## Downloads examples/site in a namespace of its own, and tells who did what; needs no privileges
+	@$(RELEASE)/splitway demo
+
+test: setup-test ## Runs every test
+	$(CARGO) test --workspace --locked
+	@$(MAKE) --no-print-directory test-loom
+
+test-long: test test-fuzz ## The same, and the long ones: fuzzing, every interleaving, large and lossy downloads
+	$(CARGO) test --workspace --locked -- --ignored
+
+# The rings under every interleaving that matters. A build of its own: loom replaces the atomics.
+test-loom: setup-test
+	RUSTFLAGS="--cfg loom" $(CARGO) test --release --locked -p splitway-contract --lib --target-dir $(TARGET)/loom loom
+
+FUZZ_SECONDS ?= 30
+test-fuzz: setup-long
+	@set -e; for target in $$($(CARGO) +nightly fuzz list); do \
+		$(CARGO) +nightly fuzz run --target-dir $(TARGET)/fuzz $$target -- -max_total_time=$(FUZZ_SECONDS); \
+	done
+
+check: setup-test ## Formatting and lints, as in continuous integration
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+
+BENCH ?=
+bench: setup-bench ## Measures Splitway against nginx, with BENCH="--quick" in a minute; needs root
+	$(CARGO) build --release --locked -p splitway-cli -p splitway-bench
+	@$(AS_ROOT) $(RELEASE)/splitway-bench $(BENCH)
+
+release:
+	@$(CARGO) build --release --locked -p splitway-cli
+
+clean: ## Removes what was built
+	$(CARGO) clean
+
+setup-%:
+	@scripts/setup.sh $*

@@ -1,0 +1,114 @@
+//! A program in namespaces of its own.
+//!
+//! Network, mounts and processes: what it configures is nobody else's, addresses do not clash with those of
+//! another test, and when it ends, all that it started ends with it.
+
+use std::ffi::OsStr;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use crate::Context;
+use crate::process::{run, tool};
+pub use crate::site::Site;
+
+/// How the namespaces are entered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Privilege {
+    /// As root if that is what this process is, else through a user namespace.
+    AsIs,
+    /// Through a user namespace, also as root: with no privilege over the machine.
+    UserNamespace,
+}
+
+/// The command that runs `program` as the first process of new namespaces.
+pub fn command(privilege: Privilege, program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new("unshare");
+    if privilege == Privilege::UserNamespace || !rustix::process::geteuid().is_root() {
+        command.args(["--user", "--map-root-user"]);
+    }
+    command.args([
+        "--net",
+        "--mount",
+        "--pid",
+        "--fork",
+        "--kill-child",
+        "--mount-proc",
+    ]);
+    command.arg("--").arg(program);
+    command
+}
+
+/// Set within a test's namespaces; its value is the test's directory.
+const INSIDE: &str = "SPLITWAY_TEST_DIRECTORY";
+
+/// How long a test may take before it is ended.
+const TEST_LIMIT: Duration = Duration::from_secs(180);
+const LONG_TEST_LIMIT: Duration = Duration::from_secs(1200);
+
+/// Runs a test's body in namespaces of its own, with a directory of its own.
+///
+/// The test executable runs itself again in new namespaces, with only this test. `body` must be a closure
+/// of the test function itself, for its type's name is where the test's name comes from.
+pub fn isolated<F: FnOnce(Site)>(body: F) {
+    isolated_with(Privilege::AsIs, TEST_LIMIT, body);
+}
+
+/// [`isolated`], with no privilege over the machine.
+pub fn isolated_unprivileged<F: FnOnce(Site)>(body: F) {
+    isolated_with(Privilege::UserNamespace, TEST_LIMIT, body);
+}
+
+/// [`isolated`], for a test that takes minutes.
+pub fn isolated_long<F: FnOnce(Site)>(body: F) {
+    isolated_with(Privilege::AsIs, LONG_TEST_LIMIT, body);
+}
+
+fn isolated_with<F: FnOnce(Site)>(privilege: Privilege, limit: Duration, body: F) {
+    if let Some(directory) = std::env::var_os(INSIDE) {
+        run(&mut tool("ip link set lo up")).unwrap();
+        body(Site::at(PathBuf::from(directory)).unwrap());
+        return;
+    }
+    // e2e::sizes::a_test::{{closure}}
+    let name = std::any::type_name::<F>();
+    let name = name.trim_end_matches("::{{closure}}");
+    let (_, name) = name
+        .split_once("::")
+        .expect("a path that begins with the crate");
+
+    let executable = std::env::current_exe().unwrap();
+    // Beside the executable: the usual place for temporary files may be memory, and files here are large.
+    let beside = executable.parent().expect("an absolute path");
+    let directory = tempfile::tempdir_in(beside).unwrap();
+    let mut timed = Command::new("timeout");
+    let inner = command(privilege, &executable);
+    timed
+        .args(["--kill-after=5", &limit.as_secs().to_string()])
+        .arg(inner.get_program())
+        .args(inner.get_args())
+        .args([
+            "--exact",
+            name,
+            "--include-ignored",
+            "--nocapture",
+            "--test-threads=1",
+        ])
+        .env(INSIDE, directory.path())
+        .stdin(Stdio::null());
+    let output = timed.output().context(|| format!("{timed:?}")).unwrap();
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success() && stdout.contains("1 passed"),
+        "{name}, in namespaces of its own: {}{}\n{stdout}\n{stderr}",
+        output.status,
+        if output.status.code() == Some(124) {
+            ", out of time"
+        } else {
+            ""
+        },
+    );
+    // Seeds and measurements, for who runs the tests with --nocapture.
+    print!("{stdout}");
+}

@@ -1,0 +1,116 @@
+//! What the kernel tells of processes.
+
+use std::fs;
+
+use rustix::process::Pid;
+
+use crate::{Context, Failure, Result};
+
+fn read(path: &str) -> Result<String> {
+    fs::read_to_string(path).context(|| format!("reading {path}"))
+}
+
+/// Time on a CPU of all threads of a process so far, in nanoseconds.
+///
+/// User and system time; also that of the interrupts that came while it ran, for the kernel charges them to
+/// whatever they interrupt unless it was built to account for them separately.
+pub fn cpu_ns(pid: Pid) -> Result<u64> {
+    let tasks = format!("/proc/{}/task", pid.as_raw_nonzero());
+    let mut total = 0;
+    for task in fs::read_dir(&tasks).context(|| format!("reading {tasks}"))? {
+        let path = task.context(|| format!("reading {tasks}"))?.path();
+        // A thread may have ended since the directory was read; the time of a thread that ended is lost.
+        let Ok(schedstat) = fs::read_to_string(path.join("schedstat")) else {
+            continue;
+        };
+        let on_cpu = schedstat
+            .split_whitespace()
+            .next()
+            .and_then(|ns| ns.parse().ok());
+        total += on_cpu.unwrap_or(0u64);
+    }
+    Ok(total)
+}
+
+/// Memory of a process, in bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Memory {
+    /// All that is resident; what is shared with other processes counts in each of them.
+    pub resident_bytes: u64,
+    /// Proportional: what is shared between processes is divided among them, so that it may be added up.
+    pub proportional_bytes: u64,
+}
+
+/// Memory of a process now.
+pub fn memory(pid: Pid) -> Result<Memory> {
+    let path = format!("/proc/{}/smaps_rollup", pid.as_raw_nonzero());
+    let text = read(&path)?;
+    let field = |name: &str| {
+        text.lines()
+            .find_map(|line| {
+                line.strip_prefix(name)?
+                    .trim()
+                    .strip_suffix(" kB")?
+                    .parse()
+                    .ok()
+            })
+            .map(|kib: u64| kib * 1024)
+            .ok_or_else(|| Failure::new(format!("{path} has no {name}")))
+    };
+    Ok(Memory {
+        resident_bytes: field("Rss:")?,
+        proportional_bytes: field("Pss:")?,
+    })
+}
+
+/// Busy and idle time of the whole machine so far, in nanoseconds.
+#[derive(Clone, Copy, Debug)]
+pub struct MachineTime {
+    /// User, system and interrupt time of all CPUs.
+    pub busy_ns: u64,
+    /// Time in interrupts, hard and soft, of all CPUs; part of `busy_ns`.
+    pub interrupt_ns: u64,
+}
+
+/// Time of the whole machine.
+pub fn machine_time() -> Result<MachineTime> {
+    let text = read("/proc/stat")?;
+    let line = text.lines().next().unwrap_or_default();
+    // cpu user nice system idle iowait irq softirq steal …, in ticks of USER_HZ, which is 100 everywhere.
+    let ticks: Vec<u64> = line
+        .split_whitespace()
+        .skip(1)
+        .filter_map(|n| n.parse().ok())
+        .collect();
+    let [user, nice, system, _idle, _iowait, irq, softirq, ..] = ticks[..] else {
+        return Err(Failure::new(format!("/proc/stat begins with {line:?}")));
+    };
+    const TICK_NS: u64 = 10_000_000;
+    Ok(MachineTime {
+        busy_ns: (user + nice + system + irq + softirq) * TICK_NS,
+        interrupt_ns: (irq + softirq) * TICK_NS,
+    })
+}
+
+/// The processes that this process can see, by id and name; zombies are not there any more.
+pub fn processes() -> Result<Vec<(i32, String)>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc").context(|| "reading /proc".into())? {
+        let name = entry.context(|| "reading /proc".into())?.file_name();
+        let Some(pid) = name.to_str().and_then(|name| name.parse().ok()) else {
+            continue;
+        };
+        // It may have ended since.
+        let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else {
+            continue;
+        };
+        // pid (comm) state …; the name may itself hold parentheses.
+        let (Some(open), Some(close)) = (stat.find('('), stat.rfind(')')) else {
+            continue;
+        };
+        if !stat[close + 1..].trim_start().starts_with(['Z', 'X']) {
+            found.push((pid, stat[open + 1..close].to_owned()));
+        }
+    }
+    Ok(found)
+}

@@ -1,0 +1,158 @@
+//! `splitway serve`, started, awaited, and never left behind.
+
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::Path;
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use rustix::process::Pid;
+
+use crate::process::{Process, signal};
+use crate::{Context, Failure, Result};
+
+/// The stack's IPv4 address on the link that it makes.
+pub const STACK_V4: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 77, 0, 2));
+
+/// The stack's IPv6 address on the link that it makes.
+pub const STACK_V6: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 2));
+
+/// Its HTTP server over IPv4.
+pub const HTTP_V4: SocketAddr = SocketAddr::new(STACK_V4, 80);
+
+/// Its HTTP server over IPv6.
+pub const HTTP_V6: SocketAddr = SocketAddr::new(STACK_V6, 80);
+
+/// The kernel's end of the link that it makes.
+pub const LINK: &str = "splitway0";
+
+/// How long starting and stopping may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A running `splitway serve`.
+#[derive(Debug)]
+pub struct Splitway {
+    supervisor: Process,
+    host: Pid,
+    nic: Pid,
+    output: Receiver<String>,
+    seen: Vec<String>,
+}
+
+impl Splitway {
+    /// Starts `splitway serve ROOT` with further arguments, and waits until it serves.
+    pub fn serve<A: AsRef<OsStr>>(
+        program: &Path,
+        root: &Path,
+        arguments: impl IntoIterator<Item = A>,
+    ) -> Result<Splitway> {
+        let mut command = Command::new(program);
+        command.arg("serve").arg(root).args(arguments);
+        Splitway::start(&mut command)
+    }
+
+    /// Starts a command that leads to `splitway serve`, and waits until it serves.
+    pub fn start(command: &mut Command) -> Result<Splitway> {
+        let (reader, writer) = std::io::pipe().context(|| "pipe".into())?;
+        let twin = writer.try_clone().context(|| "dup of a pipe".into())?;
+        command.stdin(Stdio::null()).stdout(writer).stderr(twin);
+        let spawned = Process::spawn(command);
+        // The command holds the pipe's writing end: without it gone, the output would never end.
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        let mut supervisor = spawned?;
+
+        let (sender, output) = channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(reader).lines() {
+                // An error of either is the end: of the pipe, or of whoever listens.
+                let Ok(line) = line else { return };
+                if sender.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+
+        let deadline = Instant::now() + PATIENCE;
+        let (mut host, mut nic, mut seen) = (None, None, Vec::new());
+        let failure = loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match output.recv_timeout(left) {
+                Ok(line) => {
+                    host = host.or_else(|| pid_in(&line, "host process "));
+                    nic = nic.or_else(|| pid_in(&line, "nic process "));
+                    let ready = line.contains("http://");
+                    seen.push(line);
+                    if let (true, Some(host), Some(nic)) = (ready, host, nic) {
+                        return Ok(Splitway {
+                            supervisor,
+                            host,
+                            nic,
+                            output,
+                            seen,
+                        });
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => {
+                    break format!("did not serve within {PATIENCE:?}");
+                }
+                Err(RecvTimeoutError::Disconnected) => {
+                    break format!("ended: {}", supervisor.wait(PATIENCE)?);
+                }
+            }
+        };
+        Err(Failure::new(format!(
+            "splitway {failure}\n{}",
+            seen.join("\n")
+        )))
+    }
+
+    /// The process that was started.
+    pub fn supervisor(&self) -> Pid {
+        self.supervisor.pid()
+    }
+
+    /// The process of the host stack.
+    pub fn host(&self) -> Pid {
+        self.host
+    }
+
+    /// The process of the NIC stack.
+    pub fn nic(&self) -> Pid {
+        self.nic
+    }
+
+    /// Sends the supervisor a signal, and waits for its end.
+    pub fn end_with(&mut self, with: rustix::process::Signal) -> Result<ExitStatus> {
+        signal(self.supervisor.pid(), with)?;
+        self.wait()
+    }
+
+    /// Waits for the supervisor's end.
+    pub fn wait(&mut self) -> Result<ExitStatus> {
+        self.supervisor.wait(PATIENCE)
+    }
+
+    /// All that it has printed so far, on either stream.
+    pub fn output(&mut self) -> &[String] {
+        self.seen.extend(self.output.try_iter());
+        &self.seen
+    }
+}
+
+impl Drop for Splitway {
+    fn drop(&mut self) {
+        // Either is an error where it has ended already.
+        let _ = self.supervisor.stop(PATIENCE);
+        if std::thread::panicking() {
+            eprintln!("splitway printed:\n{}", self.output().join("\n"));
+        }
+    }
+}
+
+fn pid_in(line: &str, before: &str) -> Option<Pid> {
+    let (_, rest) = line.split_once(before)?;
+    let digits = rest.split(|c: char| !c.is_ascii_digit()).next()?;
+    Pid::from_raw(digits.parse().ok()?)
+}

@@ -1,0 +1,23 @@
+//! Waiting for a condition, with a deadline.
+
+use std::time::{Duration, Instant};
+
+use crate::{Failure, Result};
+
+/// Asks again and again until the answer is `Some`. For conditions of which the kernel sends no event.
+pub fn until<T>(
+    limit: Duration,
+    what: &str,
+    mut condition: impl FnMut() -> Option<T>,
+) -> Result<T> {
+    let deadline = Instant::now() + limit;
+    loop {
+        if let Some(answer) = condition() {
+            return Ok(answer);
+        }
+        if Instant::now() >= deadline {
+            return Err(Failure::new(format!("{what}: not within {limit:?}")));
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}

@@ -1,0 +1,128 @@
+#!/usr/bin/env bash
+# Installs what a make target needs and this machine does not have yet, on Debian and Ubuntu.
+# Where nothing is missing it does nothing and takes no time.
+#
+#   scripts/setup.sh serve|test|long|bench
+set -euo pipefail
+
+# The oldest compiler that smoltcp, the most demanding of the dependencies, builds with.
+readonly RUST_MIN=1.91
+
+PATH="${CARGO_HOME:-$HOME/.cargo}/bin:$PATH:/usr/sbin:/sbin"
+
+say() { printf 'setup: %s\n' "$*" >&2; }
+die() { say "$*"; exit 1; }
+has() { command -v "$1" >/dev/null 2>&1; }
+
+as_root() {
+    if [ "$(id -u)" -eq 0 ]; then "$@"
+    elif has sudo; then sudo "$@"
+    else die "this needs root and there is no sudo; run as root: $*"
+    fi
+}
+
+apt_updated=
+apt_install() {
+    has apt-get || die "please install: $* (only Debian's and Ubuntu's package manager is known here)"
+    if [ -z "$apt_updated" ]; then
+        as_root apt-get update -qq
+        apt_updated=yes
+    fi
+    say "installing $*"
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null
+}
+
+# need COMMAND PACKAGE: notes the package if the command is not there.
+packages=()
+need() { has "$1" || packages+=("$2"); }
+install_needed() {
+    [ ${#packages[@]} -eq 0 ] || apt_install "${packages[@]}"
+    packages=()
+}
+
+# True if the first version is at least the second.
+at_least() { [ "$(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n 1)" = "$2" ]; }
+rust_is_recent() { has cargo && at_least "$(rustc --version 2>/dev/null | cut -d' ' -f2)" "$RUST_MIN"; }
+apt_candidate() { apt-cache policy "$1" 2>/dev/null | sed -n 's/^  Candidate: //p' | grep -v '(none)'; }
+
+# A compiler: the one that is there, else rustup's, else the distribution's own if it is recent enough.
+need_rust() {
+    rust_is_recent && return
+    if ! has rustup && has apt-get; then
+        as_root apt-get update -qq
+        apt_updated=yes
+        if [ -n "$(apt_candidate rustup)" ]; then
+            apt_install rustup
+        elif at_least "$(apt_candidate cargo)" "$RUST_MIN"; then
+            apt_install cargo rustc
+        else
+            apt_install curl ca-certificates
+            say "this release packages neither rustup nor Rust $RUST_MIN: fetching rustup from its own site"
+            curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs |
+                sh -s -- -y --profile minimal --no-modify-path ||
+                die "that failed; install Rust $RUST_MIN or later yourself (https://rustup.rs) and try again"
+        fi
+    fi
+    if has rustup; then
+        rustup default stable >/dev/null 2>&1 || true
+        rust_is_recent || rustup update --no-self-update stable
+    fi
+    rust_is_recent || die "Rust $RUST_MIN or later is needed and $(rustc --version 2>&1 | head -n 1) is what there is:" \
+        "install a later one (https://rustup.rs) and try again"
+}
+
+# Debian starts a web server as it is installed; this one is only run by the benchmark, in a namespace.
+need_nginx() {
+    has nginx && return
+    local policy=/usr/sbin/policy-rc.d
+    if [ ! -e "$policy" ]; then
+        printf '#!/bin/sh\nexit 101\n' | as_root tee "$policy" >/dev/null
+        as_root chmod 755 "$policy"
+        # shellcheck disable=SC2064
+        trap "$(declare -f as_root has die say); as_root rm -f $policy" EXIT
+    fi
+    apt_install nginx
+}
+
+setup_serve() {
+    need cc build-essential
+    need curl curl
+    install_needed
+    need_rust
+}
+
+setup_test() {
+    setup_serve
+    need ip iproute2
+    need ping iputils-ping
+    need nft nftables
+    need ethtool ethtool
+    need gdb gdb
+    install_needed
+    if has rustup; then
+        cargo fmt --version >/dev/null 2>&1 || rustup component add rustfmt
+        cargo clippy --version >/dev/null 2>&1 || rustup component add clippy
+    else
+        cargo fmt --version >/dev/null 2>&1 || apt_install rustfmt
+        cargo clippy --version >/dev/null 2>&1 || apt_install rust-clippy
+    fi
+}
+
+setup_long() {
+    setup_test
+    has rustup || die "fuzzing needs a nightly compiler, which rustup installs (https://rustup.rs)"
+    cargo +nightly --version >/dev/null 2>&1 || rustup toolchain install nightly --profile minimal
+    cargo fuzz --version >/dev/null 2>&1 || cargo install --locked --quiet cargo-fuzz
+}
+
+setup_bench() {
+    setup_serve
+    need ip iproute2
+    install_needed
+    need_nginx
+}
+
+case "${1-}" in
+    serve | test | long | bench) "setup_$1" ;;
+    *) die "usage: $0 serve|test|long|bench" ;;
+esac
