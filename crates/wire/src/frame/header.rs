@@ -1,0 +1,229 @@
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use crate::checksum::Checksum;
+use crate::tcp::Flags;
+use crate::{ethernet, ip, tcp};
+
+/// Why bytes are not the header of an outgoing TCP packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeaderError {
+    /// Not Ethernet, then IPv4 without options or IPv6 without extension headers, then TCP, and nothing
+    /// behind.
+    NotTcp,
+    /// The packet would be longer than IP's length field can say.
+    TooLong {
+        /// Payload, in bytes.
+        payload: usize,
+    },
+}
+
+impl fmt::Display for HeaderError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            HeaderError::NotTcp => {
+                f.write_str("header is not exactly Ethernet, IPv4 or IPv6, and TCP")
+            }
+            HeaderError::TooLong { payload } => {
+                write!(f, "{payload} bytes of payload do not fit into an IP packet")
+            }
+        }
+    }
+}
+
+impl std::error::Error for HeaderError {}
+
+/// Ethernet, IP and TCP header of an outgoing packet, to be changed in place.
+///
+/// Setters leave checksums alone; [`HeaderMut::finish`] or [`HeaderMut::complete_checksum`] comes last.
+#[derive(Debug)]
+pub struct HeaderMut<'a> {
+    bytes: &'a mut [u8],
+    tcp_offset: usize,
+    /// Offset of TSval in `bytes`.
+    timestamp_offset: Option<usize>,
+}
+
+const IPV4_TCP_OFFSET: usize = ethernet::HEADER_BYTES + ip::IPV4_HEADER_BYTES;
+const IPV6_TCP_OFFSET: usize = ethernet::HEADER_BYTES + ip::IPV6_HEADER_BYTES;
+
+impl<'a> HeaderMut<'a> {
+    /// Checks that `bytes` is one header, no more and no less. Lengths and checksums in it may be anything.
+    pub fn parse(bytes: &'a mut [u8]) -> Result<HeaderMut<'a>, HeaderError> {
+        HeaderMut::find(bytes)
+            .map(|(tcp_offset, timestamp_offset)| HeaderMut {
+                bytes,
+                tcp_offset,
+                timestamp_offset,
+            })
+            .ok_or(HeaderError::NotTcp)
+    }
+
+    /// Offsets of the TCP header and of TSval.
+    fn find(bytes: &[u8]) -> Option<(usize, Option<usize>)> {
+        let (link, packet) = ethernet::Header::parse(bytes)?;
+        let tcp_offset = match link.ether_type {
+            ethernet::IPV4 => {
+                let header = packet.first_chunk::<{ ip::IPV4_HEADER_BYTES }>()?;
+                (header[0] == 0x45 && header[9] == ip::TCP).then_some(IPV4_TCP_OFFSET)?
+            }
+            ethernet::IPV6 => {
+                let header = packet.first_chunk::<{ ip::IPV6_HEADER_BYTES }>()?;
+                (header[0] >> 4 == 6 && header[6] == ip::TCP).then_some(IPV6_TCP_OFFSET)?
+            }
+            _ => return None,
+        };
+        let tcp = &bytes[tcp_offset..];
+        let tcp_len = usize::from(*tcp.get(12)? >> 4) * 4;
+        if tcp_len != tcp.len() {
+            return None;
+        }
+        let options = tcp.get(tcp::HEADER_BYTES_MIN..)?;
+        let timestamp_offset =
+            tcp::timestamp_value_offset(options).map(|at| tcp_offset + tcp::HEADER_BYTES_MIN + at);
+        Some((tcp_offset, timestamp_offset))
+    }
+
+    /// The header.
+    pub fn bytes(&self) -> &[u8] {
+        self.bytes
+    }
+
+    /// Offset of the TCP header, in bytes.
+    pub fn tcp_offset(&self) -> usize {
+        self.tcp_offset
+    }
+
+    /// IPv6 rather than IPv4.
+    pub fn ipv6(&self) -> bool {
+        self.tcp_offset == IPV6_TCP_OFFSET
+    }
+
+    /// Sequence number.
+    pub fn seq(&self) -> u32 {
+        self.u32_at(self.tcp_offset + 4)
+    }
+
+    /// Sets the sequence number.
+    pub fn set_seq(&mut self, seq: u32) {
+        self.set_u32_at(self.tcp_offset + 4, seq);
+    }
+
+    /// Control bits.
+    pub fn flags(&self) -> Flags {
+        Flags(self.bytes[self.tcp_offset + 13])
+    }
+
+    /// Sets the control bits.
+    pub fn set_flags(&mut self, flags: Flags) {
+        self.bytes[self.tcp_offset + 13] = flags.0;
+    }
+
+    /// TSval (RFC 7323 §3), if there is a timestamps option.
+    pub fn timestamp_value(&self) -> Option<u32> {
+        self.timestamp_offset.map(|at| self.u32_at(at))
+    }
+
+    /// Sets TSval. Does nothing without a timestamps option.
+    pub fn set_timestamp_value(&mut self, value: u32) {
+        if let Some(at) = self.timestamp_offset {
+            self.set_u32_at(at, value);
+        }
+    }
+
+    /// IPv4 identification; `None` for IPv6.
+    pub fn identification(&self) -> Option<u16> {
+        let [.., high, low] = self.u32_at(ethernet::HEADER_BYTES + 2).to_be_bytes();
+        (!self.ipv6()).then_some(u16::from_be_bytes([high, low]))
+    }
+
+    /// Sets the IPv4 identification. Does nothing for IPv6.
+    pub fn set_identification(&mut self, identification: u16) {
+        if !self.ipv6() {
+            let at = ethernet::HEADER_BYTES + 4;
+            self.bytes[at..at + 2].copy_from_slice(&identification.to_be_bytes());
+        }
+    }
+
+    /// Largest payload that fits into an IP packet of `ip_bytes_max` bytes behind this header.
+    pub fn payload_max(&self, ip_bytes_max: usize) -> usize {
+        ip_bytes_max.saturating_sub(self.bytes.len() - ethernet::HEADER_BYTES)
+    }
+
+    /// Prepares the header for a port that completes the TCP checksum: lengths for `payload_len` bytes of
+    /// payload, the IPv4 header checksum, and the pseudo-header sum in the TCP checksum field.
+    pub fn finish(&mut self, payload_len: usize) -> Result<(), HeaderError> {
+        let sum = self.prepare(payload_len)?;
+        self.set_tcp_checksum(sum.partial());
+        Ok(())
+    }
+
+    /// Prepares the header for a port that completes nothing: as [`HeaderMut::finish`], but with the whole
+    /// TCP checksum over `payload`.
+    pub fn complete_checksum<'p>(
+        &mut self,
+        payload: impl IntoIterator<Item = &'p [u8]> + Clone,
+    ) -> Result<(), HeaderError> {
+        let payload_len = payload.clone().into_iter().map(<[u8]>::len).sum();
+        let mut sum = self.prepare(payload_len)?;
+        self.set_tcp_checksum(0);
+        sum.add(&self.bytes[self.tcp_offset..]);
+        for piece in payload {
+            sum.add(piece);
+        }
+        self.set_tcp_checksum(sum.finish());
+        Ok(())
+    }
+
+    /// Sets IP lengths and the IPv4 header checksum; returns the sum of the TCP pseudo-header.
+    fn prepare(&mut self, payload_len: usize) -> Result<Checksum, HeaderError> {
+        let too_long = HeaderError::TooLong {
+            payload: payload_len,
+        };
+        let tcp_len = (self.bytes.len() - self.tcp_offset)
+            .checked_add(payload_len)
+            .ok_or(too_long)?;
+        let (source, destination): (IpAddr, IpAddr);
+        if self.ipv6() {
+            let ip_payload_len = u16::try_from(tcp_len).map_err(|_| too_long)?;
+            let at = ethernet::HEADER_BYTES + 4;
+            self.bytes[at..at + 2].copy_from_slice(&ip_payload_len.to_be_bytes());
+            source = Ipv6Addr::from(self.octets_at::<16>(ethernet::HEADER_BYTES + 8)).into();
+            destination = Ipv6Addr::from(self.octets_at::<16>(ethernet::HEADER_BYTES + 24)).into();
+        } else {
+            let total_len = u16::try_from(tcp_len)
+                .ok()
+                .and_then(|tcp_len| tcp_len.checked_add(ip::IPV4_HEADER_BYTES as u16))
+                .ok_or(too_long)?;
+            let header = &mut self.bytes[ethernet::HEADER_BYTES..IPV4_TCP_OFFSET];
+            ip::set_ipv4_length(header, total_len);
+            source = Ipv4Addr::from(self.octets_at::<4>(ethernet::HEADER_BYTES + 12)).into();
+            destination = Ipv4Addr::from(self.octets_at::<4>(ethernet::HEADER_BYTES + 16)).into();
+        }
+        Ok(Checksum::pseudo_header(
+            source,
+            destination,
+            ip::TCP,
+            tcp_len as u32,
+        ))
+    }
+
+    fn set_tcp_checksum(&mut self, checksum: u16) {
+        let at = self.tcp_offset + 16;
+        self.bytes[at..at + 2].copy_from_slice(&checksum.to_be_bytes());
+    }
+
+    fn octets_at<const N: usize>(&self, at: usize) -> [u8; N] {
+        *self.bytes[at..]
+            .first_chunk()
+            .expect("parse has checked the length")
+    }
+
+    fn u32_at(&self, at: usize) -> u32 {
+        u32::from_be_bytes(self.octets_at(at))
+    }
+
+    fn set_u32_at(&mut self, at: usize, value: u32) {
+        self.bytes[at..at + 4].copy_from_slice(&value.to_be_bytes());
+    }
+}

@@ -1,0 +1,134 @@
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use crate::checksum::Checksum;
+use crate::ip::Addresses;
+use crate::{ParseError, arp, ethernet, icmpv4, icmpv6, ip, tcp};
+
+/// What a received frame is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Received<'a> {
+    /// A TCP segment between unicast addresses.
+    Tcp {
+        /// The link address it came from: the peer's, or a router's.
+        source_mac: [u8; 6],
+        /// The peer's address; its port is in the segment.
+        source: IpAddr,
+        /// The address it was sent to.
+        destination: IpAddr,
+        /// Congestion experienced is 3 (RFC 3168 §5).
+        ecn: u8,
+        /// The segment.
+        segment: tcp::Segment<'a>,
+    },
+    /// An ARP packet.
+    Arp(arp::Packet),
+    /// An ICMP message.
+    Icmpv4 {
+        /// The link address it came from.
+        source_mac: [u8; 6],
+        /// The sender's address.
+        source: Ipv4Addr,
+        /// The address it was sent to.
+        destination: Ipv4Addr,
+        /// The message.
+        message: icmpv4::Message<'a>,
+    },
+    /// An ICMPv6 message.
+    Icmpv6 {
+        /// The link address it came from.
+        source_mac: [u8; 6],
+        /// The sender's address.
+        source: Ipv6Addr,
+        /// The address it was sent to.
+        destination: Ipv6Addr,
+        /// The message.
+        message: icmpv6::Message<'a>,
+    },
+    /// A protocol that Splitway does not speak.
+    Other,
+}
+
+/// Parses and checks a received Ethernet frame.
+///
+/// `checksum_valid` says that the kernel or the NIC vouches for the TCP checksum; all others are verified
+/// in any case. The frame may be longer than a packet on the wire: GRO merges TCP segments.
+pub fn parse(bytes: &[u8], checksum_valid: bool) -> Result<Received<'_>, ParseError> {
+    let (link, payload) = ethernet::Header::parse(bytes).ok_or(ParseError::Truncated)?;
+    let packet = match link.ether_type {
+        ethernet::IPV4 => ip::Packet::parse_v4(payload)?,
+        ethernet::IPV6 => ip::Packet::parse_v6(payload)?,
+        ethernet::ARP => return Ok(Received::Arp(arp::Packet::parse(payload)?)),
+        _ => return Ok(Received::Other),
+    };
+    match (packet.protocol, packet.addresses) {
+        (ip::TCP, _) => parse_tcp(&link, &packet, checksum_valid),
+        (
+            ip::ICMP,
+            Addresses::V4 {
+                source,
+                destination,
+            },
+        ) => Ok(Received::Icmpv4 {
+            source_mac: link.source,
+            source,
+            destination,
+            message: icmpv4::Message::parse(packet.payload)?,
+        }),
+        (
+            ip::ICMPV6,
+            Addresses::V6 {
+                source,
+                destination,
+            },
+        ) => Ok(Received::Icmpv6 {
+            source_mac: link.source,
+            source,
+            destination,
+            message: icmpv6::Message::parse(source, destination, packet.ttl, packet.payload)?,
+        }),
+        _ => Ok(Received::Other),
+    }
+}
+
+fn parse_tcp<'a>(
+    link: &ethernet::Header,
+    packet: &ip::Packet<'a>,
+    checksum_valid: bool,
+) -> Result<Received<'a>, ParseError> {
+    // TCP is between two hosts (RFC 9293 §3.9.2, MUST-57 and MUST-63), also on the link.
+    let unicast = match packet.addresses {
+        Addresses::V4 {
+            source,
+            destination,
+        } => [source, destination].iter().all(|address| {
+            !(address.is_multicast() || address.is_broadcast() || address.is_unspecified())
+        }),
+        Addresses::V6 {
+            source,
+            destination,
+        } => [source, destination]
+            .iter()
+            .all(|address| !(address.is_multicast() || address.is_unspecified())),
+    };
+    if !unicast || ethernet::is_multicast(link.destination) {
+        return Err(ParseError::BadAddress);
+    }
+    let source = packet.addresses.source();
+    let destination = packet.addresses.destination();
+    let segment = tcp::Segment::parse(packet.payload)?;
+    if !checksum_valid {
+        let len = packet.payload.len() as u32;
+        let mut checksum = Checksum::pseudo_header(source, destination, ip::TCP, len);
+        checksum.add(packet.payload);
+        if checksum.finish() != 0 {
+            return Err(ParseError::BadTcpChecksum);
+        }
+    }
+    Ok(Received::Tcp {
+        source_mac: link.source,
+        source,
+        destination,
+        ecn: packet.traffic_class & 3,
+        segment,
+    })
+}

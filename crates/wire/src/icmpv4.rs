@@ -1,0 +1,113 @@
+//! ICMP (RFC 792): echo, and the errors that concern TCP.
+
+use std::net::Ipv4Addr;
+
+use smoltcp::phy::ChecksumCapabilities;
+use smoltcp::wire::{Icmpv4Message, Icmpv4Packet, Icmpv4Repr};
+
+use crate::icmp::{Echo, QuotedTcp};
+use crate::{ParseError, frame, ip};
+
+/// An ICMP message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Message<'a> {
+    /// Echo request or reply.
+    Echo(Echo<'a>),
+    /// Destination unreachable, about a TCP packet of ours.
+    Unreachable {
+        /// Why, as RFC 792 and RFC 1122 §3.2.2.1 number it. 4 is "fragmentation needed".
+        code: u8,
+        /// With code 4: largest packet of the next hop, in bytes; zero if it does not say (RFC 1191 §4).
+        mtu: u16,
+        /// The packet.
+        quoted: QuotedTcp,
+    },
+    /// Something else.
+    Other,
+}
+
+impl<'a> Message<'a> {
+    /// Parses the payload of an IPv4 packet and verifies its checksum.
+    pub fn parse(bytes: &'a [u8]) -> Result<Message<'a>, ParseError> {
+        let packet = Icmpv4Packet::new_checked(bytes).map_err(|_| ParseError::BadIcmp)?;
+        if !packet.verify_checksum() {
+            return Err(ParseError::BadIcmpChecksum);
+        }
+        let echo = |reply| {
+            Message::Echo(Echo {
+                reply,
+                ident: packet.echo_ident(),
+                seq_no: packet.echo_seq_no(),
+                data: packet.data(),
+            })
+        };
+        Ok(match (packet.msg_type(), packet.msg_code()) {
+            (Icmpv4Message::EchoRequest, 0) => echo(false),
+            (Icmpv4Message::EchoReply, 0) => echo(true),
+            (Icmpv4Message::DstUnreachable, code) => {
+                // The second half of the word after the checksum, which RFC 1191 §4 took from the unused.
+                let [.., m0, m1] = *bytes.first_chunk::<8>().ok_or(ParseError::BadIcmp)?;
+                match QuotedTcp::parse(packet.data()) {
+                    Some(quoted) => Message::Unreachable {
+                        code,
+                        mtu: u16::from_be_bytes([m0, m1]),
+                        quoted,
+                    },
+                    None => Message::Other,
+                }
+            }
+            _ => Message::Other,
+        })
+    }
+}
+
+/// An echo message as a whole Ethernet frame.
+pub fn echo_frame(
+    source_mac: [u8; 6],
+    destination_mac: [u8; 6],
+    source: Ipv4Addr,
+    destination: Ipv4Addr,
+    echo: &Echo<'_>,
+) -> Vec<u8> {
+    let Echo {
+        reply,
+        ident,
+        seq_no,
+        data,
+    } = *echo;
+    let repr = match reply {
+        false => Icmpv4Repr::EchoRequest {
+            ident,
+            seq_no,
+            data,
+        },
+        true => Icmpv4Repr::EchoReply {
+            ident,
+            seq_no,
+            data,
+        },
+    };
+    let header = ip::Header {
+        addresses: ip::Addresses::V4 {
+            source,
+            destination,
+        },
+        protocol: ip::ICMP,
+        ttl: ip::TTL,
+        traffic_class: 0,
+        identification: 0,
+    };
+    let write = |payload: &mut [u8]| {
+        repr.emit(
+            &mut Icmpv4Packet::new_unchecked(payload),
+            &ChecksumCapabilities::default(),
+        );
+    };
+    frame::assemble(
+        source_mac,
+        destination_mac,
+        &header,
+        repr.buffer_len(),
+        write,
+    )
+}

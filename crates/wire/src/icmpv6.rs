@@ -1,0 +1,275 @@
+//! ICMPv6 (RFC 4443): echo, neighbour discovery (RFC 4861), and the errors that concern TCP.
+
+use std::net::Ipv6Addr;
+
+use smoltcp::phy::ChecksumCapabilities;
+use smoltcp::wire::{
+    Icmpv6Message, Icmpv6Packet, Icmpv6Repr, NdiscNeighborFlags, NdiscRepr, RawHardwareAddress,
+};
+
+use crate::icmp::{Echo, QuotedTcp};
+use crate::{ParseError, frame, ip};
+
+/// Hop limit of neighbour discovery; a packet with less may come from off the link (RFC 4861 §7.1).
+pub const NEIGHBOR_HOP_LIMIT: u8 = 255;
+
+/// An ICMPv6 message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Message<'a> {
+    /// Echo request or reply.
+    Echo(Echo<'a>),
+    /// Neighbour solicitation or advertisement.
+    Neighbor(Neighbor),
+    /// Packet too big, about a TCP packet of ours.
+    PacketTooBig {
+        /// Largest packet of the next hop, in bytes.
+        mtu: u32,
+        /// The packet.
+        quoted: QuotedTcp,
+    },
+    /// Destination unreachable, about a TCP packet of ours.
+    Unreachable {
+        /// Why, as RFC 4443 §3.1 numbers it.
+        code: u8,
+        /// The packet.
+        quoted: QuotedTcp,
+    },
+    /// Something else.
+    Other,
+}
+
+/// A message of neighbour discovery between hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Neighbor {
+    /// Who has the target address?
+    Solicitation {
+        /// The address asked for.
+        target: Ipv6Addr,
+        /// The sender's hardware address; never there if the sender's address is unspecified, that is,
+        /// in duplicate address detection.
+        source_mac: Option<[u8; 6]>,
+    },
+    /// The target address is here.
+    Advertisement {
+        /// The address.
+        target: Ipv6Addr,
+        /// Its hardware address.
+        target_mac: Option<[u8; 6]>,
+        /// The sender is a router.
+        router: bool,
+        /// Answers a solicitation: proves that the neighbour is reachable.
+        solicited: bool,
+        /// Replaces a hardware address that is cached already.
+        override_cached: bool,
+    },
+}
+
+impl<'a> Message<'a> {
+    /// Parses the payload of an IPv6 packet and verifies its checksum; for neighbour discovery also the
+    /// rules of RFC 4861 §7.1.
+    pub fn parse(
+        source: Ipv6Addr,
+        destination: Ipv6Addr,
+        hop_limit: u8,
+        bytes: &'a [u8],
+    ) -> Result<Message<'a>, ParseError> {
+        let packet = Icmpv6Packet::new_checked(bytes).map_err(|_| ParseError::BadIcmp)?;
+        if !packet.verify_checksum(&source, &destination) {
+            return Err(ParseError::BadIcmpChecksum);
+        }
+        let echo = |reply| {
+            Message::Echo(Echo {
+                reply,
+                ident: packet.echo_ident(),
+                seq_no: packet.echo_seq_no(),
+                data: packet.payload(),
+            })
+        };
+        Ok(match (packet.msg_type(), packet.msg_code()) {
+            (Icmpv6Message::EchoRequest, 0) => echo(false),
+            (Icmpv6Message::EchoReply, 0) => echo(true),
+            (Icmpv6Message::NeighborSolicit | Icmpv6Message::NeighborAdvert, code) => {
+                if hop_limit != NEIGHBOR_HOP_LIMIT || code != 0 {
+                    return Err(ParseError::BadIcmp);
+                }
+                let repr = NdiscRepr::parse(&packet).map_err(|_| ParseError::BadIcmp)?;
+                Message::Neighbor(Neighbor::from_repr(source, destination, &repr)?)
+            }
+            (Icmpv6Message::PktTooBig, 0) => match QuotedTcp::parse(packet.payload()) {
+                Some(quoted) => Message::PacketTooBig {
+                    mtu: packet.pkt_too_big_mtu(),
+                    quoted,
+                },
+                None => Message::Other,
+            },
+            (Icmpv6Message::DstUnreachable, code) => match QuotedTcp::parse(packet.payload()) {
+                Some(quoted) => Message::Unreachable { code, quoted },
+                None => Message::Other,
+            },
+            _ => Message::Other,
+        })
+    }
+}
+
+impl Neighbor {
+    fn from_repr(
+        source: Ipv6Addr,
+        destination: Ipv6Addr,
+        repr: &NdiscRepr<'_>,
+    ) -> Result<Neighbor, ParseError> {
+        let mac = |address: Option<RawHardwareAddress>| {
+            address.and_then(|address| address.as_bytes().try_into().ok())
+        };
+        match *repr {
+            NdiscRepr::NeighborSolicit {
+                target_addr: target,
+                lladdr,
+            } => {
+                // RFC 4861 §7.1.1.
+                let probe = source.is_unspecified();
+                if target.is_multicast()
+                    || probe && (lladdr.is_some() || destination != solicited_node(target))
+                {
+                    return Err(ParseError::BadIcmp);
+                }
+                Ok(Neighbor::Solicitation {
+                    target,
+                    source_mac: mac(lladdr),
+                })
+            }
+            NdiscRepr::NeighborAdvert {
+                flags,
+                target_addr: target,
+                lladdr,
+            } => {
+                // RFC 4861 §7.1.2.
+                let solicited = flags.contains(NdiscNeighborFlags::SOLICITED);
+                if target.is_multicast() || destination.is_multicast() && solicited {
+                    return Err(ParseError::BadIcmp);
+                }
+                Ok(Neighbor::Advertisement {
+                    target,
+                    target_mac: mac(lladdr),
+                    router: flags.contains(NdiscNeighborFlags::ROUTER),
+                    solicited,
+                    override_cached: flags.contains(NdiscNeighborFlags::OVERRIDE),
+                })
+            }
+            _ => Err(ParseError::BadIcmp),
+        }
+    }
+}
+
+/// The group that a solicitation for `target` goes to (RFC 4291 §2.7.1).
+pub fn solicited_node(target: Ipv6Addr) -> Ipv6Addr {
+    let [.., a, b, c] = target.octets();
+    let [high, low] = [u16::from(a) | 0xff00, u16::from_be_bytes([b, c])];
+    Ipv6Addr::new(0xff02, 0, 0, 0, 0, 1, high, low)
+}
+
+/// An echo message as a whole Ethernet frame.
+pub fn echo_frame(
+    source_mac: [u8; 6],
+    destination_mac: [u8; 6],
+    source: Ipv6Addr,
+    destination: Ipv6Addr,
+    echo: &Echo<'_>,
+) -> Vec<u8> {
+    let Echo {
+        reply,
+        ident,
+        seq_no,
+        data,
+    } = *echo;
+    let repr = match reply {
+        false => Icmpv6Repr::EchoRequest {
+            ident,
+            seq_no,
+            data,
+        },
+        true => Icmpv6Repr::EchoReply {
+            ident,
+            seq_no,
+            data,
+        },
+    };
+    emit(
+        [source_mac, destination_mac],
+        [source, destination],
+        ip::TTL,
+        &repr,
+    )
+}
+
+/// A message of neighbour discovery as a whole Ethernet frame.
+pub fn neighbor_frame(
+    source_mac: [u8; 6],
+    destination_mac: [u8; 6],
+    source: Ipv6Addr,
+    destination: Ipv6Addr,
+    message: &Neighbor,
+) -> Vec<u8> {
+    let raw = |mac: Option<[u8; 6]>| mac.map(|mac| RawHardwareAddress::from_bytes(&mac));
+    let repr = Icmpv6Repr::Ndisc(match *message {
+        Neighbor::Solicitation { target, source_mac } => NdiscRepr::NeighborSolicit {
+            target_addr: target,
+            lladdr: raw(source_mac),
+        },
+        Neighbor::Advertisement {
+            target,
+            target_mac,
+            router,
+            solicited,
+            override_cached,
+        } => {
+            let mut flags = NdiscNeighborFlags::empty();
+            flags.set(NdiscNeighborFlags::ROUTER, router);
+            flags.set(NdiscNeighborFlags::SOLICITED, solicited);
+            flags.set(NdiscNeighborFlags::OVERRIDE, override_cached);
+            NdiscRepr::NeighborAdvert {
+                flags,
+                target_addr: target,
+                lladdr: raw(target_mac),
+            }
+        }
+    });
+    emit(
+        [source_mac, destination_mac],
+        [source, destination],
+        NEIGHBOR_HOP_LIMIT,
+        &repr,
+    )
+}
+
+fn emit(
+    [source_mac, destination_mac]: [[u8; 6]; 2],
+    [source, destination]: [Ipv6Addr; 2],
+    hop_limit: u8,
+    repr: &Icmpv6Repr<'_>,
+) -> Vec<u8> {
+    let header = ip::Header {
+        addresses: ip::Addresses::V6 {
+            source,
+            destination,
+        },
+        protocol: ip::ICMPV6,
+        ttl: hop_limit,
+        traffic_class: 0,
+        identification: 0,
+    };
+    let write = |payload: &mut [u8]| {
+        repr.emit(
+            &source,
+            &destination,
+            &mut Icmpv6Packet::new_unchecked(payload),
+            &ChecksumCapabilities::default(),
+        );
+    };
+    frame::assemble(
+        source_mac,
+        destination_mac,
+        &header,
+        repr.buffer_len(),
+        write,
+    )
+}
