@@ -1,24 +1,36 @@
 //! A channel: a command ring, an event ring and their wake-ups.
 
-use std::os::fd::BorrowedFd;
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use crate::codec::{EVENT_BYTES_MAX, Malformed};
 use crate::command::Command;
 use crate::event::Event;
+use crate::limits::{COMMAND_RING_BYTES, EVENT_RING_BYTES, MESSAGE_BYTES_MAX};
+use crate::memory::{Mapping, Memory};
+use crate::ring::{Consumer, Corrupt, Producer, ring, ring_words};
+use crate::sync::Arc;
 
-/// The ring has no room for the message now. Nothing was written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Full;
+pub use crate::ring::Full;
+
+/// Words of a channel's memory: the command ring, then the event ring.
+pub(crate) const CHANNEL_WORDS: usize =
+    ring_words(COMMAND_RING_BYTES) + ring_words(EVENT_RING_BYTES);
 
 /// The host stack's end.
 #[derive(Debug)]
-pub struct HostChannel {}
+pub struct HostChannel {
+    end: End,
+}
 
 /// The NIC stack's end.
 #[derive(Debug)]
-pub struct NicChannel {}
+pub struct NicChannel {
+    end: End,
+}
 
 /// Why nothing could be read from a ring.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReceiveError {
     /// The message does not decode; it has been skipped. The id is what stood where an id should.
     Malformed {
@@ -31,67 +43,252 @@ pub enum ReceiveError {
 
 /// Both ends of a channel on this process's memory, without system calls: for tests and simulation.
 pub fn in_memory() -> (HostChannel, NicChannel) {
-    todo!()
+    let memory = Arc::new(Memory::heap(CHANNEL_WORDS));
+    (
+        HostChannel {
+            end: End::of_host(&memory, None),
+        },
+        NicChannel {
+            end: End::of_nic(&memory, None),
+        },
+    )
 }
 
 impl HostChannel {
+    pub(crate) fn mapped(mapping: Mapping, bells: Bells) -> Self {
+        let memory = Arc::new(Memory::Mapped(mapping));
+        HostChannel {
+            end: End::of_host(&memory, Some(bells)),
+        }
+    }
+
     /// True if any command, however long, fits now.
     pub fn has_room(&mut self) -> bool {
-        todo!()
+        self.end.out.has_room()
     }
+
     /// Writes a command. It becomes visible to the peer with the next [`HostChannel::flush`].
-    pub fn send(&mut self, _command: &Command<'_>) -> Result<(), Full> {
-        todo!()
+    ///
+    /// # Panics
+    /// If the command breaks a rule that its documentation states: see [`Command::check`].
+    pub fn send(&mut self, command: &Command<'_>) -> Result<(), Full> {
+        self.end
+            .out
+            .write(command.encoded_bytes(), |slot| command.encode(slot))
     }
+
     /// Publishes what was written and wakes the peer if it sleeps.
     pub fn flush(&mut self) {
-        todo!()
+        self.end.flush();
     }
+
     /// The next event, if there is one.
     pub fn receive(&mut self) -> Result<Option<Event>, ReceiveError> {
-        todo!()
+        match self.end.receive()? {
+            Some(message) => Ok(Some(Event::decode(message)?)),
+            None => Ok(None),
+        }
     }
-    /// Arms the wake-up. False if events have come meanwhile: do not sleep.
+
+    /// Arms the wake-up: for events and, if there was no room when last asked, for room. False if
+    /// either has come meanwhile: do not sleep. Flushes.
     pub fn prepare_sleep(&mut self) -> bool {
-        todo!()
+        self.end.prepare_sleep()
     }
+
     /// Disarms the wake-up and drains its descriptor.
     pub fn finish_sleep(&mut self) {
-        todo!()
+        self.end.finish_sleep();
     }
+
     /// Readable when the peer has woken this end. `None` for [`in_memory`].
     pub fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
-        todo!()
+        self.end.wake_fd()
     }
 }
 
 impl NicChannel {
+    pub(crate) fn mapped(mapping: Mapping, bells: Bells) -> Self {
+        let memory = Arc::new(Memory::Mapped(mapping));
+        NicChannel {
+            end: End::of_nic(&memory, Some(bells)),
+        }
+    }
+
     /// True if any event fits now.
     pub fn has_room(&mut self) -> bool {
-        todo!()
+        self.end.out.has_room()
     }
+
     /// Writes an event. It becomes visible to the peer with the next [`NicChannel::flush`].
-    pub fn send(&mut self, _event: &Event) -> Result<(), Full> {
-        todo!()
+    pub fn send(&mut self, event: &Event) -> Result<(), Full> {
+        self.end
+            .out
+            .write(event.encoded_bytes(), |slot| event.encode(slot))
     }
+
     /// Publishes what was written and wakes the peer if it sleeps.
     pub fn flush(&mut self) {
-        todo!()
+        self.end.flush();
     }
+
     /// The next command, if there is one. It borrows a private copy: the peer cannot change it any more.
     pub fn receive(&mut self) -> Result<Option<Command<'_>>, ReceiveError> {
-        todo!()
+        match self.end.receive()? {
+            Some(message) => Ok(Some(Command::decode(message)?)),
+            None => Ok(None),
+        }
     }
-    /// Arms the wake-up. False if commands have come meanwhile: do not sleep.
+
+    /// Arms the wake-up: for commands and, if there was no room when last asked, for room. False if
+    /// either has come meanwhile: do not sleep. Flushes.
     pub fn prepare_sleep(&mut self) -> bool {
-        todo!()
+        self.end.prepare_sleep()
     }
+
     /// Disarms the wake-up and drains its descriptor.
     pub fn finish_sleep(&mut self) {
-        todo!()
+        self.end.finish_sleep();
     }
+
     /// Readable when the peer has woken this end. `None` for [`in_memory`].
     pub fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
-        todo!()
+        self.end.wake_fd()
     }
 }
+
+/// What both ends have in common: one ring out, one ring in.
+#[derive(Debug)]
+struct End {
+    out: Producer,
+    incoming: Consumer,
+    bells: Option<Bells>,
+}
+
+impl End {
+    fn of_host(memory: &Arc<Memory>, bells: Option<Bells>) -> Self {
+        let ((out, _), (_, incoming)) = rings(memory);
+        End {
+            out,
+            incoming,
+            bells,
+        }
+    }
+
+    fn of_nic(memory: &Arc<Memory>, bells: Option<Bells>) -> Self {
+        let ((_, incoming), (out, _)) = rings(memory);
+        End {
+            out,
+            incoming,
+            bells,
+        }
+    }
+
+    fn flush(&mut self) {
+        if self.out.publish() {
+            self.wake_peer();
+        }
+    }
+
+    fn release(&mut self) {
+        if self.incoming.release() {
+            self.wake_peer();
+        }
+    }
+
+    fn receive(&mut self) -> Result<Option<&[u8]>, Corrupt> {
+        if self.out.is_corrupt() {
+            return Err(Corrupt);
+        }
+        if self.incoming.release_is_due() {
+            self.release();
+        }
+        self.incoming.read()
+    }
+
+    fn prepare_sleep(&mut self) -> bool {
+        self.flush();
+        self.release();
+        let nothing_to_do = self.incoming.arm() && self.out.arm();
+        if !nothing_to_do {
+            self.disarm();
+        }
+        nothing_to_do
+    }
+
+    fn finish_sleep(&mut self) {
+        self.disarm();
+        if let Some(bells) = &self.bells {
+            bells.drain();
+        }
+    }
+
+    fn disarm(&mut self) {
+        self.incoming.disarm();
+        self.out.disarm();
+    }
+
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.bells.as_ref().map(|bells| bells.own.as_fd())
+    }
+
+    fn wake_peer(&self) {
+        if let Some(bells) = &self.bells {
+            bells.ring_peer();
+        }
+    }
+}
+
+/// The command ring and the event ring in a channel's memory.
+fn rings(memory: &Arc<Memory>) -> ((Producer, Consumer), (Producer, Consumer)) {
+    let events = ring_words(COMMAND_RING_BYTES);
+    (
+        ring(memory, 0, COMMAND_RING_BYTES, MESSAGE_BYTES_MAX),
+        ring(memory, events, EVENT_RING_BYTES, EVENT_BYTES_MAX),
+    )
+}
+
+/// The event descriptors of an end.
+#[derive(Debug)]
+pub(crate) struct Bells {
+    /// Wakes this end.
+    pub(crate) own: OwnedFd,
+    /// Wakes the peer.
+    pub(crate) peer: OwnedFd,
+}
+
+impl Bells {
+    /// A failure leaves nothing to do: if the counter is full the peer is being woken already, and a
+    /// peer that passed a descriptor of another kind does not want to be.
+    fn ring_peer(&self) {
+        let _ = rustix::io::write(&self.peer, &1u64.to_ne_bytes());
+    }
+
+    /// Fails if nobody has rung.
+    fn drain(&self) {
+        let _ = rustix::io::read(&self.own, &mut [0u8; 8]);
+    }
+}
+
+impl From<Corrupt> for ReceiveError {
+    fn from(_: Corrupt) -> Self {
+        ReceiveError::Corrupt
+    }
+}
+
+impl From<Malformed> for ReceiveError {
+    fn from(malformed: Malformed) -> Self {
+        ReceiveError::Malformed { id: malformed.id }
+    }
+}
+
+impl fmt::Display for ReceiveError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ReceiveError::Malformed { id } => write!(f, "a message (id {id}) does not decode"),
+            ReceiveError::Corrupt => Corrupt.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for ReceiveError {}

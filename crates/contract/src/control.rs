@@ -3,10 +3,84 @@
 //! The NIC stack speaks first: version and number of workers. The host stack answers with version and
 //! epoch, and passes for every worker a sealed memory file and two event descriptors. The socket then
 //! stays open; its end tells each side that the other is gone.
+//!
+//! Both packets begin alike, so that stacks of any two versions can tell each other their version:
+//!
+//! | Offset | Bytes | Hello of the NIC stack | Answer of the host stack |
+//! |---|---|---|---|
+//! | 0 | 8 | `splitway` | `splitway` |
+//! | 8 | 2 | version | version |
+//! | 10 | 2 | zero | zero |
+//! | 12 | 4 | workers | workers, as in the hello |
+//! | 16 | 8 | | epoch |
+//!
+//! The answer's descriptors are, for each worker in order: memory file, event descriptor that wakes the
+//! NIC stack, event descriptor that wakes the host stack. The answer to a hello of another version has
+//! none.
 
-use std::os::fd::OwnedFd;
+use std::fmt;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
 
-use crate::channel::{HostChannel, NicChannel};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::fs::OFlags;
+use rustix::io::retry_on_intr;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::channel::{Bells, CHANNEL_WORDS, HostChannel, NicChannel};
+use crate::limits::{HELLO_SECONDS_MAX, VERSION, WORKERS_MAX};
+use crate::memory::{Mapping, create_file};
+
+const MAGIC: [u8; 8] = *b"splitway";
+
+/// Memory file and two event descriptors.
+const DESCRIPTORS_PER_WORKER: usize = 3;
+
+/// What both packets begin with, in any version.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
+#[repr(C)]
+struct Greeting {
+    magic: [u8; 8],
+    version: U16,
+    zero: [u8; 2],
+}
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct Hello {
+    greeting: Greeting,
+    workers: U32,
+}
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct Answer {
+    greeting: Greeting,
+    workers: U32,
+    epoch: U64,
+}
+
+const _: () = assert!(size_of::<Greeting>() == 12, "greetings never change");
+const _: () = assert!(
+    size_of::<Hello>() == 16,
+    "records never change within a version"
+);
+const _: () = assert!(
+    size_of::<Answer>() == 24,
+    "records never change within a version"
+);
+
+const GREETING: Greeting = Greeting {
+    magic: MAGIC,
+    version: U16::new(VERSION),
+    zero: [0; 2],
+};
 
 /// What can go wrong in the hello.
 #[derive(Debug)]
@@ -56,12 +130,232 @@ pub struct NicSession {
     pub socket: OwnedFd,
 }
 
-/// The host's part. Blocks until the NIC stack has spoken.
-pub fn host_hello(_socket: OwnedFd, _epoch: u64) -> Result<HostSession, HelloError> {
-    todo!()
+/// The host's part. Waits until the NIC stack has spoken, at most [`HELLO_SECONDS_MAX`].
+pub fn host_hello(socket: OwnedFd, epoch: u64) -> Result<HostSession, HelloError> {
+    let (bytes, _) = receive(&socket, "receive the NIC stack's hello")?;
+    let hello = match parse::<Hello>(&bytes) {
+        Ok(hello) => hello,
+        Err(error) => {
+            if let HelloError::Version { .. } = error {
+                // So that the other side learns why; if it is gone already, it needs not.
+                let _ = send(&socket, GREETING.as_bytes(), &[]);
+            }
+            return Err(error);
+        }
+    };
+    let workers = checked_workers(hello.workers.get() as usize)?;
+
+    let mut channels = Vec::with_capacity(workers);
+    let mut descriptors = Vec::with_capacity(workers * DESCRIPTORS_PER_WORKER);
+    for _ in 0..workers {
+        let file = create_file(CHANNEL_WORDS).map_err(io("create a channel's memory"))?;
+        let mapping = Mapping::new(&file, CHANNEL_WORDS).map_err(io("map a channel's memory"))?;
+        let wakes_nic = new_bell()?;
+        let wakes_host = new_bell()?;
+        let bells = Bells {
+            own: shared(&wakes_host)?,
+            peer: shared(&wakes_nic)?,
+        };
+        channels.push(HostChannel::mapped(mapping, bells));
+        descriptors.extend([file, wakes_nic, wakes_host]);
+    }
+    let answer = Answer {
+        greeting: GREETING,
+        workers: hello.workers,
+        epoch: epoch.into(),
+    };
+    send(&socket, answer.as_bytes(), &descriptors).map_err(io("answer the NIC stack's hello"))?;
+    Ok(HostSession { channels, socket })
 }
 
-/// The NIC stack's part. Blocks until the host has answered.
-pub fn nic_hello(_socket: OwnedFd, _workers: usize) -> Result<NicSession, HelloError> {
-    todo!()
+/// The NIC stack's part. Waits until the host has answered, at most [`HELLO_SECONDS_MAX`].
+pub fn nic_hello(socket: OwnedFd, workers: usize) -> Result<NicSession, HelloError> {
+    let workers = checked_workers(workers)?;
+    let hello = Hello {
+        greeting: GREETING,
+        workers: (workers as u32).into(),
+    };
+    send(&socket, hello.as_bytes(), &[]).map_err(io("send the hello to the host stack"))?;
+
+    let (bytes, descriptors) = receive(&socket, "receive the host stack's answer")?;
+    let answer = parse::<Answer>(&bytes)?;
+    if answer.workers != hello.workers || descriptors.len() != workers * DESCRIPTORS_PER_WORKER {
+        return Err(HelloError::Malformed);
+    }
+    let mut channels = Vec::with_capacity(workers);
+    let mut descriptors = descriptors.into_iter();
+    while let (Some(file), Some(wakes_nic), Some(wakes_host)) =
+        (descriptors.next(), descriptors.next(), descriptors.next())
+    {
+        let mapping = Mapping::new(&file, CHANNEL_WORDS)
+            .map_err(io("map the memory that the host stack passed"))?;
+        let bells = Bells {
+            own: never_blocking(wakes_nic)?,
+            peer: never_blocking(wakes_host)?,
+        };
+        channels.push(NicChannel::mapped(mapping, bells));
+    }
+    Ok(NicSession {
+        channels,
+        epoch: answer.epoch.get(),
+        socket,
+    })
+}
+
+fn checked_workers(workers: usize) -> Result<usize, HelloError> {
+    match workers {
+        1..=WORKERS_MAX => Ok(workers),
+        _ => Err(HelloError::Workers { workers }),
+    }
+}
+
+fn new_bell() -> Result<OwnedFd, HelloError> {
+    eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+        .map_err(io("create an event descriptor"))
+}
+
+fn shared(descriptor: &OwnedFd) -> Result<OwnedFd, HelloError> {
+    descriptor
+        .try_clone()
+        .map_err(io("duplicate an event descriptor"))
+}
+
+/// Whatever the peer has passed, reading and writing it must not hang this side.
+fn never_blocking(descriptor: OwnedFd) -> Result<OwnedFd, HelloError> {
+    rustix::fs::fcntl_getfl(&descriptor)
+        .and_then(|flags| rustix::fs::fcntl_setfl(&descriptor, flags | OFlags::NONBLOCK))
+        .map_err(io("prepare an event descriptor"))?;
+    Ok(descriptor)
+}
+
+fn send(socket: &OwnedFd, bytes: &[u8], descriptors: &[OwnedFd]) -> rustix::io::Result<()> {
+    const SPACE: usize = rustix::cmsg_space!(ScmRights(WORKERS_MAX * DESCRIPTORS_PER_WORKER));
+    let mut space = [MaybeUninit::uninit(); SPACE];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    let descriptors: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
+    if !descriptors.is_empty() {
+        let pushed = ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
+        assert!(pushed, "there is space for WORKERS_MAX workers");
+    }
+    retry_on_intr(|| {
+        sendmsg(
+            socket,
+            &[IoSlice::new(bytes)],
+            &mut ancillary,
+            SendFlags::NOSIGNAL,
+        )
+    })?;
+    Ok(())
+}
+
+/// The next packet with its descriptors.
+fn receive(socket: &OwnedFd, doing: &'static str) -> Result<(Vec<u8>, Vec<OwnedFd>), HelloError> {
+    // Not SO_RCVTIMEO, which would have no effect on a socket that does not block.
+    let timeout = Timespec {
+        tv_sec: HELLO_SECONDS_MAX as i64,
+        tv_nsec: 0,
+    };
+    let readable =
+        retry_on_intr(|| poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&timeout)))
+            .map_err(io(doing))?;
+    if readable == 0 {
+        return Err(HelloError::Silent);
+    }
+
+    const SPACE: usize = rustix::cmsg_space!(ScmRights(WORKERS_MAX * DESCRIPTORS_PER_WORKER));
+    let mut space = [MaybeUninit::uninit(); SPACE];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    // One byte more than the longest packet: a packet of a longer kind is noticed.
+    let mut bytes = vec![0; size_of::<Answer>() + 1];
+    let received = retry_on_intr(|| {
+        recvmsg(
+            socket,
+            &mut [IoSliceMut::new(&mut bytes)],
+            &mut ancillary,
+            RecvFlags::CMSG_CLOEXEC,
+        )
+    })
+    .map_err(io(doing))?;
+    if received.bytes == 0 {
+        return Err(HelloError::Closed);
+    }
+    if received.flags.contains(ReturnFlags::CTRUNC) {
+        return Err(HelloError::Malformed);
+    }
+    bytes.truncate(received.bytes);
+    let mut descriptors = Vec::new();
+    for message in ancillary.drain() {
+        if let RecvAncillaryMessage::ScmRights(passed) = message {
+            descriptors.extend(passed);
+        }
+    }
+    Ok((bytes, descriptors))
+}
+
+/// Checks the greeting before anything else: what follows it is this version's.
+fn parse<T: FromBytes + Immutable + KnownLayout + Unaligned>(
+    bytes: &[u8],
+) -> Result<&T, HelloError> {
+    let (greeting, _) = Greeting::ref_from_prefix(bytes).map_err(|_| HelloError::Malformed)?;
+    if greeting.magic != MAGIC {
+        return Err(HelloError::Malformed);
+    }
+    if greeting.version != VERSION {
+        return Err(HelloError::Version {
+            peer: greeting.version.get(),
+        });
+    }
+    if greeting.zero != [0; 2] {
+        return Err(HelloError::Malformed);
+    }
+    T::ref_from_bytes(bytes).map_err(|_| HelloError::Malformed)
+}
+
+fn io<E: Into<io::Error>>(doing: &'static str) -> impl FnOnce(E) -> HelloError {
+    move |error| {
+        let error = error.into();
+        match error.kind() {
+            io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => HelloError::Closed,
+            _ => HelloError::Io { doing, error },
+        }
+    }
+}
+
+impl fmt::Display for HelloError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            HelloError::Io { doing, error } => write!(f, "cannot {doing}: {error}"),
+            HelloError::Version { peer } => write!(
+                f,
+                "the other stack speaks version {peer} of the contract, this one version {VERSION}: \
+                 run the same release of splitway on both sides"
+            ),
+            HelloError::Malformed => f.write_str(
+                "the other side of the socket does not speak like a splitway stack: \
+                 check that the socket is the one that `splitway` created",
+            ),
+            HelloError::Closed => f.write_str(
+                "the other stack has closed the socket before the hello was over: \
+                 its own messages say why",
+            ),
+            HelloError::Silent => write!(
+                f,
+                "the other stack has said nothing for {HELLO_SECONDS_MAX} s: \
+                 check that it runs, or start it again"
+            ),
+            HelloError::Workers { workers } => write!(
+                f,
+                "a NIC stack has 1 to {WORKERS_MAX} workers, not {workers}: choose another number"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for HelloError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            HelloError::Io { error, .. } => Some(error),
+            _ => None,
+        }
+    }
 }

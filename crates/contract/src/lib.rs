@@ -11,19 +11,25 @@
 //! | [`command`] | host to NIC: OPEN, CLOS, SEND, ACKD |
 //! | [`event`] | NIC to host: opened, open failed, departed, read failed, rejected |
 //! | [`limits`] | bounds that both sides rely on |
+//! | [`codec`] | commands and events as bytes |
 //! | [`ring`] | single-producer single-consumer ring in shared memory |
 //! | [`channel`] | a command ring, an event ring and their wake-ups |
 //! | [`control`] | the hello over a Unix socket that sets channels up |
 //!
 //! This room may touch its arguments and a ring's shared memory; it knows no policy and no clock.
 
+#[cfg(not(loom))]
 pub mod channel;
+pub mod codec;
 pub mod command;
+#[cfg(not(loom))]
 pub mod control;
 pub mod event;
 pub mod ids;
 pub mod limits;
+mod memory;
 pub mod ring;
+mod sync;
 
 pub use command::{Command, Segment, Segments, Send};
 pub use event::{Event, FileMeta, RejectReason};

@@ -33,12 +33,3 @@ pub const COMMAND_RING_BYTES: usize = 1 << 20;
 
 /// Capacity of an event ring, in bytes.
 pub const EVENT_RING_BYTES: usize = 256 << 10;
-
-const _: () = assert!(
-    64 + HEADER_BYTES_MAX + SEGMENTS_MAX * 24 + INLINE_BYTES_MAX <= MESSAGE_BYTES_MAX,
-    "the largest SEND fits into a message"
-);
-const _: () = assert!(
-    64 + PATH_BYTES_MAX <= MESSAGE_BYTES_MAX,
-    "the largest OPEN fits into a message"
-);

@@ -1,1 +1,421 @@
 //! Single-producer single-consumer ring in shared memory.
+//!
+//! A ring is a sequence of 64-bit words:
+//!
+//! | Words | Written by | What |
+//! |---|---|---|
+//! | 0 | producer | `tail`: words published so far |
+//! | 1 | producer | `room_alarm`: wake the producer when `head` passes this |
+//! | 16 | consumer | `head`: words consumed so far |
+//! | 17 | consumer | `message_alarm`: wake the consumer when `tail` passes this |
+//! | 32… | producer | the messages: word `i` of the stream at `32 + i % capacity` |
+//!
+//! A message is one word with its length in bytes, then the message, padded to a whole word. It may
+//! wrap from the end of the ring to its beginning. `head` and `tail` only grow, and do not wrap within
+//! the life of a machine. The two sides' words lie in cache lines of their own, two apart, because
+//! processors fetch lines in pairs; each side works on a copy of the other's index and looks again
+//! only when that runs out.
+//!
+//! # Batches
+//!
+//! [`Producer::write`] is invisible to the peer until [`Producer::publish`]. [`Consumer::read`]
+//! likewise gives room back in batches, with [`Consumer::release`].
+//!
+//! # Sleep
+//!
+//! Before it sleeps, a side sets its alarm to the index at which it wants to be woken, and then looks
+//! at the other's index once more. The other side moves its index, and then looks at the alarm. A
+//! sequentially consistent fence between the two steps, on both sides, makes it impossible that both
+//! look too early. An alarm rings at most once, because an index passes it at most once: a peer that
+//! is awake costs no system call. This is the event index of VIRTIO 1.2 §2.7.10. How a side is woken
+//! is not the ring's business: `publish` and `release` return true when it must be.
+//!
+//! A zeroed ring is empty, with both alarms set to ring at the first message.
+//!
+//! # Trust
+//!
+//! The peer may write anything anywhere at any time. Indices and lengths are checked before use, and
+//! a message is copied out before anybody looks at it. A broken ring is [`Corrupt`].
+
+use std::fmt;
+
+use crate::codec::Sink;
+use crate::memory::{Memory, WORD_BYTES};
+use crate::sync::{Arc, AtomicU64, Ordering, fence};
+
+const TAIL: usize = 0;
+const ROOM_ALARM: usize = 1;
+const HEAD: usize = 16;
+const MESSAGE_ALARM: usize = 17;
+const DATA: usize = 32;
+
+/// No index ever passes this.
+const NEVER: u64 = u64::MAX;
+
+/// The ring has no room for the message now. Nothing was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Full;
+
+/// The ring's indices or lengths make no sense: the peer is broken, the ring is unusable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Corrupt;
+
+/// Words that a ring with the given capacity in bytes takes.
+pub(crate) const fn ring_words(capacity_bytes: usize) -> usize {
+    DATA + capacity_bytes / WORD_BYTES
+}
+
+/// Both ends of a ring that lies at word `base` of a memory.
+///
+/// `capacity_bytes` must be a power of two and hold two of the longest messages: both are constants
+/// of the caller, never something read.
+pub(crate) fn ring(
+    memory: &Arc<Memory>,
+    base: usize,
+    capacity_bytes: usize,
+    message_bytes_max: usize,
+) -> (Producer, Consumer) {
+    let capacity = (capacity_bytes / WORD_BYTES) as u64;
+    let frame_words_max = frame_words(message_bytes_max);
+    assert!(capacity.is_power_of_two() && 2 * frame_words_max <= capacity);
+    assert!(base + ring_words(capacity_bytes) <= memory.words().len());
+    let shared = Shared {
+        memory: memory.clone(),
+        base,
+        capacity,
+    };
+    let producer = Producer {
+        shared: shared.clone(),
+        frame_words_max,
+        tail: 0,
+        published: 0,
+        head: 0,
+        starved: false,
+        corrupt: false,
+    };
+    let consumer = Consumer {
+        shared,
+        head: 0,
+        released: 0,
+        tail: 0,
+        copy: vec![0; message_bytes_max.next_multiple_of(WORD_BYTES)].into_boxed_slice(),
+        message_bytes_max,
+    };
+    (producer, consumer)
+}
+
+/// Words that a message takes, with its length.
+const fn frame_words(message_bytes: usize) -> u64 {
+    1 + message_bytes.div_ceil(WORD_BYTES) as u64
+}
+
+/// True if the alarm rings when an index goes from `from` to `to`.
+fn passes(alarm: u64, from: u64, to: u64) -> bool {
+    from <= alarm && alarm < to
+}
+
+#[derive(Clone)]
+struct Shared {
+    memory: Arc<Memory>,
+    base: usize,
+    capacity: u64,
+}
+
+impl Shared {
+    fn word(&self, index: usize) -> &AtomicU64 {
+        &self.memory.words()[self.base + index]
+    }
+
+    fn data(&self, position: u64) -> &AtomicU64 {
+        self.word(DATA + (position & (self.capacity - 1)) as usize)
+    }
+}
+
+/// The writing end.
+pub struct Producer {
+    shared: Shared,
+    frame_words_max: u64,
+    /// Written up to here.
+    tail: u64,
+    /// The peer knows up to here.
+    published: u64,
+    /// Where the peer's head was when last looked at.
+    head: u64,
+    /// There was no room when last asked.
+    starved: bool,
+    corrupt: bool,
+}
+
+impl Producer {
+    /// True if a message of any length fits now.
+    pub fn has_room(&mut self) -> bool {
+        self.fits(self.frame_words_max)
+    }
+
+    /// True if the peer's index was found to make no sense. The ring is full for ever then.
+    pub fn is_corrupt(&self) -> bool {
+        self.corrupt
+    }
+
+    /// Writes a message: `fill` must write exactly `message_bytes` bytes.
+    ///
+    /// # Panics
+    /// If it writes another number, or if the message is longer than the ring's longest.
+    pub fn write(
+        &mut self,
+        message_bytes: usize,
+        fill: impl FnOnce(&mut Slot<'_>),
+    ) -> Result<(), Full> {
+        let words = frame_words(message_bytes);
+        assert!(
+            words <= self.frame_words_max,
+            "a message of {message_bytes} bytes"
+        );
+        if !self.fits(words) {
+            return Err(Full);
+        }
+        self.shared
+            .data(self.tail)
+            .store(message_bytes as u64, Ordering::Relaxed);
+        let mut slot = Slot {
+            shared: &self.shared,
+            position: self.tail + 1,
+            word: [0; WORD_BYTES],
+            word_bytes: 0,
+            bytes_left: message_bytes,
+        };
+        fill(&mut slot);
+        slot.finish();
+        self.tail += words;
+        Ok(())
+    }
+
+    /// Makes what was written visible. True if the peer must be woken.
+    #[must_use]
+    pub fn publish(&mut self) -> bool {
+        if self.tail == self.published {
+            return false;
+        }
+        let from = std::mem::replace(&mut self.published, self.tail);
+        self.shared.word(TAIL).store(self.tail, Ordering::Release);
+        fence(Ordering::SeqCst);
+        let alarm = self.shared.word(MESSAGE_ALARM).load(Ordering::Relaxed);
+        passes(alarm, from, self.tail)
+    }
+
+    /// Before sleep: if there was no room when last asked, asks to be woken once there is room for a
+    /// message of any length. False if there is already: do not sleep.
+    pub fn arm(&mut self) -> bool {
+        if !self.starved {
+            return true;
+        }
+        // All that the peer may consume is what was published; room beyond that never comes.
+        debug_assert_eq!(self.tail, self.published, "publish before sleep");
+        let head_wanted = (self.tail + self.frame_words_max).saturating_sub(self.shared.capacity);
+        self.shared
+            .word(ROOM_ALARM)
+            .store(head_wanted.saturating_sub(1), Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        let still_starved = !self.has_room() && !self.corrupt;
+        if !still_starved {
+            self.disarm();
+        }
+        still_starved
+    }
+
+    /// After sleep: asks not to be woken.
+    pub fn disarm(&mut self) {
+        self.shared.word(ROOM_ALARM).store(NEVER, Ordering::Relaxed);
+    }
+
+    fn fits(&mut self, words: u64) -> bool {
+        let room = |tail: u64, head: u64| self.shared.capacity - (tail - head);
+        if room(self.tail, self.head) < words {
+            let head = self.shared.word(HEAD).load(Ordering::Acquire);
+            // The consumer cannot go back, nor past what was published.
+            if self.corrupt || head < self.head || head > self.published {
+                self.corrupt = true;
+                return false;
+            }
+            self.head = head;
+        }
+        self.starved = room(self.tail, self.head) < words;
+        !self.starved
+    }
+}
+
+/// Room for one message in the ring, to be filled front to back.
+pub struct Slot<'a> {
+    shared: &'a Shared,
+    position: u64,
+    /// Bytes that do not make a word yet.
+    word: [u8; WORD_BYTES],
+    word_bytes: usize,
+    bytes_left: usize,
+}
+
+impl Slot<'_> {
+    fn store(&mut self, word: [u8; WORD_BYTES]) {
+        self.shared
+            .data(self.position)
+            .store(u64::from_ne_bytes(word), Ordering::Relaxed);
+        self.position += 1;
+    }
+
+    fn finish(mut self) {
+        assert_eq!(self.bytes_left, 0, "the message is shorter than its slot");
+        if self.word_bytes > 0 {
+            self.word[self.word_bytes..].fill(0);
+            self.store(self.word);
+        }
+    }
+}
+
+impl Sink for Slot<'_> {
+    fn write(&mut self, mut bytes: &[u8]) {
+        assert!(
+            bytes.len() <= self.bytes_left,
+            "the message is longer than its slot"
+        );
+        self.bytes_left -= bytes.len();
+        if self.word_bytes > 0 {
+            let (now, later) = bytes.split_at(bytes.len().min(WORD_BYTES - self.word_bytes));
+            self.word[self.word_bytes..][..now.len()].copy_from_slice(now);
+            self.word_bytes += now.len();
+            bytes = later;
+            if self.word_bytes < WORD_BYTES {
+                return;
+            }
+            self.store(self.word);
+        }
+        let (words, rest) = bytes.as_chunks();
+        for word in words {
+            self.store(*word);
+        }
+        self.word[..rest.len()].copy_from_slice(rest);
+        self.word_bytes = rest.len();
+    }
+}
+
+/// The reading end.
+pub struct Consumer {
+    shared: Shared,
+    /// Read up to here.
+    head: u64,
+    /// The peer knows up to here.
+    released: u64,
+    /// Where the peer's tail was when last looked at.
+    tail: u64,
+    copy: Box<[u8]>,
+    message_bytes_max: usize,
+}
+
+impl Consumer {
+    /// The next message, if there is one. It is a private copy: the peer cannot change it any more.
+    pub fn read(&mut self) -> Result<Option<&[u8]>, Corrupt> {
+        if self.head == self.tail {
+            let tail = self.shared.word(TAIL).load(Ordering::Acquire);
+            // The producer cannot go back, nor overtake.
+            if tail < self.head || tail - self.head > self.shared.capacity {
+                return Err(Corrupt);
+            }
+            self.tail = tail;
+            if self.head == self.tail {
+                return Ok(None);
+            }
+        }
+        let message_bytes = self.shared.data(self.head).load(Ordering::Relaxed);
+        if message_bytes > self.message_bytes_max as u64 {
+            return Err(Corrupt);
+        }
+        let message_bytes = message_bytes as usize;
+        let words = frame_words(message_bytes);
+        if words > self.tail - self.head {
+            return Err(Corrupt);
+        }
+        let (copy, _) = self.copy.as_chunks_mut();
+        for (position, word) in (self.head + 1..self.head + words).zip(copy) {
+            let data = self.shared.data(position).load(Ordering::Relaxed);
+            *word = data.to_ne_bytes();
+        }
+        self.head += words;
+        Ok(Some(&self.copy[..message_bytes]))
+    }
+
+    /// True when it is time to [`Consumer::release`]: an eighth of the ring has been read, or all of
+    /// what was there when last looked at.
+    pub fn release_is_due(&self) -> bool {
+        let read = self.head - self.released;
+        read >= self.shared.capacity / 8 || (read > 0 && self.head == self.tail)
+    }
+
+    /// Gives the room of what was read back. True if the peer must be woken.
+    #[must_use]
+    pub fn release(&mut self) -> bool {
+        if self.head == self.released {
+            return false;
+        }
+        let from = std::mem::replace(&mut self.released, self.head);
+        self.shared.word(HEAD).store(self.head, Ordering::Release);
+        fence(Ordering::SeqCst);
+        let alarm = self.shared.word(ROOM_ALARM).load(Ordering::Relaxed);
+        passes(alarm, from, self.head)
+    }
+
+    /// Before sleep: asks to be woken by the next message. False if there is one already: do not
+    /// sleep.
+    pub fn arm(&mut self) -> bool {
+        debug_assert_eq!(self.head, self.released, "release before sleep");
+        self.shared
+            .word(MESSAGE_ALARM)
+            .store(self.head, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        let empty = self.shared.word(TAIL).load(Ordering::Acquire) == self.head;
+        if !empty {
+            self.disarm();
+        }
+        empty
+    }
+
+    /// After sleep: asks not to be woken.
+    pub fn disarm(&mut self) {
+        self.shared
+            .word(MESSAGE_ALARM)
+            .store(NEVER, Ordering::Relaxed);
+    }
+}
+
+impl fmt::Debug for Producer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Producer")
+            .field("tail", &self.tail)
+            .field("published", &self.published)
+            .field("head", &self.head)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Consumer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Consumer")
+            .field("head", &self.head)
+            .field("released", &self.released)
+            .field("tail", &self.tail)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Display for Full {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the ring is full")
+    }
+}
+
+impl fmt::Display for Corrupt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the ring's indices make no sense: the peer is broken")
+    }
+}
+
+impl std::error::Error for Full {}
+impl std::error::Error for Corrupt {}

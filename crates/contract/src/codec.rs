@@ -1,0 +1,619 @@
+//! Commands and events as bytes.
+//!
+//! Every message is a record of fixed size, followed by its variable part. All integers are
+//! little-endian. A record begins with its length, its kind, and the id that a rejection names:
+//!
+//! | Offset | Bytes | What |
+//! |---|---|---|
+//! | 0 | 4 | length of the message, record and variable part, in bytes |
+//! | 4 | 1 | kind: commands 1–4, events 129–133 |
+//! | 5 | 3 | zero |
+//! | 8 | 4 or 8 | id: of the file (OPEN, CLOS), the SEND, the flow (ACKD) |
+//!
+//! | Message | Variable part |
+//! |---|---|
+//! | OPEN | the path |
+//! | SEND | one record of 24 bytes per segment; the packet header; the inline segments' bytes |
+//! | all others | none |
+//!
+//! Decoding accepts exactly what encoding produces: what is reserved must be zero, lengths must fit
+//! without a byte to spare, and all bounds of [`crate::limits`] hold.
+
+use std::fmt;
+
+use zerocopy::little_endian::{I64, U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::command::{Command, Segment, Segments, Send};
+use crate::event::{Event, FileMeta, RejectReason};
+use crate::ids::{FileId, FlowId, SendId};
+use crate::limits::{
+    HEADER_BYTES_MAX, INLINE_BYTES_MAX, MESSAGE_BYTES_MAX, PATH_BYTES_MAX, SEGMENTS_MAX,
+    SEND_BYTES_MAX,
+};
+
+/// Where encoded bytes go, front to back.
+pub trait Sink {
+    /// Appends bytes.
+    fn write(&mut self, bytes: &[u8]);
+}
+
+impl Sink for Vec<u8> {
+    fn write(&mut self, bytes: &[u8]) {
+        self.extend_from_slice(bytes);
+    }
+}
+
+/// The bytes are not a valid message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Malformed {
+    /// What stood where an id should; zero if there was nothing.
+    pub id: u64,
+    /// The rule that is broken.
+    pub rule: &'static str,
+}
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "malformed message (id {}): {}", self.id, self.rule)
+    }
+}
+
+impl std::error::Error for Malformed {}
+
+const OPEN: u8 = 1;
+const CLOSE: u8 = 2;
+const SEND: u8 = 3;
+const ACKED: u8 = 4;
+const OPENED: u8 = 129;
+const OPEN_FAILED: u8 = 130;
+const DEPARTED: u8 = 131;
+const READ_FAILED: u8 = 132;
+const REJECTED: u8 = 133;
+
+const SEGMENT_INLINE: u8 = 1;
+const SEGMENT_FILE: u8 = 2;
+
+/// Declares record types and asserts their size in bytes.
+macro_rules! records {
+    ($($(#[$doc:meta])* $name:ident: $bytes:literal { $($field:ident: $type:ty,)* })*) => {$(
+        $(#[$doc])*
+        #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+        #[repr(C)]
+        struct $name { $($field: $type,)* }
+        const _: () = assert!(size_of::<$name>() == $bytes, "records never change within a version");
+    )*};
+}
+
+records! {
+    /// What all records begin with.
+    Head: 8 { length: U32, kind: u8, zero: [u8; 3], }
+    OpenRecord: 16 { head: Head, file: U32, path_bytes: U16, zero: [u8; 2], }
+    CloseRecord: 16 { head: Head, file: U32, zero: [u8; 4], }
+    SendRecord: 48 {
+        head: Head,
+        id: U64,
+        flow: U64,
+        stream_offset: U64,
+        issued_us: U64,
+        tsval_fraction_us: U16,
+        mss: U16,
+        header_bytes: U16,
+        segments: U16,
+    }
+    /// Part of a SEND. For inline bytes, `file` and `offset` are zero.
+    SegmentRecord: 24 { offset: U64, len: U32, file: U32, kind: u8, zero: [u8; 7], }
+    AckedRecord: 32 { head: Head, flow: U64, stream_offset: U64, last: u8, zero: [u8; 7], }
+    OpenedRecord: 56 {
+        head: Head,
+        file: U32,
+        zero: [u8; 4],
+        size: U64,
+        inode: U64,
+        device: U64,
+        mtime_ns: I64,
+        ctime_ns: I64,
+    }
+    OpenFailedRecord: 16 { head: Head, file: U32, errno: U16, zero: [u8; 2], }
+    DepartedRecord: 32 { head: Head, send: U64, flow: U64, departed_us: U64, }
+    ReadFailedRecord: 40 {
+        head: Head,
+        send: U64,
+        flow: U64,
+        offset: U64,
+        file: U32,
+        errno: U16,
+        zero: [u8; 2],
+    }
+    RejectedRecord: 24 { head: Head, id: U64, reason: u8, zero: [u8; 7], }
+}
+
+/// Longest encoded event, in bytes.
+pub const EVENT_BYTES_MAX: usize = size_of::<OpenedRecord>();
+
+const _: () = assert!(
+    size_of::<SendRecord>()
+        + SEGMENTS_MAX * size_of::<SegmentRecord>()
+        + HEADER_BYTES_MAX
+        + INLINE_BYTES_MAX
+        <= MESSAGE_BYTES_MAX,
+    "the largest SEND fits into a message"
+);
+const _: () = assert!(
+    size_of::<OpenRecord>() + PATH_BYTES_MAX <= MESSAGE_BYTES_MAX,
+    "the largest OPEN fits into a message"
+);
+
+impl Command<'_> {
+    /// Length of the encoded command, in bytes.
+    pub fn encoded_bytes(&self) -> usize {
+        match self {
+            Command::Open { path, .. } => size_of::<OpenRecord>() + path.len(),
+            Command::Close { .. } => size_of::<CloseRecord>(),
+            Command::Send(send) => {
+                size_of::<SendRecord>()
+                    + send.segments.len() * size_of::<SegmentRecord>()
+                    + send.header.len()
+                    + send.inline().map(<[u8]>::len).sum::<usize>()
+            }
+            Command::Acked { .. } => size_of::<AckedRecord>(),
+        }
+    }
+
+    /// Writes the command.
+    ///
+    /// # Panics
+    /// If the command breaks a rule that its documentation states: the peer would reject it.
+    pub fn encode(&self, out: &mut impl Sink) {
+        if let Err(rule) = self.check() {
+            panic!("{rule}, unlike in {self:?}");
+        }
+        let length = self.encoded_bytes();
+        match *self {
+            Command::Open { file, path } => {
+                let record = OpenRecord {
+                    head: head(OPEN, length),
+                    file: file.0.into(),
+                    path_bytes: (path.len() as u16).into(),
+                    zero: [0; 2],
+                };
+                out.write(record.as_bytes());
+                out.write(path);
+            }
+            Command::Close { file } => {
+                let record = CloseRecord {
+                    head: head(CLOSE, length),
+                    file: file.0.into(),
+                    zero: [0; 4],
+                };
+                out.write(record.as_bytes());
+            }
+            Command::Send(ref send) => {
+                let record = SendRecord {
+                    head: head(SEND, length),
+                    id: send.id.0.into(),
+                    flow: send.flow.0.into(),
+                    stream_offset: send.stream_offset.into(),
+                    issued_us: send.issued_us.into(),
+                    tsval_fraction_us: send.tsval_fraction_us.into(),
+                    mss: send.mss.into(),
+                    header_bytes: (send.header.len() as u16).into(),
+                    segments: (send.segments.len() as u16).into(),
+                };
+                out.write(record.as_bytes());
+                for segment in &send.segments {
+                    out.write(SegmentRecord::from(segment).as_bytes());
+                }
+                out.write(send.header);
+                for bytes in send.inline() {
+                    out.write(bytes);
+                }
+            }
+            Command::Acked {
+                flow,
+                stream_offset,
+                last,
+            } => {
+                let record = AckedRecord {
+                    head: head(ACKED, length),
+                    flow: flow.0.into(),
+                    stream_offset: stream_offset.into(),
+                    last: last.into(),
+                    zero: [0; 7],
+                };
+                out.write(record.as_bytes());
+            }
+        }
+    }
+
+    /// Reads a command out of exactly its bytes.
+    pub fn decode(bytes: &[u8]) -> Result<Command<'_>, Malformed> {
+        let malformed = |rule| malformed(bytes, rule);
+        let command = Command::parse(bytes).map_err(malformed)?;
+        command.check().map_err(malformed)?;
+        Ok(command)
+    }
+
+    fn parse(bytes: &[u8]) -> Result<Command<'_>, &'static str> {
+        match kind(bytes)? {
+            OPEN => {
+                let (record, path) = split::<OpenRecord>(bytes)?;
+                all_zero(&record.zero)?;
+                if path.len() != usize::from(record.path_bytes) {
+                    return Err("the path fills the message");
+                }
+                Ok(Command::Open {
+                    file: FileId(record.file.get()),
+                    path,
+                })
+            }
+            CLOSE => {
+                let record = whole::<CloseRecord>(bytes)?;
+                all_zero(&record.zero)?;
+                Ok(Command::Close {
+                    file: FileId(record.file.get()),
+                })
+            }
+            SEND => Send::parse(bytes).map(Command::Send),
+            ACKED => {
+                let record = whole::<AckedRecord>(bytes)?;
+                all_zero(&record.zero)?;
+                Ok(Command::Acked {
+                    flow: FlowId(record.flow.get()),
+                    stream_offset: record.stream_offset.get(),
+                    last: flag(record.last)?,
+                })
+            }
+            _ => Err("the kind is a command's"),
+        }
+    }
+
+    /// Checks the rules that the command's documentation states. The error is the rule that is broken.
+    ///
+    /// Decoding and encoding check them too; this is for who wants to know before.
+    pub fn check(&self) -> Result<(), &'static str> {
+        match self {
+            Command::Open { path, .. } => {
+                if path.is_empty() || path.len() > PATH_BYTES_MAX {
+                    return Err("a path has 1 to PATH_BYTES_MAX bytes");
+                }
+                if path[0] == b'/' {
+                    return Err("a path is relative");
+                }
+                if path.contains(&0) {
+                    return Err("a path has no zero byte");
+                }
+                Ok(())
+            }
+            Command::Send(send) => send.check(),
+            Command::Close { .. } | Command::Acked { .. } => Ok(()),
+        }
+    }
+}
+
+impl<'a> Send<'a> {
+    fn inline(&self) -> impl Iterator<Item = &'a [u8]> {
+        self.segments.iter().filter_map(|segment| match *segment {
+            Segment::Inline(bytes) => Some(bytes),
+            Segment::File { .. } => None,
+        })
+    }
+
+    fn parse(bytes: &'a [u8]) -> Result<Self, &'static str> {
+        let (record, rest) = split::<SendRecord>(bytes)?;
+        let count = usize::from(record.segments);
+        if count > SEGMENTS_MAX {
+            return Err("a SEND has at most SEGMENTS_MAX segments");
+        }
+        let (records, rest) = <[SegmentRecord]>::ref_from_prefix_with_elems(rest, count)
+            .map_err(|_| "the segments lie within the message")?;
+        let (header, mut inline) = rest
+            .split_at_checked(record.header_bytes.into())
+            .ok_or("the header lies within the message")?;
+        let mut segments = Segments::new();
+        for record in records {
+            all_zero(&record.zero)?;
+            let len = record.len.get();
+            let segment = match record.kind {
+                SEGMENT_INLINE => {
+                    if record.file.get() != 0 || record.offset.get() != 0 {
+                        return Err("inline bytes have no file");
+                    }
+                    let bytes = inline
+                        .split_off(..len as usize)
+                        .ok_or("inline bytes lie within the message")?;
+                    Segment::Inline(bytes)
+                }
+                SEGMENT_FILE => Segment::File {
+                    file: FileId(record.file.get()),
+                    offset: record.offset.get(),
+                    len,
+                },
+                _ => return Err("a segment is inline or of a file"),
+            };
+            segments
+                .push(segment)
+                .map_err(|_| "a SEND has at most SEGMENTS_MAX segments")?;
+        }
+        if !inline.is_empty() {
+            return Err("inline bytes fill the message");
+        }
+        Ok(Send {
+            id: SendId(record.id.get()),
+            flow: FlowId(record.flow.get()),
+            stream_offset: record.stream_offset.get(),
+            issued_us: record.issued_us.get(),
+            tsval_fraction_us: record.tsval_fraction_us.get(),
+            mss: record.mss.get(),
+            header,
+            segments,
+        })
+    }
+
+    fn check(&self) -> Result<(), &'static str> {
+        if self.mss == 0 {
+            return Err("mss is not zero");
+        }
+        if self.tsval_fraction_us >= 1000 {
+            return Err("tsval_fraction_us is below 1000");
+        }
+        if self.header.len() > HEADER_BYTES_MAX {
+            return Err("a header has at most HEADER_BYTES_MAX bytes");
+        }
+        let inline_bytes: usize = self.inline().map(<[u8]>::len).sum();
+        if inline_bytes > INLINE_BYTES_MAX {
+            return Err("a SEND has at most INLINE_BYTES_MAX inline bytes");
+        }
+        let payload_bytes = self.segments.payload_bytes();
+        if payload_bytes > SEND_BYTES_MAX as u64 {
+            return Err("a SEND has at most SEND_BYTES_MAX payload bytes");
+        }
+        if self.stream_offset.checked_add(payload_bytes).is_none() {
+            return Err("a stream ends below 2^64");
+        }
+        for segment in &self.segments {
+            if let Segment::File { offset, len, .. } = *segment {
+                if len == 0 {
+                    return Err("a file range is not empty");
+                }
+                if offset.checked_add(len.into()).is_none() {
+                    return Err("a file range ends below 2^64");
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl From<&Segment<'_>> for SegmentRecord {
+    fn from(segment: &Segment<'_>) -> Self {
+        let (kind, file, offset) = match *segment {
+            Segment::Inline(_) => (SEGMENT_INLINE, 0, 0),
+            Segment::File { file, offset, .. } => (SEGMENT_FILE, file.0, offset),
+        };
+        SegmentRecord {
+            offset: offset.into(),
+            len: segment.len().into(),
+            file: file.into(),
+            kind,
+            zero: [0; 7],
+        }
+    }
+}
+
+impl Event {
+    /// Length of the encoded event, in bytes.
+    pub fn encoded_bytes(&self) -> usize {
+        match self {
+            Event::Opened { .. } => size_of::<OpenedRecord>(),
+            Event::OpenFailed { .. } => size_of::<OpenFailedRecord>(),
+            Event::Departed { .. } => size_of::<DepartedRecord>(),
+            Event::ReadFailed { .. } => size_of::<ReadFailedRecord>(),
+            Event::Rejected { .. } => size_of::<RejectedRecord>(),
+        }
+    }
+
+    /// Writes the event.
+    pub fn encode(&self, out: &mut impl Sink) {
+        let length = self.encoded_bytes();
+        match *self {
+            Event::Opened { file, meta } => {
+                let record = OpenedRecord {
+                    head: head(OPENED, length),
+                    file: file.0.into(),
+                    zero: [0; 4],
+                    size: meta.size.into(),
+                    inode: meta.inode.into(),
+                    device: meta.device.into(),
+                    mtime_ns: meta.mtime_ns.into(),
+                    ctime_ns: meta.ctime_ns.into(),
+                };
+                out.write(record.as_bytes());
+            }
+            Event::OpenFailed { file, errno } => {
+                let record = OpenFailedRecord {
+                    head: head(OPEN_FAILED, length),
+                    file: file.0.into(),
+                    errno: errno.into(),
+                    zero: [0; 2],
+                };
+                out.write(record.as_bytes());
+            }
+            Event::Departed {
+                send,
+                flow,
+                departed_us,
+            } => {
+                let record = DepartedRecord {
+                    head: head(DEPARTED, length),
+                    send: send.0.into(),
+                    flow: flow.0.into(),
+                    departed_us: departed_us.into(),
+                };
+                out.write(record.as_bytes());
+            }
+            Event::ReadFailed {
+                send,
+                flow,
+                file,
+                offset,
+                errno,
+            } => {
+                let record = ReadFailedRecord {
+                    head: head(READ_FAILED, length),
+                    send: send.0.into(),
+                    flow: flow.0.into(),
+                    offset: offset.into(),
+                    file: file.0.into(),
+                    errno: errno.into(),
+                    zero: [0; 2],
+                };
+                out.write(record.as_bytes());
+            }
+            Event::Rejected { reason, id } => {
+                let record = RejectedRecord {
+                    head: head(REJECTED, length),
+                    id: id.into(),
+                    reason: reason as u8,
+                    zero: [0; 7],
+                };
+                out.write(record.as_bytes());
+            }
+        }
+    }
+
+    /// Reads an event out of exactly its bytes.
+    pub fn decode(bytes: &[u8]) -> Result<Event, Malformed> {
+        Event::parse(bytes).map_err(|rule| malformed(bytes, rule))
+    }
+
+    fn parse(bytes: &[u8]) -> Result<Event, &'static str> {
+        match kind(bytes)? {
+            OPENED => {
+                let record = whole::<OpenedRecord>(bytes)?;
+                all_zero(&record.zero)?;
+                Ok(Event::Opened {
+                    file: FileId(record.file.get()),
+                    meta: FileMeta {
+                        size: record.size.get(),
+                        inode: record.inode.get(),
+                        device: record.device.get(),
+                        mtime_ns: record.mtime_ns.get(),
+                        ctime_ns: record.ctime_ns.get(),
+                    },
+                })
+            }
+            OPEN_FAILED => {
+                let record = whole::<OpenFailedRecord>(bytes)?;
+                all_zero(&record.zero)?;
+                Ok(Event::OpenFailed {
+                    file: FileId(record.file.get()),
+                    errno: record.errno.get(),
+                })
+            }
+            DEPARTED => {
+                let record = whole::<DepartedRecord>(bytes)?;
+                Ok(Event::Departed {
+                    send: SendId(record.send.get()),
+                    flow: FlowId(record.flow.get()),
+                    departed_us: record.departed_us.get(),
+                })
+            }
+            READ_FAILED => {
+                let record = whole::<ReadFailedRecord>(bytes)?;
+                all_zero(&record.zero)?;
+                Ok(Event::ReadFailed {
+                    send: SendId(record.send.get()),
+                    flow: FlowId(record.flow.get()),
+                    file: FileId(record.file.get()),
+                    offset: record.offset.get(),
+                    errno: record.errno.get(),
+                })
+            }
+            REJECTED => {
+                let record = whole::<RejectedRecord>(bytes)?;
+                all_zero(&record.zero)?;
+                Ok(Event::Rejected {
+                    reason: RejectReason::from_byte(record.reason).ok_or("the reason is known")?,
+                    id: record.id.get(),
+                })
+            }
+            _ => Err("the kind is an event's"),
+        }
+    }
+}
+
+impl RejectReason {
+    fn from_byte(byte: u8) -> Option<Self> {
+        use RejectReason::*;
+        [
+            Malformed,
+            UnknownFile,
+            FileInUse,
+            TooManyFiles,
+            RangePastEnd,
+            BadHeader,
+            TooManyFlows,
+        ]
+        .into_iter()
+        .find(|reason| *reason as u8 == byte)
+    }
+}
+
+fn head(kind: u8, length: usize) -> Head {
+    Head {
+        length: (length as u32).into(),
+        kind,
+        zero: [0; 3],
+    }
+}
+
+/// Checks the head; returns the kind.
+fn kind(bytes: &[u8]) -> Result<u8, &'static str> {
+    let (head, _) = split::<Head>(bytes)?;
+    if bytes.len() > MESSAGE_BYTES_MAX || head.length.get() as usize != bytes.len() {
+        return Err("the length is the message's");
+    }
+    all_zero(&head.zero)?;
+    Ok(head.kind)
+}
+
+/// The record in front, and the variable part.
+fn split<T: FromBytes + Immutable + KnownLayout + Unaligned>(
+    bytes: &[u8],
+) -> Result<(&T, &[u8]), &'static str> {
+    T::ref_from_prefix(bytes).map_err(|_| "the message holds its record")
+}
+
+/// The record, alone.
+fn whole<T: FromBytes + Immutable + KnownLayout + Unaligned>(
+    bytes: &[u8],
+) -> Result<&T, &'static str> {
+    T::ref_from_bytes(bytes).map_err(|_| "the message is its record")
+}
+
+fn all_zero(reserved: &[u8]) -> Result<(), &'static str> {
+    match reserved.iter().all(|byte| *byte == 0) {
+        true => Ok(()),
+        false => Err("what is reserved is zero"),
+    }
+}
+
+fn flag(byte: u8) -> Result<bool, &'static str> {
+    match byte {
+        0 => Ok(false),
+        1 => Ok(true),
+        _ => Err("a flag is 0 or 1"),
+    }
+}
+
+fn malformed(bytes: &[u8], rule: &'static str) -> Malformed {
+    // The kind, at offset 4, says how wide the id at offset 8 is.
+    let wide = bytes.get(8..16).and_then(|id| id.try_into().ok());
+    let narrow = bytes.get(8..12).and_then(|id| id.try_into().ok());
+    let id = match bytes.get(4) {
+        Some(&(OPEN | CLOSE)) => narrow.map(u32::from_le_bytes).map_or(0, u64::from),
+        _ => wide.map_or(0, u64::from_le_bytes),
+    };
+    Malformed { id, rule }
+}

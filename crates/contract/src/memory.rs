@@ -1,0 +1,123 @@
+//! Memory that two sides share, as a slice of atomic words.
+//!
+//! The peer may write at any time, whatever the protocol says. So nothing here ever hands out a
+//! reference to plain bytes: every access is an atomic access to an aligned word, which is sound
+//! whoever else writes, and compiles to an ordinary load or store.
+
+use crate::sync::AtomicU64;
+
+/// Bytes in a word.
+pub(crate) const WORD_BYTES: usize = size_of::<u64>();
+
+/// See the [module documentation](self).
+pub(crate) enum Memory {
+    /// Memory of this process.
+    Heap(Box<[AtomicU64]>),
+    /// A memory file, shared with another process.
+    #[cfg(not(loom))]
+    Mapped(mapped::Mapping),
+}
+
+impl Memory {
+    /// Zeroed memory of this process.
+    pub(crate) fn heap(words: usize) -> Self {
+        Memory::Heap((0..words).map(|_| AtomicU64::new(0)).collect())
+    }
+
+    pub(crate) fn words(&self) -> &[AtomicU64] {
+        match self {
+            Memory::Heap(words) => words,
+            #[cfg(not(loom))]
+            Memory::Mapped(mapping) => mapping.words(),
+        }
+    }
+}
+
+#[cfg(not(loom))]
+pub(crate) use mapped::{Mapping, create_file};
+
+#[cfg(not(loom))]
+mod mapped {
+    use std::io;
+    use std::os::fd::{AsFd, OwnedFd};
+    use std::ptr::{self, NonNull};
+
+    use rustix::fs::{MemfdFlags, SealFlags};
+    use rustix::mm::{MapFlags, ProtFlags};
+
+    use super::WORD_BYTES;
+    use crate::sync::AtomicU64;
+
+    /// The file keeps its size for ever, so that no access can raise `SIGBUS`.
+    const SEALS: SealFlags = SealFlags::SHRINK
+        .union(SealFlags::GROW)
+        .union(SealFlags::SEAL);
+
+    /// Creates a sealed, zeroed memory file of `words` words.
+    pub(crate) fn create_file(words: usize) -> io::Result<OwnedFd> {
+        let file = rustix::fs::memfd_create(
+            c"splitway-channel",
+            MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING,
+        )?;
+        rustix::fs::ftruncate(&file, (words * WORD_BYTES) as u64)?;
+        rustix::fs::fcntl_add_seals(&file, SEALS)?;
+        Ok(file)
+    }
+
+    /// A mapped memory file.
+    pub(crate) struct Mapping {
+        start: NonNull<AtomicU64>,
+        words: usize,
+    }
+
+    impl Mapping {
+        /// Maps a memory file, which must have exactly `words` words and be sealed against any
+        /// other size; if not, the error is of kind `InvalidData`.
+        pub(crate) fn new(file: impl AsFd, words: usize) -> io::Result<Self> {
+            let bytes = words * WORD_BYTES;
+            let refused = |why| Err(io::Error::new(io::ErrorKind::InvalidData, why));
+            match rustix::fs::fcntl_get_seals(&file) {
+                Ok(seals) if seals.contains(SEALS) => {}
+                Ok(_) => return refused("the memory file is not sealed"),
+                Err(_) => return refused("not a memory file"),
+            }
+            if rustix::fs::fstat(&file)?.st_size != bytes as i64 {
+                return refused("the memory file has another size");
+            }
+            // SAFETY: a fresh mapping, at an address of the kernel's choice: it overlaps nothing.
+            let start = unsafe {
+                rustix::mm::mmap(
+                    ptr::null_mut(),
+                    bytes,
+                    ProtFlags::READ | ProtFlags::WRITE,
+                    MapFlags::SHARED,
+                    file,
+                    0,
+                )?
+            };
+            let start = NonNull::new(start.cast()).expect("mmap does not return the null page");
+            Ok(Mapping { start, words })
+        }
+
+        pub(crate) fn words(&self) -> &[AtomicU64] {
+            // SAFETY: `start` is page-aligned and maps `words` words until `self` is dropped; the
+            // seals keep the file from shrinking below them. Any bits are a valid word, and other
+            // processes' writes are no data race with atomic accesses.
+            unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.words) }
+        }
+    }
+
+    impl Drop for Mapping {
+        fn drop(&mut self) {
+            // SAFETY: the mapping is ours alone, and no borrow of `words` outlives `self`. It can
+            // only fail for arguments that `new` did not choose.
+            let _ =
+                unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.words * WORD_BYTES) };
+        }
+    }
+
+    // SAFETY: the mapping belongs to the process, not to a thread.
+    unsafe impl Send for Mapping {}
+    // SAFETY: all that a shared reference gives is atomic words.
+    unsafe impl Sync for Mapping {}
+}
