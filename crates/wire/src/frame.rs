@@ -5,10 +5,25 @@ mod received;
 mod template;
 
 pub use header::{HeaderError, HeaderMut};
-pub use received::{Received, parse};
+pub use received::{Icmp4Packet, Icmp6Packet, Received, TcpPacket, parse};
 pub use template::{HEADER_BYTES_MAX, TcpTemplate};
 
 use crate::{ethernet, ip};
+
+/// Prepares the header of a TCP packet for a port that completes the TCP checksum: see
+/// [`HeaderMut::finish`].
+pub fn finish(header: &mut [u8], payload_len: usize) -> Result<(), HeaderError> {
+    HeaderMut::parse(header)?.finish(payload_len)
+}
+
+/// Prepares the header of a TCP packet for a port that completes nothing: see
+/// [`HeaderMut::complete_checksum`].
+pub fn complete_checksum<'p>(
+    header: &mut [u8],
+    payload: impl IntoIterator<Item = &'p [u8]> + Clone,
+) -> Result<(), HeaderError> {
+    HeaderMut::parse(header)?.complete_checksum(payload)
+}
 
 /// A frame whose payload `write` fills in.
 ///

@@ -1,13 +1,16 @@
 //! Whole frames, there and back, checked against `smoltcp::wire` as a second opinion.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use proptest::prelude::*;
 use smoltcp::phy::ChecksumCapabilities;
 use smoltcp::wire::{
-    EthernetFrame, EthernetProtocol, IpAddress, Ipv4Packet, Ipv6Packet, TcpPacket, TcpRepr,
+    EthernetFrame, EthernetProtocol, IpAddress, Ipv4Packet, Ipv6Packet, TcpPacket as Tcp, TcpRepr,
 };
-use wire::frame::{HEADER_BYTES_MAX, HeaderError, HeaderMut, Received, TcpTemplate, parse};
+use wire::frame::{
+    HEADER_BYTES_MAX, HeaderError, HeaderMut, Icmp4Packet, Icmp6Packet, Received, TcpPacket,
+    TcpTemplate, complete_checksum, finish, parse,
+};
 use wire::icmp::Echo;
 use wire::tcp::{Flags, Header, Options, Timestamps};
 use wire::{ParseError, arp, ethernet, icmpv4, icmpv6};
@@ -24,7 +27,9 @@ const V6: [IpAddr; 2] = [
 ];
 
 fn template([source, destination]: [IpAddr; 2]) -> TcpTemplate {
-    TcpTemplate::new(MAC_A, MAC_B, source, destination).unwrap()
+    let source = SocketAddr::new(source, 80);
+    let destination = SocketAddr::new(destination, 50_000);
+    TcpTemplate::new(MAC_A, MAC_B, source, destination)
 }
 
 fn segment_header() -> Header {
@@ -48,22 +53,19 @@ fn segment_header() -> Header {
 /// A complete frame, with full checksum.
 fn tcp_frame(addresses: [IpAddr; 2], header: &Header, payload: &[u8]) -> Vec<u8> {
     let mut buffer = [0; HEADER_BYTES_MAX];
-    let len = template(addresses).write(header, payload.len(), &mut buffer);
-    HeaderMut::parse(&mut buffer[..len])
-        .unwrap()
-        .complete_checksum([payload])
-        .unwrap();
+    let len = template(addresses).write(header, &mut buffer).unwrap();
+    complete_checksum(&mut buffer[..len], [payload]).unwrap();
     [&buffer[..len], payload].concat()
 }
 
 fn expected<'a>(addresses: [IpAddr; 2], header: Header, payload: &'a [u8]) -> Received<'a> {
-    Received::Tcp {
+    Received::Tcp(TcpPacket {
         source_mac: MAC_A,
         source: addresses[0],
         destination: addresses[1],
         ecn: 0,
         segment: wire::tcp::Segment { header, payload },
-    }
+    })
 }
 
 /// Recomputes the IPv4 header checksum of a frame after a test has changed the header.
@@ -98,7 +100,7 @@ fn smoltcp_reads_the_same_segment() {
             _ => Ipv6Packet::new_checked(frame.payload()).unwrap().payload(),
         };
         let [source, destination] = addresses.map(IpAddress::from);
-        let packet = TcpPacket::new_checked(ip_payload).unwrap();
+        let packet = Tcp::new_checked(ip_payload).unwrap();
         let capabilities = ChecksumCapabilities::default();
         let repr = TcpRepr::parse(&packet, &source, &destination, &capabilities).unwrap();
         assert_eq!(repr.payload, b"content");
@@ -143,7 +145,7 @@ fn tcp_checksum_is_believed_when_the_port_vouches_for_it() {
     let mut frame = tcp_frame(V6, &segment_header(), b"content");
     *frame.last_mut().unwrap() ^= 1;
     assert_eq!(parse(&frame, false), Err(ParseError::BadTcpChecksum));
-    assert!(matches!(parse(&frame, true), Ok(Received::Tcp { .. })));
+    assert!(matches!(parse(&frame, true), Ok(Received::Tcp(_))));
 }
 
 #[test]
@@ -151,7 +153,7 @@ fn superframe_of_64_kb_is_one_segment() {
     for addresses in [V4, V6] {
         let payload = vec![0x5a; 65_535 - 60];
         let frame = tcp_frame(addresses, &segment_header(), &payload[..65_535 - 72]);
-        let Ok(Received::Tcp { segment, .. }) = parse(&frame, false) else {
+        let Ok(Received::Tcp(TcpPacket { segment, .. })) = parse(&frame, false) else {
             panic!("not a segment");
         };
         assert_eq!(segment.payload.len(), 65_535 - 72);
@@ -165,7 +167,7 @@ fn superframe_beyond_64_kb_says_length_zero() {
     frame.extend(&payload[1000..]);
     frame[16..18].fill(0);
     fix_ipv4_checksum(&mut frame);
-    let Ok(Received::Tcp { segment, .. }) = parse(&frame, true) else {
+    let Ok(Received::Tcp(TcpPacket { segment, .. })) = parse(&frame, true) else {
         panic!("not a segment");
     };
     assert_eq!(segment.payload, payload);
@@ -260,7 +262,9 @@ fn other_protocols_are_other() {
 fn edited_header_equals_one_written_afresh() {
     for addresses in [V4, V6] {
         let mut buffer = [0; HEADER_BYTES_MAX];
-        let len = template(addresses).write(&segment_header(), 0, &mut buffer);
+        let len = template(addresses)
+            .write(&segment_header(), &mut buffer)
+            .unwrap();
         let mut header = HeaderMut::parse(&mut buffer[..len]).unwrap();
         assert_eq!(header.ipv6(), addresses == V6);
         assert_eq!(header.tcp_offset(), template(addresses).tcp_offset());
@@ -276,7 +280,8 @@ fn edited_header_equals_one_written_afresh() {
         edited.flags = Flags::ACK;
         edited.options.timestamps.as_mut().unwrap().value = 1005;
         let mut fresh = [0; HEADER_BYTES_MAX];
-        template(addresses).write(&edited, 1448, &mut fresh);
+        template(addresses).write(&edited, &mut fresh).unwrap();
+        finish(&mut fresh[..len], 1448).unwrap();
         assert_eq!(header.bytes(), &fresh[..len]);
     }
 }
@@ -287,7 +292,10 @@ fn partial_checksum_becomes_the_whole_one() {
     for addresses in [V4, V6] {
         let payload = b"some payload of odd length!";
         let mut buffer = [0; HEADER_BYTES_MAX];
-        let len = template(addresses).write(&segment_header(), payload.len(), &mut buffer);
+        let len = template(addresses)
+            .write(&segment_header(), &mut buffer)
+            .unwrap();
+        finish(&mut buffer[..len], payload.len()).unwrap();
         let tcp_offset = template(addresses).tcp_offset();
         let mut frame = [&buffer[..len], payload].concat();
         let checksum = wire::checksum::of(&frame[tcp_offset..]);
@@ -327,6 +335,17 @@ fn packet_longer_than_ip_can_say_is_refused() {
             );
         }
     }
+}
+
+#[test]
+fn template_needs_room_and_one_address_family() {
+    let mut buffer = [0; HEADER_BYTES_MAX];
+    let needed = template(V6).write(&segment_header(), &mut buffer).unwrap();
+    assert_eq!(needed, 14 + 40 + 32);
+    let short = &mut buffer[..needed - 1];
+    assert_eq!(template(V6).write(&segment_header(), short), None);
+    let mixed = template([V4[0], V6[1]]);
+    assert_eq!(mixed.write(&segment_header(), &mut buffer), None);
 }
 
 #[test]
@@ -374,12 +393,12 @@ fn echo_survives_the_wire() {
     let mut frame = icmpv4::echo_frame(MAC_A, MAC_B, source, destination, &echo);
     assert_eq!(
         parse(&frame, false),
-        Ok(Received::Icmpv4 {
+        Ok(Received::Icmp4(Icmp4Packet {
             source_mac: MAC_A,
             source,
             destination,
             message: icmpv4::Message::Echo(echo),
-        })
+        }))
     );
     *frame.last_mut().unwrap() ^= 1;
     assert_eq!(parse(&frame, true), Err(ParseError::BadIcmpChecksum));
@@ -388,12 +407,12 @@ fn echo_survives_the_wire() {
     let mut frame = icmpv6::echo_frame(MAC_A, MAC_B, source, destination, &echo);
     assert_eq!(
         parse(&frame, false),
-        Ok(Received::Icmpv6 {
+        Ok(Received::Icmp6(Icmp6Packet {
             source_mac: MAC_A,
             source,
             destination,
             message: icmpv6::Message::Echo(echo),
-        })
+        }))
     );
     *frame.last_mut().unwrap() ^= 1;
     assert_eq!(parse(&frame, true), Err(ParseError::BadIcmpChecksum));
@@ -424,12 +443,12 @@ fn neighbour_discovery_survives_the_wire() {
         let mut frame = icmpv6::neighbor_frame(MAC_A, MAC_B, source, destination, &message);
         assert_eq!(
             parse(&frame, false),
-            Ok(Received::Icmpv6 {
+            Ok(Received::Icmp6(Icmp6Packet {
                 source_mac: MAC_A,
                 source,
                 destination,
                 message: icmpv6::Message::Neighbor(message),
-            })
+            }))
         );
         // RFC 4861 §7.1: a router has handed it on.
         frame[21] = 254;
@@ -471,7 +490,7 @@ fn icmp_errors_name_the_connection() {
             seq: 0xffff_fff0,
         };
         match parse(&frame, false).unwrap() {
-            Received::Icmpv4 { message, .. } => assert_eq!(
+            Received::Icmp4(Icmp4Packet { message, .. }) => assert_eq!(
                 message,
                 icmpv4::Message::Unreachable {
                     code: 4,
@@ -479,7 +498,7 @@ fn icmp_errors_name_the_connection() {
                     quoted
                 }
             ),
-            Received::Icmpv6 { message, .. } => {
+            Received::Icmp6(Icmp6Packet { message, .. }) => {
                 assert_eq!(message, icmpv6::Message::PacketTooBig { mtu: 1400, quoted });
             }
             other => panic!("{other:?}"),

@@ -8,44 +8,56 @@ use crate::{ParseError, arp, ethernet, icmpv4, icmpv6, ip, tcp};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received<'a> {
     /// A TCP segment between unicast addresses.
-    Tcp {
-        /// The link address it came from: the peer's, or a router's.
-        source_mac: [u8; 6],
-        /// The peer's address; its port is in the segment.
-        source: IpAddr,
-        /// The address it was sent to.
-        destination: IpAddr,
-        /// Congestion experienced is 3 (RFC 3168 §5).
-        ecn: u8,
-        /// The segment.
-        segment: tcp::Segment<'a>,
-    },
+    Tcp(TcpPacket<'a>),
     /// An ARP packet.
     Arp(arp::Packet),
     /// An ICMP message.
-    Icmpv4 {
-        /// The link address it came from.
-        source_mac: [u8; 6],
-        /// The sender's address.
-        source: Ipv4Addr,
-        /// The address it was sent to.
-        destination: Ipv4Addr,
-        /// The message.
-        message: icmpv4::Message<'a>,
-    },
+    Icmp4(Icmp4Packet<'a>),
     /// An ICMPv6 message.
-    Icmpv6 {
-        /// The link address it came from.
-        source_mac: [u8; 6],
-        /// The sender's address.
-        source: Ipv6Addr,
-        /// The address it was sent to.
-        destination: Ipv6Addr,
-        /// The message.
-        message: icmpv6::Message<'a>,
-    },
+    Icmp6(Icmp6Packet<'a>),
     /// A protocol that Splitway does not speak.
     Other,
+}
+
+/// A TCP segment with what came before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TcpPacket<'a> {
+    /// The link address it came from: the peer's, or a router's.
+    pub source_mac: [u8; 6],
+    /// The peer's address; its port is in the segment.
+    pub source: IpAddr,
+    /// The address it was sent to.
+    pub destination: IpAddr,
+    /// ECN field of the IP header (RFC 3168 §5); 3 is "congestion experienced".
+    pub ecn: u8,
+    /// The segment.
+    pub segment: tcp::Segment<'a>,
+}
+
+/// An ICMP message with what came before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Icmp4Packet<'a> {
+    /// The link address it came from.
+    pub source_mac: [u8; 6],
+    /// The sender's address.
+    pub source: Ipv4Addr,
+    /// The address it was sent to.
+    pub destination: Ipv4Addr,
+    /// The message.
+    pub message: icmpv4::Message<'a>,
+}
+
+/// An ICMPv6 message with what came before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Icmp6Packet<'a> {
+    /// The link address it came from.
+    pub source_mac: [u8; 6],
+    /// The sender's address.
+    pub source: Ipv6Addr,
+    /// The address it was sent to.
+    pub destination: Ipv6Addr,
+    /// The message.
+    pub message: icmpv6::Message<'a>,
 }
 
 /// Parses and checks a received Ethernet frame.
@@ -68,24 +80,24 @@ pub fn parse(bytes: &[u8], checksum_valid: bool) -> Result<Received<'_>, ParseEr
                 source,
                 destination,
             },
-        ) => Ok(Received::Icmpv4 {
+        ) => Ok(Received::Icmp4(Icmp4Packet {
             source_mac: link.source,
             source,
             destination,
             message: icmpv4::Message::parse(packet.payload)?,
-        }),
+        })),
         (
             ip::ICMPV6,
             Addresses::V6 {
                 source,
                 destination,
             },
-        ) => Ok(Received::Icmpv6 {
+        ) => Ok(Received::Icmp6(Icmp6Packet {
             source_mac: link.source,
             source,
             destination,
             message: icmpv6::Message::parse(source, destination, packet.ttl, packet.payload)?,
-        }),
+        })),
         _ => Ok(Received::Other),
     }
 }
@@ -124,11 +136,11 @@ fn parse_tcp<'a>(
             return Err(ParseError::BadTcpChecksum);
         }
     }
-    Ok(Received::Tcp {
+    Ok(Received::Tcp(TcpPacket {
         source_mac: link.source,
         source,
         destination,
         ecn: packet.traffic_class & 3,
         segment,
-    })
+    }))
 }

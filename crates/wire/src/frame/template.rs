@@ -1,4 +1,4 @@
-use std::net::IpAddr;
+use std::net::SocketAddr;
 
 use crate::{ethernet, ip, tcp};
 
@@ -6,15 +6,17 @@ use crate::{ethernet, ip, tcp};
 pub const HEADER_BYTES_MAX: usize =
     ethernet::HEADER_BYTES + ip::IPV6_HEADER_BYTES + tcp::HEADER_BYTES_MAX;
 
-/// What all packets of a connection have in common below TCP.
+/// What all packets of a connection have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TcpTemplate {
     /// The link address of this end.
     pub source_mac: [u8; 6],
     /// The link address of the next hop.
     pub destination_mac: [u8; 6],
-    /// Addresses of this end and of the peer.
-    pub addresses: ip::Addresses,
+    /// This end.
+    pub source: SocketAddr,
+    /// The peer.
+    pub destination: SocketAddr,
     /// DSCP and ECN.
     pub traffic_class: u8,
     /// Time to live, or hop limit.
@@ -22,64 +24,56 @@ pub struct TcpTemplate {
 }
 
 impl TcpTemplate {
-    /// A template with [`ip::TTL`] and traffic class 0; `None` if the addresses are of different families.
+    /// A template with [`ip::TTL`] and traffic class 0.
     pub fn new(
         source_mac: [u8; 6],
         destination_mac: [u8; 6],
-        source: IpAddr,
-        destination: IpAddr,
-    ) -> Option<TcpTemplate> {
-        Some(TcpTemplate {
+        source: SocketAddr,
+        destination: SocketAddr,
+    ) -> TcpTemplate {
+        TcpTemplate {
             source_mac,
             destination_mac,
-            addresses: ip::Addresses::new(source, destination)?,
+            source,
+            destination,
             traffic_class: 0,
             ttl: ip::TTL,
-        })
+        }
     }
 
     /// Offset of the TCP header in what [`TcpTemplate::write`] writes, in bytes.
     pub fn tcp_offset(&self) -> usize {
-        ethernet::HEADER_BYTES + self.addresses.header_bytes()
+        match self.source {
+            SocketAddr::V4(_) => ethernet::HEADER_BYTES + ip::IPV4_HEADER_BYTES,
+            SocketAddr::V6(_) => ethernet::HEADER_BYTES + ip::IPV6_HEADER_BYTES,
+        }
     }
 
-    /// Writes Ethernet, IP and TCP header for a packet with `payload_len` bytes of payload to the start of
-    /// `buffer`; returns their length.
+    /// Writes Ethernet, IP and TCP header to the start of `buffer`; returns their length, or `None` if
+    /// they do not fit or the addresses are of different families. [`HEADER_BYTES_MAX`] is always enough.
     ///
-    /// Lengths, the IPv4 header checksum and the pseudo-header sum for partial checksum offload are filled
-    /// in, as by [`HeaderMut::finish`](super::HeaderMut::finish). Fragmentation is forbidden and the IPv4
-    /// identification is 0 (RFC 6864 §4.1). A payload that does not fit into an IP packet gives lengths of
-    /// the longest packet that does.
-    pub fn write(
-        &self,
-        header: &tcp::Header,
-        payload_len: usize,
-        buffer: &mut [u8; HEADER_BYTES_MAX],
-    ) -> usize {
+    /// Ports are the template's, those in `header` are ignored. IPv4 fragmentation is forbidden and the
+    /// identification is 0 (RFC 6864 §4.1). Lengths and checksums are left to
+    /// [`finish`](super::finish) or [`complete_checksum`](super::complete_checksum).
+    pub fn write(&self, header: &tcp::Header, buffer: &mut [u8]) -> Option<usize> {
         let tcp_offset = self.tcp_offset();
-        let headers_len = tcp_offset + header.write(&mut buffer[tcp_offset..]);
-        let ip_payload_len = headers_len - tcp_offset + payload_len;
-        write_link_and_ip(
-            self.source_mac,
-            self.destination_mac,
-            &ip::Header {
-                addresses: self.addresses,
-                protocol: ip::TCP,
-                ttl: self.ttl,
-                traffic_class: self.traffic_class,
-                identification: 0,
-            },
-            u16::try_from(ip_payload_len).unwrap_or(u16::MAX),
-            buffer,
-        );
-        let sum = crate::checksum::Checksum::pseudo_header(
-            self.addresses.source(),
-            self.addresses.destination(),
-            ip::TCP,
-            ip_payload_len as u32,
-        );
-        buffer[tcp_offset + 16..tcp_offset + 18].copy_from_slice(&sum.partial().to_be_bytes());
-        headers_len
+        let len = tcp_offset + header.len_bytes();
+        let buffer = buffer.get_mut(..len)?;
+        let below = ip::Header {
+            addresses: ip::Addresses::new(self.source.ip(), self.destination.ip())?,
+            protocol: ip::TCP,
+            ttl: self.ttl,
+            traffic_class: self.traffic_class,
+            identification: 0,
+        };
+        write_link_and_ip(self.source_mac, self.destination_mac, &below, 0, buffer);
+        let header = tcp::Header {
+            source_port: self.source.port(),
+            destination_port: self.destination.port(),
+            ..*header
+        };
+        header.write(&mut buffer[tcp_offset..]);
+        Some(len)
     }
 }
 
