@@ -1,1 +1,48 @@
-//! server
+//! HTTP/1.1 content server on the host stack's in-process stream interface.
+//!
+//! [`Server`] is an [`Application`](host::app::Application): the shard tells it of streams and bytes,
+//! it answers with response headers (real bytes) and file ranges (virtual bytes). A request lives
+//! through
+//!
+//! 1. [`Input`](input) takes received bytes, at most one request head of them;
+//! 2. [`request`] parses and judges the head, [`target`] turns its target into a path below the root;
+//! 3. [`connection`] has the NIC stack open that path, and waits;
+//! 4. [`response`] writes the status line and header fields, the file's range is queued behind them;
+//! 5. the next request of the connection is parsed as soon as that is queued.
+//!
+//! | Module | Its one idea |
+//! |---|---|
+//! | [`server`] | the table of connections, and what they share |
+//! | [`connection`] | the life of one connection |
+//! | [`watch`] | what a connection waits for, and for how long |
+//! | [`input`] | received bytes that are not consumed yet |
+//! | [`request`] | from bytes to a request, or to a refusal |
+//! | [`target`] | from a request target to a path |
+//! | [`response`] | status lines, header fields, error pages |
+//! | [`open_failure`] | from an `errno` of OPEN to a status |
+//! | [`mime`] | from a file name to a media type |
+//! | [`date`] | `Date` and `Last-Modified` |
+//! | [`config`] | limits and their defaults |
+//! | [`counters`] | what has happened so far |
+//!
+//! This room may touch streams, requests and metadata. It never sees packets, sequence numbers or a
+//! byte of content.
+
+#![forbid(unsafe_code)]
+
+mod config;
+mod connection;
+mod counters;
+mod date;
+mod input;
+mod mime;
+mod open_failure;
+mod request;
+mod response;
+mod server;
+mod target;
+mod watch;
+
+pub use config::Config;
+pub use counters::Counters;
+pub use server::Server;

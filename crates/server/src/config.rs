@@ -1,0 +1,53 @@
+//! Limits and their defaults.
+
+use std::time::Duration;
+
+/// What a peer may ask of the server, and how long it may take. [`Config::default`] suits the open
+/// internet.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Longest request head: request line, header fields and the empty lines before and after.
+    /// Beyond: 431. Also the size of a connection's input buffer while it has one. Default: 16 KiB.
+    pub head_bytes_max: usize,
+    /// Longest request line, with its line end. Beyond: 414. Default: 8 KiB; RFC 9112 §3 asks for 8000
+    /// bytes at least.
+    pub request_line_bytes_max: usize,
+    /// Longest request body that is skipped to reach the next request. A GET or HEAD with a longer one
+    /// is answered 413; after any other refusal the connection closes instead. Default: 64 KiB.
+    pub body_bytes_max: u64,
+    /// Most responses queued on one connection that the peer has not wholly acknowledged. Further
+    /// requests wait in the receive window. Default: 32.
+    pub responses_in_flight_max: usize,
+    /// From a connection's start, or from a request's first byte, to the end of the head (and of the
+    /// body of the request before it). Beyond: 408 if part of a head is there. Default: 15 s.
+    pub head_timeout: Duration,
+    /// From the last response's acknowledgement to the next request's first byte. Default: 75 s.
+    pub idle_timeout: Duration,
+    /// How long a response may go without any acknowledgement before the connection is aborted, and
+    /// how long OPEN may take before the answer is 503. Measured in quarters: up to a quarter more
+    /// may pass. Default: 60 s.
+    pub stall_timeout: Duration,
+    /// From the acknowledgement of all that was sent until the peer must have closed as well; then the
+    /// connection is aborted. The peer's application may still be reading what its kernel has
+    /// acknowledged, and RST would take that away. Default: 60 s, as Linux keeps FIN-WAIT-2.
+    pub linger_timeout: Duration,
+    /// Most bytes read and thrown away after the last response; then the receive window closes.
+    /// Default: 4 MiB.
+    pub linger_bytes_max: u64,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config {
+            head_bytes_max: 16 << 10,
+            request_line_bytes_max: 8 << 10,
+            body_bytes_max: 64 << 10,
+            responses_in_flight_max: 32,
+            head_timeout: Duration::from_secs(15),
+            idle_timeout: Duration::from_secs(75),
+            stall_timeout: Duration::from_secs(60),
+            linger_timeout: Duration::from_secs(60),
+            linger_bytes_max: 4 << 20,
+        }
+    }
+}

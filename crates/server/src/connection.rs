@@ -1,0 +1,432 @@
+//! The life of one connection.
+//!
+//! ```text
+//!             head complete          Opened            all queued
+//!  Reading ───────────────▶ Opening ────────▶ Sending ───────────▶ Reading …
+//!     │  └──── refused ──────────────────────────▲ └─────────────▶ Lingering ──▶ Closed
+//!     └── no further request ─────────────────────────────────────────▲   (`Connection: close`)
+//! ```
+//!
+//! One request is in hand at a time, so that responses leave in the order of requests (RFC 9112 §9.3.2).
+//! Queueing a file costs nothing, so the next request is taken up as soon as the response to the last one
+//! is queued, not when it is acknowledged; how many responses may be under way is bounded.
+
+use std::collections::VecDeque;
+use std::mem;
+
+use host::app::{AppEvent, FileHandle, FileMeta, Io, StreamId};
+use http::StatusCode;
+
+use crate::config::Config;
+use crate::counters::Counters;
+use crate::date::{self, DateCache};
+use crate::input::{Input, Pool};
+use crate::request::{self, Parsed, Persistence, Request};
+use crate::response::{self, Common};
+use crate::watch::{Expiry, Wait, Watch};
+use crate::{mime, open_failure, target};
+
+/// What all connections of a server share.
+pub(crate) struct Shared {
+    pub(crate) config: Config,
+    pub(crate) counters: Counters,
+    pub(crate) date: DateCache,
+    pub(crate) pool: Pool,
+    /// The response being written.
+    pub(crate) out: Vec<u8>,
+    /// The path being resolved.
+    pub(crate) path: Vec<u8>,
+    /// The `Location` being written.
+    pub(crate) location: Vec<u8>,
+}
+
+/// A connection.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    stream: StreamId,
+    phase: Phase,
+    input: Input,
+    /// The stream may hold bytes that were not read yet.
+    unread: bool,
+    /// The peer will send no more than what is in the stream.
+    peer_finished: bool,
+    /// What is left of the last request's body, in bytes.
+    body_bytes: u64,
+    /// A response has been sent, so that waiting for another request is idling.
+    answered: bool,
+    output: Output,
+    /// Where queued responses end in the stream, as far as they are not acknowledged.
+    in_flight: VecDeque<u64>,
+    watch: Watch,
+}
+
+#[derive(Debug)]
+enum Phase {
+    /// Waiting for a request.
+    Reading,
+    /// Waiting for the NIC stack to open a file. The request's head is still in the input.
+    Opening {
+        file: FileHandle,
+        media_type: &'static str,
+        request: Request,
+    },
+    /// Queueing a response.
+    Sending { close: bool },
+    /// All is queued, FIN as well. What the peer still sends is read and thrown away, since closing
+    /// with unread bytes would send RST and destroy the response on its way (RFC 9112 §9.6).
+    Lingering { budget_bytes: u64 },
+    /// RST is sent; `Closed` is on its way.
+    Aborted,
+}
+
+/// What of a response the stream has not taken yet.
+#[derive(Debug, Default)]
+struct Output {
+    bytes: Vec<u8>,
+    file: Option<(FileHandle, u64)>,
+    /// Length of all that the stream has taken so far, in bytes.
+    queued_bytes: u64,
+}
+
+impl Connection {
+    pub(crate) fn new(stream: StreamId) -> Self {
+        Connection {
+            stream,
+            phase: Phase::Reading,
+            input: Input::default(),
+            unread: false,
+            peer_finished: false,
+            body_bytes: 0,
+            answered: false,
+            output: Output::default(),
+            in_flight: VecDeque::new(),
+            watch: Watch::default(),
+        }
+    }
+
+    /// Whatever has happened, goes on as far as possible.
+    pub(crate) fn on_event(&mut self, io: &mut dyn Io, shared: &mut Shared, event: &AppEvent) {
+        match *event {
+            AppEvent::Readable { .. } => self.unread = true,
+            AppEvent::PeerFinished { .. } => (self.unread, self.peer_finished) = (true, true),
+            AppEvent::Opened { file, ref meta, .. } => self.opened(io, shared, file, meta),
+            AppEvent::OpenFailed { file, errno, .. } => self.open_failed(io, shared, file, errno),
+            AppEvent::Timer { .. } => self.expired(io, shared),
+            AppEvent::Accepted { .. }
+            | AppEvent::Writable { .. }
+            | AppEvent::Drained { .. }
+            | AppEvent::Closed { .. } => {}
+        }
+        while self.advance(io, shared) {}
+        if matches!(self.phase, Phase::Reading) {
+            self.input.release_if_empty(&mut shared.pool);
+        }
+        if let Some(wait) = self.wait(io) {
+            let acknowledged = io.acknowledged(self.stream);
+            if let Some(after) = self.watch.set(wait, acknowledged, &shared.config) {
+                io.set_timer(self.stream, Some(after));
+            }
+        }
+    }
+
+    /// The connection is over: gives back what it holds.
+    pub(crate) fn closed(mut self, shared: &mut Shared) {
+        self.input.release(&mut shared.pool);
+    }
+
+    /// One step, if one is possible.
+    fn advance(&mut self, io: &mut dyn Io, shared: &mut Shared) -> bool {
+        match self.phase {
+            Phase::Reading => self.read(io, shared),
+            Phase::Sending { close } => {
+                if !self.output.flush(io, self.stream, shared) {
+                    return false;
+                }
+                self.answered = true;
+                self.in_flight.push_back(self.output.queued_bytes);
+                if close {
+                    self.finish(io, shared)
+                } else {
+                    self.phase = Phase::Reading
+                }
+                true
+            }
+            Phase::Lingering {
+                ref mut budget_bytes,
+            } => {
+                while self.unread && *budget_bytes > 0 {
+                    let count = self.input.fill(io, self.stream, &mut shared.pool);
+                    self.input.consume(count);
+                    *budget_bytes = budget_bytes.saturating_sub(count as u64);
+                    self.unread = count > 0;
+                }
+                self.input.release(&mut shared.pool);
+                false
+            }
+            Phase::Opening { .. } | Phase::Aborted => false,
+        }
+    }
+
+    /// Takes up the next request, or takes in more bytes.
+    fn read(&mut self, io: &mut dyn Io, shared: &mut Shared) -> bool {
+        let acknowledged = io.acknowledged(self.stream);
+        while self
+            .in_flight
+            .front()
+            .is_some_and(|&end| end <= acknowledged)
+        {
+            self.in_flight.pop_front();
+        }
+        if self.in_flight.len() >= shared.config.responses_in_flight_max {
+            return false;
+        }
+
+        let skipped = usize::try_from(self.body_bytes)
+            .unwrap_or(usize::MAX)
+            .min(self.input.bytes().len());
+        self.input.consume(skipped);
+        self.body_bytes -= skipped as u64;
+        if self.body_bytes == 0 {
+            match request::parse(self.input.bytes(), &shared.config) {
+                Parsed::Partial => {}
+                Parsed::Complete(request) => {
+                    self.take_up(io, shared, request);
+                    return true;
+                }
+                Parsed::Broken(status) => {
+                    self.take_up(io, shared, Request::broken(self.input.bytes(), status));
+                    return true;
+                }
+            }
+        }
+
+        if self.unread {
+            self.unread = self.input.fill(io, self.stream, &mut shared.pool) > 0;
+        } else if self.peer_finished {
+            self.finish(io, shared);
+        } else {
+            return false;
+        }
+        true
+    }
+
+    fn take_up(&mut self, io: &mut dyn Io, shared: &mut Shared, request: Request) {
+        shared.counters.requests += 1;
+        if let Some(status) = request.refusal {
+            return self.refuse(io, shared, request, status);
+        }
+        let target = &self.input.bytes()[request.target.clone()];
+        match target::resolve(target, &mut shared.path) {
+            Ok(()) => {
+                let file = io.open(self.stream, &shared.path);
+                self.phase = Phase::Opening {
+                    file,
+                    media_type: mime::media_type(&shared.path),
+                    request,
+                };
+            }
+            Err(status) => self.refuse(io, shared, request, status),
+        }
+    }
+
+    /// The request that waits for this file; `None` if none does, any more.
+    fn request_awaiting(&mut self, awaited: FileHandle) -> Option<(&'static str, Request)> {
+        match mem::replace(&mut self.phase, Phase::Reading) {
+            Phase::Opening {
+                file,
+                media_type,
+                request,
+            } if file == awaited => {
+                // A response has the whole of the stall timeout, however long OPEN took.
+                self.watch.clear();
+                Some((media_type, request))
+            }
+            other => {
+                self.phase = other;
+                None
+            }
+        }
+    }
+
+    fn opened(&mut self, io: &mut dyn Io, shared: &mut Shared, file: FileHandle, meta: &FileMeta) {
+        let Some((media_type, request)) = self.request_awaiting(file) else {
+            return io.close_file(file);
+        };
+        let now = io.unix_time();
+        let common = Common {
+            date: shared.date.at(now),
+            persistence: request.persistence,
+            head_only: request.head_only,
+        };
+        let last_modified = date::last_modified(meta.mtime_ns, now);
+        response::file(
+            &mut shared.out,
+            &common,
+            meta.size,
+            media_type,
+            last_modified,
+        );
+        let body = if request.head_only { 0 } else { meta.size };
+        self.send(shared, request, StatusCode::OK, Some((file, body)));
+    }
+
+    fn open_failed(&mut self, io: &mut dyn Io, shared: &mut Shared, file: FileHandle, errno: u16) {
+        let Some((_, request)) = self.request_awaiting(file) else {
+            return;
+        };
+        if i32::from(errno) == libc::EISDIR {
+            let target = &self.input.bytes()[request.target.clone()];
+            if target::redirect(target, &mut shared.path, &mut shared.location).is_some() {
+                let common = Common {
+                    date: shared.date.at(io.unix_time()),
+                    persistence: request.persistence,
+                    head_only: request.head_only,
+                };
+                response::moved(&mut shared.out, &common, &shared.location);
+                return self.send(shared, request, StatusCode::MOVED_PERMANENTLY, None);
+            }
+        }
+        let status = open_failure::status(errno);
+        if status.is_server_error() {
+            tracing::warn!(stream = self.stream.0, errno, %status, "a file could not be opened");
+        }
+        self.refuse(io, shared, request, status);
+    }
+
+    fn refuse(
+        &mut self,
+        io: &mut dyn Io,
+        shared: &mut Shared,
+        request: Request,
+        status: StatusCode,
+    ) {
+        let common = Common {
+            date: shared.date.at(io.unix_time()),
+            persistence: request.persistence,
+            head_only: request.head_only,
+        };
+        response::error(&mut shared.out, &common, status);
+        self.send(shared, request, status, None);
+    }
+
+    /// Begins to send the response in `shared.out`, and then a file from its start.
+    fn send(
+        &mut self,
+        shared: &mut Shared,
+        request: Request,
+        status: StatusCode,
+        file: Option<(FileHandle, u64)>,
+    ) {
+        tracing::debug!(stream = self.stream.0, %status, "response");
+        shared.counters.response(status);
+        self.input.consume(request.head_bytes);
+        self.body_bytes = request.body_bytes;
+        // Lent, not copied: it comes back when the stream has taken it.
+        self.output.bytes = mem::take(&mut shared.out);
+        self.output.file = file;
+        self.phase = Phase::Sending {
+            close: request.persistence == Persistence::Close,
+        };
+    }
+
+    /// No further response: FIN after all that is queued.
+    fn finish(&mut self, io: &mut dyn Io, shared: &mut Shared) {
+        self.input.release(&mut shared.pool);
+        io.shutdown(self.stream);
+        self.phase = Phase::Lingering {
+            budget_bytes: shared.config.linger_bytes_max,
+        };
+    }
+
+    fn abort(&mut self, io: &mut dyn Io, shared: &mut Shared) {
+        self.input.release(&mut shared.pool);
+        io.abort(self.stream);
+        self.phase = Phase::Aborted;
+    }
+
+    /// What has to happen next from outside.
+    fn wait(&self, io: &dyn Io) -> Option<Wait> {
+        match self.phase {
+            Phase::Aborted => None,
+            Phase::Opening { .. } | Phase::Sending { .. } => Some(Wait::Progress),
+            Phase::Reading | Phase::Lingering { .. } if io.unacknowledged(self.stream) > 0 => {
+                Some(Wait::Progress)
+            }
+            Phase::Lingering { .. } => Some(Wait::Linger),
+            Phase::Reading if self.answered && self.input.is_empty() && self.body_bytes == 0 => {
+                Some(Wait::Idle)
+            }
+            Phase::Reading => Some(Wait::Head),
+        }
+    }
+
+    fn expired(&mut self, io: &mut dyn Io, shared: &mut Shared) {
+        let acknowledged = io.acknowledged(self.stream);
+        match self.watch.expire(acknowledged, &shared.config) {
+            Expiry::Stale => {}
+            Expiry::Again(after) => io.set_timer(self.stream, Some(after)),
+            Expiry::Overdue(Wait::Head) => {
+                shared.counters.head_timeouts += 1;
+                // Who has asked nothing, or has been answered already, expects no 408.
+                if self.body_bytes > 0
+                    || request::without_empty_lines(self.input.bytes()).is_empty()
+                {
+                    self.finish(io, shared);
+                } else {
+                    let request = Request::broken(self.input.bytes(), StatusCode::REQUEST_TIMEOUT);
+                    self.take_up(io, shared, request);
+                }
+            }
+            Expiry::Overdue(Wait::Idle) => {
+                shared.counters.idle_timeouts += 1;
+                self.finish(io, shared);
+            }
+            Expiry::Overdue(Wait::Progress) => {
+                shared.counters.stall_timeouts += 1;
+                if let Phase::Opening { .. } = self.phase
+                    && io.unacknowledged(self.stream) == 0
+                {
+                    // Should the answer come after all, no request awaits it.
+                    let request =
+                        Request::broken(self.input.bytes(), StatusCode::SERVICE_UNAVAILABLE);
+                    self.take_up(io, shared, request);
+                } else {
+                    self.abort(io, shared);
+                }
+            }
+            Expiry::Overdue(Wait::Linger) => {
+                shared.counters.linger_timeouts += 1;
+                self.abort(io, shared);
+            }
+        }
+    }
+}
+
+impl Output {
+    /// Queues what there is; says whether the stream has taken all. If not, `Writable` follows.
+    fn flush(&mut self, io: &mut dyn Io, stream: StreamId, shared: &mut Shared) -> bool {
+        if !self.bytes.is_empty() {
+            let count = io.write(stream, &self.bytes).min(self.bytes.len());
+            self.queued_bytes += count as u64;
+            shared.counters.real_bytes += count as u64;
+            self.bytes.drain(..count);
+            if !self.bytes.is_empty() {
+                return false;
+            }
+            shared.out = mem::take(&mut self.bytes);
+        }
+        if let Some((file, size_bytes)) = self.file {
+            if size_bytes > 0 {
+                let count = io.write_file(stream, file, 0..size_bytes);
+                if count == 0 {
+                    return false;
+                }
+                self.queued_bytes += count;
+                shared.counters.virtual_bytes += count;
+            }
+            io.close_file(file);
+            self.file = None;
+        }
+        true
+    }
+}

@@ -1,0 +1,604 @@
+//! From bytes to a request, or to a refusal (RFC 9112).
+//!
+//! Refusals that leave the end of the request in doubt must be the last thing on a connection, or what
+//! one party takes for a body another takes for a request (smuggling, RFC 9112 §11.2). They are
+//! [`Parsed::Broken`]; all other refusals are requests like any other, with a status to answer.
+//!
+//! What comes out depends on the bytes alone, not on how they were split on their way.
+
+use std::mem::MaybeUninit;
+use std::ops::Range;
+
+use http::StatusCode;
+
+use crate::config::Config;
+
+/// Most header fields in a request. Beyond: 431.
+const HEADER_COUNT_MAX: usize = 100;
+
+/// What the bytes received so far amount to.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Parsed {
+    /// Part of a head; more may come.
+    Partial,
+    /// A head whose framing is beyond doubt.
+    Complete(Request),
+    /// No request, or none whose end is known: answer with the status, then close.
+    Broken(StatusCode),
+}
+
+/// A request head.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Request {
+    /// Length of the head, in bytes.
+    pub(crate) head_bytes: usize,
+    /// Where the target stands in the head.
+    pub(crate) target: Range<usize>,
+    /// The answer has no body: HEAD.
+    pub(crate) head_only: bool,
+    /// What becomes of the connection.
+    pub(crate) persistence: Persistence,
+    /// Length of the body to skip before the next request, in bytes. Meaningless with
+    /// [`Persistence::Close`].
+    pub(crate) body_bytes: u64,
+    /// The status to refuse with, whatever the target is.
+    pub(crate) refusal: Option<StatusCode>,
+}
+
+impl Request {
+    /// What stands for the request in `bytes` when it could not be parsed, or came too late.
+    pub(crate) fn broken(bytes: &[u8], status: StatusCode) -> Self {
+        Request {
+            head_bytes: bytes.len(),
+            target: 0..0,
+            head_only: without_empty_lines(bytes).starts_with(b"HEAD "),
+            persistence: Persistence::Close,
+            body_bytes: 0,
+            refusal: Some(status),
+        }
+    }
+}
+
+/// What becomes of a connection after a response (RFC 9112 §9.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Persistence {
+    /// It ends: `Connection: close`.
+    Close,
+    /// It persists, as is HTTP/1.1's default.
+    Default,
+    /// It persists, as an HTTP/1.0 client asked: `Connection: keep-alive`.
+    KeepAlive,
+}
+
+/// Parses what has arrived of a request, at most `config.head_bytes_max` bytes of it.
+pub(crate) fn parse(bytes: &[u8], config: &Config) -> Parsed {
+    let bytes = &bytes[..bytes.len().min(config.head_bytes_max)];
+    let line_start = bytes.len() - without_empty_lines(bytes).len();
+    let line_bytes_max = config.request_line_bytes_max.min(bytes.len() - line_start);
+    let line = &bytes[line_start..line_start + line_bytes_max];
+    let line_end = line.iter().position(|&byte| byte == b'\n');
+    let line_too_long = line_end.is_none() && line.len() == config.request_line_bytes_max;
+    // Beyond a line that is too long nothing counts, or the verdict would hang on how much has arrived.
+    let considered = if line_too_long {
+        &bytes[..line_start + line.len()]
+    } else {
+        bytes
+    };
+
+    let mut fields = [const { MaybeUninit::uninit() }; HEADER_COUNT_MAX];
+    let mut head = httparse::Request::new(&mut []);
+    match (
+        head.parse_with_uninit_headers(considered, &mut fields),
+        line_end,
+    ) {
+        (Ok(httparse::Status::Complete(head_bytes)), _) => {
+            match judge(&head, line_start, head_bytes, config) {
+                Ok(request) => Parsed::Complete(request),
+                Err(status) => Parsed::Broken(status),
+            }
+        }
+        (Err(httparse::Error::Version), Some(end)) => Parsed::Broken(version_refusal(&line[..end])),
+        // Without the line's end an unknown version, which `httparse` refuses at once, cannot be read yet.
+        (Ok(httparse::Status::Partial) | Err(httparse::Error::Version), _) => {
+            if line_too_long {
+                Parsed::Broken(StatusCode::URI_TOO_LONG)
+            } else if bytes.len() == config.head_bytes_max {
+                Parsed::Broken(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE)
+            } else {
+                Parsed::Partial
+            }
+        }
+        (Err(httparse::Error::TooManyHeaders), _) => {
+            Parsed::Broken(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE)
+        }
+        (Err(_), _) => Parsed::Broken(StatusCode::BAD_REQUEST),
+    }
+}
+
+/// The bytes after the empty lines that may precede a request (RFC 9112 §2.2).
+pub(crate) fn without_empty_lines(mut bytes: &[u8]) -> &[u8] {
+    while let Some(rest) = bytes
+        .strip_prefix(b"\r\n")
+        .or_else(|| bytes.strip_prefix(b"\n"))
+    {
+        bytes = rest;
+    }
+    bytes
+}
+
+/// 505 for a version that is not ours (RFC 9112 §2.3), 400 for what is no version.
+fn version_refusal(line: &[u8]) -> StatusCode {
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    match line.rsplit(|&byte| byte == b' ').next() {
+        Some([b'H', b'T', b'T', b'P', b'/', major, b'.', minor])
+            if major.is_ascii_digit() && minor.is_ascii_digit() =>
+        {
+            StatusCode::HTTP_VERSION_NOT_SUPPORTED
+        }
+        _ => StatusCode::BAD_REQUEST,
+    }
+}
+
+/// Judges a head that parses. An error is a status after which the connection must end.
+fn judge(
+    head: &httparse::Request<'_, '_>,
+    line_start: usize,
+    head_bytes: usize,
+    config: &Config,
+) -> Result<Request, StatusCode> {
+    let (Some(method), Some(target), Some(minor_version)) = (head.method, head.path, head.version)
+    else {
+        return Err(StatusCode::BAD_REQUEST);
+    };
+    let fields = Fields::read(head.headers)?;
+    let http_1_0 = minor_version == 0;
+
+    // RFC 9112 §3.2: exactly one Host, from HTTP/1.1 on.
+    if !http_1_0 && !fields.host {
+        return Err(StatusCode::BAD_REQUEST);
+    }
+    let body = body(&fields, http_1_0)?;
+
+    // RFC 9110 §10.1.1: HTTP/1.0 knows no expectations.
+    let expects_continue = match fields.expect {
+        Some(value) if !http_1_0 => {
+            if !value.eq_ignore_ascii_case(b"100-continue") {
+                return Err(StatusCode::EXPECTATION_FAILED);
+            }
+            true
+        }
+        _ => false,
+    };
+
+    let refusal = match method {
+        "GET" | "HEAD" => match body {
+            Body::Chunked => Some(StatusCode::LENGTH_REQUIRED),
+            Body::Bytes(count) if count > config.body_bytes_max => {
+                Some(StatusCode::PAYLOAD_TOO_LARGE)
+            }
+            Body::Bytes(_) => None,
+        },
+        // Methods that RFC 9110 §9 and RFC 5789 define, and no resource here allows.
+        "CONNECT" | "DELETE" | "OPTIONS" | "PATCH" | "POST" | "PUT" | "TRACE" => {
+            Some(StatusCode::METHOD_NOT_ALLOWED)
+        }
+        _ => Some(StatusCode::NOT_IMPLEMENTED),
+    };
+
+    // The next request can be reached only past a body of known and modest length that will come: a
+    // client that waits for "100 Continue" may never send it.
+    let (reachable, body_bytes) = match body {
+        Body::Bytes(0) => (true, 0),
+        Body::Bytes(count) => (count <= config.body_bytes_max && !expects_continue, count),
+        Body::Chunked => (false, 0),
+    };
+    let persistence = match (fields.close || !reachable, http_1_0) {
+        (true, _) => Persistence::Close,
+        (false, false) => Persistence::Default,
+        (false, true) if fields.keep_alive => Persistence::KeepAlive,
+        (false, true) => Persistence::Close,
+    };
+
+    // `httparse` takes exactly one space after the method.
+    let target_start = line_start + method.len() + 1;
+    Ok(Request {
+        head_bytes,
+        target: target_start..target_start + target.len(),
+        head_only: method == "HEAD",
+        persistence,
+        body_bytes,
+        refusal,
+    })
+}
+
+/// A request's body, as its framing tells (RFC 9112 §6.3).
+enum Body {
+    Bytes(u64),
+    Chunked,
+}
+
+fn body(fields: &Fields<'_>, http_1_0: bool) -> Result<Body, StatusCode> {
+    if fields.transfer_codings == 0 {
+        return Ok(Body::Bytes(fields.content_length.unwrap_or(0)));
+    }
+    // Both lengths, or a coding that HTTP/1.0 does not have, or one without an end of its own: somebody
+    // on the way may see another request than this one (RFC 9112 §6.1, §6.3).
+    if fields.content_length.is_some()
+        || http_1_0
+        || !fields.chunked_last
+        || fields.chunked_count > 1
+    {
+        return Err(StatusCode::BAD_REQUEST);
+    }
+    // RFC 9112 §6.1: a coding that is not understood.
+    if fields.transfer_codings > 1 {
+        return Err(StatusCode::NOT_IMPLEMENTED);
+    }
+    Ok(Body::Chunked)
+}
+
+/// The header fields that matter.
+#[derive(Default)]
+struct Fields<'a> {
+    host: bool,
+    content_length: Option<u64>,
+    transfer_codings: usize,
+    chunked_count: usize,
+    chunked_last: bool,
+    close: bool,
+    keep_alive: bool,
+    expect: Option<&'a [u8]>,
+}
+
+impl<'a> Fields<'a> {
+    fn read(headers: &[httparse::Header<'a>]) -> Result<Self, StatusCode> {
+        let mut fields = Fields::default();
+        for header in headers {
+            let is = |name: &str| header.name.eq_ignore_ascii_case(name);
+            if is("host") {
+                if fields.host || !is_host(header.value) {
+                    return Err(StatusCode::BAD_REQUEST);
+                }
+                fields.host = true;
+            } else if is("content-length") {
+                // RFC 9112 §6.3 allows repeated equal values to be taken as one; nobody honest sends them.
+                if fields.content_length.is_some() {
+                    return Err(StatusCode::BAD_REQUEST);
+                }
+                fields.content_length =
+                    Some(content_length(header.value).ok_or(StatusCode::BAD_REQUEST)?);
+            } else if is("transfer-encoding") {
+                for coding in list(header.value) {
+                    fields.transfer_codings += 1;
+                    fields.chunked_last = coding.eq_ignore_ascii_case(b"chunked");
+                    fields.chunked_count += usize::from(fields.chunked_last);
+                }
+                // A field without a coding says that there is a body and not where it ends.
+                if fields.transfer_codings == 0 {
+                    return Err(StatusCode::BAD_REQUEST);
+                }
+            } else if is("connection") {
+                for option in list(header.value) {
+                    fields.close |= option.eq_ignore_ascii_case(b"close");
+                    fields.keep_alive |= option.eq_ignore_ascii_case(b"keep-alive");
+                }
+            } else if is("expect") {
+                // One more expectation than we know of cannot be met either.
+                fields.expect = Some(if fields.expect.is_some() {
+                    b""
+                } else {
+                    header.value
+                });
+            }
+        }
+        Ok(fields)
+    }
+}
+
+/// The elements of a comma-separated list (RFC 9110 §5.6.1), without the empty ones.
+fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+    value
+        .split(|&byte| byte == b',')
+        .map(<[u8]>::trim_ascii)
+        .filter(|element| !element.is_empty())
+}
+
+/// Digits only: `+1`, `1,1` and `0x1` are ways to be understood differently by different parties. What
+/// does not fit is longer than any limit.
+fn content_length(value: &[u8]) -> Option<u64> {
+    if value.is_empty() {
+        return None;
+    }
+    value.iter().try_fold(0u64, |length, byte| {
+        let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
+        Some(length.saturating_mul(10).saturating_add(digit))
+    })
+}
+
+/// `uri-host [ ":" port ]` (RFC 9110 §7.2), by its characters. May be empty.
+fn is_host(value: &[u8]) -> bool {
+    value
+        .iter()
+        .all(|byte| byte.is_ascii_alphanumeric() || b"-._~%!$&'()*+,;=:[]".contains(byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &str) -> Parsed {
+        parse(text.as_bytes(), &Config::default())
+    }
+
+    fn complete(text: &str) -> Request {
+        match parsed(text) {
+            Parsed::Complete(request) => request,
+            other => panic!("{text:?}: {other:?}"),
+        }
+    }
+
+    fn broken(text: &str) -> u16 {
+        match parsed(text) {
+            Parsed::Broken(status) => status.as_u16(),
+            other => panic!("{text:?}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_head_says_where_its_target_is() {
+        let text = "\r\nGET /a?b HTTP/1.1\r\nHost: h\r\n\r\nGET";
+        let request = complete(text);
+        assert_eq!(&text[request.target.clone()], "/a?b");
+        assert_eq!(&text[request.head_bytes..], "GET");
+        assert_eq!(
+            (request.head_only, request.persistence, request.refusal),
+            (false, Persistence::Default, None)
+        );
+    }
+
+    #[test]
+    fn bare_line_feeds_end_lines() {
+        assert!(complete("HEAD / HTTP/1.1\nHost: h\n\n").head_only);
+    }
+
+    #[test]
+    fn persistence_follows_version_and_connection() {
+        use Persistence::{Close, Default, KeepAlive};
+        for (version, connection, expected) in [
+            ("1.1", "", Default),
+            ("1.1", "Connection: keep-alive\r\n", Default),
+            ("1.1", "Connection: Close\r\n", Close),
+            (
+                "1.1",
+                "Connection: x\r\nconnection: keep-alive ,\tclose\r\n",
+                Close,
+            ),
+            ("1.1", "Connection: closed\r\n", Default),
+            ("1.0", "", Close),
+            ("1.0", "Connection: Keep-Alive\r\n", KeepAlive),
+            ("1.0", "Connection: keep-alive, close\r\n", Close),
+        ] {
+            let request = complete(&format!(
+                "GET / HTTP/{version}\r\nHost: h\r\n{connection}\r\n"
+            ));
+            assert_eq!(request.persistence, expected, "{version} {connection}");
+        }
+    }
+
+    #[test]
+    fn host_is_required_once_and_plausible() {
+        assert_eq!(broken("GET / HTTP/1.1\r\n\r\n"), 400);
+        assert_eq!(broken("GET http://h/ HTTP/1.1\r\n\r\n"), 400);
+        assert_eq!(broken("GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n"), 400);
+        assert_eq!(broken("GET / HTTP/1.0\r\nHost: a\r\nHost: b\r\n\r\n"), 400);
+        for host in ["a b", "a/b", "a@b", "a\"b", "h\u{e9}"] {
+            assert_eq!(
+                broken(&format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n")),
+                400,
+                "{host}"
+            );
+        }
+        for host in [
+            "",
+            "example.org",
+            "example.org:8080",
+            "[fd77::2]:80",
+            "10.77.0.2",
+        ] {
+            complete(&format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+        }
+        complete("GET / HTTP/1.0\r\n\r\n");
+    }
+
+    #[test]
+    fn methods_are_known_allowed_or_neither() {
+        for (method, status) in [
+            ("GET", None),
+            ("HEAD", None),
+            ("POST", Some(405)),
+            ("OPTIONS", Some(405)),
+            ("TRACE", Some(405)),
+            ("CONNECT", Some(405)),
+            ("get", Some(501)),
+            ("BREW", Some(501)),
+        ] {
+            let request = complete(&format!("{method} * HTTP/1.1\r\nHost: h\r\n\r\n"));
+            assert_eq!(
+                request.refusal.map(|status| status.as_u16()),
+                status,
+                "{method}"
+            );
+            assert_eq!(request.persistence, Persistence::Default);
+        }
+    }
+
+    #[test]
+    fn versions_are_ours_or_unsupported_or_nonsense() {
+        for (version, status) in [
+            ("HTTP/2.0", 505),
+            ("HTTP/1.2", 505),
+            ("HTTP/0.9", 505),
+            ("HTTP/1.x", 400),
+            ("HTTP/11", 400),
+            ("HTPP/1.1", 400),
+        ] {
+            let text = format!("GET / {version}\r\n");
+            assert_eq!(broken(&text), status, "{version}");
+            for end in 0..text.len() - 1 {
+                assert_eq!(parsed(&text[..end]), Parsed::Partial, "{:?}", &text[..end]);
+            }
+        }
+        assert_eq!(broken("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), 505);
+        assert_eq!(broken("GET /\r\n"), 400);
+        assert_eq!(broken("GET  / HTTP/1.1\r\n"), 400);
+        assert_eq!(broken("\u{16}\u{3}\u{1}"), 400);
+    }
+
+    #[test]
+    fn bodies_are_skipped_or_end_the_connection() {
+        let with = |method: &str, fields: &str| {
+            complete(&format!("{method} / HTTP/1.1\r\nHost: h\r\n{fields}\r\n"))
+        };
+        let summary = |request: Request| {
+            (
+                request.refusal.map(|status| status.as_u16()),
+                request.persistence == Persistence::Close,
+                request.body_bytes,
+            )
+        };
+        assert_eq!(
+            summary(with("GET", "Content-Length: 0\r\n")),
+            (None, false, 0)
+        );
+        assert_eq!(
+            summary(with("GET", "Content-Length: 65536\r\n")),
+            (None, false, 65536)
+        );
+        assert_eq!(
+            summary(with("GET", "Content-Length: 65537\r\n")),
+            (Some(413), true, 65537)
+        );
+        assert_eq!(
+            summary(with("POST", "Content-Length: 10\r\n")),
+            (Some(405), false, 10)
+        );
+        assert!(matches!(
+            summary(with("POST", "Content-Length: 99999999999999999999\r\n")),
+            (Some(405), true, _)
+        ));
+        assert_eq!(
+            summary(with("GET", "Transfer-Encoding: chunked\r\n")),
+            (Some(411), true, 0)
+        );
+        assert_eq!(
+            summary(with("PUT", "Transfer-Encoding: Chunked\r\n")),
+            (Some(405), true, 0)
+        );
+    }
+
+    #[test]
+    fn framing_in_doubt_is_broken() {
+        for fields in [
+            "Content-Length: 1\r\nTransfer-Encoding: chunked\r\n",
+            "Transfer-Encoding: chunked\r\nContent-Length: 0\r\n",
+            "Transfer-Encoding: identity\r\n",
+            "Transfer-Encoding: chunked, identity\r\n",
+            "Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n",
+            "Transfer-Encoding: chunked, chunked\r\n",
+            "Transfer-Encoding: xchunked\r\n",
+            "Transfer-Encoding: \"chunked\"\r\n",
+            "Transfer-Encoding:\r\n",
+            "Transfer-Encoding : chunked\r\n",
+            "Transfer-Encoding: chunked\r\n folded\r\n",
+            "Content-Length: 1\r\nContent-Length: 1\r\n",
+            "Content-Length: 1\r\nContent-Length: 2\r\n",
+            "Content-Length: 1, 1\r\n",
+            "Content-Length: +1\r\n",
+            "Content-Length: -1\r\n",
+            "Content-Length: 0x1\r\n",
+            "Content-Length: 1 1\r\n",
+            "Content-Length:\r\n",
+            "Content-Length\r\n",
+            " Content-Length: 1\r\n",
+            "X: a\rContent-Length: 1\r\n",
+            "X: a\0\r\n",
+        ] {
+            assert_eq!(
+                broken(&format!("GET / HTTP/1.1\r\nHost: h\r\n{fields}\r\n")),
+                400,
+                "{fields:?}"
+            );
+        }
+        assert_eq!(
+            broken("GET / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n"),
+            400
+        );
+        assert_eq!(
+            broken("GET / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: gzip, chunked\r\n\r\n"),
+            501
+        );
+    }
+
+    #[test]
+    fn expectations_are_met_by_a_final_answer_or_not_at_all() {
+        let with = |version: &str, fields: &str| {
+            parsed(&format!("GET / HTTP/{version}\r\nHost: h\r\n{fields}\r\n"))
+        };
+        let persistence = |parsed| match parsed {
+            Parsed::Complete(request) => request.persistence,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(
+            persistence(with("1.1", "Expect: 100-Continue\r\n")),
+            Persistence::Default
+        );
+        assert_eq!(
+            persistence(with("1.1", "Expect: 100-continue\r\nContent-Length: 1\r\n")),
+            Persistence::Close
+        );
+        assert_eq!(
+            with("1.1", "Expect: teapot\r\n"),
+            Parsed::Broken(StatusCode::EXPECTATION_FAILED)
+        );
+        assert_eq!(
+            with("1.1", "Expect: 100-continue\r\nExpect: 100-continue\r\n"),
+            Parsed::Broken(StatusCode::EXPECTATION_FAILED)
+        );
+        assert_eq!(
+            persistence(with("1.0", "Expect: teapot\r\nConnection: keep-alive\r\n")),
+            Persistence::KeepAlive
+        );
+    }
+
+    #[test]
+    fn limits_hold_to_the_byte() {
+        let config = Config::default();
+        let line = |bytes: usize| {
+            format!(
+                "GET /{} HTTP/1.1\r\n",
+                "x".repeat(bytes - "GET / HTTP/1.1\r\n".len())
+            )
+        };
+        let head = |line: &str, bytes: usize| {
+            let rest = "Host: h\r\nX: \r\n\r\n".len() + line.len();
+            format!("{line}Host: h\r\nX: {}\r\n\r\n", "y".repeat(bytes - rest))
+        };
+        complete(&head(&line(config.request_line_bytes_max), 10_000));
+        assert_eq!(
+            broken(&head(&line(config.request_line_bytes_max + 1), 10_000)),
+            414
+        );
+        complete(&head(&line(100), config.head_bytes_max));
+        assert_eq!(broken(&head(&line(100), config.head_bytes_max + 1)), 431);
+        assert_eq!(broken(&"\r\n".repeat(config.head_bytes_max)), 431);
+
+        let fields = |count: usize| {
+            format!(
+                "GET / HTTP/1.1\r\nHost: h\r\n{}\r\n",
+                "a: b\r\n".repeat(count - 1)
+            )
+        };
+        complete(&fields(HEADER_COUNT_MAX));
+        assert_eq!(broken(&fields(HEADER_COUNT_MAX + 1)), 431);
+    }
+}

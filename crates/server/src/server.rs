@@ -1,0 +1,78 @@
+//! The table of connections, and what they share.
+
+use std::collections::HashMap;
+
+use host::app::{AppEvent, Application, Io, StreamId};
+
+use crate::config::Config;
+use crate::connection::{Connection, Shared};
+use crate::counters::Counters;
+use crate::date::DateCache;
+use crate::input::Pool;
+
+/// An HTTP/1.1 server of files: one per shard.
+pub struct Server {
+    connections: HashMap<StreamId, Connection>,
+    shared: Shared,
+}
+
+impl Server {
+    /// A server with these limits.
+    ///
+    /// # Panics
+    /// If a limit is zero that leaves no room for any request: `head_bytes_max` or
+    /// `responses_in_flight_max`.
+    pub fn new(config: Config) -> Self {
+        assert!(config.head_bytes_max > 0, "a request head needs room");
+        assert!(
+            config.responses_in_flight_max > 0,
+            "a response must be allowed to be in flight"
+        );
+        Server {
+            connections: HashMap::new(),
+            shared: Shared {
+                counters: Counters::default(),
+                date: DateCache::default(),
+                pool: Pool::new(config.head_bytes_max),
+                out: Vec::new(),
+                path: Vec::new(),
+                location: Vec::new(),
+                config,
+            },
+        }
+    }
+
+    /// What has happened so far.
+    pub fn counters(&self) -> &Counters {
+        &self.shared.counters
+    }
+}
+
+impl Application for Server {
+    fn on_event(&mut self, io: &mut dyn Io, event: AppEvent) {
+        let stream = match event {
+            AppEvent::Accepted { stream, .. } => {
+                self.shared.counters.connections_accepted += 1;
+                self.connections.insert(stream, Connection::new(stream));
+                stream
+            }
+            AppEvent::Closed { stream, .. } => {
+                if let Some(connection) = self.connections.remove(&stream) {
+                    self.shared.counters.connections_closed += 1;
+                    connection.closed(&mut self.shared);
+                }
+                return;
+            }
+            AppEvent::Readable { stream }
+            | AppEvent::PeerFinished { stream }
+            | AppEvent::Writable { stream }
+            | AppEvent::Drained { stream }
+            | AppEvent::Opened { stream, .. }
+            | AppEvent::OpenFailed { stream, .. }
+            | AppEvent::Timer { stream } => stream,
+        };
+        if let Some(connection) = self.connections.get_mut(&stream) {
+            connection.on_event(io, &mut self.shared, &event);
+        }
+    }
+}

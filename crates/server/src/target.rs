@@ -1,0 +1,320 @@
+//! From a request target (RFC 9112 §3.2) to a path below the root.
+
+use http::StatusCode;
+use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, percent_encode};
+
+/// What a directory is asked for.
+const INDEX: &[u8] = b"index.html";
+
+/// Longest path that OPEN takes, in bytes; `PATH_MAX` of Linux without the final zero.
+const PATH_BYTES_MAX: usize = 4095;
+
+/// What may stand in a path as it is: `pchar` of RFC 3986 §3.3, and the `/` between segments.
+const NOT_PCHAR: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~')
+    .remove(b'!')
+    .remove(b'$')
+    .remove(b'&')
+    .remove(b'\'')
+    .remove(b'(')
+    .remove(b')')
+    .remove(b'*')
+    .remove(b'+')
+    .remove(b',')
+    .remove(b';')
+    .remove(b'=')
+    .remove(b':')
+    .remove(b'@')
+    .remove(b'/');
+
+/// Writes the path that a target names into `path`: relative, decoded, without `.`, `..` or empty
+/// segments. A target that ends with a slash names the directory's `index.html`.
+///
+/// # Errors
+/// The status to answer with: 400 for what is no target, or climbs above the root; 404 for what can be
+/// no file's name.
+pub(crate) fn resolve(target: &[u8], path: &mut Vec<u8>) -> Result<(), StatusCode> {
+    if names_directory(target, path)? {
+        if !path.is_empty() {
+            path.push(b'/');
+        }
+        path.extend_from_slice(INDEX);
+    }
+    if path.len() > PATH_BYTES_MAX {
+        Err(StatusCode::NOT_FOUND)
+    } else {
+        Ok(())
+    }
+}
+
+/// Writes `Location` for a target that lacks its final slash; `None` if it has one, and what should be
+/// the index is itself a directory.
+///
+/// The value is rebuilt from decoded segments and begins with exactly one slash: `//elsewhere` or
+/// `/\elsewhere`, which browsers take for another host, cannot come out.
+pub(crate) fn redirect(target: &[u8], path: &mut Vec<u8>, location: &mut Vec<u8>) -> Option<()> {
+    if names_directory(target, path).ok()? {
+        return None;
+    }
+    location.clear();
+    location.push(b'/');
+    extend(location, percent_encode(path, NOT_PCHAR));
+    location.push(b'/');
+    if let Some(query) = split_query(target).1 {
+        location.push(b'?');
+        extend(location, percent_encode(query, CONTROLS));
+    }
+    Some(())
+}
+
+fn extend<'a>(out: &mut Vec<u8>, pieces: impl Iterator<Item = &'a str>) {
+    pieces.for_each(|piece| out.extend_from_slice(piece.as_bytes()));
+}
+
+/// Writes the segments into `path`, joined by slashes; says whether they name a directory by their form.
+///
+/// Escapes are decoded before dot segments are removed (RFC 3986 §6.2.2: `%2e` is a dot). Empty
+/// segments are dropped, as a file system drops them, so `..` always takes a name away.
+fn names_directory(target: &[u8], path: &mut Vec<u8>) -> Result<bool, StatusCode> {
+    path.clear();
+    let Some(segments) = origin_path(split_query(target).0).strip_prefix(b"/") else {
+        return Err(StatusCode::BAD_REQUEST);
+    };
+    let mut directory = true;
+    for raw in segments.split(|&byte| byte == b'/') {
+        let parent_len = path.len();
+        if !path.is_empty() {
+            path.push(b'/');
+        }
+        let name_start = path.len();
+        decode(raw, path)?;
+        directory = match &path[name_start..] {
+            b"" | b"." => {
+                path.truncate(parent_len);
+                true
+            }
+            b".." => {
+                path.truncate(parent_len);
+                if path.is_empty() {
+                    return Err(StatusCode::BAD_REQUEST);
+                }
+                let grandparent_len = path.iter().rposition(|&byte| byte == b'/').unwrap_or(0);
+                path.truncate(grandparent_len);
+                true
+            }
+            _ => false,
+        };
+    }
+    Ok(directory)
+}
+
+fn split_query(target: &[u8]) -> (&[u8], Option<&[u8]>) {
+    match target.iter().position(|&byte| byte == b'?') {
+        Some(at) => (&target[..at], Some(&target[at + 1..])),
+        None => (target, None),
+    }
+}
+
+/// The path of a target in origin-form or absolute-form (RFC 9112 §3.2.2), whose authority is anybody's:
+/// this server has one root for all. An absolute-form without a path means `/`.
+fn origin_path(target: &[u8]) -> &[u8] {
+    let after = |scheme: &[u8]| {
+        let (start, rest) = target.split_at_checked(scheme.len())?;
+        start.eq_ignore_ascii_case(scheme).then_some(rest)
+    };
+    let Some(rest) = after(b"http://").or_else(|| after(b"https://")) else {
+        return target;
+    };
+    match rest.iter().position(|&byte| byte == b'/') {
+        // RFC 9110 §4.2.1: an http URI with an empty host is invalid.
+        Some(0) => b"",
+        Some(at) => &rest[at..],
+        None if rest.is_empty() => b"",
+        None => b"/",
+    }
+}
+
+/// Decodes a segment's escapes onto the end of `path`.
+fn decode(segment: &[u8], path: &mut Vec<u8>) -> Result<(), StatusCode> {
+    let mut bytes = segment.iter();
+    while let Some(&byte) = bytes.next() {
+        match byte {
+            b'%' => {
+                let mut digit = || {
+                    bytes
+                        .next()
+                        .and_then(|&digit| char::from(digit).to_digit(16))
+                };
+                let (Some(high), Some(low)) = (digit(), digit()) else {
+                    return Err(StatusCode::BAD_REQUEST);
+                };
+                match (high * 16 + low) as u8 {
+                    0 => return Err(StatusCode::BAD_REQUEST),
+                    // A name with a slash in it: not two segments (RFC 3986 §2.2), and no file has it.
+                    b'/' => return Err(StatusCode::NOT_FOUND),
+                    decoded => path.push(decoded),
+                }
+            }
+            // A fragment is not part of a target (RFC 9112 §3.2).
+            b'#' => return Err(StatusCode::BAD_REQUEST),
+            _ => path.push(byte),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path_of(target: &str) -> Result<String, u16> {
+        let mut path = b"left over".to_vec();
+        resolve(target.as_bytes(), &mut path)
+            .map(|()| String::from_utf8_lossy(&path).into_owned())
+            .map_err(|status| status.as_u16())
+    }
+
+    fn location_of(target: &str) -> Option<String> {
+        let (mut path, mut location) = (Vec::new(), b"left over".to_vec());
+        redirect(target.as_bytes(), &mut path, &mut location)
+            .map(|()| String::from_utf8(location).expect("Location is ASCII"))
+    }
+
+    #[test]
+    fn targets_name_paths() {
+        for (target, path) in [
+            ("/", "index.html"),
+            ("/a", "a"),
+            ("/a/", "a/index.html"),
+            ("/a/b.mp4?t=1?2/../3", "a/b.mp4"),
+            ("//a///b//", "a/b/index.html"),
+            ("/%61%2Eb", "a.b"),
+            ("/a%20b+c", "a b+c"),
+            ("/%e2%82%ac", "€"),
+            ("/%25%32%66", "%2f"),
+            ("http://example.org/a", "a"),
+            ("HTTPS://example.org:8/", "index.html"),
+            ("http://example.org", "index.html"),
+            ("http://example.org?q", "index.html"),
+        ] {
+            assert_eq!(path_of(target), Ok(path.to_owned()), "{target}");
+        }
+    }
+
+    #[test]
+    fn dot_segments_are_removed() {
+        for (target, path) in [
+            ("/.", "index.html"),
+            ("/a/.", "a/index.html"),
+            ("/a/..", "index.html"),
+            ("/a/b/..", "a/index.html"),
+            ("/a/./b", "a/b"),
+            ("/a/../b", "b"),
+            ("/a/b/../../c", "c"),
+            ("/a//../b", "b"),
+            ("/a/%2e%2E/b", "b"),
+            ("/a/%2e/b", "a/b"),
+            ("/...", "..."),
+            ("/.a/..b/c..", ".a/..b/c.."),
+        ] {
+            assert_eq!(path_of(target), Ok(path.to_owned()), "{target}");
+        }
+    }
+
+    #[test]
+    fn nothing_climbs_above_the_root() {
+        for target in [
+            "/..",
+            "/../",
+            "/../a",
+            "/a/../..",
+            "/a/../../a",
+            "/%2e%2e/a",
+            "/./..",
+            "//..",
+            "http://h/../a",
+        ] {
+            assert_eq!(path_of(target), Err(400), "{target}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_target_is_refused() {
+        for target in [
+            "",
+            "*",
+            "a",
+            "?a",
+            "example.org:80",
+            "ftp://h/a",
+            "http:///a",
+            "http://",
+            "http:/a",
+            "/%",
+            "/%4",
+            "/%4/",
+            "/%zz",
+            "/%+1",
+            "/%00",
+            "/a%00.html",
+            "/a#b",
+        ] {
+            assert_eq!(path_of(target), Err(400), "{target}");
+        }
+    }
+
+    #[test]
+    fn an_escaped_slash_is_no_separator() {
+        assert_eq!(path_of("/a%2fb"), Err(404));
+        assert_eq!(path_of("/..%2F..%2Fetc/passwd"), Err(404));
+    }
+
+    #[test]
+    fn paths_beyond_path_max_do_not_exist() {
+        let name = "x".repeat(PATH_BYTES_MAX);
+        assert_eq!(path_of(&format!("/{name}")), Ok(name.clone()));
+        assert_eq!(path_of(&format!("/{name}y")), Err(404));
+        assert_eq!(
+            path_of(&format!("/{}/", &name[..PATH_BYTES_MAX - INDEX.len()])),
+            Err(404)
+        );
+    }
+
+    #[test]
+    fn redirects_keep_path_and_query() {
+        for (target, location) in [
+            ("/a", "/a/"),
+            ("/a/b?q=1&r=%20", "/a/b/?q=1&r=%20"),
+            ("/a?", "/a/?"),
+            ("/a b/../c%20d%25", "/c%20d%25/"),
+            ("/%e2%82%ac?€", "/%E2%82%AC/?%E2%82%AC"),
+            ("http://elsewhere/a", "/a/"),
+        ] {
+            assert_eq!(location_of(target).as_deref(), Some(location), "{target}");
+        }
+    }
+
+    #[test]
+    fn redirects_stay_here() {
+        for (target, location) in [
+            ("//evil.example", "/evil.example/"),
+            ("/.//evil.example", "/evil.example/"),
+            ("/a/..//evil.example", "/evil.example/"),
+            ("/\\evil.example", "/%5Cevil.example/"),
+            ("/%5cevil.example", "/%5Cevil.example/"),
+            ("/%0d%0aSet-Cookie:x", "/%0D%0ASet-Cookie:x/"),
+        ] {
+            assert_eq!(location_of(target).as_deref(), Some(location), "{target}");
+        }
+    }
+
+    #[test]
+    fn an_index_that_is_a_directory_leads_nowhere() {
+        assert_eq!(location_of("/"), None);
+        assert_eq!(location_of("/a/"), None);
+        assert_eq!(location_of("/a/."), None);
+    }
+}
