@@ -1,0 +1,180 @@
+//! The rules of the tree, held against the tree itself.
+#![forbid(unsafe_code)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Who may know whom directly, of our own crates, for whatever purpose: tests and build scripts count as well.
+const MAY_KNOW: &[(&str, &[&str])] = &[
+    ("contract", &[]),
+    ("wire", &[]),
+    ("tcp", &["wire"]),
+    ("port", &["wire"]),
+    ("nic", &["contract", "wire", "port"]),
+    ("host", &["contract", "wire", "tcp", "port"]),
+    ("server", &["host"]),
+    (
+        "cli",
+        &[
+            "contract", "wire", "tcp", "port", "nic", "host", "server", "testbed",
+        ],
+    ),
+    ("testbed", &[]),
+    ("bench", &["testbed"]),
+];
+
+/// Where `unsafe` is allowed: the rings' shared memory, the packet sockets, and reading with io_uring.
+const MAY_BE_UNSAFE: &[&str] = &["contract", "port", "nic"];
+
+fn workspace() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../..")
+        .canonicalize()
+        .unwrap()
+}
+
+/// Our crates by short name, and which of our crates each depends on.
+fn dependencies() -> BTreeMap<String, BTreeSet<String>> {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version=1", "--no-deps", "--offline"])
+        .current_dir(workspace())
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let short = |package: &serde_json::Value| {
+        let name = package["name"].as_str().unwrap();
+        name.strip_prefix("splitway-").map(str::to_owned)
+    };
+    metadata["packages"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|package| {
+            let known = package["dependencies"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .filter_map(short);
+            (
+                short(package).expect("our crates are named splitway-…"),
+                known.collect(),
+            )
+        })
+        .collect()
+}
+
+/// All that a crate reaches, through however many others.
+fn reach(dependencies: &BTreeMap<String, BTreeSet<String>>, from: &str) -> BTreeSet<String> {
+    let mut reached = BTreeSet::new();
+    let mut next = vec![from.to_owned()];
+    while let Some(name) = next.pop() {
+        for known in &dependencies[&name] {
+            if reached.insert(known.clone()) {
+                next.push(known.clone());
+            }
+        }
+    }
+    reached
+}
+
+#[test]
+fn every_crate_knows_only_whom_it_may_know() {
+    let dependencies = dependencies();
+    let rules: BTreeMap<&str, &[&str]> = MAY_KNOW.iter().copied().collect();
+    for (name, known) in &dependencies {
+        let may_know = rules.get(name.as_str());
+        let may_know = may_know
+            .unwrap_or_else(|| panic!("{name} has no row in the table: decide whom it may know"));
+        for other in known {
+            assert!(
+                may_know.contains(&other.as_str()),
+                "{name} must not know {other}"
+            );
+        }
+    }
+    for (name, _) in MAY_KNOW {
+        assert!(
+            dependencies.contains_key(*name),
+            "{name} has a row in the table and is not there"
+        );
+    }
+}
+
+#[test]
+fn host_and_nic_never_reach_each_other() {
+    let dependencies = dependencies();
+    assert!(!reach(&dependencies, "host").contains("nic"));
+    assert!(!reach(&dependencies, "nic").contains("host"));
+    for name in dependencies.keys() {
+        let reached = reach(&dependencies, name);
+        if reached.contains("host") && reached.contains("nic") {
+            assert!(
+                ["cli", "sim", "bench"].contains(&name.as_str()),
+                "{name} sees both stacks"
+            );
+        }
+    }
+}
+
+fn rust_files(directory: &Path, found: &mut Vec<PathBuf>) {
+    let Ok(entries) = fs::read_dir(directory) else {
+        return;
+    };
+    for entry in entries {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            rust_files(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+/// The lines that say `unsafe` outside of comments and attributes.
+fn unsafe_lines(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().filter(|line| {
+        let code = line.split("//").next().unwrap_or_default();
+        !code.trim_start().starts_with("#!")
+            && code
+                .split(|c: char| !c.is_alphanumeric() && c != '_')
+                .any(|word| word == concat!("un", "safe"))
+    })
+}
+
+#[test]
+fn memory_is_only_handled_by_hand_where_that_is_allowed() {
+    for name in dependencies()
+        .keys()
+        .filter(|name| !MAY_BE_UNSAFE.contains(&name.as_str()))
+    {
+        let crate_directory = workspace().join("crates").join(name);
+        let roots = ["src/lib.rs", "src/main.rs"].map(|root| crate_directory.join(root));
+        for root in roots.iter().filter(|root| root.exists()) {
+            let text = fs::read_to_string(root).unwrap();
+            assert!(
+                text.contains("#![forbid(unsafe_code)]"),
+                "{} does not forbid it",
+                root.display()
+            );
+        }
+        let mut files = Vec::new();
+        rust_files(&crate_directory, &mut files);
+        assert!(
+            !files.is_empty(),
+            "no source below {}",
+            crate_directory.display()
+        );
+        for file in files {
+            let text = fs::read_to_string(&file).unwrap();
+            let found = unsafe_lines(&text).next();
+            assert_eq!(found, None, "in {}", file.display());
+        }
+    }
+}

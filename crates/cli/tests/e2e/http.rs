@@ -1,0 +1,178 @@
+//! What curl gets to see.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::process::Command;
+
+use testbed::http::{Connection, request};
+use testbed::namespace::{isolated, isolated_unprivileged};
+use testbed::process::run;
+use testbed::site::Site;
+
+use crate::support::{FAMILIES, serve, sh, started};
+
+const URLS: [&str; 2] = ["http://10.77.0.2", "http://[fd77::2]"];
+
+/// The status with which curl is answered.
+fn status(arguments: &[&str]) -> u16 {
+    let mut curl = Command::new("curl");
+    curl.args([
+        "--silent",
+        "--max-time",
+        "20",
+        "--output",
+        "/dev/null",
+        "--write-out",
+        "%{http_code}",
+    ]);
+    let printed = run(curl.args(arguments)).unwrap();
+    printed
+        .parse()
+        .unwrap_or_else(|_| panic!("curl {arguments:?} printed {printed:?}"))
+}
+
+fn downloads_with_curl(site: &Site) {
+    let names = ["a page.html", "100%.txt", "naïve", "video.mp4"];
+    for (index, name) in names.into_iter().enumerate() {
+        site.file(name, 200_000 + index as u64).unwrap();
+    }
+    let long = "x".repeat(255);
+    site.file(&long, 1000).unwrap();
+    let _splitway = serve(site);
+    let downloaded = site.outside().join("downloaded");
+    for url in URLS {
+        for (path, name) in [
+            ("a%20page.html", "a page.html"),
+            ("100%25.txt", "100%.txt"),
+            ("na%C3%AFve", "naïve"),
+            ("video.mp4?quality=high", "video.mp4"),
+            (long.as_str(), long.as_str()),
+        ] {
+            let mut curl = Command::new("curl");
+            curl.args(["--silent", "--fail", "--max-time", "20", "--output"])
+                .arg(&downloaded);
+            run(curl.arg(format!("{url}/{path}"))).unwrap();
+            assert_eq!(
+                fs::read(&downloaded).unwrap(),
+                fs::read(site.root().join(name)).unwrap(),
+                "{name}"
+            );
+        }
+    }
+}
+
+#[test]
+fn curl_downloads_files_of_any_name() {
+    isolated(|site| downloads_with_curl(&site));
+}
+
+#[test]
+fn no_privilege_over_the_machine_is_needed_in_a_user_namespace() {
+    isolated_unprivileged(|site| downloads_with_curl(&site));
+}
+
+#[test]
+fn a_directory_answers_with_its_index() {
+    isolated(|site| {
+        fs::create_dir(site.root().join("sub")).unwrap();
+        fs::create_dir(site.root().join("bare")).unwrap();
+        fs::write(site.root().join("index.html"), "the top").unwrap();
+        fs::write(site.root().join("sub/index.html"), "below").unwrap();
+        let _splitway = serve(&site);
+        for url in URLS {
+            assert_eq!(sh(&format!("curl -sf --max-time 20 {url}/")), "the top");
+            assert_eq!(sh(&format!("curl -sf --max-time 20 {url}/sub/")), "below");
+            assert_eq!(sh(&format!("curl -sfL --max-time 20 {url}/sub")), "below");
+            assert!([403, 404].contains(&status(&[&format!("{url}/bare/")])));
+        }
+    });
+}
+
+#[test]
+fn head_tells_what_get_would_bring_without_bringing_it() {
+    isolated(|site| {
+        let file = site.file("clip.mp4", 123_456).unwrap();
+        let _splitway = serve(&site);
+        for server in FAMILIES {
+            let mut connection = Connection::open(server).unwrap();
+            connection
+                .send(request("HEAD", file.name()).as_bytes())
+                .unwrap();
+            let head = connection.read_file_head(&file).unwrap();
+            assert_eq!(head.field("content-type"), Some("video/mp4"));
+            // Whatever came after that header would be taken for the next response.
+            connection.get(&file).unwrap();
+        }
+    });
+}
+
+#[test]
+fn what_is_not_there_or_not_allowed_has_its_status_and_the_connection_lives_on() {
+    isolated(|site| {
+        let file = site.file("file", 1000).unwrap();
+        let secret = site.outside().join("secret");
+        fs::write(&secret, "not for you").unwrap();
+        symlink(&secret, site.root().join("absolute")).unwrap();
+        symlink("../outside/secret", site.root().join("relative")).unwrap();
+        symlink("../outside", site.root().join("directory")).unwrap();
+        sh(&format!("mkfifo {}", site.root().join("fifo").display()));
+        let _splitway = serve(&site);
+        for server in FAMILIES {
+            let mut connection = Connection::open(server).unwrap();
+            for (name, statuses) in [
+                ("missing", &[404][..]),
+                ("file/below", &[404]),
+                ("absolute", &[403, 404]),
+                ("relative", &[403, 404]),
+                ("directory/secret", &[403, 404]),
+                ("fifo", &[403, 404]),
+                ("%2e%2e/outside/secret", &[400, 403, 404]),
+                ("..%2foutside%2fsecret", &[400, 403, 404]),
+            ] {
+                connection.send_get(name).unwrap();
+                let head = connection.read_head().unwrap();
+                assert!(statuses.contains(&head.status), "{name}: {}", head.status);
+                let len = head.content_length().unwrap();
+                connection.read_body(len, |_, _| Ok(())).unwrap();
+                if head.status == 400 {
+                    // The server may end a connection on which it was told nonsense.
+                    connection = Connection::open(server).unwrap();
+                }
+                connection.get(&file).unwrap();
+            }
+        }
+        for url in URLS {
+            let above = format!("{url}/../outside/secret");
+            assert!([400, 403, 404].contains(&status(&["--path-as-is", &above])));
+            assert!([405, 501].contains(&status(&["--request", "DELETE", &format!("{url}/file")])));
+        }
+    });
+}
+
+#[test]
+fn nonsense_is_refused_and_the_next_client_is_served() {
+    isolated(|site| {
+        let file = site.file("file", 1000).unwrap();
+        let _splitway = serve(&site);
+        let endless = format!("GET / HTTP/1.1\r\nX: {}", "x".repeat(1 << 20));
+        for nonsense in [
+            "\0\0\0\0\r\n\r\n",
+            "GET\r\n\r\n",
+            "GET / HTTP/9.9\r\n\r\n",
+            &endless,
+        ] {
+            let mut connection = Connection::open(FAMILIES[0]).unwrap();
+            // The server may refuse, and reset, before all of it is sent; what it answered may be lost with that.
+            let sent = connection.send(nonsense.as_bytes());
+            match connection.read_head() {
+                Ok(head) => assert!((400..=505).contains(&head.status), "{}", head.status),
+                Err(failure) => assert!(sent.is_err() || nonsense == endless, "{failure}"),
+            }
+            for server in FAMILIES {
+                started(server, &file)
+                    .read_file_part(&file, 0..file.size())
+                    .unwrap();
+            }
+        }
+    });
+}

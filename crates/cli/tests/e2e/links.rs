@@ -1,0 +1,169 @@
+//! Links: of every size, lossy, and seen from ping.
+
+use rustix::process::Signal;
+use testbed::http::{Connection, download};
+use testbed::namespace::isolated;
+use testbed::splitway::{LINK, STACK_V4, STACK_V6, Splitway};
+
+use crate::support::{FAMILIES, Random, nft, on_threads, serve, serve_with, sh};
+
+#[test]
+fn ping_is_answered_in_both_families() {
+    isolated(|site| {
+        let _splitway = serve(&site);
+        for stack in [STACK_V4, STACK_V6] {
+            for payload in [0, 56, 1400] {
+                sh(&format!("ping -c 3 -i 0.05 -W 5 -s {payload} {stack}"));
+            }
+        }
+    });
+}
+
+/// IP header, TCP header, timestamp option.
+const OVERHEAD_BYTES: [u32; 2] = [20 + 20 + 12, 40 + 20 + 12];
+
+/// The largest payload of a segment that the client has seen on its open connections.
+fn largest_segment_seen() -> u32 {
+    let sockets = sh("ss -Htin state established");
+    let sizes = sockets
+        .split_whitespace()
+        .filter_map(|word| word.strip_prefix("rcvmss:")?.parse().ok());
+    sizes
+        .max()
+        .unwrap_or_else(|| panic!("no connection in {sockets:?}"))
+}
+
+fn dropped_by_the_link() -> u64 {
+    let links: serde_json::Value =
+        serde_json::from_str(&sh(&format!("ip -j -s link show {LINK}"))).unwrap();
+    let received = &links[0]["stats64"]["rx"];
+    ["errors", "dropped"]
+        .map(|counter| received[counter].as_u64().unwrap())
+        .iter()
+        .sum()
+}
+
+#[test]
+fn segments_are_as_large_as_the_link_allows() {
+    isolated(|site| {
+        let file = site.file("file", 5_000_000).unwrap();
+        for mtu in [1280, 1500, 9000] {
+            let mut splitway = serve_with(&site, &["--mtu", &mtu.to_string()]);
+            for (server, overhead) in FAMILIES.into_iter().zip(OVERHEAD_BYTES) {
+                let mut connection = Connection::open(server).unwrap();
+                connection.get(&file).unwrap();
+                assert_eq!(
+                    largest_segment_seen(),
+                    mtu - overhead,
+                    "MTU {mtu}, {server}"
+                );
+            }
+            splitway.end_with(Signal::TERM).unwrap();
+        }
+    });
+}
+
+#[test]
+fn segments_are_no_larger_than_the_client_allows() {
+    isolated(|site| {
+        let file = site.file("file", 5_000_000).unwrap();
+        let _splitway = serve_with(&site, &["--mtu", "9000"]);
+        sh(&format!("ip link set {LINK} mtu 1280"));
+        let dropped = dropped_by_the_link();
+        for (server, overhead) in FAMILIES.into_iter().zip(OVERHEAD_BYTES) {
+            let mut connection = Connection::open(server).unwrap();
+            connection.get(&file).unwrap();
+            assert_eq!(largest_segment_seen(), 1280 - overhead, "{server}");
+        }
+        assert_eq!(
+            dropped_by_the_link(),
+            dropped,
+            "frames too large for the client"
+        );
+    });
+}
+
+/// Has the kernel cut superpackets into packets at the stack's end of the link, so that loss hits single ones.
+fn send_single_packets(splitway: &Splitway) {
+    let within = format!(
+        "nsenter --target {} --net",
+        splitway.host().as_raw_nonzero()
+    );
+    let links: serde_json::Value =
+        serde_json::from_str(&sh(&format!("{within} ip -j link"))).unwrap();
+    let names = links
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|link| link["ifname"].as_str().unwrap());
+    for name in names.filter(|name| *name != "lo") {
+        sh(&format!("{within} ethtool -K {name} tso off gso off"));
+    }
+}
+
+/// Drops 1 % of all TCP packets in each direction: of every 300, three chosen by the seed.
+fn lose_one_in_a_hundred(random: &mut Random) {
+    for hook in ["input", "output"] {
+        let mut lost = std::collections::BTreeSet::new();
+        while lost.len() < 3 {
+            lost.insert(random.below(300));
+        }
+        let verdicts: Vec<String> = lost
+            .iter()
+            .map(|position| format!("{position} : drop"))
+            .collect();
+        nft(&format!(
+            "add table inet loss_{hook}; \
+             add chain inet loss_{hook} all {{ type filter hook {hook} priority 0; }}; \
+             add rule inet loss_{hook} all meta l4proto tcp numgen inc mod 300 vmap {{ {} }}",
+            verdicts.join(", ")
+        ));
+    }
+}
+
+#[test]
+fn every_byte_is_right_where_superpackets_are_lost() {
+    isolated(|site| {
+        let files: Vec<_> = (0..8)
+            .map(|i| site.file(&format!("{i}"), 2_000_000 + i).unwrap())
+            .collect();
+        let _splitway = serve(&site);
+        lose_one_in_a_hundred(&mut Random::seeded());
+        on_threads(16, |index| {
+            let mut connection = Connection::open(FAMILIES[index % 2])?;
+            files
+                .iter()
+                .try_for_each(|file| connection.get(file).map(drop))
+        });
+    });
+}
+
+#[test]
+fn every_byte_is_right_where_single_packets_are_lost() {
+    isolated(|site| {
+        let files: Vec<_> = (0..4)
+            .map(|i| site.file(&format!("{i}"), 500_000 + i).unwrap())
+            .collect();
+        let splitway = serve(&site);
+        send_single_packets(&splitway);
+        lose_one_in_a_hundred(&mut Random::seeded());
+        on_threads(8, |index| {
+            let mut connection = Connection::open(FAMILIES[index % 2])?;
+            files
+                .iter()
+                .try_for_each(|file| connection.get(file).map(drop))
+        });
+    });
+}
+
+#[test]
+fn connections_are_made_and_ended_where_packets_are_lost() {
+    isolated(|site| {
+        let file = site.file("file", 3000).unwrap();
+        let _splitway = serve(&site);
+        lose_one_in_a_hundred(&mut Random::seeded());
+        on_threads(16, |index| {
+            (0..20).try_for_each(|_| download(FAMILIES[index % 2], &file).map(drop))
+        });
+    });
+}

@@ -1,0 +1,16 @@
+//! The program against the kernel's TCP.
+//!
+//! Each test runs in network, mount and process namespaces of its own, as root or through a user namespace:
+//! `splitway serve` makes its link there, and the kernel's end of it is the client. Every byte of every
+//! response is compared with what the file holds.
+#![forbid(unsafe_code)]
+
+mod clients;
+mod concurrency;
+mod http;
+mod idle;
+mod isolation;
+mod lifetime;
+mod links;
+mod sizes;
+mod support;

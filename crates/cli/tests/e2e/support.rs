@@ -1,0 +1,135 @@
+//! What the tests here share.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use testbed::http::Connection;
+use testbed::process::{run, tool};
+use testbed::site::{KnownFile, Site};
+use testbed::splitway::{HTTP_V4, HTTP_V6, Splitway};
+
+/// How long an event may take to come that is on its way.
+pub(crate) const SOON: Duration = Duration::from_secs(20);
+
+/// The server's address in each family.
+pub(crate) const FAMILIES: [SocketAddr; 2] = [HTTP_V4, HTTP_V6];
+
+/// The program under test.
+pub(crate) fn program() -> &'static Path {
+    Path::new(env!("CARGO_BIN_EXE_splitway"))
+}
+
+/// `splitway serve` on a site.
+pub(crate) fn serve(site: &Site) -> Splitway {
+    serve_with(site, &[])
+}
+
+/// The same with further arguments.
+pub(crate) fn serve_with(site: &Site, arguments: &[&str]) -> Splitway {
+    Splitway::serve(program(), site.root(), arguments).unwrap()
+}
+
+/// A connection with a small receive window, on which a client has asked for a file and read the header of
+/// the answer.
+pub(crate) fn started(server: SocketAddr, file: &KnownFile) -> Connection {
+    let mut connection = Connection::open(server).unwrap();
+    connection.send_get(file.name()).unwrap();
+    connection.read_file_head(file).unwrap();
+    connection
+}
+
+/// Runs a line of words without quotes; its output.
+pub(crate) fn sh(line: &str) -> String {
+    run(&mut tool(line)).unwrap()
+}
+
+/// Runs `nft` on a script.
+pub(crate) fn nft(script: &str) {
+    run(tool("nft").arg(script)).unwrap();
+}
+
+/// A counter of the kernel's TCP in this namespace, such as `TcpExt TCPToZeroWindowAdv`.
+pub(crate) fn tcp_counter(group: &str, name: &str) -> u64 {
+    let text = fs::read_to_string("/proc/self/net/netstat").unwrap();
+    let rows: Vec<&str> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix(group)?.strip_prefix(": "))
+        .collect();
+    let [names, values] = rows[..] else {
+        panic!("{group} in {text}")
+    };
+    let mut pairs = names.split(' ').zip(values.split(' '));
+    pairs
+        .find(|(found, _)| *found == name)
+        .unwrap_or_else(|| panic!("no {name}"))
+        .1
+        .parse()
+        .unwrap()
+}
+
+/// Frames that the kernel's end of the link has received.
+pub(crate) fn frames_received() -> u64 {
+    let text = fs::read_to_string("/proc/self/net/dev").unwrap();
+    let line = text
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("splitway0:"))
+        .expect("a link");
+    // Bytes, then packets.
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+/// Does something on many threads at once; fails if any fails. The stacks are small: there may be a thousand.
+pub(crate) fn on_threads(count: usize, work: impl Fn(usize) -> testbed::Result<()> + Sync) {
+    let failures: Vec<String> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..count)
+            .map(|index| {
+                let work = &work;
+                let builder = std::thread::Builder::new().stack_size(256 << 10);
+                builder.spawn_scoped(scope, move || work(index)).unwrap()
+            })
+            .collect();
+        threads
+            .into_iter()
+            .enumerate()
+            .filter_map(|(index, thread)| match thread.join() {
+                Ok(result) => result.err().map(|failure| format!("{index}: {failure}")),
+                Err(_) => Some(format!("{index}: panicked")),
+            })
+            .collect()
+    });
+    let shown = &failures[..failures.len().min(5)];
+    assert!(
+        failures.is_empty(),
+        "{} of {count} failed, such as {}",
+        failures.len(),
+        shown.join("; ")
+    );
+}
+
+/// What a test does at random, from a seed that it prints: `SPLITWAY_TEST_SEED` replays it.
+pub(crate) struct Random(u64);
+
+impl Random {
+    pub(crate) fn seeded() -> Random {
+        let given = std::env::var("SPLITWAY_TEST_SEED")
+            .ok()
+            .and_then(|seed| seed.parse().ok());
+        let seed = given.unwrap_or_else(|| {
+            let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+            u64::from(now.unwrap_or_default().subsec_nanos())
+        });
+        println!("SPLITWAY_TEST_SEED={seed}");
+        // Xorshift has no way out of zero.
+        Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    /// A number below `bound`.
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % bound
+    }
+}
