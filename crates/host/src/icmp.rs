@@ -1,0 +1,166 @@
+//! Echo: so that the stack can be pinged.
+
+use std::net::IpAddr;
+
+use wire::frame::{Icmp4Packet, Icmp6Packet, Received};
+use wire::icmp::Echo;
+use wire::{ethernet, icmpv4, icmpv6};
+
+/// The frame that answers an echo request to one of our addresses; `None` for everything else.
+///
+/// The reply goes from the address that was asked to the one that asked, with the same data (RFC 1122
+/// §3.2.2.6, RFC 4443 §4.2), and back over the link address it came from. A request to a group, or from
+/// something that is not one host, gets no answer: it would multiply (RFC 1122 §3.2.2, RFC 4443 §2.4).
+pub(crate) fn reply(
+    mac: [u8; 6],
+    received: &Received<'_>,
+    own: impl Fn(IpAddr) -> bool,
+) -> Option<Vec<u8>> {
+    match *received {
+        Received::Icmp4(Icmp4Packet {
+            source_mac,
+            source,
+            destination,
+            message: icmpv4::Message::Echo(request),
+        }) => {
+            let one_host = !(source.is_multicast()
+                || source.is_broadcast()
+                || source.is_unspecified()
+                || source.is_loopback());
+            let answer = answer(&request, source_mac)?;
+            (one_host && own(destination.into()) && !own(source.into()))
+                .then(|| icmpv4::echo_frame(mac, source_mac, destination, source, &answer))
+        }
+        Received::Icmp6(Icmp6Packet {
+            source_mac,
+            source,
+            destination,
+            message: icmpv6::Message::Echo(request),
+        }) => {
+            let one_host =
+                !(source.is_multicast() || source.is_unspecified() || source.is_loopback());
+            let answer = answer(&request, source_mac)?;
+            (one_host && own(destination.into()) && !own(source.into()))
+                .then(|| icmpv6::echo_frame(mac, source_mac, destination, source, &answer))
+        }
+        _ => None,
+    }
+}
+
+fn answer<'a>(request: &Echo<'a>, source_mac: [u8; 6]) -> Option<Echo<'a>> {
+    (!request.reply && !ethernet::is_multicast(source_mac)).then_some(Echo {
+        reply: true,
+        ..*request
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{Ipv4Addr, Ipv6Addr};
+    use wire::frame;
+
+    const OUR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
+    const PEER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
+    const OUR_V4: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
+    const PEER_V4: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
+    const OUR_V6: Ipv6Addr = Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 2);
+    const PEER_V6: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
+
+    fn own(address: IpAddr) -> bool {
+        address == IpAddr::V4(OUR_V4) || address == IpAddr::V6(OUR_V6)
+    }
+
+    fn request(data: &[u8]) -> Echo<'_> {
+        Echo {
+            reply: false,
+            ident: 0x1234,
+            seq_no: 1,
+            data,
+        }
+    }
+
+    fn reply_to(frame: &[u8]) -> Option<Vec<u8>> {
+        reply(OUR_MAC, &frame::parse(frame, false).unwrap(), own)
+    }
+
+    #[test]
+    fn requests_of_any_size_are_answered() {
+        for len in [0, 1, 56, 1472, 8972] {
+            let data: Vec<u8> = (0..len).map(|i| i as u8).collect();
+            let echo = request(&data);
+            let expected = Echo {
+                reply: true,
+                ..echo
+            };
+
+            let asked = icmpv4::echo_frame(PEER_MAC, OUR_MAC, PEER_V4, OUR_V4, &echo);
+            let answer = reply_to(&asked).unwrap();
+            assert_eq!(answer[..6], PEER_MAC);
+            assert_eq!(
+                frame::parse(&answer, false),
+                Ok(Received::Icmp4(Icmp4Packet {
+                    source_mac: OUR_MAC,
+                    source: OUR_V4,
+                    destination: PEER_V4,
+                    message: icmpv4::Message::Echo(expected),
+                }))
+            );
+
+            let asked = icmpv6::echo_frame(PEER_MAC, OUR_MAC, PEER_V6, OUR_V6, &echo);
+            let answer = reply_to(&asked).unwrap();
+            assert_eq!(answer[..6], PEER_MAC);
+            assert_eq!(
+                frame::parse(&answer, false),
+                Ok(Received::Icmp6(Icmp6Packet {
+                    source_mac: OUR_MAC,
+                    source: OUR_V6,
+                    destination: PEER_V6,
+                    message: icmpv6::Message::Echo(expected),
+                }))
+            );
+        }
+    }
+
+    #[test]
+    fn replies_are_not_answered() {
+        let echo = Echo {
+            reply: true,
+            ..request(b"x")
+        };
+        let v4 = icmpv4::echo_frame(PEER_MAC, OUR_MAC, PEER_V4, OUR_V4, &echo);
+        let v6 = icmpv6::echo_frame(PEER_MAC, OUR_MAC, PEER_V6, OUR_V6, &echo);
+        assert_eq!([reply_to(&v4), reply_to(&v6)], [None, None]);
+    }
+
+    #[test]
+    fn nothing_is_multiplied() {
+        let echo = request(b"x");
+        let groups = [Ipv4Addr::BROADCAST, Ipv4Addr::new(224, 0, 0, 1)];
+        for not_a_host in [
+            groups[0],
+            groups[1],
+            Ipv4Addr::UNSPECIFIED,
+            Ipv4Addr::LOCALHOST,
+            OUR_V4,
+        ] {
+            let asked = icmpv4::echo_frame(PEER_MAC, OUR_MAC, not_a_host, OUR_V4, &echo);
+            assert_eq!(reply_to(&asked), None, "from {not_a_host}");
+        }
+        for not_ours in [groups[0], groups[1], PEER_V4] {
+            let asked = icmpv4::echo_frame(PEER_MAC, OUR_MAC, PEER_V4, not_ours, &echo);
+            assert_eq!(reply_to(&asked), None, "to {not_ours}");
+        }
+        let group = "ff02::1".parse().unwrap();
+        for not_a_host in [group, Ipv6Addr::UNSPECIFIED, Ipv6Addr::LOCALHOST, OUR_V6] {
+            let asked = icmpv6::echo_frame(PEER_MAC, OUR_MAC, not_a_host, OUR_V6, &echo);
+            assert_eq!(reply_to(&asked), None, "from {not_a_host}");
+        }
+        for not_ours in [group, PEER_V6] {
+            let asked = icmpv6::echo_frame(PEER_MAC, OUR_MAC, PEER_V6, not_ours, &echo);
+            assert_eq!(reply_to(&asked), None, "to {not_ours}");
+        }
+        let asked = icmpv4::echo_frame(ethernet::BROADCAST, OUR_MAC, PEER_V4, OUR_V4, &echo);
+        assert_eq!(reply_to(&asked), None, "from everybody's link address");
+    }
+}
