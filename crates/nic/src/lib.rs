@@ -1,1 +1,49 @@
-//! nic
+//! The NIC stack: the data plane below the split (IO-TCP §3.4).
+//!
+//! A [`Worker`] takes commands from its channel, reads files below the root, and hands superpackets to
+//! its port. It knows neither connections nor congestion: a SEND carries the finished header, and the
+//! worker cuts, stamps and sends. What it remembers is soft: open files, and blocks of what has been
+//! sent and not acknowledged.
+//!
+//! A SEND passes through these files:
+//!
+//! | File | What happens there |
+//! |---|---|
+//! | `run` | the loop around a worker: when to poll, when to sleep, when to end |
+//! | `worker` | one turn: completions, commands, planning, departure, events |
+//! | `commands`, `job` | the command is checked and becomes a job of its flow |
+//! | `plan` | the job is cut into superpackets, which get hold of their blocks |
+//! | `blocks`, `buffer` | which blocks are in memory, and which may be given up |
+//! | [`reader`] | blocks that are not there are read: io_uring or threads |
+//! | `depart`, `segment` | the superpacket gets its header and leaves |
+//! | `retention` | the flow keeps what it has sent until ACKD |
+//! | `files`, `root` | what the host's file ids mean, and how files are opened |
+//!
+//! This room may touch files below the root, its buffers, its port and the contract. It makes no
+//! decision about loss or congestion, and nothing here ends the process because of what the host says.
+
+mod blocks;
+pub mod buffer;
+mod commands;
+mod config;
+mod counters;
+mod depart;
+mod engine;
+mod files;
+mod flow;
+mod job;
+mod plan;
+pub mod reader;
+mod retention;
+mod root;
+//mod run;
+mod segment;
+mod slab;
+mod worker;
+
+pub use config::{Config, ReaderKind};
+pub use counters::Counters;
+pub use engine::Clock;
+pub use root::{RootDir, RootError, check};
+//pub use run::{RunError, run};
+pub use worker::{Corrupt, Progress, Worker};

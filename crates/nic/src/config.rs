@@ -1,0 +1,60 @@
+//! What can be set.
+
+use crate::buffer::BLOCK_BYTES;
+use crate::plan::PIECES_MAX;
+
+/// How files are read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReaderKind {
+    /// io_uring where it is allowed, else threads.
+    #[default]
+    Auto,
+    /// io_uring; refusing to start where it is forbidden.
+    Uring,
+    /// Threads.
+    Threads,
+}
+
+/// Settings of the NIC stack. Bounds are per worker.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Memory for file content, in bytes; allocated and touched at start. At least
+    /// [`Config::BUFFER_BYTES_MIN`] are used.
+    pub buffer_bytes: usize,
+    /// Of these, at most so many stay with content that nobody needs at the moment, in bytes. Less keeps
+    /// buffers warm in the CPU's cache, more avoids reads of files that are asked for again and again.
+    pub cache_bytes_max: usize,
+    /// How files are read.
+    pub reader: ReaderKind,
+    /// Read past the kernel's page cache where the file system allows it.
+    pub direct: bool,
+    /// Most files open at once, including those that are closed and still being sent.
+    pub files_max: usize,
+    /// Most flows with something queued or retained.
+    pub flows_max: usize,
+    /// Most SENDs accepted and not departed. Beyond, commands stay in the ring.
+    pub jobs_max: usize,
+    /// Longest time to poll before sleeping, in microseconds. Polling happens only while sleeps have
+    /// been short lately.
+    pub spin_us_max: u64,
+}
+
+impl Config {
+    /// Less memory for file content would not hold what one superpacket may need.
+    pub const BUFFER_BYTES_MIN: usize = PIECES_MAX * BLOCK_BYTES;
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config {
+            buffer_bytes: 64 << 20,
+            cache_bytes_max: 32 << 20,
+            reader: ReaderKind::Auto,
+            direct: true,
+            files_max: 1 << 16,
+            flows_max: 1 << 16,
+            jobs_max: 4096,
+            spin_us_max: 20,
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! What a worker has done.
+
+/// Counters of a worker, or of several added up. All count from the start of the session.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// OPEN commands taken.
+    pub opens: u64,
+    /// CLOS commands taken.
+    pub closes: u64,
+    /// SEND commands taken.
+    pub sends: u64,
+    /// ACKD commands taken.
+    pub ackds: u64,
+    /// Commands answered with `Rejected`.
+    pub rejected: u64,
+    /// OPENs that failed.
+    pub open_failures: u64,
+    /// SENDs that failed while reading.
+    pub read_failures: u64,
+    /// Packets on the wire, after cutting.
+    pub packets: u64,
+    /// Superpackets handed to the port.
+    pub superpackets: u64,
+    /// Bytes of file content handed to the port.
+    pub file_bytes_sent: u64,
+    /// Inline bytes handed to the port.
+    pub inline_bytes_sent: u64,
+    /// Reads started.
+    pub reads: u64,
+    /// Bytes read from files.
+    pub bytes_read: u64,
+    /// Blocks that a superpacket needed and found in memory.
+    pub reads_avoided: u64,
+    /// Most blocks in use, being read or retained at once.
+    pub blocks_peak: u64,
+    /// Superpackets that the link dropped.
+    pub port_drops: u64,
+    /// Superpackets that the port refused.
+    pub port_failures: u64,
+    /// Times that the port was busy.
+    pub port_waits: u64,
+    /// Times that the worker slept.
+    pub sleeps: u64,
+}
+
+impl Counters {
+    /// How many rows there are.
+    pub const ROWS: usize = 19;
+
+    /// Names and values, for people.
+    pub fn rows(&self) -> [(&'static str, u64); Counters::ROWS] {
+        [
+            ("OPEN commands", self.opens),
+            ("CLOS commands", self.closes),
+            ("SEND commands", self.sends),
+            ("ACKD commands", self.ackds),
+            ("commands rejected", self.rejected),
+            ("opens failed", self.open_failures),
+            ("reads failed", self.read_failures),
+            ("packets", self.packets),
+            ("superpackets", self.superpackets),
+            ("file bytes sent", self.file_bytes_sent),
+            ("inline bytes sent", self.inline_bytes_sent),
+            ("reads", self.reads),
+            ("bytes read", self.bytes_read),
+            ("reads avoided", self.reads_avoided),
+            ("blocks in use, peak", self.blocks_peak),
+            ("superpackets dropped by the link", self.port_drops),
+            ("superpackets refused by the port", self.port_failures),
+            ("waits for the port", self.port_waits),
+            ("sleeps", self.sleeps),
+        ]
+    }
+
+    /// Adds what another worker has done. Peaks add up too: workers share no memory.
+    pub fn add(&mut self, other: &Counters) {
+        let Counters {
+            opens,
+            closes,
+            sends,
+            ackds,
+            rejected,
+            open_failures,
+            read_failures,
+            packets,
+            superpackets,
+            file_bytes_sent,
+            inline_bytes_sent,
+            reads,
+            bytes_read,
+            reads_avoided,
+            blocks_peak,
+            port_drops,
+            port_failures,
+            port_waits,
+            sleeps,
+        } = other;
+        self.opens += opens;
+        self.closes += closes;
+        self.sends += sends;
+        self.ackds += ackds;
+        self.rejected += rejected;
+        self.open_failures += open_failures;
+        self.read_failures += read_failures;
+        self.packets += packets;
+        self.superpackets += superpackets;
+        self.file_bytes_sent += file_bytes_sent;
+        self.inline_bytes_sent += inline_bytes_sent;
+        self.reads += reads;
+        self.bytes_read += bytes_read;
+        self.reads_avoided += reads_avoided;
+        self.blocks_peak += blocks_peak;
+        self.port_drops += port_drops;
+        self.port_failures += port_failures;
+        self.port_waits += port_waits;
+        self.sleeps += sleeps;
+    }
+}

@@ -1,0 +1,197 @@
+//! Departure: superpackets leave through the port, the flows taking turns.
+
+use std::io::IoSlice;
+
+use contract::Event;
+use port::{Port, SendError, Superpacket};
+
+use crate::engine::{Clock, Engine};
+use crate::flow::{Front, Origin, Piece};
+use crate::job::Job;
+use crate::plan::PIECES_MAX;
+use crate::segment;
+use crate::slab::Key;
+
+/// Superpackets that depart in one turn: some hundred microseconds of work.
+const DEPARTURES_MAX: usize = 32;
+
+impl<P: Port> Engine<P> {
+    /// Puts a flow into the queue of those who want to send, if its first superpacket can depart or has
+    /// failed.
+    pub(crate) fn want_to_send(&mut self, key: Key) {
+        if let Some(flow) = self.flows.get_mut(key)
+            && !flow.wants_to_send
+            && matches!(
+                flow.front(&self.blocks),
+                Front::Ready | Front::Failed { .. }
+            )
+        {
+            flow.wants_to_send = true;
+            self.senders.push_back(key);
+        }
+    }
+
+    /// Sends one superpacket of each flow in turn, until the port is busy. True if any was sent.
+    pub(crate) fn depart(&mut self, clock: Clock<'_>) -> bool {
+        let mut worked = false;
+        self.port_busy = false;
+        for _ in 0..DEPARTURES_MAX {
+            let Some(key) = self.senders.pop_front() else {
+                break;
+            };
+            let Some(flow) = self.flows.get_mut(key) else {
+                continue;
+            };
+            flow.wants_to_send = false;
+            match flow.front(&self.blocks) {
+                Front::Empty | Front::Waiting => continue,
+                Front::Failed { origin, errno } => self.fail(key, origin, errno),
+                Front::Ready => {
+                    if !self.send_front(key, clock) {
+                        self.port_busy = true;
+                        self.counters.port_waits += 1;
+                        if let Some(flow) = self.flows.get_mut(key) {
+                            flow.wants_to_send = true;
+                        }
+                        self.senders.push_front(key);
+                        return worked;
+                    }
+                    self.want_to_send(key);
+                    self.want_to_plan(key);
+                    self.forget_if_idle(key);
+                }
+            }
+            worked = true;
+        }
+        worked
+    }
+
+    /// Sends the first superpacket of a flow, which is ready. False if the port is busy.
+    fn send_front(&mut self, key: Key, clock: Clock<'_>) -> bool {
+        let Some(flow) = self.flows.get_mut(key) else {
+            return true;
+        };
+        let (Some(planned), Some(job)) = (flow.planned.front().copied(), flow.jobs.front()) else {
+            return true;
+        };
+        let place = planned.place;
+        let mut slices = [IoSlice::new(&[]); PIECES_MAX];
+        let mut file_bytes = 0;
+        for (slice, piece) in slices.iter_mut().zip(flow.pieces.range(..planned.pieces)) {
+            *slice = IoSlice::new(match *piece {
+                Piece::Inline { start, len } => &job.inline[start..start + len],
+                Piece::Block {
+                    block, start, len, ..
+                } => {
+                    file_bytes += len as u64;
+                    &self.blocks.bytes(block)[start..start + len]
+                }
+                Piece::Missing { .. } => &[],
+            });
+        }
+
+        let outcome = match segment::header(job, place, clock()) {
+            Some(header) => self.port.send(&Superpacket {
+                header: header.bytes(),
+                payload: &slices[..planned.pieces],
+                offload: header.offload,
+            }),
+            // `Job::accept` has ruled this out; treat it as what the link would do with such a packet.
+            None => Err(SendError::Dropped),
+        };
+        match outcome {
+            Err(SendError::WouldBlock) => return false,
+            Ok(()) => {
+                self.counters.superpackets += 1;
+                self.counters.packets += place.len.div_ceil(usize::from(job.mss)).max(1) as u64;
+                self.counters.file_bytes_sent += file_bytes;
+                self.counters.inline_bytes_sent += place.len as u64 - file_bytes;
+            }
+            // Lost on the way, as packets may be: TCP repairs it.
+            Err(SendError::Dropped) => self.counters.port_drops += 1,
+            Err(SendError::Failed(error)) => {
+                if self.counters.port_failures == 0 {
+                    tracing::warn!(%error, "the port refuses a packet; later refusals are only counted");
+                }
+                self.counters.port_failures += 1;
+            }
+        }
+
+        let mut stream_end = job.stream_offset.wrapping_add(place.start as u64);
+        flow.planned.pop_front();
+        for piece in flow.pieces.drain(..planned.pieces) {
+            match piece {
+                Piece::Inline { len, .. } => stream_end = stream_end.wrapping_add(len as u64),
+                Piece::Block { block, len, .. } => {
+                    stream_end = stream_end.wrapping_add(len as u64);
+                    if let Some(reference) = self.blocks.to_retain(block) {
+                        flow.retention
+                            .keep(stream_end, reference, &mut self.blocks);
+                    }
+                    self.blocks.release(block);
+                }
+                Piece::Missing { .. } => {}
+            }
+        }
+        if place.last
+            && let Some(job) = flow.jobs.pop_front()
+        {
+            flow.cutting -= 1;
+            self.emit(Event::Departed {
+                send: job.id,
+                flow: job.flow,
+                departed_us: clock(),
+            });
+            self.retire(job);
+        }
+        true
+    }
+
+    /// The first SEND of a flow cannot go on: reports it and drops what is queued behind it.
+    fn fail(&mut self, key: Key, origin: Origin, errno: u16) {
+        let Some(flow) = self.flows.get_mut(key) else {
+            return;
+        };
+        flow.failed = true;
+        if let Some(job) = flow.jobs.front() {
+            let event = Event::ReadFailed {
+                send: job.id,
+                flow: job.flow,
+                file: origin.file,
+                offset: origin.offset,
+                errno,
+            };
+            self.counters.read_failures += 1;
+            self.emit(event);
+        }
+        self.empty(key);
+    }
+
+    /// Drops all that is queued or retained for a flow. Reads under way complete for the cache.
+    pub(crate) fn empty(&mut self, key: Key) {
+        let Some(flow) = self.flows.get_mut(key) else {
+            return;
+        };
+        flow.planned.clear();
+        flow.cutting = 0;
+        for piece in flow.pieces.drain(..) {
+            if let Piece::Block { block, .. } = piece {
+                self.blocks.release(block);
+            }
+        }
+        flow.retention.clear(&mut self.blocks);
+        for job in std::mem::take(&mut flow.jobs) {
+            self.retire(job);
+        }
+    }
+
+    /// A job is over.
+    fn retire(&mut self, job: Box<Job>) {
+        for file in job.files() {
+            self.files
+                .release(file, &mut self.blocks, self.reader.as_mut());
+        }
+        self.jobs -= 1;
+        self.keep_spare_job(job);
+    }
+}

@@ -1,0 +1,175 @@
+//! What a worker is made of, apart from its channel.
+
+use std::collections::{HashMap, VecDeque};
+
+use contract::{Event, FlowId};
+use port::Port;
+
+use crate::blocks::Blocks;
+use crate::buffer::BLOCK_BYTES;
+use crate::config::Config;
+use crate::counters::Counters;
+use crate::files::Files;
+use crate::flow::Flow;
+use crate::job::Job;
+use crate::plan::Need;
+use crate::reader::{Completion, Reader};
+use crate::slab::{Key, Slab};
+
+/// Tells the time: microseconds of the clock that the host stamps its SENDs with.
+pub type Clock<'a> = &'a dyn Fn() -> u64;
+
+/// Opens and reads completed in one turn.
+const COMPLETIONS_MAX: usize = 256;
+
+/// Events that may wait for the host while commands are taken: about what one turn makes.
+const EVENTS_WAITING_MAX: usize = 64;
+
+/// Jobs kept for reuse.
+const SPARE_JOBS_MAX: usize = 1024;
+
+/// Bounds of an engine; see [`Config`].
+#[derive(Debug)]
+pub(crate) struct Limits {
+    pub(crate) files_max: usize,
+    pub(crate) flows_max: usize,
+    pub(crate) jobs_max: usize,
+}
+
+/// Takes commands and completions, makes reads, superpackets and events.
+///
+/// | File | What it adds |
+/// |---|---|
+/// | `commands.rs` | what each command asks for |
+/// | `plan.rs` | SENDs become superpackets, and reads start |
+/// | `depart.rs` | superpackets leave |
+pub(crate) struct Engine<P> {
+    pub(crate) port: P,
+    pub(crate) port_busy: bool,
+    pub(crate) reader: Box<dyn Reader>,
+    pub(crate) blocks: Blocks,
+    pub(crate) files: Files,
+    pub(crate) flows: Slab<Flow>,
+    pub(crate) flow_keys: HashMap<FlowId, Key>,
+    /// Flows that have something to cut, in turn.
+    pub(crate) planners: VecDeque<Key>,
+    /// Flows whose first superpacket can depart, in turn.
+    pub(crate) senders: VecDeque<Key>,
+    /// Jobs in all flows.
+    pub(crate) jobs: usize,
+    spare_jobs: Vec<Box<Job>>,
+    /// For the host, as soon as its ring has room. Beyond `EVENTS_WAITING_MAX` come only those of jobs
+    /// and opens that are under way: a bounded number.
+    pub(crate) events: VecDeque<Event>,
+    pub(crate) limits: Limits,
+    pub(crate) counters: Counters,
+    /// Scratch of [`Engine::plan`].
+    pub(crate) needs: Vec<Need>,
+    /// Scratch of [`Engine::complete`].
+    waiters: Vec<Key>,
+}
+
+impl<P: Port> Engine<P> {
+    pub(crate) fn new(config: &Config, port: P, reader: Box<dyn Reader>) -> Engine<P> {
+        let buffer_bytes = config.buffer_bytes.max(Config::BUFFER_BYTES_MIN);
+        Engine {
+            port,
+            port_busy: false,
+            reader,
+            blocks: Blocks::new(
+                buffer_bytes / BLOCK_BYTES,
+                config.cache_bytes_max / BLOCK_BYTES,
+            ),
+            files: Files::new(),
+            flows: Slab::new(),
+            flow_keys: HashMap::new(),
+            planners: VecDeque::new(),
+            senders: VecDeque::new(),
+            jobs: 0,
+            spare_jobs: Vec::new(),
+            events: VecDeque::new(),
+            limits: Limits {
+                files_max: config.files_max,
+                flows_max: config.flows_max,
+                jobs_max: config.jobs_max.max(1),
+            },
+            counters: Counters::default(),
+            needs: Vec::new(),
+            waiters: Vec::new(),
+        }
+    }
+
+    /// Takes what the reader has completed. True if there was anything.
+    pub(crate) fn complete(&mut self) -> bool {
+        let mut worked = false;
+        for _ in 0..COMPLETIONS_MAX {
+            let Some(completion) = self.reader.next() else {
+                break;
+            };
+            worked = true;
+            let mut waiters = std::mem::take(&mut self.waiters);
+            match completion {
+                Completion::Opened { file, result } => {
+                    let outcome = self.files.complete(
+                        file,
+                        result,
+                        &mut self.blocks,
+                        self.reader.as_mut(),
+                        &mut waiters,
+                    );
+                    // After CLOS nobody waits for the answer, and the id may mean another file.
+                    if let Some(outcome) = outcome.filter(|outcome| outcome.named) {
+                        let file = outcome.id;
+                        match outcome.result {
+                            Ok(meta) => self.emit(Event::Opened { file, meta }),
+                            Err(errno) => {
+                                self.counters.open_failures += 1;
+                                self.emit(Event::OpenFailed { file, errno });
+                            }
+                        }
+                    }
+                    for flow in waiters.drain(..) {
+                        self.want_to_plan(flow);
+                    }
+                }
+                Completion::Read {
+                    token,
+                    buffer,
+                    valid,
+                    failure,
+                } => {
+                    self.counters.bytes_read += valid as u64;
+                    self.blocks
+                        .complete(token.0, buffer, valid, failure, &mut waiters);
+                    for flow in waiters.drain(..) {
+                        self.want_to_send(flow);
+                    }
+                }
+            }
+            self.waiters = waiters;
+        }
+        worked
+    }
+
+    /// True if any command can be taken: the host takes its events, and there is room for a job.
+    pub(crate) fn has_room(&self) -> bool {
+        self.events.len() < EVENTS_WAITING_MAX && self.jobs < self.limits.jobs_max
+    }
+
+    /// Queues an event for the host.
+    pub(crate) fn emit(&mut self, event: Event) {
+        self.events.push_back(event);
+    }
+
+    /// An empty or used job to fill.
+    pub(crate) fn spare_job(&mut self) -> Box<Job> {
+        self.spare_jobs.pop().unwrap_or_else(Job::new)
+    }
+
+    /// Keeps a job that is over for reuse.
+    pub(crate) fn keep_spare_job(&mut self, job: Box<Job>) {
+        if self.spare_jobs.len() < SPARE_JOBS_MAX {
+            self.spare_jobs.push(job);
+        }
+    }
+}

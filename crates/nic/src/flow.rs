@@ -1,0 +1,139 @@
+//! A flow: SENDs that depart in order, independent of all other flows.
+//!
+//! ```text
+//!  jobs      [ A ][ B ][ C ]          SENDs accepted, in order
+//!  planned   [a0][a1][b0]             superpackets cut, their blocks in memory or on their way
+//!  pieces    . . . . . . .            what they consist of
+//! ```
+//!
+//! Planning runs ahead of departure, so that reads overlap; departure takes from the front.
+
+use std::collections::VecDeque;
+
+use contract::{FileId, FlowId};
+
+use crate::blocks::{BlockIndex, Blocks, Content};
+use crate::job::Job;
+use crate::retention::Retention;
+use crate::segment::Place;
+
+/// What is known of a flow.
+#[derive(Debug)]
+pub(crate) struct Flow {
+    pub(crate) id: FlowId,
+    /// SENDs whose last superpacket has not departed.
+    pub(crate) jobs: VecDeque<Box<Job>>,
+    /// Index in `jobs` of the one being cut.
+    pub(crate) cutting: usize,
+    pub(crate) planned: VecDeque<Planned>,
+    pub(crate) pieces: VecDeque<Piece>,
+    pub(crate) retention: Retention,
+    /// A SEND has failed: what comes until ACKD with `last` is dropped.
+    pub(crate) failed: bool,
+    /// It is in the queue of those who want to plan.
+    pub(crate) wants_to_plan: bool,
+    /// It is in the queue of those who want to send.
+    pub(crate) wants_to_send: bool,
+}
+
+/// A superpacket that has been cut.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Planned {
+    pub(crate) place: Place,
+    /// How many of the flow's pieces it has.
+    pub(crate) pieces: usize,
+}
+
+/// A piece of a superpacket's payload.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Piece {
+    /// Bytes of the job's own.
+    Inline { start: usize, len: usize },
+    /// Bytes of a block, which has the superpacket as a user.
+    Block {
+        block: BlockIndex,
+        start: usize,
+        len: usize,
+        /// For the report if reading has failed.
+        origin: Origin,
+    },
+    /// What cannot be had: the file is not open, or ends before.
+    Missing { origin: Origin, errno: u16 },
+}
+
+/// Where a piece comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Origin {
+    pub(crate) file: FileId,
+    /// Offset in the file: of the block for a piece of a block, else of the byte that is missing.
+    pub(crate) offset: u64,
+}
+
+/// The state of a flow's first superpacket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Front {
+    /// Nothing has been planned.
+    Empty,
+    /// A read is under way.
+    Waiting,
+    /// It can depart.
+    Ready,
+    /// It never can.
+    Failed { origin: Origin, errno: u16 },
+}
+
+impl Flow {
+    pub(crate) fn new(id: FlowId) -> Flow {
+        Flow {
+            id,
+            jobs: VecDeque::new(),
+            cutting: 0,
+            planned: VecDeque::new(),
+            pieces: VecDeque::new(),
+            retention: Retention::default(),
+            failed: false,
+            wants_to_plan: false,
+            wants_to_send: false,
+        }
+    }
+
+    /// Nothing would be lost by forgetting the flow.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.jobs.is_empty() && self.retention.is_empty() && !self.failed
+    }
+
+    /// True if there is something to cut.
+    pub(crate) fn has_uncut(&self) -> bool {
+        self.cutting < self.jobs.len()
+    }
+
+    /// What can be done with the first superpacket.
+    pub(crate) fn front(&self, blocks: &Blocks) -> Front {
+        let Some(planned) = self.planned.front() else {
+            return Front::Empty;
+        };
+        for piece in self.pieces.range(..planned.pieces) {
+            match *piece {
+                Piece::Inline { .. } => {}
+                Piece::Missing { origin, errno } => return Front::Failed { origin, errno },
+                Piece::Block {
+                    block,
+                    start,
+                    len,
+                    origin,
+                } => match blocks.content(block) {
+                    Content::Reading => return Front::Waiting,
+                    Content::Ready { valid, failure } if valid < start + len => {
+                        let offset = origin.offset + valid.max(start) as u64;
+                        return Front::Failed {
+                            origin: Origin { offset, ..origin },
+                            errno: failure.unwrap_or(0),
+                        };
+                    }
+                    Content::Ready { .. } => {}
+                },
+            }
+        }
+        Front::Ready
+    }
+}

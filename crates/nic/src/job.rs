@@ -1,0 +1,160 @@
+//! A SEND that has been accepted.
+
+use contract::limits::{HEADER_BYTES_MAX, SEND_BYTES_MAX};
+use contract::{FlowId, RejectReason, Segment, Send, SendId};
+use wire::frame::HeaderMut;
+
+use crate::files::{FileState, Files};
+use crate::slab::Key;
+
+/// IP's length fields hold 16 bits, so a superpacket cannot be longer, in bytes.
+pub(crate) const IP_PACKET_BYTES_MAX: usize = 65_535;
+
+/// A SEND on its way: an own copy of all that was inline in the command.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub(crate) id: SendId,
+    pub(crate) flow: FlowId,
+    pub(crate) stream_offset: u64,
+    pub(crate) issued_us: u64,
+    pub(crate) tsval_fraction_us: u16,
+    pub(crate) mss: u16,
+    header: [u8; HEADER_BYTES_MAX],
+    header_len: usize,
+    pub(crate) payload_len: usize,
+    /// Payload bytes in each superpacket but the last: a multiple of `mss` if there are several packets.
+    pub(crate) superpacket_payload: usize,
+    pub(crate) segments: Vec<JobSegment>,
+    pub(crate) inline: Vec<u8>,
+    pub(crate) cursor: Cursor,
+}
+
+/// A piece of the payload.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum JobSegment {
+    /// The next bytes of [`Job::inline`].
+    Inline { start: usize, len: usize },
+    /// A range of a file.
+    File { file: Key, offset: u64, len: usize },
+}
+
+impl JobSegment {
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            JobSegment::Inline { len, .. } | JobSegment::File { len, .. } => *len,
+        }
+    }
+}
+
+/// How far a job has been cut into superpackets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Cursor {
+    /// Payload bytes before it.
+    pub(crate) payload: usize,
+    /// The segment it is in.
+    pub(crate) segment: usize,
+    /// Bytes of that segment before it.
+    pub(crate) within: usize,
+}
+
+impl Job {
+    /// An empty job, to be filled by [`Job::accept`].
+    pub(crate) fn new() -> Box<Job> {
+        Box::new(Job {
+            id: SendId(0),
+            flow: FlowId(0),
+            stream_offset: 0,
+            issued_us: 0,
+            tsval_fraction_us: 0,
+            mss: 0,
+            header: [0; HEADER_BYTES_MAX],
+            header_len: 0,
+            payload_len: 0,
+            superpacket_payload: 0,
+            segments: Vec::new(),
+            inline: Vec::new(),
+            cursor: Cursor::default(),
+        })
+    }
+
+    /// Takes over a SEND, if it can be carried out by a port that cuts `superpacket_max` bytes. Does not
+    /// acquire the files yet.
+    pub(crate) fn accept(
+        &mut self,
+        send: &Send<'_>,
+        superpacket_max: usize,
+        files: &Files,
+    ) -> Result<(), RejectReason> {
+        if send.mss == 0 {
+            return Err(RejectReason::Malformed);
+        }
+        self.id = send.id;
+        self.flow = send.flow;
+        self.stream_offset = send.stream_offset;
+        self.issued_us = send.issued_us;
+        self.tsval_fraction_us = send.tsval_fraction_us.min(999);
+        self.mss = send.mss;
+        self.cursor = Cursor::default();
+
+        self.header_len = send.header.len();
+        self.header
+            .get_mut(..send.header.len())
+            .ok_or(RejectReason::BadHeader)?
+            .copy_from_slice(send.header);
+        let header = HeaderMut::parse(&mut self.header[..self.header_len])
+            .map_err(|_| RejectReason::BadHeader)?;
+        let mss = usize::from(send.mss);
+        let payload_max = header.payload_max(superpacket_max.min(IP_PACKET_BYTES_MAX));
+        // A port with less room than a packet of the host's has a smaller link below it: it will say so.
+        self.superpacket_payload = (payload_max - payload_max % mss).max(mss.min(payload_max));
+
+        self.segments.clear();
+        self.inline.clear();
+        self.payload_len = 0;
+        for segment in send.segments.iter() {
+            let segment = match *segment {
+                Segment::Inline(bytes) => {
+                    let start = self.inline.len();
+                    self.inline.extend_from_slice(bytes);
+                    let len = bytes.len();
+                    JobSegment::Inline { start, len }
+                }
+                Segment::File { file, offset, len } => {
+                    let file = files.find(file).ok_or(RejectReason::UnknownFile)?;
+                    let end = offset
+                        .checked_add(u64::from(len))
+                        .ok_or(RejectReason::RangePastEnd)?;
+                    if let Some(FileState::Open { size, .. }) = files.get(file).map(|f| f.state)
+                        && end > size
+                    {
+                        return Err(RejectReason::RangePastEnd);
+                    }
+                    let len = len as usize;
+                    JobSegment::File { file, offset, len }
+                }
+            };
+            self.payload_len += segment.len();
+            if self.payload_len > SEND_BYTES_MAX {
+                return Err(RejectReason::Malformed);
+            }
+            self.segments.push(segment);
+        }
+        if self.payload_len > 0 && self.superpacket_payload == 0 {
+            return Err(RejectReason::BadHeader);
+        }
+        Ok(())
+    }
+
+    /// The header as the host sent it.
+    pub(crate) fn header(&self) -> &[u8] {
+        &self.header[..self.header_len]
+    }
+
+    /// The files that the job needs, once for each segment.
+    pub(crate) fn files(&self) -> impl Iterator<Item = Key> {
+        self.segments.iter().filter_map(|segment| match segment {
+            JobSegment::File { file, .. } => Some(*file),
+            JobSegment::Inline { .. } => None,
+        })
+    }
+}

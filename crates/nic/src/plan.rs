@@ -1,0 +1,263 @@
+//! Planning: cutting SENDs into superpackets and getting hold of the blocks they need.
+//!
+//! A superpacket gets all of its blocks or none. Whoever holds blocks can therefore depart as soon as
+//! its reads complete, and gives them back: buffers cannot run dry for good. While they are short, the
+//! flow at the head of the queue waits and nobody overtakes it, so no flow starves.
+
+use contract::limits::SEGMENTS_MAX;
+use port::Port;
+use rustix::io::Errno;
+
+use crate::blocks::{BlockIndex, BlockName, Blocks, Content};
+use crate::buffer::BLOCK_BYTES;
+use crate::engine::Engine;
+use crate::files::{FileState, Files};
+use crate::flow::{Origin, Piece, Planned};
+use crate::job::{Cursor, IP_PACKET_BYTES_MAX, Job, JobSegment};
+use crate::reader::{FileToken, Read, ReadToken};
+use crate::segment::Place;
+use crate::slab::Key;
+
+/// Superpackets of a flow that are planned and have not departed: how far reading runs ahead.
+const PLANNED_MAX: usize = 16;
+
+/// Most pieces of a superpacket, and most blocks it can need: each segment may begin and end in the
+/// midst of a block.
+pub(crate) const PIECES_MAX: usize = 2 * SEGMENTS_MAX + IP_PACKET_BYTES_MAX.div_ceil(BLOCK_BYTES);
+
+/// What a superpacket needs, before its blocks are had.
+#[derive(Debug)]
+pub(crate) struct Need {
+    piece: Piece,
+    block: Option<BlockNeed>,
+}
+
+#[derive(Debug)]
+struct BlockNeed {
+    name: BlockName,
+    file: Key,
+    /// Bytes of the file in the block.
+    len: usize,
+    found: Option<BlockIndex>,
+}
+
+/// What planning one superpacket has come to.
+#[derive(Debug, PartialEq, Eq)]
+enum Outcome {
+    Planned,
+    /// Enough is planned for now, or everything.
+    Enough,
+    /// The open of this file must complete first.
+    FileOpening(Key),
+    /// More blocks must become available first.
+    NoBlocks,
+}
+
+impl<P: Port> Engine<P> {
+    /// Puts a flow into the queue of those who want to plan, if there is something to plan.
+    pub(crate) fn want_to_plan(&mut self, key: Key) {
+        if let Some(flow) = self.flows.get_mut(key)
+            && !flow.wants_to_plan
+            && flow.has_uncut()
+            && flow.planned.len() < PLANNED_MAX
+        {
+            flow.wants_to_plan = true;
+            self.planners.push_back(key);
+        }
+    }
+
+    /// Plans, in turn for each flow, what buffers allow. True if anything was planned.
+    pub(crate) fn plan(&mut self) -> bool {
+        let mut worked = false;
+        while let Some(&key) = self.planners.front() {
+            let outcome = self.plan_one(key);
+            if outcome == Outcome::NoBlocks {
+                break;
+            }
+            self.planners.pop_front();
+            if let Some(flow) = self.flows.get_mut(key) {
+                flow.wants_to_plan = false;
+            }
+            match outcome {
+                Outcome::Planned => {
+                    worked = true;
+                    self.want_to_plan(key);
+                    self.want_to_send(key);
+                }
+                Outcome::FileOpening(file) => self.files.wait(file, key),
+                Outcome::Enough | Outcome::NoBlocks => {}
+            }
+        }
+        self.reader.submit();
+        worked
+    }
+
+    fn plan_one(&mut self, key: Key) -> Outcome {
+        let Some(flow) = self.flows.get_mut(key) else {
+            return Outcome::Enough;
+        };
+        if flow.planned.len() >= PLANNED_MAX {
+            return Outcome::Enough;
+        }
+        let Some(job) = flow.jobs.get_mut(flow.cutting) else {
+            return Outcome::Enough;
+        };
+        let start = job.cursor.payload;
+        let cursor = match cut(job, &self.files, &mut self.needs) {
+            Ok(cursor) => cursor,
+            Err(opening) => return Outcome::FileOpening(opening),
+        };
+        if !hold(&mut self.blocks, &mut self.needs) {
+            return Outcome::NoBlocks;
+        }
+
+        job.cursor = cursor;
+        let last = cursor.payload == job.payload_len;
+        if last {
+            flow.cutting += 1;
+        }
+        flow.planned.push_back(Planned {
+            place: Place {
+                start,
+                len: cursor.payload - start,
+                last,
+            },
+            pieces: self.needs.len(),
+        });
+        for Need { mut piece, block } in self.needs.drain(..) {
+            if let Piece::Block { block: index, .. } = &mut piece
+                && let Some(need) = block
+            {
+                *index = match need.found.or_else(|| self.blocks.find(need.name)) {
+                    Some(found) => {
+                        self.counters.reads_avoided += 1;
+                        found
+                    }
+                    None => {
+                        let (allocated, buffer) = self.blocks.allocate(need.name);
+                        self.counters.reads += 1;
+                        self.reader.read(Read {
+                            token: ReadToken(allocated),
+                            file: FileToken(need.file.to_bits()),
+                            offset: need.name.number * BLOCK_BYTES as u64,
+                            len: need.len,
+                            buffer,
+                        });
+                        allocated
+                    }
+                };
+                if self.blocks.content(*index) == Content::Reading {
+                    self.blocks.wait(*index, key);
+                }
+            }
+            flow.pieces.push_back(piece);
+        }
+        let occupied = self.blocks.occupied() as u64;
+        self.counters.blocks_peak = self.counters.blocks_peak.max(occupied);
+        Outcome::Planned
+    }
+}
+
+/// Lists what the next superpacket of a job needs. Returns where the one after it begins, or the file
+/// whose open must complete first.
+fn cut(job: &Job, files: &Files, needs: &mut Vec<Need>) -> Result<Cursor, Key> {
+    let mut cursor = job.cursor;
+    let end = job
+        .payload_len
+        .min(cursor.payload + job.superpacket_payload);
+    needs.clear();
+    while cursor.payload < end {
+        let segment = job.segments[cursor.segment];
+        let rest = segment.len() - cursor.within;
+        if rest == 0 {
+            cursor.segment += 1;
+            cursor.within = 0;
+            continue;
+        }
+        let wanted = rest.min(end - cursor.payload);
+        let (need, len) = match segment {
+            JobSegment::Inline { start, .. } => {
+                let start = start + cursor.within;
+                let piece = Piece::Inline { start, len: wanted };
+                (Need { piece, block: None }, wanted)
+            }
+            JobSegment::File { file, offset, .. } => {
+                need_of_file(files, file, offset + cursor.within as u64, wanted)?
+            }
+        };
+        needs.push(need);
+        cursor.payload += len;
+        cursor.within += len;
+    }
+    Ok(cursor)
+}
+
+/// The need for at most `wanted` bytes at `offset` of a file, and how many bytes it covers.
+fn need_of_file(
+    files: &Files,
+    key: Key,
+    offset: u64,
+    wanted: usize,
+) -> Result<(Need, usize), Key> {
+    let missing = |id, offset, errno: u16| {
+        let origin = Origin { file: id, offset };
+        let piece = Piece::Missing { origin, errno };
+        Ok((Need { piece, block: None }, wanted))
+    };
+    let file = files.get(key).expect("a file that a SEND needs is kept");
+    match file.state {
+        FileState::Opening => Err(key),
+        FileState::Failed(errno) => missing(file.id, offset, errno),
+        // The SEND came before the size was known, so its range has not been checked.
+        FileState::Open { size, .. } if offset >= size => {
+            missing(file.id, size, Errno::NODATA.raw_os_error() as u16)
+        }
+        FileState::Open { size, version } => {
+            let number = offset / BLOCK_BYTES as u64;
+            let block_offset = number * BLOCK_BYTES as u64;
+            let start = (offset - block_offset) as usize;
+            let block_len = (size - block_offset).min(BLOCK_BYTES as u64) as usize;
+            let len = wanted.min(block_len - start);
+            let piece = Piece::Block {
+                block: BlockIndex::MAX,
+                start,
+                len,
+                origin: Origin {
+                    file: file.id,
+                    offset: block_offset,
+                },
+            };
+            let block = BlockNeed {
+                name: BlockName { version, number },
+                file: key,
+                len: block_len,
+                found: None,
+            };
+            let block = Some(block);
+            Ok((Need { piece, block }, len))
+        }
+    }
+}
+
+/// Takes hold of the blocks that are there, if the missing ones can be had too; of none otherwise.
+fn hold(blocks: &mut Blocks, needs: &mut [Need]) -> bool {
+    let mut missing = 0;
+    let mut last_missing = None;
+    for need in needs.iter_mut().filter_map(|need| need.block.as_mut()) {
+        need.found = blocks.find(need.name);
+        // Naming a block twice in a row is common; naming it again later counts twice, at worst.
+        if need.found.is_none() && last_missing != Some(need.name) {
+            last_missing = Some(need.name);
+            missing += 1;
+        }
+    }
+    if missing <= blocks.available() {
+        return true;
+    }
+    for need in needs.iter().filter_map(|need| need.block.as_ref()) {
+        if let Some(found) = need.found {
+            blocks.release(found);
+        }
+    }
+    false
+}

@@ -1,0 +1,218 @@
+//! Files in memory, with scripted delays and errors: for tests and simulation.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use contract::FileMeta;
+use rustix::io::Errno;
+
+use super::{Completion, FileToken, Opened, Read, Reader};
+
+/// A disk of memory. Clones are the same disk: one end for the script, one for the worker's reader.
+#[derive(Clone, Debug, Default)]
+pub struct MemoryDisk {
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    files: HashMap<Vec<u8>, Stored>,
+    open: HashMap<FileToken, Vec<u8>>,
+    held: HashSet<Vec<u8>>,
+    queue: VecDeque<Asked>,
+    reads: Vec<ReadSeen>,
+}
+
+#[derive(Debug)]
+struct Stored {
+    content: Vec<u8>,
+    meta: FileMeta,
+    settled: bool,
+    /// Reading this byte fails so.
+    bad: Option<(u64, u16)>,
+}
+
+/// A read that the disk has been asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReadSeen {
+    /// The file.
+    pub path: Vec<u8>,
+    /// Offset of the first byte.
+    pub offset: u64,
+    /// Bytes wanted.
+    pub len: usize,
+}
+
+#[derive(Debug)]
+enum Asked {
+    Open { file: FileToken, path: Vec<u8> },
+    Read { path: Vec<u8>, read: Read },
+}
+
+impl Asked {
+    fn path(&self) -> &[u8] {
+        match self {
+            Asked::Open { path, .. } | Asked::Read { path, .. } => path,
+        }
+    }
+}
+
+impl MemoryDisk {
+    /// An empty disk.
+    pub fn new() -> MemoryDisk {
+        MemoryDisk::default()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts a file there, in place of an earlier one of the same name: another version.
+    pub fn put(&self, path: &[u8], content: Vec<u8>) {
+        let mut state = self.lock();
+        let version = state.files.get(path).map_or(1, |old| old.meta.mtime_ns + 1);
+        let inode = match state.files.get(path) {
+            Some(old) => old.meta.inode,
+            None => state.files.len() as u64 + 1,
+        };
+        let meta = FileMeta {
+            size: content.len() as u64,
+            inode,
+            device: 1,
+            mtime_ns: version,
+            ctime_ns: version,
+        };
+        let stored = Stored {
+            content,
+            meta,
+            settled: true,
+            bad: None,
+        };
+        state.files.insert(path.into(), stored);
+    }
+
+    /// Changes content, and nothing that metadata would show to those who have the file open.
+    pub fn overwrite(&self, path: &[u8], content: Vec<u8>) {
+        if let Some(file) = self.lock().files.get_mut(path) {
+            file.content = content;
+        }
+    }
+
+    /// The file was changed so recently that its timestamps do not name a version.
+    pub fn unsettle(&self, path: &[u8]) {
+        if let Some(file) = self.lock().files.get_mut(path) {
+            file.settled = false;
+        }
+    }
+
+    /// Reading the byte at `offset` fails with `errno`; what lies before can be read.
+    pub fn spoil(&self, path: &[u8], offset: u64, errno: u16) {
+        if let Some(file) = self.lock().files.get_mut(path) {
+            file.bad = Some((offset, errno));
+        }
+    }
+
+    /// Nothing completes for this path until [`MemoryDisk::release`].
+    pub fn hold(&self, path: &[u8]) {
+        self.lock().held.insert(path.into());
+    }
+
+    /// The inverse of [`MemoryDisk::hold`].
+    pub fn release(&self, path: &[u8]) {
+        self.lock().held.remove(path);
+    }
+
+    /// All reads so far.
+    pub fn reads(&self) -> Vec<ReadSeen> {
+        self.lock().reads.clone()
+    }
+
+    /// Files that a worker has open.
+    pub fn open_files(&self) -> usize {
+        self.lock().open.len()
+    }
+}
+
+impl State {
+    fn perform(&mut self, asked: Asked) -> Completion {
+        match asked {
+            Asked::Open { file, path } => {
+                let result = match self.files.get(&path) {
+                    Some(stored) => Ok(Opened {
+                        meta: stored.meta,
+                        settled: stored.settled,
+                    }),
+                    None => Err(Errno::NOENT.raw_os_error() as u16),
+                };
+                if result.is_ok() {
+                    self.open.insert(file, path);
+                }
+                Completion::Opened { file, result }
+            }
+            Asked::Read { path, read } => self.read(&path, read),
+        }
+    }
+
+    fn read(&self, path: &[u8], mut read: Read) -> Completion {
+        let Some(stored) = self.files.get(path) else {
+            return super::not_open(read);
+        };
+        let start = usize::try_from(read.offset).unwrap_or(usize::MAX);
+        let content = stored.content.get(start..).unwrap_or_default();
+        let mut valid = read.len.min(content.len());
+        let mut failure = (valid < read.len).then_some(Errno::NODATA.raw_os_error() as u16);
+        if let Some((bad, errno)) = stored.bad
+            && bad >= read.offset
+            && bad < read.offset + valid as u64
+        {
+            valid = (bad - read.offset) as usize;
+            failure = Some(errno);
+        }
+        read.buffer[..valid].copy_from_slice(&content[..valid]);
+        Completion::Read {
+            token: read.token,
+            buffer: read.buffer,
+            valid,
+            failure,
+        }
+    }
+}
+
+impl Reader for MemoryDisk {
+    fn open(&mut self, file: FileToken, path: &[u8]) {
+        let path = path.to_vec();
+        self.lock().queue.push_back(Asked::Open { file, path });
+    }
+
+    fn close(&mut self, file: FileToken) {
+        self.lock().open.remove(&file);
+    }
+
+    fn read(&mut self, read: Read) {
+        let mut state = self.lock();
+        let path = state.open.get(&read.file).cloned().unwrap_or_default();
+        state.reads.push(ReadSeen {
+            path: path.clone(),
+            offset: read.offset,
+            len: read.len,
+        });
+        state.queue.push_back(Asked::Read { path, read });
+    }
+
+    fn submit(&mut self) {}
+
+    fn next(&mut self) -> Option<Completion> {
+        let mut state = self.lock();
+        let free = state
+            .queue
+            .iter()
+            .position(|asked| !state.held.contains(asked.path()))?;
+        let asked = state.queue.remove(free)?;
+        Some(state.perform(asked))
+    }
+
+    fn wake_fds(&self) -> [Option<BorrowedFd<'_>>; 2] {
+        [None, None]
+    }
+}

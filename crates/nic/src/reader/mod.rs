@@ -1,0 +1,101 @@
+//! Readers open files and read blocks, without making the worker wait.
+//!
+//! | Reader | Where |
+//! |---|---|
+//! | [`uring`] | io_uring: one system call for a batch of reads |
+//! | [`pool`] | threads, where io_uring is forbidden |
+//! | [`memory`] | files in memory with scripted delays and errors, for tests and simulation |
+
+use std::os::fd::BorrowedFd;
+
+use contract::FileMeta;
+
+use crate::buffer::Buffer;
+
+pub mod memory;
+pub(crate) mod pool;
+mod transfer;
+pub(crate) mod uring;
+
+/// A file, as worker and reader call it. Chosen by the worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FileToken(pub u64);
+
+/// A read, as worker and reader call it. Chosen by the worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ReadToken(pub u32);
+
+/// A read to be done.
+#[derive(Debug)]
+pub struct Read {
+    /// Comes back in the completion.
+    pub token: ReadToken,
+    /// An open file.
+    pub file: FileToken,
+    /// Where to start, in bytes from the start of the file; a multiple of
+    /// [`PAGE_BYTES`](crate::buffer::PAGE_BYTES).
+    pub offset: u64,
+    /// How many bytes are wanted; at most [`BLOCK_BYTES`](crate::buffer::BLOCK_BYTES).
+    pub len: usize,
+    /// Where to. Comes back in the completion.
+    pub buffer: Box<Buffer>,
+}
+
+/// What a reader has finished.
+#[derive(Debug)]
+pub enum Completion {
+    /// An open.
+    Opened {
+        /// The file.
+        file: FileToken,
+        /// What it is, or an `errno` of Linux.
+        result: Result<Opened, u16>,
+    },
+    /// A read.
+    Read {
+        /// The read.
+        token: ReadToken,
+        /// The buffer of the read.
+        buffer: Box<Buffer>,
+        /// How many bytes from the buffer's start are the file's.
+        valid: usize,
+        /// Why `valid` is less than what was wanted: an `errno` of Linux, `ENODATA` for the end of
+        /// the file. `None` if it is not less.
+        failure: Option<u16>,
+    },
+}
+
+/// A file that has been opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Opened {
+    /// Its metadata.
+    pub meta: FileMeta,
+    /// The timestamps are old enough to tell versions of the file apart: a later change would show.
+    pub settled: bool,
+}
+
+/// Opens files and reads blocks. Nothing here waits for a disk.
+pub trait Reader {
+    /// Starts opening a file below the root. One completion follows.
+    fn open(&mut self, file: FileToken, path: &[u8]);
+    /// Forgets a file whose open has completed. Reads under way still complete.
+    fn close(&mut self, file: FileToken);
+    /// Takes a read; it starts with the next [`Reader::submit`] at the latest. One completion follows.
+    fn read(&mut self, read: Read);
+    /// Starts the reads taken.
+    fn submit(&mut self);
+    /// The next completion, if there is one.
+    fn next(&mut self) -> Option<Completion>;
+    /// Descriptors that are readable while there is a completion.
+    fn wake_fds(&self) -> [Option<BorrowedFd<'_>>; 2];
+}
+
+/// A read from a file that is not open.
+fn not_open(read: Read) -> Completion {
+    Completion::Read {
+        token: read.token,
+        buffer: read.buffer,
+        valid: 0,
+        failure: Some(rustix::io::Errno::BADF.raw_os_error() as u16),
+    }
+}

@@ -1,0 +1,280 @@
+//! A reader of threads, for where io_uring is forbidden; and for paths that the kernel does not have
+//! in memory.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::Errno;
+
+use super::transfer::Transfer;
+use super::{Completion, FileToken, Opened, Read, Reader};
+use crate::root::{Lookup, OpenFile, RootDir};
+
+/// Opens and reads in threads. They start when there is work for them.
+pub(crate) struct PoolReader {
+    files: HashMap<FileToken, Arc<OpenFile>>,
+    opener: Opener,
+    shared: Arc<Shared>,
+    threads: usize,
+    threads_max: usize,
+    completions: VecDeque<Completion>,
+}
+
+/// What it takes to open a file.
+#[derive(Clone, Debug)]
+pub(crate) struct Opener {
+    pub(crate) root: Arc<RootDir>,
+    /// Read directly where the file system allows it.
+    pub(crate) direct: bool,
+}
+
+impl Opener {
+    /// Opens without waiting; `EAGAIN` if that cannot be.
+    fn open_cached(&self, path: &[u8]) -> Result<OpenFile, Errno> {
+        self.root.open_file(path, Lookup::Cached, self.direct)
+    }
+
+    fn open_complete(&self, path: &[u8]) -> Result<OpenFile, Errno> {
+        self.root.open_file(path, Lookup::Complete, self.direct)
+    }
+}
+
+/// What a thread does.
+enum Task {
+    Open { file: FileToken, path: Box<[u8]> },
+    Read(Transfer),
+}
+
+/// What a thread has done.
+enum Done {
+    Opened {
+        file: FileToken,
+        result: Result<OpenFile, Errno>,
+    },
+    Read(Transfer),
+}
+
+struct Shared {
+    state: Mutex<State>,
+    /// There is a task, or no reader any more.
+    work: Condvar,
+    /// Readable while `State::done` is not empty.
+    wake: OwnedFd,
+}
+
+#[derive(Default)]
+struct State {
+    tasks: VecDeque<Task>,
+    done: VecDeque<Done>,
+    idle: usize,
+    closed: bool,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A thread's life.
+    fn work(&self, opener: &Opener) {
+        let mut state = self.lock();
+        loop {
+            if state.closed {
+                return;
+            }
+            let Some(task) = state.tasks.pop_front() else {
+                state.idle += 1;
+                state = self
+                    .work
+                    .wait(state)
+                    .unwrap_or_else(PoisonError::into_inner);
+                state.idle -= 1;
+                continue;
+            };
+            drop(state);
+            let done = match task {
+                Task::Open { file, path } => Done::Opened {
+                    file,
+                    result: opener.open_complete(&path),
+                },
+                Task::Read(transfer) => Done::Read(run(transfer)),
+            };
+            state = self.lock();
+            state.done.push_back(done);
+            if state.done.len() == 1 {
+                // Cannot fail: the counter of an eventfd has room for more than one.
+                let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+            }
+        }
+    }
+}
+
+/// Reads to the end.
+fn run(mut transfer: Transfer) -> Transfer {
+    loop {
+        let asked = transfer.asked();
+        let into = &mut transfer.buffer[asked.at..asked.at + asked.len];
+        let answer = rustix::io::pread(&transfer.file, into, asked.offset);
+        if transfer.advance(answer) {
+            return transfer;
+        }
+    }
+}
+
+impl PoolReader {
+    /// A reader with at most `threads_max` threads. Fails if there are no descriptors left.
+    pub(crate) fn new(opener: Opener, threads_max: usize) -> Result<PoolReader, Errno> {
+        Ok(PoolReader {
+            files: HashMap::new(),
+            opener,
+            shared: Arc::new(Shared {
+                state: Mutex::default(),
+                work: Condvar::new(),
+                wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            }),
+            threads: 0,
+            threads_max: threads_max.max(1),
+            completions: VecDeque::new(),
+        })
+    }
+
+    /// An open file.
+    pub(super) fn file(&self, file: FileToken) -> Option<&Arc<OpenFile>> {
+        self.files.get(&file)
+    }
+
+    /// Hands a task to a thread; starts one if all are busy. If there can be none at all, does it here:
+    /// slow is better than never.
+    fn hand_over(&mut self, task: Task) {
+        let mut state = self.shared.lock();
+        state.tasks.push_back(task);
+        let start = state.tasks.len() > state.idle && self.threads < self.threads_max;
+        drop(state);
+        if start {
+            let shared = Arc::clone(&self.shared);
+            let opener = self.opener.clone();
+            let name = format!("nic-read-{}", self.threads);
+            match thread::Builder::new()
+                .name(name)
+                .spawn(move || shared.work(&opener))
+            {
+                Ok(_) => self.threads += 1,
+                Err(error) if self.threads == 0 => {
+                    tracing::warn!(%error, "no thread to read in: reading in the worker");
+                    self.work_here();
+                }
+                Err(_) => {}
+            }
+        }
+        self.shared.work.notify_one();
+    }
+
+    fn work_here(&mut self) {
+        let tasks = std::mem::take(&mut self.shared.lock().tasks);
+        for task in tasks {
+            let done = match task {
+                Task::Open { file, path } => Done::Opened {
+                    file,
+                    result: self.opener.open_complete(&path),
+                },
+                Task::Read(transfer) => Done::Read(run(transfer)),
+            };
+            self.complete(done);
+        }
+    }
+
+    fn complete(&mut self, done: Done) {
+        let completion = match done {
+            Done::Read(transfer) => transfer.finish(),
+            Done::Opened { file, result } => Completion::Opened {
+                file,
+                result: self.opened(file, result),
+            },
+        };
+        self.completions.push_back(completion);
+    }
+
+    fn opened(
+        &mut self,
+        token: FileToken,
+        result: Result<OpenFile, Errno>,
+    ) -> Result<Opened, u16> {
+        let file = result.map_err(|errno| errno.raw_os_error() as u16)?;
+        let opened = Opened {
+            meta: file.meta,
+            settled: file.settled,
+        };
+        self.files.insert(token, Arc::new(file));
+        Ok(opened)
+    }
+}
+
+impl Reader for PoolReader {
+    fn open(&mut self, file: FileToken, path: &[u8]) {
+        match self.opener.open_cached(path) {
+            Err(Errno::AGAIN) => self.hand_over(Task::Open {
+                file,
+                path: path.into(),
+            }),
+            result => self.complete(Done::Opened { file, result }),
+        }
+    }
+
+    fn close(&mut self, file: FileToken) {
+        self.files.remove(&file);
+    }
+
+    fn read(&mut self, read: Read) {
+        match self.files.get(&read.file) {
+            Some(file) => {
+                let transfer = Transfer::new(read, Arc::clone(file));
+                self.hand_over(Task::Read(transfer));
+            }
+            None => self.completions.push_back(super::not_open(read)),
+        }
+    }
+
+    fn submit(&mut self) {}
+
+    fn next(&mut self) -> Option<Completion> {
+        if self.completions.is_empty() && self.threads > 0 {
+            let mut state = self.shared.lock();
+            let done = std::mem::take(&mut state.done);
+            if !done.is_empty() {
+                let mut counter = [0; 8];
+                let _ = rustix::io::read(&self.shared.wake, &mut counter);
+            }
+            drop(state);
+            for done in done {
+                self.complete(done);
+            }
+        }
+        self.completions.pop_front()
+    }
+
+    fn wake_fds(&self) -> [Option<BorrowedFd<'_>>; 2] {
+        [Some(self.shared.wake.as_fd()), None]
+    }
+}
+
+impl Drop for PoolReader {
+    /// Threads are not waited for: one may hang in a read from a server that is gone. They own what
+    /// they use.
+    fn drop(&mut self) {
+        self.shared.lock().closed = true;
+        self.shared.work.notify_all();
+    }
+}
+
+impl fmt::Debug for PoolReader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PoolReader")
+            .field("files", &self.files.len())
+            .field("threads", &self.threads)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,219 @@
+//! A reader on io_uring: one system call starts a batch of reads.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::sync::Arc;
+use std::{fmt, io};
+
+use io_uring::{IoUring, opcode, types};
+use rustix::io::Errno;
+
+use super::pool::{Opener, PoolReader};
+use super::transfer::Transfer;
+use super::{Completion, FileToken, Read, Reader};
+
+/// Reads under way at once; more wait for one to complete. A disk is busy with far fewer.
+const DEPTH: u32 = 128;
+
+/// Threads for paths that the kernel does not have in memory.
+const OPEN_THREADS: usize = 2;
+
+/// Reads with io_uring. Opens a file at once if the kernel knows its path, else in a thread.
+pub(crate) struct UringReader {
+    ring: IoUring,
+    files: PoolReader,
+    /// Transfers that the kernel has, by the number in the submission.
+    under_way: Vec<Option<Transfer>>,
+    /// Free places of `under_way`.
+    vacant: Vec<u32>,
+    /// Transfers that wait for a place.
+    waiting: VecDeque<Transfer>,
+    /// Submissions written and not seen by the kernel yet.
+    unsubmitted: usize,
+    completions: VecDeque<Completion>,
+}
+
+impl UringReader {
+    /// Fails where the kernel has no io_uring or forbids it (`ENOSYS`, `EPERM`).
+    pub(crate) fn new(opener: Opener) -> io::Result<UringReader> {
+        // Completions then interrupt nothing; they are collected with the next system call (Linux 5.19).
+        let ring = IoUring::builder()
+            .setup_coop_taskrun()
+            .setup_taskrun_flag()
+            .build(DEPTH)
+            .or_else(|error| match error.raw_os_error() {
+                Some(code) if code == Errno::INVAL.raw_os_error() => IoUring::new(DEPTH),
+                _ => Err(error),
+            })?;
+        Ok(UringReader {
+            ring,
+            files: PoolReader::new(opener, OPEN_THREADS)?,
+            under_way: (0..DEPTH).map(|_| None).collect(),
+            vacant: (0..DEPTH).rev().collect(),
+            waiting: VecDeque::new(),
+            unsubmitted: 0,
+            completions: VecDeque::new(),
+        })
+    }
+
+    fn in_flight(&self) -> usize {
+        DEPTH as usize - self.vacant.len()
+    }
+
+    /// Gives the kernel a transfer's next piece, or lets the transfer wait for a place.
+    fn start(&mut self, transfer: Transfer) {
+        match self.vacant.pop() {
+            Some(place) => {
+                self.under_way[place as usize] = Some(transfer);
+                self.push(place);
+            }
+            None => self.waiting.push_back(transfer),
+        }
+    }
+
+    fn push(&mut self, place: u32) {
+        let Some(transfer) = &mut self.under_way[place as usize] else {
+            return;
+        };
+        let asked = transfer.asked();
+        let into = &mut transfer.buffer[asked.at..asked.at + asked.len];
+        let entry = opcode::Read::new(
+            types::Fd(transfer.file.as_fd().as_raw_fd()),
+            into.as_mut_ptr(),
+            asked.len as u32,
+        )
+        .offset(asked.offset)
+        .build()
+        .user_data(u64::from(place));
+        // SAFETY: The kernel writes to `into` and uses the descriptor until the completion with this
+        // `user_data` is reaped. Both belong to the transfer in `under_way[place]`, whose buffer is a
+        // box that does not move and whose file is kept open by an `Arc`. The transfer is neither taken
+        // out nor touched before that completion (`reap`); `drop` waits for it, or leaks the transfer.
+        let pushed = unsafe { self.ring.submission().push(&entry) };
+        // The submission queue has as many places as `under_way`, and a place has one entry at a time.
+        debug_assert!(pushed.is_ok(), "one submission entry for each transfer");
+        self.unsubmitted += 1;
+    }
+
+    /// Collects what the kernel has completed.
+    fn reap(&mut self) {
+        if self.ring.submission().taskrun() {
+            // Any system call does: the kernel posts completions on its way back.
+            let _ = self.ring.submit();
+            self.unsubmitted = 0;
+        }
+        loop {
+            let Some(entry) = self.ring.completion().next() else {
+                break;
+            };
+            let place = entry.user_data() as u32;
+            let Some(mut transfer) = self
+                .under_way
+                .get_mut(place as usize)
+                .and_then(Option::take)
+            else {
+                continue;
+            };
+            let answer = usize::try_from(entry.result())
+                .map_err(|_| Errno::from_raw_os_error(-entry.result()));
+            if transfer.advance(answer) {
+                self.vacant.push(place);
+                self.completions.push_back(transfer.finish());
+            } else {
+                self.under_way[place as usize] = Some(transfer);
+                self.push(place);
+            }
+        }
+        while !self.vacant.is_empty()
+            && let Some(transfer) = self.waiting.pop_front()
+        {
+            self.start(transfer);
+        }
+    }
+}
+
+impl Reader for UringReader {
+    fn open(&mut self, file: FileToken, path: &[u8]) {
+        self.files.open(file, path);
+    }
+
+    fn close(&mut self, file: FileToken) {
+        self.files.close(file);
+    }
+
+    fn read(&mut self, read: Read) {
+        match self.files.file(read.file) {
+            Some(file) => {
+                let transfer = Transfer::new(read, Arc::clone(file));
+                self.start(transfer);
+            }
+            None => self.completions.push_back(super::not_open(read)),
+        }
+    }
+
+    fn submit(&mut self) {
+        if self.unsubmitted > 0 {
+            match self.ring.submit() {
+                Ok(count) => self.unsubmitted = self.unsubmitted.saturating_sub(count),
+                // Short of memory, or interrupted: what is written stays and goes with the next call.
+                Err(error) => tracing::debug!(%error, "io_uring_enter"),
+            }
+        }
+    }
+
+    fn next(&mut self) -> Option<Completion> {
+        if self.completions.is_empty() && self.in_flight() > 0 {
+            self.reap();
+        }
+        self.completions
+            .pop_front()
+            .or_else(|| self.files.next())
+    }
+
+    fn wake_fds(&self) -> [Option<BorrowedFd<'_>>; 2] {
+        let [opened, _] = self.files.wake_fds();
+        // SAFETY: The descriptor is the ring's, which lives as long as `self`.
+        let ring = unsafe { BorrowedFd::borrow_raw(self.ring.as_raw_fd()) };
+        [Some(ring), opened]
+    }
+}
+
+impl Drop for UringReader {
+    /// Waits for the reads under way: the kernel writes to their buffers.
+    fn drop(&mut self) {
+        self.waiting.clear();
+        while self.in_flight() > 0 {
+            match self.ring.submit_and_wait(1) {
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => {
+                    // The kernel may write to these later: the memory is never used for anything else.
+                    for transfer in self.under_way.drain(..).flatten() {
+                        std::mem::forget(transfer);
+                    }
+                    return;
+                }
+            }
+            for entry in self.ring.completion() {
+                let place = entry.user_data() as u32;
+                if self
+                    .under_way
+                    .get_mut(place as usize)
+                    .and_then(Option::take)
+                    .is_some()
+                {
+                    self.vacant.push(place);
+                }
+            }
+        }
+    }
+}
+
+impl fmt::Debug for UringReader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UringReader")
+            .field("in_flight", &self.in_flight())
+            .field("waiting", &self.waiting.len())
+            .finish_non_exhaustive()
+    }
+}

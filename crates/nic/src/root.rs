@@ -1,0 +1,252 @@
+//! Files strictly below the root.
+//!
+//! The kernel resolves every path (`openat2`, `RESOLVE_BENEATH`): neither `..` nor a symbolic link nor
+//! a racing rename leads out. Links that stay below the root are followed. Only regular files are
+//! opened for reading; a path is first resolved without opening (`O_PATH`), because opening a device
+//! can have effects and opening a FIFO can wait.
+
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use contract::FileMeta;
+use rustix::fs::{
+    AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags, fcntl_setfl, fstat,
+    makedev, openat2, statx,
+};
+use rustix::io::Errno;
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::buffer::PAGE_BYTES;
+
+/// Within this time after a change, a further change may leave the timestamps as they are (their
+/// grain is a scheduler tick, or up to 2 s on some file systems).
+const SETTLED_AFTER_NS: i64 = 2_000_000_000;
+
+/// A resolution that lost a race against a rename is repeated this often.
+const RACES_MAX: usize = 8;
+
+/// The directory below which all files lie.
+#[derive(Debug)]
+pub struct RootDir {
+    dir: OwnedFd,
+}
+
+/// Why a root cannot be used.
+#[derive(Debug)]
+pub enum RootError {
+    /// It cannot be opened.
+    Open {
+        /// The root.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// It is not a directory.
+    NotADirectory {
+        /// The root.
+        path: PathBuf,
+    },
+    /// The kernel, or a system call filter around this process, does not offer `openat2`.
+    Unsupported {
+        /// What the kernel said.
+        source: std::io::Error,
+    },
+}
+
+/// How far a path may be resolved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lookup {
+    /// Only in the kernel's memory: `EAGAIN` if a directory would have to be read. Does not wait.
+    Cached,
+    /// As far as it goes. May wait for a disk or a server.
+    Complete,
+}
+
+/// An open regular file.
+#[derive(Debug)]
+pub(crate) struct OpenFile {
+    fd: OwnedFd,
+    pub(crate) meta: FileMeta,
+    /// The timestamps are old enough that a change of content would show in them.
+    pub(crate) settled: bool,
+    direct: AtomicBool,
+}
+
+/// Checks that the kernel can resolve paths below a root. To be called at start.
+pub fn check() -> Result<(), RootError> {
+    match openat2(
+        CWD,
+        ".",
+        OFlags::PATH | OFlags::CLOEXEC,
+        Mode::empty(),
+        ResolveFlags::BENEATH,
+    ) {
+        Err(errno @ (Errno::NOSYS | Errno::PERM | Errno::INVAL)) => Err(RootError::Unsupported {
+            source: errno.into(),
+        }),
+        _ => Ok(()),
+    }
+}
+
+impl RootDir {
+    /// Opens the root. Later renames of it do not matter.
+    pub fn open(path: &Path) -> Result<RootDir, RootError> {
+        check()?;
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        match rustix::fs::open(path, flags, Mode::empty()) {
+            Ok(dir) => Ok(RootDir { dir }),
+            Err(Errno::NOTDIR) => Err(RootError::NotADirectory { path: path.into() }),
+            Err(errno) => Err(RootError::Open {
+                path: path.into(),
+                source: errno.into(),
+            }),
+        }
+    }
+
+    /// Opens a regular file for reading: directly if `direct` and the file system allows it.
+    ///
+    /// `EISDIR` for a directory, `EACCES` for anything else that is not a regular file, `EXDEV` for a
+    /// path that leads out of the root.
+    pub(crate) fn open_file(
+        &self,
+        path: &[u8],
+        lookup: Lookup,
+        direct: bool,
+    ) -> Result<OpenFile, Errno> {
+        let place = self.resolve(path, OFlags::PATH, lookup)?;
+        require_regular(FileType::from_raw_mode(fstat(&place)?.st_mode))?;
+        // Between the two resolutions the name may have come to mean something else, so nothing here
+        // waits (O_NONBLOCK) or takes a terminal, and the type is looked at again.
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let fd = self.resolve(path, flags, lookup)?;
+        let wanted = StatxFlags::BASIC_STATS | StatxFlags::DIOALIGN;
+        let stat = statx(&fd, "", AtFlags::EMPTY_PATH, wanted)?;
+        require_regular(FileType::from_raw_mode(u32::from(stat.stx_mode)))?;
+        let direct =
+            direct && direct_read_possible(&stat) && fcntl_setfl(&fd, OFlags::DIRECT).is_ok();
+        if !direct {
+            fcntl_setfl(&fd, OFlags::empty())?;
+        }
+        let meta = meta_of(&stat);
+        Ok(OpenFile {
+            fd,
+            settled: is_settled(&meta),
+            meta,
+            direct: AtomicBool::new(direct),
+        })
+    }
+
+    fn resolve(&self, path: &[u8], flags: OFlags, lookup: Lookup) -> Result<OwnedFd, Errno> {
+        let mut resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+        if lookup == Lookup::Cached {
+            resolve |= ResolveFlags::CACHED;
+        }
+        let mut races = 0;
+        loop {
+            let opened = openat2(
+                &self.dir,
+                path,
+                flags | OFlags::CLOEXEC,
+                Mode::empty(),
+                resolve,
+            );
+            match opened {
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) if lookup == Lookup::Complete && races < RACES_MAX => races += 1,
+                // RESOLVE_CACHED is younger than openat2 (Linux 5.12).
+                Err(Errno::INVAL) if lookup == Lookup::Cached => return Err(Errno::AGAIN),
+                other => return other,
+            }
+        }
+    }
+}
+
+impl OpenFile {
+    /// True if reads must be aligned to [`PAGE_BYTES`].
+    pub(crate) fn is_direct(&self) -> bool {
+        self.direct.load(Ordering::Relaxed)
+    }
+
+    /// Goes on through the page cache: the file system refuses direct reads after all.
+    pub(crate) fn make_buffered(&self) -> Result<(), Errno> {
+        fcntl_setfl(&self.fd, OFlags::empty())?;
+        self.direct.store(false, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+impl AsFd for OpenFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+fn require_regular(kind: FileType) -> Result<(), Errno> {
+    match kind {
+        FileType::RegularFile => Ok(()),
+        FileType::Directory => Err(Errno::ISDIR),
+        _ => Err(Errno::ACCESS),
+    }
+}
+
+/// False only if the kernel says that direct reads need more alignment than buffers have.
+fn direct_read_possible(stat: &Statx) -> bool {
+    if stat.stx_mask & StatxFlags::DIOALIGN.bits() == 0 {
+        return true;
+    }
+    let fits = |align: u32| align.is_power_of_two() && align as usize <= PAGE_BYTES;
+    fits(stat.stx_dio_mem_align) && fits(stat.stx_dio_offset_align)
+}
+
+fn meta_of(stat: &Statx) -> FileMeta {
+    let nanoseconds = |seconds: i64, nanoseconds: u32| {
+        seconds
+            .saturating_mul(1_000_000_000)
+            .saturating_add(i64::from(nanoseconds))
+    };
+    FileMeta {
+        size: stat.stx_size,
+        inode: stat.stx_ino,
+        device: makedev(stat.stx_dev_major, stat.stx_dev_minor),
+        mtime_ns: nanoseconds(stat.stx_mtime.tv_sec, stat.stx_mtime.tv_nsec),
+        ctime_ns: nanoseconds(stat.stx_ctime.tv_sec, stat.stx_ctime.tv_nsec),
+    }
+}
+
+fn is_settled(meta: &FileMeta) -> bool {
+    let now = clock_gettime(ClockId::Realtime);
+    let now_ns = now
+        .tv_sec
+        .saturating_mul(1_000_000_000)
+        .saturating_add(now.tv_nsec);
+    now_ns.saturating_sub(meta.mtime_ns.max(meta.ctime_ns)) > SETTLED_AFTER_NS
+}
+
+impl fmt::Display for RootError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RootError::Open { path, source } => {
+                write!(f, "cannot open the root {}: {source}", path.display())
+            }
+            RootError::NotADirectory { path } => {
+                write!(f, "the root {} is not a directory", path.display())
+            }
+            RootError::Unsupported { source } => write!(
+                f,
+                "this kernel does not offer openat2 ({source}): files could not be kept below the \
+                 root. Linux 5.6 or later is needed, and a system call filter must allow openat2"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for RootError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            RootError::Open { source, .. } | RootError::Unsupported { source } => Some(source),
+            RootError::NotADirectory { .. } => None,
+        }
+    }
+}
