@@ -69,8 +69,10 @@ impl HostChannel {
 
     /// Writes a command. It becomes visible to the peer with the next [`HostChannel::flush`].
     ///
+    /// The peer rejects a command that breaks a rule of its documentation ([`Command::check`]).
+    ///
     /// # Panics
-    /// If the command breaks a rule that its documentation states: see [`Command::check`].
+    /// If the command is longer than [`MESSAGE_BYTES_MAX`]: it never fits.
     pub fn send(&mut self, command: &Command<'_>) -> Result<(), Full> {
         self.end
             .out
@@ -93,7 +95,9 @@ impl HostChannel {
     /// Arms the wake-up: for events and, if there was no room when last asked, for room. False if
     /// either has come meanwhile: do not sleep. Flushes.
     pub fn prepare_sleep(&mut self) -> bool {
-        self.end.prepare_sleep()
+        // Events always wake the host, even one that waits for room: a NIC stack without room for
+        // events waits for the host, so both would sleep for ever.
+        self.end.prepare_sleep(true)
     }
 
     /// Disarms the wake-up and drains its descriptor.
@@ -140,10 +144,12 @@ impl NicChannel {
         }
     }
 
-    /// Arms the wake-up: for commands and, if there was no room when last asked, for room. False if
-    /// either has come meanwhile: do not sleep. Flushes.
+    /// Arms the wake-up: for commands or, if there was no room when last asked, for room alone, since
+    /// a NIC stack that cannot report leaves commands where they are. False if it has come meanwhile:
+    /// do not sleep. Flushes.
     pub fn prepare_sleep(&mut self) -> bool {
-        self.end.prepare_sleep()
+        let for_messages = !self.end.out.is_starved();
+        self.end.prepare_sleep(for_messages)
     }
 
     /// Disarms the wake-up and drains its descriptor.
@@ -206,10 +212,10 @@ impl End {
         self.incoming.read()
     }
 
-    fn prepare_sleep(&mut self) -> bool {
+    fn prepare_sleep(&mut self, for_messages: bool) -> bool {
         self.flush();
         self.release();
-        let nothing_to_do = self.incoming.arm() && self.out.arm();
+        let nothing_to_do = (!for_messages || self.incoming.arm()) && self.out.arm();
         if !nothing_to_do {
             self.disarm();
         }

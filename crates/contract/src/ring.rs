@@ -37,6 +37,11 @@
 //! The peer may write anything anywhere at any time. Indices and lengths are checked before use, and
 //! a message is copied out before anybody looks at it. A broken ring is [`Corrupt`].
 
+#[cfg(all(test, loom))]
+mod model;
+#[cfg(all(test, not(loom)))]
+mod tests;
+
 use std::fmt;
 
 use crate::codec::Sink;
@@ -141,7 +146,6 @@ pub struct Producer {
     published: u64,
     /// Where the peer's head was when last looked at.
     head: u64,
-    /// There was no room when last asked.
     starved: bool,
     corrupt: bool,
 }
@@ -150,6 +154,11 @@ impl Producer {
     /// True if a message of any length fits now.
     pub fn has_room(&mut self) -> bool {
         self.fits(self.frame_words_max)
+    }
+
+    /// True if there was no room when last asked, be it by writing or by [`Producer::has_room`].
+    pub fn is_starved(&self) -> bool {
+        self.starved
     }
 
     /// True if the peer's index was found to make no sense. The ring is full for ever then.
@@ -204,10 +213,10 @@ impl Producer {
     }
 
     /// Before sleep: if there was no room when last asked, asks to be woken once there is room for a
-    /// message of any length. False if there is already: do not sleep.
+    /// message of any length. False if there is already, or never will be: do not sleep.
     pub fn arm(&mut self) -> bool {
-        if !self.starved {
-            return true;
+        if self.corrupt || !self.starved {
+            return !self.corrupt;
         }
         // All that the peer may consume is what was published; room beyond that never comes.
         debug_assert_eq!(self.tail, self.published, "publish before sleep");

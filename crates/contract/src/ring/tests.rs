@@ -1,0 +1,311 @@
+//! The ring in one thread: against a queue as its model, and against a peer that breaks the rules.
+
+use std::collections::VecDeque;
+
+use proptest::prelude::*;
+
+use crate::codec::Sink;
+use crate::memory::{Memory, WORD_BYTES};
+use crate::sync::{Arc, Ordering};
+
+use super::*;
+
+const CAPACITY_BYTES: usize = 1024;
+const MESSAGE_BYTES_MAX: usize = 300;
+
+struct Rig {
+    memory: Arc<Memory>,
+    producer: Producer,
+    consumer: Consumer,
+}
+
+fn rig() -> Rig {
+    let memory = Arc::new(Memory::heap(ring_words(CAPACITY_BYTES)));
+    let (producer, consumer) = ring(&memory, 0, CAPACITY_BYTES, MESSAGE_BYTES_MAX);
+    Rig {
+        memory,
+        producer,
+        consumer,
+    }
+}
+
+impl Rig {
+    fn write(&mut self, message: &[u8]) -> Result<(), Full> {
+        self.producer
+            .write(message.len(), |slot| slot.write(message))
+    }
+
+    fn write_and_publish(&mut self, message: &[u8]) {
+        self.write(message).unwrap();
+        let _ = self.producer.publish();
+    }
+
+    fn read(&mut self) -> Option<Vec<u8>> {
+        self.consumer.read().unwrap().map(<[u8]>::to_vec)
+    }
+
+    /// What a peer that breaks the rules does.
+    fn overwrite(&self, word: usize, value: u64) {
+        self.memory.words()[word].store(value, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn a_message_is_invisible_until_published() {
+    let mut rig = rig();
+    rig.write(b"GET").unwrap();
+    assert_eq!(rig.read(), None);
+    let _ = rig.producer.publish();
+    assert_eq!(rig.read().unwrap(), b"GET");
+    assert_eq!(rig.read(), None);
+}
+
+#[test]
+fn a_message_may_be_empty() {
+    let mut rig = rig();
+    rig.write_and_publish(b"");
+    assert_eq!(rig.read().unwrap(), b"");
+}
+
+#[test]
+fn room_comes_back_only_with_release() {
+    let mut rig = rig();
+    let message = [7; MESSAGE_BYTES_MAX];
+    while rig.write(&message).is_ok() {}
+    let _ = rig.producer.publish();
+    assert!(!rig.producer.has_room());
+    assert!(rig.read().is_some());
+    assert!(!rig.producer.has_room());
+    let _ = rig.consumer.release();
+    assert!(rig.producer.has_room());
+    assert_eq!(rig.write(&message), Ok(()));
+}
+
+#[test]
+fn a_full_ring_still_takes_a_message_that_fits() {
+    let mut rig = rig();
+    while rig.write(&[7; MESSAGE_BYTES_MAX]).is_ok() {}
+    assert!(!rig.producer.has_room());
+    assert_eq!(rig.write(b"small"), Ok(()));
+}
+
+#[test]
+fn an_armed_consumer_is_woken_once() {
+    let mut rig = rig();
+    assert!(rig.consumer.arm());
+    rig.write(b"1").unwrap();
+    assert!(rig.producer.publish());
+    rig.write(b"2").unwrap();
+    assert!(!rig.producer.publish());
+    assert!(!rig.producer.publish(), "nothing to publish");
+}
+
+#[test]
+fn a_disarmed_consumer_is_not_woken() {
+    let mut rig = rig();
+    assert!(rig.consumer.arm());
+    rig.consumer.disarm();
+    rig.write(b"1").unwrap();
+    assert!(!rig.producer.publish());
+}
+
+#[test]
+fn a_consumer_with_a_message_waiting_does_not_sleep() {
+    let mut rig = rig();
+    rig.write_and_publish(b"1");
+    assert!(!rig.consumer.arm());
+}
+
+#[test]
+fn a_starved_producer_is_woken_as_soon_as_any_message_fits() {
+    let mut rig = rig();
+    while rig.write(&[7; 16]).is_ok() {}
+    let _ = rig.producer.publish();
+    assert!(rig.producer.arm());
+    loop {
+        assert!(rig.read().is_some());
+        let woken = rig.consumer.release();
+        assert_eq!(rig.producer.has_room(), woken);
+        if woken {
+            break;
+        }
+    }
+    rig.read().unwrap();
+    assert!(!rig.consumer.release(), "woken once");
+}
+
+#[test]
+fn a_producer_that_had_room_is_not_woken() {
+    let mut rig = rig();
+    rig.write_and_publish(b"1");
+    rig.producer.disarm();
+    assert!(rig.producer.arm());
+    rig.read().unwrap();
+    assert!(!rig.consumer.release());
+}
+
+#[test]
+fn a_producer_does_not_sleep_when_room_has_come_meanwhile() {
+    let mut rig = rig();
+    while rig.write(&[7; MESSAGE_BYTES_MAX]).is_ok() {}
+    let _ = rig.producer.publish();
+    while rig.read().is_some() {}
+    let _ = rig.consumer.release();
+    assert!(!rig.producer.arm());
+}
+
+#[test]
+#[should_panic(expected = "longer than its slot")]
+fn a_slot_takes_no_more_than_was_reserved() {
+    let _ = rig().producer.write(4, |slot| slot.write(b"12345"));
+}
+
+#[test]
+#[should_panic(expected = "shorter than its slot")]
+fn a_slot_takes_no_less_than_was_reserved() {
+    let _ = rig().producer.write(4, |slot| slot.write(b"123"));
+}
+
+#[test]
+fn a_tail_beyond_the_capacity_is_corrupt() {
+    let mut rig = rig();
+    rig.write_and_publish(b"1");
+    rig.read().unwrap();
+    for tail in [0, 1, 2 + 129, 1 << 32, u64::MAX] {
+        rig.overwrite(TAIL, tail);
+        assert_eq!(rig.consumer.read(), Err(Corrupt), "tail {tail}");
+    }
+}
+
+#[test]
+fn a_head_that_goes_back_or_overtakes_is_corrupt_for_ever() {
+    for head in [0, 5, u64::MAX] {
+        let mut rig = rig();
+        rig.write_and_publish(b"1");
+        rig.read().unwrap();
+        let _ = rig.consumer.release();
+        while rig.write(b"1").is_ok() {}
+        assert!(!rig.producer.is_corrupt());
+        // All published is 2 words, of which 2 have been released.
+        rig.overwrite(HEAD, head);
+        assert!(!rig.producer.has_room());
+        assert!(rig.producer.is_corrupt(), "head {head}");
+        assert!(!rig.producer.arm(), "nobody sleeps on a corrupt ring");
+        rig.overwrite(HEAD, 2);
+        assert_eq!(rig.write(b"1"), Err(Full));
+    }
+}
+
+#[test]
+fn a_length_that_is_too_long_is_corrupt() {
+    let limit = MESSAGE_BYTES_MAX as u64;
+    for length in [limit + 1, 1 << 32, u64::MAX, u64::MAX - 7] {
+        let mut rig = rig();
+        rig.write_and_publish(&[1; MESSAGE_BYTES_MAX]);
+        rig.overwrite(DATA, length);
+        assert_eq!(rig.consumer.read(), Err(Corrupt), "length {length}");
+    }
+}
+
+#[test]
+fn a_length_beyond_what_is_published_is_corrupt() {
+    let mut rig = rig();
+    rig.write_and_publish(b"four");
+    rig.overwrite(DATA, 9);
+    assert_eq!(rig.consumer.read(), Err(Corrupt));
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    /// Sizes of the parts in which the message is written.
+    Write(Vec<usize>),
+    Publish,
+    Read,
+    Release,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        4 => prop::collection::vec(0..60usize, 0..6).prop_map(Step::Write),
+        2 => Just(Step::Publish),
+        4 => Just(Step::Read),
+        1 => Just(Step::Release),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn the_ring_is_a_queue(steps in prop::collection::vec(step(), 0..400)) {
+        let mut rig = rig();
+        let mut written = VecDeque::new();
+        let mut published = VecDeque::new();
+        let mut seed = 0u8;
+        let mut words_in_use = 0;
+        let mut words_read = 0;
+        for step in steps {
+            match step {
+                Step::Write(parts) => {
+                    let parts: Vec<Vec<u8>> = parts
+                        .iter()
+                        .map(|len| {
+                            seed = seed.wrapping_add(1);
+                            vec![seed; *len]
+                        })
+                        .collect();
+                    let message = parts.concat();
+                    let words = 1 + message.len().div_ceil(WORD_BYTES);
+                    let outcome = rig.producer.write(message.len(), |slot| {
+                        parts.iter().for_each(|part| slot.write(part));
+                    });
+                    let fits = words_in_use + words <= CAPACITY_BYTES / WORD_BYTES;
+                    prop_assert_eq!(outcome.is_ok(), fits);
+                    if fits {
+                        words_in_use += words;
+                        written.push_back(message);
+                    }
+                }
+                Step::Publish => {
+                    let _ = rig.producer.publish();
+                    published.append(&mut written);
+                }
+                Step::Read => {
+                    let message = rig.read();
+                    prop_assert_eq!(&message, &published.pop_front());
+                    if let Some(message) = message {
+                        words_read += 1 + message.len().div_ceil(WORD_BYTES);
+                    }
+                }
+                Step::Release => {
+                    let _ = rig.consumer.release();
+                    words_in_use -= words_read;
+                    words_read = 0;
+                }
+            }
+        }
+    }
+
+    /// Whatever the peer scribbles over the whole memory: an answer, in bounded time, without panic.
+    #[test]
+    fn garbage_never_panics(
+        garbage in prop::collection::vec((0..ring_words(CAPACITY_BYTES), any_word()), 1..40),
+    ) {
+        let mut rig = rig();
+        for (word, value) in garbage {
+            rig.write(b"some message").ok();
+            let _ = rig.producer.publish();
+            rig.overwrite(word, value);
+            let _ = rig.consumer.read();
+            let _ = rig.consumer.release();
+            let _ = rig.consumer.arm();
+            let _ = rig.producer.arm();
+        }
+    }
+}
+
+fn any_word() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        0..200u64,
+        any::<u64>(),
+        (0..9u64).prop_map(|n| u64::MAX - n)
+    ]
+}

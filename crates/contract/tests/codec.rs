@@ -1,0 +1,510 @@
+//! Every command and event survives its way through bytes; nothing else decodes.
+
+use contract::codec::{EVENT_BYTES_MAX, Malformed};
+use contract::limits::{
+    HEADER_BYTES_MAX, INLINE_BYTES_MAX, MESSAGE_BYTES_MAX, PATH_BYTES_MAX, SEGMENTS_MAX,
+    SEND_BYTES_MAX,
+};
+use contract::{
+    Command, Event, FileId, FileMeta, FlowId, RejectReason, Segment, Segments, Send, SendId,
+};
+use proptest::prelude::*;
+
+fn encoded(command: &Command<'_>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    command.encode(&mut bytes);
+    assert_eq!(bytes.len(), command.encoded_bytes());
+    bytes
+}
+
+fn encoded_event(event: &Event) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    event.encode(&mut bytes);
+    assert_eq!(bytes.len(), event.encoded_bytes());
+    bytes
+}
+
+fn rule_broken_by(command: &Command<'_>) -> &'static str {
+    let rule = command.check().unwrap_err();
+    let error = Command::decode(&encoded(command)).unwrap_err();
+    assert_eq!(error.rule, rule);
+    rule
+}
+
+const FILE: Segment<'static> = Segment::File {
+    file: FileId(5),
+    offset: 1 << 33,
+    len: 64_000,
+};
+
+fn a_send() -> Send<'static> {
+    Send {
+        id: SendId(0x0102_0304_0506_0708),
+        flow: FlowId(2),
+        stream_offset: 3,
+        issued_us: 4,
+        tsval_fraction_us: 999,
+        mss: 1448,
+        header: b"ethernet ip tcp",
+        segments: [Segment::Inline(b"HTTP/1.1 200 OK\r\n\r\n"), FILE].into(),
+    }
+}
+
+fn send_with(change: impl FnOnce(&mut Send<'static>)) -> Command<'static> {
+    let mut send = a_send();
+    change(&mut send);
+    Command::Send(send)
+}
+
+// ---- The layout, byte by byte: it never changes within a version. ----
+
+#[test]
+fn the_layout_of_open_and_close() {
+    let open = Command::Open {
+        file: FileId(0x0a0b_0c0d),
+        path: b"a b",
+    };
+    let bytes = [
+        19, 0, 0, 0, 1, 0, 0, 0, 0x0d, 0x0c, 0x0b, 0x0a, 3, 0, 0, 0, b'a', b' ', b'b',
+    ];
+    assert_eq!(encoded(&open), bytes);
+
+    let close = Command::Close { file: FileId(7) };
+    let bytes = [16, 0, 0, 0, 2, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0];
+    assert_eq!(encoded(&close), bytes);
+}
+
+#[test]
+fn the_layout_of_send() {
+    let bytes = encoded(&Command::Send(a_send()));
+    let (record, rest) = bytes.split_at(48);
+    let (segments, rest) = rest.split_at(48);
+    let (header, inline) = rest.split_at(15);
+    assert_eq!(
+        record,
+        [
+            130, 0, 0, 0, 3, 0, 0, 0, // head
+            8, 7, 6, 5, 4, 3, 2, 1, // id
+            2, 0, 0, 0, 0, 0, 0, 0, // flow
+            3, 0, 0, 0, 0, 0, 0, 0, // stream offset
+            4, 0, 0, 0, 0, 0, 0, 0, // issued
+            0xe7, 3, 0xa8, 5, 15, 0, 2, 0, // fraction, mss, header bytes, segments
+        ]
+    );
+    assert_eq!(
+        segments,
+        [
+            0, 0, 0, 0, 0, 0, 0, 0, 19, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, // inline
+            0, 0, 0, 0, 2, 0, 0, 0, 0, 0xfa, 0, 0, 5, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, // file
+        ]
+    );
+    assert_eq!(header, b"ethernet ip tcp");
+    assert_eq!(inline, b"HTTP/1.1 200 OK\r\n\r\n");
+}
+
+#[test]
+fn the_layout_of_departed() {
+    let departed = Event::Departed {
+        send: SendId(1),
+        flow: FlowId(2),
+        departed_us: 3,
+    };
+    let mut bytes = [0; 32];
+    bytes[..5].copy_from_slice(&[32, 0, 0, 0, 131]);
+    (bytes[8], bytes[16], bytes[24]) = (1, 2, 3);
+    assert_eq!(encoded_event(&departed), bytes);
+}
+
+// ---- The rules. ----
+
+#[test]
+fn paths_are_relative_and_without_zero() {
+    let open = |path| Command::Open {
+        file: FileId(1),
+        path,
+    };
+    let longest = [b'x'; PATH_BYTES_MAX];
+    for path in [&b"a"[..], b"a/b", b"..", b"name with spaces", &longest] {
+        assert_eq!(open(path).check(), Ok(()));
+    }
+    let too_long = [b'x'; PATH_BYTES_MAX + 1];
+    for (path, rule) in [
+        (&b""[..], "a path has 1 to PATH_BYTES_MAX bytes"),
+        (&too_long, "a path has 1 to PATH_BYTES_MAX bytes"),
+        (b"/etc/passwd", "a path is relative"),
+        (b"a\0b", "a path has no zero byte"),
+    ] {
+        assert_eq!(rule_broken_by(&open(path)), rule);
+    }
+}
+
+#[test]
+fn a_send_stays_within_the_limits() {
+    let long_header = &[0; HEADER_BYTES_MAX + 1];
+    let long_inline = &[0; INLINE_BYTES_MAX + 1];
+    let range = |offset, len| Segment::File {
+        file: FileId(1),
+        offset,
+        len,
+    };
+    let half = SEND_BYTES_MAX as u32 / 2;
+    let cases = [
+        (send_with(|send| send.mss = 0), "mss is not zero"),
+        (
+            send_with(|send| send.tsval_fraction_us = 1000),
+            "tsval_fraction_us is below 1000",
+        ),
+        (
+            send_with(|send| send.header = long_header),
+            "a header has at most HEADER_BYTES_MAX bytes",
+        ),
+        (
+            send_with(|send| send.segments = [Segment::Inline(long_inline)].into()),
+            "a SEND has at most INLINE_BYTES_MAX inline bytes",
+        ),
+        (
+            send_with(|send| send.segments = [range(0, half), range(0, half + 1)].into()),
+            "a SEND has at most SEND_BYTES_MAX payload bytes",
+        ),
+        (
+            send_with(|send| send.segments = [range(0, u32::MAX); SEGMENTS_MAX].into()),
+            "a SEND has at most SEND_BYTES_MAX payload bytes",
+        ),
+        (
+            send_with(|send| send.segments = [range(9, 0)].into()),
+            "a file range is not empty",
+        ),
+        (
+            send_with(|send| send.segments = [range(u64::MAX - 3, 4)].into()),
+            "a file range ends below 2^64",
+        ),
+        (
+            send_with(|send| send.stream_offset = u64::MAX - 64_000),
+            "a stream ends below 2^64",
+        ),
+    ];
+    for (command, rule) in cases {
+        assert_eq!(rule_broken_by(&command), rule);
+    }
+}
+
+#[test]
+fn the_largest_send_decodes() {
+    let inline = [7; INLINE_BYTES_MAX];
+    let mut segments: Segments = [Segment::File {
+        file: FileId(1),
+        offset: 0,
+        len: 1,
+    }; SEGMENTS_MAX - 2]
+        .into();
+    segments.push(Segment::Inline(&inline)).unwrap();
+    let len = (SEND_BYTES_MAX as u64 - segments.payload_bytes()) as u32;
+    segments
+        .push(Segment::File {
+            file: FileId(u32::MAX),
+            offset: u64::MAX - u64::from(len),
+            len,
+        })
+        .unwrap();
+    assert!(segments.push(FILE).is_err());
+    let send = Command::Send(Send {
+        header: &[8; HEADER_BYTES_MAX],
+        segments,
+        ..a_send()
+    });
+    let bytes = encoded(&send);
+    assert!(bytes.len() <= MESSAGE_BYTES_MAX);
+    assert_eq!(Command::decode(&bytes), Ok(send));
+}
+
+#[test]
+fn too_many_segments_do_not_decode() {
+    let mut bytes = encoded(&send_with(|send| {
+        send.segments = [FILE; SEGMENTS_MAX].into();
+    }));
+    let len = bytes.len() + 24;
+    let last_segment = bytes[48..72].to_vec();
+    bytes.splice(48..48, last_segment);
+    bytes[0..4].copy_from_slice(&(len as u32).to_le_bytes());
+    bytes[46] += 1;
+    let error = Command::decode(&bytes).unwrap_err();
+    assert_eq!(error.rule, "a SEND has at most SEGMENTS_MAX segments");
+}
+
+#[test]
+fn lengths_inside_a_send_stay_inside() {
+    let good = encoded(&Command::Send(a_send()));
+    for (at, value, rule) in [
+        (44, 255, "the header lies within the message"),
+        (44, 16, "inline bytes lie within the message"),
+        (44, 14, "inline bytes fill the message"),
+        (46, 32, "the segments lie within the message"),
+        (48 + 8, 20, "inline bytes lie within the message"),
+        (48 + 11, 0xff, "inline bytes lie within the message"),
+        (48 + 8, 18, "inline bytes fill the message"),
+        (48 + 12, 1, "inline bytes have no file"),
+        (48 + 16, 3, "a segment is inline or of a file"),
+    ] {
+        let mut bytes = good.clone();
+        bytes[at] = value;
+        let error = Command::decode(&bytes).unwrap_err();
+        assert_eq!(error.rule, rule, "byte {at} = {value}");
+    }
+}
+
+#[test]
+fn a_malformed_message_still_tells_its_id() {
+    let mut send = encoded(&send_with(|send| send.mss = 0));
+    let id = 0x0102_0304_0506_0708;
+    assert_eq!(Command::decode(&send).unwrap_err().id, id);
+    send[4] = 99;
+    assert_eq!(Command::decode(&send).unwrap_err().id, id);
+    send.truncate(15);
+    assert_eq!(Command::decode(&send).unwrap_err().id, 0);
+
+    let open = Command::Open {
+        file: FileId(7),
+        path: b"",
+    };
+    assert_eq!(Command::decode(&encoded(&open)).unwrap_err().id, 7);
+    let nothing = Malformed {
+        id: 0,
+        rule: "the message holds its record",
+    };
+    assert_eq!(Command::decode(&[]), Err(nothing));
+}
+
+#[test]
+fn commands_are_no_events() {
+    let close = encoded(&Command::Close { file: FileId(1) });
+    assert!(Event::decode(&close).is_err());
+    let failed = Event::OpenFailed {
+        file: FileId(1),
+        errno: 2,
+    };
+    assert!(Command::decode(&encoded_event(&failed)).is_err());
+}
+
+#[test]
+fn an_unknown_reason_does_not_decode() {
+    for byte in 0..=255 {
+        let mut bytes = encoded_event(&Event::Rejected {
+            reason: RejectReason::Malformed,
+            id: 1,
+        });
+        bytes[16] = byte;
+        assert_eq!(Event::decode(&bytes).is_ok(), (1..=7).contains(&byte));
+    }
+}
+
+// ---- Any value, any bytes. ----
+
+/// A command that owns its bytes.
+#[derive(Clone, Debug)]
+enum Owned {
+    Open(u32, Vec<u8>),
+    Close(u32),
+    Send {
+        fields: (u64, u64, u64, u64, u16, u16),
+        header: Vec<u8>,
+        segments: Vec<OwnedSegment>,
+    },
+    Acked(u64, u64, bool),
+}
+
+#[derive(Clone, Debug)]
+enum OwnedSegment {
+    Inline(Vec<u8>),
+    File(u32, u64, u32),
+}
+
+impl Owned {
+    fn command(&self) -> Command<'_> {
+        match self {
+            Owned::Open(file, path) => Command::Open {
+                file: FileId(*file),
+                path,
+            },
+            Owned::Close(file) => Command::Close {
+                file: FileId(*file),
+            },
+            Owned::Send {
+                fields: (id, flow, stream_offset, issued_us, tsval_fraction_us, mss),
+                header,
+                segments,
+            } => Command::Send(Send {
+                id: SendId(*id),
+                flow: FlowId(*flow),
+                stream_offset: *stream_offset,
+                issued_us: *issued_us,
+                tsval_fraction_us: *tsval_fraction_us,
+                mss: *mss,
+                header,
+                segments: segments.iter().map(OwnedSegment::segment).collect(),
+            }),
+            Owned::Acked(flow, stream_offset, last) => Command::Acked {
+                flow: FlowId(*flow),
+                stream_offset: *stream_offset,
+                last: *last,
+            },
+        }
+    }
+}
+
+impl OwnedSegment {
+    fn segment(&self) -> Segment<'_> {
+        match self {
+            OwnedSegment::Inline(bytes) => Segment::Inline(bytes),
+            OwnedSegment::File(file, offset, len) => Segment::File {
+                file: FileId(*file),
+                offset: *offset,
+                len: *len,
+            },
+        }
+    }
+}
+
+fn any_path() -> impl Strategy<Value = Vec<u8>> {
+    prop::collection::vec(1..=255u8, 1..=PATH_BYTES_MAX)
+        .prop_filter("relative", |path| path[0] != b'/')
+}
+
+fn any_segment() -> impl Strategy<Value = OwnedSegment> {
+    const EACH: usize = INLINE_BYTES_MAX / SEGMENTS_MAX;
+    const LEN_MAX: u32 = (SEND_BYTES_MAX / SEGMENTS_MAX) as u32;
+    prop_oneof![
+        prop::collection::vec(any::<u8>(), 0..=EACH).prop_map(OwnedSegment::Inline),
+        (any::<u32>(), 0..1u64 << 63, 1..=LEN_MAX)
+            .prop_map(|(file, offset, len)| OwnedSegment::File(file, offset, len)),
+    ]
+}
+
+fn any_send() -> impl Strategy<Value = Owned> {
+    let fields = (
+        any::<u64>(),
+        any::<u64>(),
+        0..1u64 << 63,
+        any::<u64>(),
+        0..1000u16,
+        1..=u16::MAX,
+    );
+    let header = prop::collection::vec(any::<u8>(), 0..=HEADER_BYTES_MAX);
+    let segments = prop::collection::vec(any_segment(), 0..=SEGMENTS_MAX);
+    (fields, header, segments).prop_map(|(fields, header, segments)| Owned::Send {
+        fields,
+        header,
+        segments,
+    })
+}
+
+fn any_command() -> impl Strategy<Value = Owned> {
+    prop_oneof![
+        (any::<u32>(), any_path()).prop_map(|(file, path)| Owned::Open(file, path)),
+        any::<u32>().prop_map(Owned::Close),
+        any_send(),
+        any::<(u64, u64, bool)>().prop_map(|(flow, stream_offset, last)| Owned::Acked(
+            flow,
+            stream_offset,
+            last
+        )),
+    ]
+}
+
+fn any_event() -> impl Strategy<Value = Event> {
+    let meta =
+        any::<(u64, u64, u64, i64, i64)>().prop_map(|(size, inode, device, mtime_ns, ctime_ns)| {
+            FileMeta {
+                size,
+                inode,
+                device,
+                mtime_ns,
+                ctime_ns,
+            }
+        });
+    let reason = prop::sample::select(vec![
+        RejectReason::Malformed,
+        RejectReason::UnknownFile,
+        RejectReason::FileInUse,
+        RejectReason::TooManyFiles,
+        RejectReason::RangePastEnd,
+        RejectReason::BadHeader,
+        RejectReason::TooManyFlows,
+    ]);
+    prop_oneof![
+        (any::<u32>(), meta).prop_map(|(file, meta)| Event::Opened {
+            file: FileId(file),
+            meta
+        }),
+        any::<(u32, u16)>().prop_map(|(file, errno)| Event::OpenFailed {
+            file: FileId(file),
+            errno
+        }),
+        any::<(u64, u64, u64)>().prop_map(|(send, flow, departed_us)| Event::Departed {
+            send: SendId(send),
+            flow: FlowId(flow),
+            departed_us
+        }),
+        any::<(u64, u64, u32, u64, u16)>().prop_map(|(send, flow, file, offset, errno)| {
+            Event::ReadFailed {
+                send: SendId(send),
+                flow: FlowId(flow),
+                file: FileId(file),
+                offset,
+                errno,
+            }
+        }),
+        (reason, any::<u64>()).prop_map(|(reason, id)| Event::Rejected { reason, id }),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn commands_survive(owned in any_command()) {
+        let command = owned.command();
+        let bytes = encoded(&command);
+        prop_assert_eq!(Command::decode(&bytes), Ok(command));
+    }
+
+    #[test]
+    fn events_survive(event in any_event()) {
+        let bytes = encoded_event(&event);
+        prop_assert!(bytes.len() <= EVENT_BYTES_MAX);
+        prop_assert_eq!(Event::decode(&bytes), Ok(event));
+    }
+
+    /// A message cut short, or with a byte too many, does not decode.
+    #[test]
+    fn no_other_length_decodes(owned in any_command(), cut in any::<prop::sample::Index>()) {
+        let mut bytes = encoded(&owned.command());
+        prop_assert!(Command::decode(&bytes[..cut.index(bytes.len())]).is_err());
+        bytes.push(0);
+        prop_assert!(Command::decode(&bytes).is_err());
+    }
+
+    /// With some bytes changed a message may decode, but then to what encodes to the same bytes.
+    #[test]
+    fn decoding_accepts_only_what_encoding_makes(
+        owned in any_command(),
+        event in any_event(),
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+    ) {
+        let mut bytes = encoded(&owned.command());
+        let mut event_bytes = encoded_event(&event);
+        for (at, value) in changes {
+            *at.get_mut(&mut bytes) = value;
+            *at.get_mut(&mut event_bytes) = value;
+        }
+        if let Ok(command) = Command::decode(&bytes) {
+            prop_assert_eq!(encoded(&command), bytes);
+        }
+        if let Ok(event) = Event::decode(&event_bytes) {
+            prop_assert_eq!(encoded_event(&event), event_bytes);
+        }
+    }
+
+    #[test]
+    fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        let _ = Command::decode(&bytes);
+        let _ = Event::decode(&bytes);
+    }
+}
