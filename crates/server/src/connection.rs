@@ -382,15 +382,16 @@ impl Connection {
                 self.finish(io, shared);
             }
             Expiry::Overdue(Wait::Progress) => {
-                shared.counters.stall_timeouts += 1;
                 if let Phase::Opening { .. } = self.phase
                     && io.unacknowledged(self.stream) == 0
                 {
+                    shared.counters.open_timeouts += 1;
                     // Should the answer come after all, no request awaits it.
                     let request =
                         Request::broken(self.input.bytes(), StatusCode::SERVICE_UNAVAILABLE);
                     self.take_up(io, shared, request);
                 } else {
+                    shared.counters.stall_timeouts += 1;
                     self.abort(io, shared);
                 }
             }

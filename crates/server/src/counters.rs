@@ -23,6 +23,8 @@ pub struct Counters {
     pub idle_timeouts: u64,
     /// Connections aborted because the peer acknowledged nothing for too long.
     pub stall_timeouts: u64,
+    /// Requests answered 503 because the NIC stack did not say whether their file is open.
+    pub open_timeouts: u64,
     /// Connections aborted because the peer did not close after the last response.
     pub linger_timeouts: u64,
 }

@@ -4,26 +4,26 @@
 //! it answers with response headers (real bytes) and file ranges (virtual bytes). A request lives
 //! through
 //!
-//! 1. [`Input`](input) takes received bytes, at most one request head of them;
-//! 2. [`request`] parses and judges the head, [`target`] turns its target into a path below the root;
-//! 3. [`connection`] has the NIC stack open that path, and waits;
-//! 4. [`response`] writes the status line and header fields, the file's range is queued behind them;
+//! 1. `input` takes received bytes, at most one request head of them;
+//! 2. `request` parses and judges the head, `target` turns its target into a path below the root;
+//! 3. `connection` has the NIC stack open that path, and waits;
+//! 4. `response` writes the status line and header fields, the file's range is queued behind them;
 //! 5. the next request of the connection is parsed as soon as that is queued.
 //!
 //! | Module | Its one idea |
 //! |---|---|
-//! | [`server`] | the table of connections, and what they share |
-//! | [`connection`] | the life of one connection |
-//! | [`watch`] | what a connection waits for, and for how long |
-//! | [`input`] | received bytes that are not consumed yet |
-//! | [`request`] | from bytes to a request, or to a refusal |
-//! | [`target`] | from a request target to a path |
-//! | [`response`] | status lines, header fields, error pages |
-//! | [`open_failure`] | from an `errno` of OPEN to a status |
-//! | [`mime`] | from a file name to a media type |
-//! | [`date`] | `Date` and `Last-Modified` |
-//! | [`config`] | limits and their defaults |
-//! | [`counters`] | what has happened so far |
+//! | `server` | the table of connections, and what they share |
+//! | `connection` | the life of one connection |
+//! | `watch` | what a connection waits for, and for how long |
+//! | `input` | received bytes that are not consumed yet |
+//! | `request` | from bytes to a request, or to a refusal |
+//! | `target` | from a request target to a path |
+//! | `response` | status lines, header fields, error pages |
+//! | `open_failure` | from an `errno` of OPEN to a status |
+//! | `mime` | from a file name to a media type |
+//! | `date` | `Date` and `Last-Modified` |
+//! | `config` | limits and their defaults |
+//! | `counters` | what has happened so far |
 //!
 //! This room may touch streams, requests and metadata. It never sees packets, sequence numbers or a
 //! byte of content.

@@ -1,0 +1,610 @@
+//! A stream interface whose peers, files and clock are in the test's hands.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::ops::Range;
+use std::time::Duration;
+
+use host::app::{AppEvent, Application, CloseReason, FileHandle, FileMeta, Io, StreamId};
+use server::{Config, Server};
+
+/// RFC 9110 §5.6.7's example date: Sun, 06 Nov 1994 08:49:37 GMT.
+pub(crate) const START: Duration = Duration::from_secs(784_111_777);
+
+/// A server, and all that is around it.
+pub(crate) struct Lab {
+    server: Server,
+    net: Net,
+}
+
+/// What the server sees as [`Io`].
+struct Net {
+    now: Duration,
+    streams: BTreeMap<StreamId, Wire>,
+    files: BTreeMap<Vec<u8>, File>,
+    handles: BTreeMap<FileHandle, Handle>,
+    handle_last: u64,
+    hold_opens: bool,
+    events: VecDeque<AppEvent>,
+}
+
+/// A file, or why there is none.
+enum File {
+    Bytes(Vec<u8>, i64),
+    Zeros(u64),
+    Errno(u16),
+}
+
+struct Handle {
+    stream: StreamId,
+    path: Vec<u8>,
+    opened: bool,
+    closed: bool,
+}
+
+/// One connection, seen from both ends.
+struct Wire {
+    inbox: VecDeque<u8>,
+    queued: Vec<Piece>,
+    queued_bytes: u64,
+    acknowledged_bytes: u64,
+    received_bytes: u64,
+    /// Most unacknowledged bytes that the stream takes.
+    queue_bytes_max: u64,
+    acknowledges: bool,
+    short: bool,
+    timer: Option<Duration>,
+    peer_finished: bool,
+    shut_down: bool,
+    aborted: bool,
+    closed: bool,
+}
+
+enum Piece {
+    Real(Vec<u8>),
+    Virtual { path: Vec<u8>, range: Range<u64> },
+}
+
+/// A response as its client sees it.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Response {
+    pub(crate) status: u16,
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Response {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        let mut values = self
+            .headers
+            .iter()
+            .filter(|(known, _)| known.eq_ignore_ascii_case(name));
+        let value = values.next();
+        assert!(values.next().is_none(), "{name} is there twice");
+        value.map(|(_, value)| value.as_str())
+    }
+}
+
+impl Lab {
+    pub(crate) fn new() -> Self {
+        Lab::with(Config::default())
+    }
+
+    pub(crate) fn with(config: Config) -> Self {
+        Lab {
+            server: Server::new(config),
+            net: Net {
+                now: START,
+                streams: BTreeMap::new(),
+                files: BTreeMap::new(),
+                handles: BTreeMap::new(),
+                handle_last: 0,
+                hold_opens: false,
+                events: VecDeque::new(),
+            },
+        }
+    }
+
+    pub(crate) fn counters(&self) -> server::Counters {
+        *self.server.counters()
+    }
+
+    // Files.
+
+    pub(crate) fn file(&mut self, path: &str, bytes: impl Into<Vec<u8>>) {
+        self.file_of(path, bytes, 0);
+    }
+
+    pub(crate) fn file_of(&mut self, path: &str, bytes: impl Into<Vec<u8>>, mtime_ns: i64) {
+        self.net
+            .files
+            .insert(path.into(), File::Bytes(bytes.into(), mtime_ns));
+    }
+
+    pub(crate) fn zeros(&mut self, path: &str, size_bytes: u64) {
+        self.net.files.insert(path.into(), File::Zeros(size_bytes));
+    }
+
+    pub(crate) fn fails(&mut self, path: &str, errno: i32) {
+        self.net
+            .files
+            .insert(path.into(), File::Errno(errno as u16));
+    }
+
+    pub(crate) fn directory(&mut self, path: &str) {
+        self.fails(path, libc::EISDIR);
+    }
+
+    /// OPEN is answered only when [`Lab::answer_opens`] says so.
+    pub(crate) fn hold_opens(&mut self) {
+        self.net.hold_opens = true;
+    }
+
+    pub(crate) fn answer_opens(&mut self) {
+        self.net.hold_opens = false;
+        let waiting: Vec<_> = self
+            .net
+            .handles
+            .iter()
+            .filter(|(_, handle)| !handle.opened)
+            .map(|(&handle, _)| handle)
+            .collect();
+        for handle in waiting {
+            self.net.answer_open(handle);
+        }
+        self.settle();
+    }
+
+    /// Paths of OPENs, in order.
+    pub(crate) fn opened_paths(&self) -> Vec<String> {
+        self.net
+            .handles
+            .values()
+            .map(|handle| String::from_utf8_lossy(&handle.path).into_owned())
+            .collect()
+    }
+
+    /// Files that the server should have closed, and has not.
+    pub(crate) fn files_left_open(&self) -> usize {
+        self.net
+            .handles
+            .values()
+            .filter(|handle| !handle.closed)
+            .count()
+    }
+
+    // Peers.
+
+    pub(crate) fn connect(&mut self) -> StreamId {
+        let stream = StreamId(self.net.streams.len() as u64 + 1);
+        self.net.streams.insert(
+            stream,
+            Wire {
+                inbox: VecDeque::new(),
+                queued: Vec::new(),
+                queued_bytes: 0,
+                acknowledged_bytes: 0,
+                received_bytes: 0,
+                queue_bytes_max: u64::MAX,
+                acknowledges: true,
+                short: false,
+                timer: None,
+                peer_finished: false,
+                shut_down: false,
+                aborted: false,
+                closed: false,
+            },
+        );
+        let peer = SocketAddr::from((Ipv4Addr::new(10, 77, 0, 1), 40_000));
+        self.net
+            .events
+            .push_back(AppEvent::Accepted { stream, peer });
+        self.settle();
+        stream
+    }
+
+    pub(crate) fn send(&mut self, stream: StreamId, bytes: impl AsRef<[u8]>) {
+        let wire = self.net.wire(stream);
+        assert!(!wire.peer_finished, "nothing follows a FIN");
+        if wire.aborted || bytes.as_ref().is_empty() {
+            return;
+        }
+        wire.inbox.extend(bytes.as_ref());
+        self.net.events.push_back(AppEvent::Readable { stream });
+        self.settle();
+    }
+
+    pub(crate) fn finish(&mut self, stream: StreamId) {
+        let wire = self.net.wire(stream);
+        wire.peer_finished = true;
+        if !wire.aborted {
+            self.net.events.push_back(AppEvent::PeerFinished { stream });
+        }
+        self.settle();
+    }
+
+    pub(crate) fn reset(&mut self, stream: StreamId) {
+        self.net.close(stream, CloseReason::Reset);
+        self.settle();
+    }
+
+    /// The peer acknowledges at once, or only what [`Lab::acknowledge`] says.
+    pub(crate) fn acknowledges(&mut self, stream: StreamId, at_once: bool) {
+        self.net.wire(stream).acknowledges = at_once;
+        self.settle();
+    }
+
+    pub(crate) fn acknowledge(&mut self, stream: StreamId, bytes: u64) {
+        self.net.acknowledge(stream, bytes);
+        self.settle();
+    }
+
+    pub(crate) fn limit_queue(&mut self, stream: StreamId, bytes_max: u64) {
+        self.net.wire(stream).queue_bytes_max = bytes_max;
+    }
+
+    /// Lets time pass, timer by timer.
+    pub(crate) fn pass(&mut self, time: Duration) {
+        let end = self.net.now + time;
+        loop {
+            let next = self
+                .net
+                .streams
+                .iter()
+                .filter(|(_, wire)| !wire.closed)
+                .filter_map(|(&stream, wire)| Some((wire.timer?, stream)))
+                .min()
+                .filter(|&(deadline, _)| deadline <= end);
+            let Some((deadline, stream)) = next else {
+                break;
+            };
+            self.net.now = self.net.now.max(deadline);
+            self.net.wire(stream).timer = None;
+            self.net.events.push_back(AppEvent::Timer { stream });
+            self.settle();
+        }
+        self.net.now = end;
+    }
+
+    // What the peer sees.
+
+    pub(crate) fn is_shut_down(&self, stream: StreamId) -> bool {
+        self.net.streams[&stream].shut_down
+    }
+
+    pub(crate) fn is_aborted(&self, stream: StreamId) -> bool {
+        self.net.streams[&stream].aborted
+    }
+
+    pub(crate) fn is_closed(&self, stream: StreamId) -> bool {
+        self.net.streams[&stream].closed
+    }
+
+    pub(crate) fn unread_bytes(&self, stream: StreamId) -> usize {
+        self.net.streams[&stream].inbox.len()
+    }
+
+    pub(crate) fn unacknowledged_bytes(&self, stream: StreamId) -> u64 {
+        self.net.unacknowledged(stream)
+    }
+
+    /// All that was queued for the peer from here on, with file content in the place of ranges.
+    pub(crate) fn received(&self, stream: StreamId) -> Vec<u8> {
+        let wire = &self.net.streams[&stream];
+        let mut bytes = Vec::new();
+        for piece in &wire.queued {
+            match piece {
+                Piece::Real(real) => bytes.extend_from_slice(real),
+                Piece::Virtual { path, range } => match &self.net.files[path] {
+                    File::Bytes(content, _) => {
+                        bytes.extend_from_slice(&content[range.start as usize..range.end as usize]);
+                    }
+                    File::Zeros(_) => {
+                        bytes.resize(bytes.len() + (range.end - range.start) as usize, 0)
+                    }
+                    File::Errno(errno) => panic!("a range of a file that failed with {errno}"),
+                },
+            }
+        }
+        bytes.split_off(wire.received_bytes as usize)
+    }
+
+    /// File ranges queued so far.
+    pub(crate) fn ranges(&self, stream: StreamId) -> Vec<Range<u64>> {
+        let pieces = self.net.streams[&stream].queued.iter();
+        pieces
+            .filter_map(|piece| match piece {
+                Piece::Real(_) => None,
+                Piece::Virtual { range, .. } => Some(range.clone()),
+            })
+            .collect()
+    }
+
+    /// The next response, to a GET or whatever else may have a body.
+    pub(crate) fn response(&mut self, stream: StreamId) -> Response {
+        self.next_response(stream, true)
+    }
+
+    /// The next response, to a HEAD.
+    pub(crate) fn response_to_head(&mut self, stream: StreamId) -> Response {
+        self.next_response(stream, false)
+    }
+
+    fn next_response(&mut self, stream: StreamId, has_body: bool) -> Response {
+        let bytes = self.received(stream);
+        let mut fields = [httparse::EMPTY_HEADER; 32];
+        let mut head = httparse::Response::new(&mut fields);
+        let parsed = head.parse(&bytes).expect("a well-formed response");
+        let httparse::Status::Complete(head_bytes) = parsed else {
+            panic!("no whole response in {:?}", String::from_utf8_lossy(&bytes));
+        };
+        assert_eq!(head.version, Some(1));
+        let headers: Vec<(String, String)> = head
+            .headers
+            .iter()
+            .map(|header| {
+                (
+                    header.name.to_owned(),
+                    String::from_utf8(header.value.to_vec()).expect("text"),
+                )
+            })
+            .collect();
+        let status = head.code.expect("a status");
+        let mut response = Response {
+            status,
+            headers,
+            body: Vec::new(),
+        };
+        let length: usize = response
+            .header("Content-Length")
+            .expect("a length")
+            .parse()
+            .expect("a number");
+        let end = head_bytes + if has_body { length } else { 0 };
+        response.body = bytes[head_bytes..end].to_vec();
+        self.net.wire(stream).received_bytes += end as u64;
+        response
+    }
+
+    /// Sends a request and returns its response.
+    pub(crate) fn ask(&mut self, stream: StreamId, request: &str) -> Response {
+        self.send(stream, request);
+        self.next_response(stream, !request.starts_with("HEAD "))
+    }
+
+    /// Asks for a target, on a connection of its own.
+    pub(crate) fn get(&mut self, target: &str) -> Response {
+        let stream = self.connect();
+        self.ask(stream, &get(target))
+    }
+
+    /// Delivers events until none is left.
+    fn settle(&mut self) {
+        loop {
+            while let Some(event) = self.net.events.pop_front() {
+                self.server.on_event(&mut self.net, event);
+            }
+            let streams: Vec<_> = self.net.streams.keys().copied().collect();
+            for stream in streams {
+                let unacknowledged = self.net.unacknowledged(stream);
+                let wire = self.net.wire(stream);
+                if wire.acknowledges && !wire.closed && unacknowledged > 0 {
+                    self.net.acknowledge(stream, unacknowledged);
+                }
+                let wire = self.net.wire(stream);
+                if wire.aborted {
+                    self.net.close(stream, CloseReason::Aborted);
+                } else if wire.shut_down
+                    && wire.peer_finished
+                    && self.net.unacknowledged(stream) == 0
+                {
+                    self.net.close(stream, CloseReason::Finished);
+                }
+            }
+            if self.net.events.is_empty() {
+                return;
+            }
+        }
+    }
+}
+
+impl Net {
+    fn wire(&mut self, stream: StreamId) -> &mut Wire {
+        self.streams
+            .get_mut(&stream)
+            .expect("a stream that was accepted")
+    }
+
+    fn acknowledge(&mut self, stream: StreamId, bytes: u64) {
+        let wire = self.wire(stream);
+        wire.acknowledged_bytes += bytes;
+        assert!(wire.acknowledged_bytes <= wire.queued_bytes);
+        let short = std::mem::take(&mut wire.short);
+        let drained = wire.acknowledged_bytes == wire.queued_bytes;
+        if short {
+            self.events.push_back(AppEvent::Writable { stream });
+        }
+        if drained {
+            self.events.push_back(AppEvent::Drained { stream });
+        }
+    }
+
+    fn close(&mut self, stream: StreamId, reason: CloseReason) {
+        for handle in self
+            .handles
+            .values_mut()
+            .filter(|handle| handle.stream == stream)
+        {
+            handle.closed = true;
+        }
+        let wire = self.wire(stream);
+        if !wire.closed {
+            (wire.closed, wire.aborted) = (true, wire.aborted || reason == CloseReason::Reset);
+            self.events.push_back(AppEvent::Closed { stream, reason });
+        }
+    }
+
+    fn answer_open(&mut self, file: FileHandle) {
+        let handle = self
+            .handles
+            .get_mut(&file)
+            .expect("a handle that was given out");
+        handle.opened = true;
+        let stream = handle.stream;
+        let meta = |size, mtime_ns| FileMeta {
+            size,
+            mtime_ns,
+            ..FileMeta::default()
+        };
+        let event = match self.files.get(&handle.path) {
+            Some(File::Bytes(content, mtime_ns)) => AppEvent::Opened {
+                stream,
+                file,
+                meta: meta(content.len() as u64, *mtime_ns),
+            },
+            Some(File::Zeros(size)) => AppEvent::Opened {
+                stream,
+                file,
+                meta: meta(*size, 0),
+            },
+            failure => {
+                handle.closed = true;
+                let errno = if let Some(File::Errno(errno)) = failure {
+                    *errno
+                } else {
+                    libc::ENOENT as u16
+                };
+                AppEvent::OpenFailed {
+                    stream,
+                    file,
+                    errno,
+                }
+            }
+        };
+        self.events.push_back(event);
+    }
+}
+
+impl Io for Net {
+    fn read(&mut self, stream: StreamId, buffer: &mut [u8]) -> usize {
+        let inbox = &mut self.wire(stream).inbox;
+        let count = inbox.len().min(buffer.len());
+        for (into, from) in buffer.iter_mut().zip(inbox.drain(..count)) {
+            *into = from;
+        }
+        count
+    }
+
+    fn write(&mut self, stream: StreamId, bytes: &[u8]) -> usize {
+        let unacknowledged = self.unacknowledged(stream);
+        let wire = self.wire(stream);
+        assert!(!wire.shut_down, "nothing follows a FIN");
+        let room = wire
+            .queue_bytes_max
+            .saturating_sub(unacknowledged)
+            .min(bytes.len() as u64) as usize;
+        wire.queued.push(Piece::Real(bytes[..room].to_vec()));
+        wire.queued_bytes += room as u64;
+        wire.short |= room < bytes.len();
+        room
+    }
+
+    fn write_file(&mut self, stream: StreamId, file: FileHandle, range: Range<u64>) -> u64 {
+        let handle = &self.handles[&file];
+        assert!(
+            handle.stream == stream && handle.opened && !handle.closed,
+            "a file to write from"
+        );
+        let size = match &self.files[&handle.path] {
+            File::Bytes(content, _) => content.len() as u64,
+            File::Zeros(size) => *size,
+            File::Errno(_) => 0,
+        };
+        assert!(
+            range.start < range.end && range.end <= size,
+            "{range:?} is within {size}"
+        );
+        let path = handle.path.clone();
+        let unacknowledged = self.unacknowledged(stream);
+        let wire = self.wire(stream);
+        assert!(!wire.shut_down, "nothing follows a FIN");
+        if unacknowledged >= wire.queue_bytes_max {
+            wire.short = true;
+            return 0;
+        }
+        let count = range.end - range.start;
+        wire.queued_bytes += count;
+        wire.queued.push(Piece::Virtual { path, range });
+        count
+    }
+
+    fn open(&mut self, stream: StreamId, path: &[u8]) -> FileHandle {
+        assert!(
+            !path.is_empty() && !path.starts_with(b"/") && !path.contains(&0),
+            "{path:?} may be opened"
+        );
+        self.handle_last += 1;
+        let file = FileHandle(self.handle_last);
+        self.handles.insert(
+            file,
+            Handle {
+                stream,
+                path: path.to_vec(),
+                opened: false,
+                closed: false,
+            },
+        );
+        if !self.hold_opens {
+            self.answer_open(file);
+        }
+        file
+    }
+
+    fn close_file(&mut self, file: FileHandle) {
+        let handle = self
+            .handles
+            .get_mut(&file)
+            .expect("a handle that was given out");
+        assert!(!std::mem::replace(&mut handle.closed, true), "closed once");
+    }
+
+    fn shutdown(&mut self, stream: StreamId) {
+        let wire = self.wire(stream);
+        assert!(
+            !std::mem::replace(&mut wire.shut_down, true),
+            "shut down once"
+        );
+    }
+
+    fn abort(&mut self, stream: StreamId) {
+        self.wire(stream).aborted = true;
+    }
+
+    fn set_timer(&mut self, stream: StreamId, after: Option<Duration>) {
+        let now = self.now;
+        self.wire(stream).timer = after.map(|after| now + after);
+    }
+
+    fn acknowledged(&self, stream: StreamId) -> u64 {
+        self.streams[&stream].acknowledged_bytes
+    }
+
+    fn unacknowledged(&self, stream: StreamId) -> u64 {
+        let wire = &self.streams[&stream];
+        wire.queued_bytes - wire.acknowledged_bytes
+    }
+
+    fn unix_time(&self) -> Duration {
+        self.now
+    }
+}
+
+/// A GET as most clients send it.
+pub(crate) fn get(target: &str) -> String {
+    format!("GET {target} HTTP/1.1\r\nHost: example.org\r\n\r\n")
+}
+
+/// A HEAD likewise.
+pub(crate) fn head(target: &str) -> String {
+    format!("HEAD {target} HTTP/1.1\r\nHost: example.org\r\n\r\n")
+}

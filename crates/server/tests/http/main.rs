@@ -1,0 +1,9 @@
+//! The server against a scripted stream interface with files in memory and a virtual clock.
+
+mod keep_alive;
+mod lab;
+mod pipelining;
+mod refusals;
+mod responses;
+mod slow;
+mod splits;
