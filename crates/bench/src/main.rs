@@ -1,4 +1,252 @@
-//! Measurement of splitway against its peers.
+//! Measures Splitway against nginx, on one machine.
+//!
+//! Each server has a namespace of its own and a veth pair to the namespace of the client, which is a load
+//! generator in a process of its own. Servers run on core 0, the client on core 1. Runs against the two
+//! servers alternate within one invocation; what is reported are medians and their spread.
+//!
+//! | Module | What it holds |
+//! |---|---|
+//! | [`link`] | veth pairs, and on which core the kernel does their receive work |
+//! | [`nginx`] | the peer |
+//! | [`load`] | the load generator |
+//! | [`run`] | one run: load on a server, and what that cost |
+//! | [`report`] | tables, ratios, JSON |
 #![forbid(unsafe_code)]
 
-fn main() {}
+mod link;
+mod load;
+mod nginx;
+mod report;
+mod run;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use clap::{Parser, Subcommand};
+use testbed::namespace::{self, Privilege};
+use testbed::process::{run as run_tool, tool};
+use testbed::site::Site;
+use testbed::splitway::{HTTP_V4, LINK, Splitway};
+use testbed::{Context, Failure, Result};
+
+use crate::link::Steering;
+use crate::nginx::Nginx;
+use crate::report::Report;
+use crate::run::Server;
+
+/// Core of the servers, and of the kernel's receive work for them.
+const SERVER_CORE: usize = 0;
+
+/// Core of the client, and of the kernel's receive work for it.
+const CLIENT_CORE: usize = 1;
+
+/// Connections with which memory is measured.
+const MEMORY_CONNECTIONS: usize = 1000;
+
+/// Measures Splitway against nginx (sendfile, one worker) on the same kind of link: CPU time per gigabyte of
+/// each process, throughput, and memory at a thousand connections. Needs root, two cores, and nginx.
+#[derive(Parser, Debug)]
+#[command(
+    name = "splitway-bench",
+    version,
+    args_conflicts_with_subcommands = true
+)]
+struct Arguments {
+    #[command(flatten)]
+    settings: Settings,
+    #[command(subcommand)]
+    part: Option<Part>,
+}
+
+/// What the measurement starts of itself.
+#[derive(Subcommand, Debug)]
+enum Part {
+    /// Generates load.
+    #[command(hide = true)]
+    Load(load::Settings),
+}
+
+/// What is measured.
+#[derive(clap::Args, Clone, Debug, serde::Serialize)]
+pub(crate) struct Settings {
+    /// Fewer and shorter runs: enough to see that nothing is broken, too few to claim anything.
+    #[arg(long)]
+    quick: bool,
+    /// Runs against each server; 5, or 3 if it is to be quick.
+    #[arg(long)]
+    rounds: Option<usize>,
+    /// Seconds of each run; 5, or 2 if it is to be quick.
+    #[arg(long)]
+    seconds: Option<u64>,
+    /// Connections, each asking for file after file.
+    #[arg(long, default_value_t = 64)]
+    connections: usize,
+    /// Number of files, asked for at random.
+    #[arg(long, default_value_t = 200)]
+    files: usize,
+    /// Size of each file, in bytes.
+    #[arg(long, default_value_t = 500_000)]
+    file_bytes: u64,
+    /// A further argument for `splitway serve`, such as `--splitway=--mtu=9000`; may be repeated.
+    #[arg(long, value_name = "ARGUMENT", allow_hyphen_values = true)]
+    splitway: Vec<String>,
+}
+
+impl Settings {
+    fn rounds(&self) -> usize {
+        self.rounds.unwrap_or(if self.quick { 3 } else { 5 }).max(1)
+    }
+
+    fn seconds(&self) -> u64 {
+        self.seconds
+            .unwrap_or(if self.quick { 2 } else { 5 })
+            .max(1)
+    }
+
+    fn load(&self, server: std::net::SocketAddr) -> load::Settings {
+        load::Settings {
+            server,
+            connections: self.connections,
+            files: self.files,
+            file_bytes: self.file_bytes,
+            seconds: self.seconds(),
+        }
+    }
+}
+
+/// Set in the process that runs within the namespaces.
+const INSIDE: &str = "SPLITWAY_BENCH_INSIDE";
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let done = match arguments.part {
+        Some(Part::Load(settings)) => load::generate(&settings),
+        None if std::env::var_os(INSIDE).is_some() => measure(&arguments.settings),
+        None => return enter(),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("splitway-bench: {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Runs this program again in namespaces that take everything with them when they end.
+fn enter() -> ExitCode {
+    let entered = std::env::current_exe().and_then(|executable| {
+        namespace::command(Privilege::AsIs, executable)
+            .args(std::env::args_os().skip(1))
+            .env(INSIDE, "1")
+            .status()
+    });
+    match entered {
+        Ok(status) if status.success() => ExitCode::SUCCESS,
+        Ok(_) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("splitway-bench: unshare: {error}; install util-linux");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn measure(settings: &Settings) -> Result<()> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    if cores < 2 {
+        return Err(Failure::new(
+            "servers and client need a core each, and there is only one",
+        ));
+    }
+    let own = std::env::current_exe().context(|| "finding this program".into())?;
+    // target/release/splitway-bench
+    let beside = own.parent().expect("an absolute path");
+    let splitway = beside.join("splitway");
+    if !splitway.exists() {
+        return Err(Failure::new(format!(
+            "{} is not there; `make bench` builds it",
+            splitway.display()
+        )));
+    }
+    let output = beside.parent().unwrap_or(beside).join("bench");
+    std::fs::create_dir_all(&output).context(|| format!("creating {}", output.display()))?;
+
+    let directory = tempfile::tempdir_in(&output).context(|| "creating a directory".into())?;
+    let site = Site::at(directory.path().to_owned())?;
+    for index in 0..settings.files {
+        site.file(&load::file_name(index), settings.file_bytes)?;
+    }
+    run_tool(&mut tool("ip link set lo up"))?;
+    let splitway = start_splitway(&splitway, &site, settings)?;
+    let nginx = Nginx::start(site.root(), site.outside())?;
+    let servers = [
+        Server::new(
+            "splitway",
+            HTTP_V4,
+            [("host", splitway.host()), ("nic", splitway.nic())],
+        ),
+        Server::new("nginx", nginx.address(), [("worker", nginx.worker()?)]),
+    ];
+
+    let mut report = Report::new(settings.clone());
+    for server in &servers {
+        // Caches warm up, windows open, and the way is seen to be clear.
+        run::run(
+            server,
+            &load::Settings {
+                seconds: 1,
+                ..settings.load(server.address)
+            },
+        )?;
+    }
+    for round in 0..settings.rounds() {
+        // The order turns with each round, so that neither server always comes after the other.
+        for place in 0..servers.len() {
+            let server = &servers[(place + round) % servers.len()];
+            let run = run::run(server, &settings.load(server.address))?;
+            eprintln!("{run}");
+            report.add(run);
+        }
+    }
+    for server in &servers {
+        let load = load::Settings {
+            connections: MEMORY_CONNECTIONS,
+            seconds: 2,
+            ..settings.load(server.address)
+        };
+        report.add_memory(run::run(server, &load)?);
+    }
+    report.print();
+    report.write(&output)
+}
+
+/// Splitway on the servers' core, with the kernel's work where it belongs.
+fn start_splitway(program: &Path, site: &Site, settings: &Settings) -> Result<Splitway> {
+    let mut command = pinned(SERVER_CORE, program);
+    command
+        .arg("serve")
+        .arg(site.root())
+        .args(&settings.splitway);
+    let splitway = Splitway::start(&mut command)?;
+    link::steer(Steering {
+        namespace: None,
+        device: LINK,
+        core: CLIENT_CORE,
+    })?;
+    let device = link::other_than_loopback(splitway.host())?;
+    link::steer(Steering {
+        namespace: Some(splitway.host()),
+        device: &device,
+        core: SERVER_CORE,
+    })?;
+    Ok(splitway)
+}
+
+/// A command that runs on one core.
+fn pinned(core: usize, program: &Path) -> Command {
+    let mut command = Command::new("taskset");
+    command
+        .args(["--cpu-list", &core.to_string()])
+        .arg(PathBuf::from(program));
+    command
+}

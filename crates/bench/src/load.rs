@@ -1,0 +1,355 @@
+//! The load generator: connections that ask for file after file, on one thread and one core.
+//!
+//! Bodies are discarded in the kernel (`MSG_TRUNC`), so that the client is not what limits the server; one in
+//! [`SAMPLE`] is read and compared byte by byte with what the file holds.
+
+use std::io::Write;
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use rustix::event::{Timespec, epoll};
+use rustix::net::{RecvFlags, recv, sockopt::set_tcp_congestion};
+use rustix::process::{Resource, getrlimit, setrlimit};
+use rustix::thread::{CpuSet, sched_setaffinity};
+use serde::{Deserialize, Serialize};
+use testbed::http::request;
+use testbed::site::KnownFile;
+use testbed::{Context, Failure, Result};
+
+use crate::CLIENT_CORE;
+
+/// One response in this many is compared byte by byte.
+const SAMPLE: u64 = 100;
+
+/// Longest response head that is accepted, in bytes.
+const HEAD_BYTES_MAX: usize = 4096;
+
+/// Most bytes that are taken from a connection before the next has its turn.
+const TURN_BYTES_MAX: usize = 1 << 20;
+
+/// How long nothing at all may come before it is a failure.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What load.
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct Settings {
+    /// Whom to ask.
+    #[arg(long)]
+    pub(crate) server: SocketAddr,
+    /// How many connections.
+    #[arg(long)]
+    pub(crate) connections: usize,
+    /// How many files there are.
+    #[arg(long)]
+    pub(crate) files: usize,
+    /// Their size, in bytes.
+    #[arg(long)]
+    pub(crate) file_bytes: u64,
+    /// Length of the measured span, in seconds.
+    #[arg(long)]
+    pub(crate) seconds: u64,
+}
+
+impl Settings {
+    /// The arguments that say the same.
+    pub(crate) fn arguments(&self) -> [String; 6] {
+        [
+            "load".into(),
+            format!("--server={}", self.server),
+            format!("--connections={}", self.connections),
+            format!("--files={}", self.files),
+            format!("--file-bytes={}", self.file_bytes),
+            format!("--seconds={}", self.seconds),
+        ]
+    }
+}
+
+/// What came of it: printed as one line of JSON.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Outcome {
+    /// Bytes of bodies within the measured span.
+    pub(crate) body_bytes: u64,
+    /// Responses completed within it.
+    pub(crate) responses: u64,
+    /// Responses compared byte by byte, since the beginning.
+    pub(crate) compared: u64,
+    /// The measured span, in nanoseconds.
+    pub(crate) elapsed_ns: u64,
+}
+
+/// The line that is printed when the measured span begins.
+pub(crate) const READY: &str = "ready";
+
+/// The name of a file.
+pub(crate) fn file_name(index: usize) -> String {
+    format!("file-{index}")
+}
+
+/// What a connection is in the middle of.
+enum Phase {
+    /// Reading status and header fields; what has come of them.
+    Head(Vec<u8>),
+    /// Reading a body.
+    Body {
+        offset: u64,
+        /// Whether it is compared byte by byte.
+        compare: bool,
+    },
+}
+
+struct Connection {
+    stream: TcpStream,
+    file: usize,
+    phase: Phase,
+}
+
+struct Generator<'a> {
+    settings: &'a Settings,
+    files: Vec<(KnownFile, String)>,
+    buffer: Vec<u8>,
+    random: u64,
+    asked: u64,
+    total: Outcome,
+}
+
+/// Generates load until the measured span is over; prints [`READY`] and then the [`Outcome`]. The connections
+/// stay until standard input ends, so that the servers can be looked at with all of them.
+pub(crate) fn generate(settings: &Settings) -> Result<()> {
+    let mut core = CpuSet::new();
+    core.set(CLIENT_CORE);
+    sched_setaffinity(None, &core).context(|| format!("moving to core {CLIENT_CORE}"))?;
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    setrlimit(Resource::Nofile, limit).context(|| "allowing more open files".into())?;
+
+    let known = |index| {
+        let file = KnownFile::whole(&file_name(index), settings.file_bytes);
+        let request = request("GET", file.name());
+        (file, request)
+    };
+    let mut generator = Generator {
+        settings,
+        files: (0..settings.files.max(1)).map(known).collect(),
+        buffer: vec![0; TURN_BYTES_MAX],
+        random: 0x5eed,
+        asked: 0,
+        total: Outcome::default(),
+    };
+    generator.run()
+}
+
+fn print_line(line: &str) -> Result<()> {
+    let mut stdout = std::io::stdout().lock();
+    writeln!(stdout, "{line}")
+        .and_then(|()| stdout.flush())
+        .context(|| "writing to standard output".into())
+}
+
+impl Generator<'_> {
+    fn run(&mut self) -> Result<()> {
+        let waiting =
+            epoll::create(epoll::CreateFlags::CLOEXEC).context(|| "epoll_create".into())?;
+        let mut connections = Vec::with_capacity(self.settings.connections);
+        for index in 0..self.settings.connections {
+            let connection = self.connect()?;
+            let data = epoll::EventData::new_u64(index as u64);
+            epoll::add(&waiting, &connection.stream, data, epoll::EventFlags::IN)
+                .context(|| "epoll_ctl".into())?;
+            connections.push(connection);
+        }
+
+        let mut events = Vec::with_capacity(256);
+        let span = Duration::from_secs(self.settings.seconds);
+        let mut began: Option<(Instant, Outcome)> = None;
+        loop {
+            match began {
+                // Until every connection has had something to do, on average twice.
+                None if self.total.responses >= 2 * connections.len() as u64 => {
+                    print_line(READY)?;
+                    began = Some((Instant::now(), self.total));
+                }
+                Some((start, before)) if start.elapsed() >= span => {
+                    let outcome = Outcome {
+                        body_bytes: self.total.body_bytes - before.body_bytes,
+                        responses: self.total.responses - before.responses,
+                        compared: self.total.compared,
+                        elapsed_ns: start.elapsed().as_nanos() as u64,
+                    };
+                    print_line(
+                        &serde_json::to_string(&outcome).context(|| "writing JSON".into())?,
+                    )?;
+                    let end = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+                    return end
+                        .map(drop)
+                        .context(|| "waiting for standard input to end".into());
+                }
+                _ => {}
+            }
+            let patience = Timespec {
+                tv_sec: PATIENCE.as_secs() as i64,
+                tv_nsec: 0,
+            };
+            events.clear();
+            epoll::wait(
+                &waiting,
+                rustix::buffer::spare_capacity(&mut events),
+                Some(&patience),
+            )
+            .context(|| "epoll_wait".into())?;
+            if events.is_empty() {
+                return Err(Failure::new(format!(
+                    "{}: nothing has come for {PATIENCE:?} on {} connections, after {} responses",
+                    self.settings.server,
+                    connections.len(),
+                    self.total.responses
+                )));
+            }
+            for event in &events {
+                self.turn(&mut connections[event.data.u64() as usize])?;
+            }
+        }
+    }
+
+    fn connect(&mut self) -> Result<Connection> {
+        let server = self.settings.server;
+        let stream = TcpStream::connect_timeout(&server, PATIENCE)
+            .context(|| format!("connecting to {server}"))?;
+        set_tcp_congestion(&stream, "cubic")
+            .context(|| "choosing CUBIC, which needs root".into())?;
+        stream
+            .set_nodelay(true)
+            .and_then(|()| stream.set_nonblocking(true))
+            .context(|| "setting options of a socket".into())?;
+        let mut connection = Connection {
+            stream,
+            file: 0,
+            phase: Phase::Head(Vec::new()),
+        };
+        self.ask(&mut connection)?;
+        Ok(connection)
+    }
+
+    /// Asks for some file.
+    fn ask(&mut self, connection: &mut Connection) -> Result<()> {
+        // Xorshift: the same sequence in each run.
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        connection.file = (self.random % self.files.len() as u64) as usize;
+        self.asked += 1;
+        let (_, request) = &self.files[connection.file];
+        let sent = connection
+            .stream
+            .write(request.as_bytes())
+            .context(|| "sending a request".into())?;
+        if sent < request.len() {
+            return Err(Failure::new(
+                "a request does not fit into an empty send buffer",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Takes what a connection has, up to a bound.
+    fn turn(&mut self, connection: &mut Connection) -> Result<()> {
+        let mut taken = 0;
+        while taken < TURN_BYTES_MAX {
+            let (limit, flags) = match &connection.phase {
+                // Short, so that little of the body comes with it.
+                Phase::Head(_) => (512, RecvFlags::empty()),
+                Phase::Body { offset, compare } => {
+                    let left = self.settings.file_bytes - offset;
+                    let limit = left.min(self.buffer.len() as u64) as usize;
+                    (
+                        limit,
+                        if *compare {
+                            RecvFlags::empty()
+                        } else {
+                            RecvFlags::TRUNC
+                        },
+                    )
+                }
+            };
+            let received = match recv(&connection.stream, &mut self.buffer[..limit], flags) {
+                Ok((_, received)) => received,
+                Err(rustix::io::Errno::AGAIN) => return Ok(()),
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(errno) => return Err(errno).context(|| "receiving".into()),
+            };
+            if received == 0 {
+                return Err(Failure::new("the server has closed a connection"));
+            }
+            taken += received;
+            self.advance(connection, received)?;
+        }
+        Ok(())
+    }
+
+    /// Goes on with `received` bytes, which stand in the buffer unless they were to be discarded.
+    fn advance(&mut self, connection: &mut Connection, received: usize) -> Result<()> {
+        match &mut connection.phase {
+            Phase::Head(head) => {
+                head.extend_from_slice(&self.buffer[..received]);
+                let Some(len) = head.windows(4).position(|bytes| bytes == b"\r\n\r\n") else {
+                    return if head.len() < HEAD_BYTES_MAX {
+                        Ok(())
+                    } else {
+                        Err(Failure::new("a header without end"))
+                    };
+                };
+                check_head(&head[..len], self.settings.file_bytes)?;
+                let body = head.split_off(len + 4);
+                let compare = self.asked.is_multiple_of(SAMPLE);
+                connection.phase = Phase::Body { offset: 0, compare };
+                self.buffer[..body.len()].copy_from_slice(&body);
+                self.advance_body(connection, body.len())
+            }
+            Phase::Body { .. } => self.advance_body(connection, received),
+        }
+    }
+
+    fn advance_body(&mut self, connection: &mut Connection, received: usize) -> Result<()> {
+        let Phase::Body { offset, compare } = &mut connection.phase else {
+            return Ok(());
+        };
+        if *compare {
+            let (file, _) = &self.files[connection.file];
+            file.check(*offset, &self.buffer[..received])
+                .map_err(|mismatch| {
+                    Failure::new(format!(
+                        "{}: wrong byte at {}",
+                        file.name(),
+                        mismatch.offset
+                    ))
+                })?;
+        }
+        *offset += received as u64;
+        self.total.body_bytes += received as u64;
+        if *offset > self.settings.file_bytes {
+            return Err(Failure::new("more bytes than the response was to have"));
+        }
+        if *offset == self.settings.file_bytes {
+            self.total.responses += 1;
+            self.total.compared += u64::from(*compare);
+            connection.phase = Phase::Head(Vec::new());
+            self.ask(connection)?;
+        }
+        Ok(())
+    }
+}
+
+fn check_head(head: &[u8], file_bytes: u64) -> Result<()> {
+    let text = String::from_utf8_lossy(head);
+    let length = text.lines().find_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        name.eq_ignore_ascii_case("content-length")
+            .then(|| value.trim().parse::<u64>().ok())?
+    });
+    if text.starts_with("HTTP/1.1 200") && length == Some(file_bytes) {
+        Ok(())
+    } else {
+        Err(Failure::new(format!(
+            "not the response that was expected: {text:?}"
+        )))
+    }
+}

@@ -1,0 +1,141 @@
+//! The peer: nginx with `sendfile` and one worker, in a namespace of its own behind a veth pair.
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use rustix::process::Pid;
+use testbed::process::{Process, run, tool};
+use testbed::{Context, Failure, Result, wait};
+
+use crate::link::{Steering, steer, within};
+use crate::{CLIENT_CORE, SERVER_CORE};
+
+const DEVICE: &str = "peer0";
+const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 1);
+const SERVER: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 2);
+
+/// A running nginx.
+#[derive(Debug)]
+pub(crate) struct Nginx {
+    master: Process,
+    /// Its life keeps the namespace alive.
+    _namespace: Process,
+}
+
+impl Nginx {
+    /// Serves `root`; `prefix` is an empty directory for what nginx wants to write.
+    pub(crate) fn start(root: &Path, prefix: &Path) -> Result<Nginx> {
+        let namespace = Process::spawn(
+            tool("unshare --net cat")
+                .stdin(Stdio::piped())
+                .stdout(Stdio::null()),
+        )?;
+        let holder = namespace.pid();
+        let own =
+            fs::read_link("/proc/self/ns/net").context(|| "reading /proc/self/ns/net".into())?;
+        wait::until(Duration::from_secs(5), "a network namespace", || {
+            let other = fs::read_link(format!("/proc/{}/ns/net", holder.as_raw_nonzero())).ok()?;
+            (other != own).then_some(())
+        })?;
+
+        let pid = holder.as_raw_nonzero();
+        run(&mut tool(&format!(
+            "ip link add {DEVICE} type veth peer name {DEVICE} netns {pid}"
+        )))?;
+        for (end, address, core) in [
+            (None, CLIENT, CLIENT_CORE),
+            (Some(holder), SERVER, SERVER_CORE),
+        ] {
+            run(&mut within(
+                end,
+                &format!("ip address add {address}/24 dev {DEVICE}"),
+            ))?;
+            run(&mut within(end, &format!("ip link set {DEVICE} up")))?;
+            // The congestion control of connections on this route. The namespace's own default cannot be set
+            // to CUBIC where the machine's default is another.
+            run(&mut within(
+                end,
+                &format!("ip route replace 10.78.0.0/24 dev {DEVICE} src {address} congctl cubic"),
+            ))?;
+            steer(Steering {
+                namespace: end,
+                device: DEVICE,
+                core,
+            })?;
+        }
+
+        let configuration = prefix.join("nginx.conf");
+        fs::write(&configuration, configuration_for(root, prefix))
+            .context(|| format!("writing {}", configuration.display()))?;
+        let mut command = within(
+            Some(holder),
+            &format!("taskset --cpu-list {SERVER_CORE} nginx"),
+        );
+        command.arg("-p").arg(prefix).arg("-c").arg(&configuration);
+        command
+            .arg("-e")
+            .arg(prefix.join("error.log"))
+            .stdin(Stdio::null());
+        let nginx = Nginx {
+            master: Process::spawn(&mut command)?,
+            _namespace: namespace,
+        };
+        wait::until(Duration::from_secs(10), "nginx answering", || {
+            TcpStream::connect_timeout(&nginx.address(), Duration::from_secs(1))
+                .ok()
+                .map(drop)
+        })?;
+        Ok(nginx)
+    }
+
+    /// Where it answers.
+    pub(crate) fn address(&self) -> SocketAddr {
+        (SERVER, 80).into()
+    }
+
+    /// Its worker process.
+    pub(crate) fn worker(&self) -> Result<Pid> {
+        let master = self.master.pid().as_raw_nonzero();
+        let path = format!("/proc/{master}/task/{master}/children");
+        let children = fs::read_to_string(&path).context(|| format!("reading {path}"))?;
+        let first = children
+            .split_whitespace()
+            .next()
+            .and_then(|pid| pid.parse().ok());
+        first
+            .and_then(Pid::from_raw)
+            .ok_or_else(|| Failure::new("nginx has no worker"))
+    }
+}
+
+fn configuration_for(root: &Path, prefix: &Path) -> String {
+    let (root, prefix) = (root.display(), prefix.display());
+    format!(
+        "daemon off;
+user root root;
+worker_processes 1;
+pid {prefix}/nginx.pid;
+error_log {prefix}/error.log;
+events {{ worker_connections 4096; }}
+http {{
+    access_log off;
+    sendfile on;
+    tcp_nopush on;
+    keepalive_timeout 600;
+    keepalive_requests 1000000000;
+    client_body_temp_path {prefix}/body;
+    proxy_temp_path {prefix}/proxy;
+    fastcgi_temp_path {prefix}/fastcgi;
+    uwsgi_temp_path {prefix}/uwsgi;
+    scgi_temp_path {prefix}/scgi;
+    server {{
+        listen {SERVER}:80;
+        root {root};
+    }}
+}}
+"
+    )
+}

@@ -1,0 +1,203 @@
+//! One run: load on a server, and what that cost.
+
+use std::fmt::{Display, Formatter};
+use std::io::{BufRead, BufReader, Lines};
+use std::net::SocketAddr;
+use std::process::{ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::Pid;
+use serde::Serialize;
+use testbed::process::Process;
+use testbed::procfs::{MachineTime, cpu_ns, machine_time, memory};
+use testbed::{Context, Failure, Result};
+
+use crate::load::{Outcome, READY, Settings};
+
+/// A server, and the processes that it consists of.
+#[derive(Debug)]
+pub(crate) struct Server {
+    name: &'static str,
+    pub(crate) address: SocketAddr,
+    processes: Vec<(&'static str, Pid)>,
+}
+
+impl Server {
+    pub(crate) fn new(
+        name: &'static str,
+        address: SocketAddr,
+        processes: impl IntoIterator<Item = (&'static str, Pid)>,
+    ) -> Server {
+        Server {
+            name,
+            address,
+            processes: processes.into_iter().collect(),
+        }
+    }
+}
+
+/// What one process did in a run.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct ProcessCost {
+    pub(crate) name: &'static str,
+    /// CPU time, user and system.
+    pub(crate) cpu_ns: u64,
+    /// Memory at the end of the run; what is shared with other processes is divided among them.
+    pub(crate) memory_bytes: u64,
+}
+
+/// A run.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Run {
+    pub(crate) server: &'static str,
+    pub(crate) connections: usize,
+    pub(crate) load: Outcome,
+    pub(crate) processes: Vec<ProcessCost>,
+    /// CPU time of the whole machine: servers, client, kernel, and whatever else ran.
+    pub(crate) machine_ns: u64,
+    /// Of that, time in interrupts.
+    pub(crate) interrupt_ns: u64,
+}
+
+impl Run {
+    /// CPU time per gigabyte, in seconds, of one process.
+    pub(crate) fn process_s_per_gb(&self, name: &str) -> f64 {
+        let of_name = self.processes.iter().filter(|process| process.name == name);
+        self.s_per_gb(of_name.map(|process| process.cpu_ns).sum())
+    }
+
+    /// CPU time per gigabyte, in seconds, of all processes of the server.
+    pub(crate) fn server_s_per_gb(&self) -> f64 {
+        self.s_per_gb(self.processes.iter().map(|process| process.cpu_ns).sum())
+    }
+
+    /// CPU time per gigabyte, in seconds, of the whole machine.
+    pub(crate) fn machine_s_per_gb(&self) -> f64 {
+        self.s_per_gb(self.machine_ns)
+    }
+
+    // Nanoseconds per byte are seconds per gigabyte.
+    fn s_per_gb(&self, ns: u64) -> f64 {
+        ns as f64 / self.load.body_bytes as f64
+    }
+
+    /// Throughput, in gigabits per second.
+    pub(crate) fn gbit_per_s(&self) -> f64 {
+        8.0 * self.load.body_bytes as f64 / self.load.elapsed_ns as f64
+    }
+
+    /// Memory of all processes of the server, in bytes.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.processes
+            .iter()
+            .map(|process| process.memory_bytes)
+            .sum()
+    }
+}
+
+impl Display for Run {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:9} {:6.2} Gbit/s", self.server, self.gbit_per_s())?;
+        for process in &self.processes {
+            write!(
+                f,
+                "  {} {:.4} s/GB",
+                process.name,
+                self.process_s_per_gb(process.name)
+            )?;
+        }
+        write!(
+            f,
+            "  machine {:.4} s/GB  {} compared",
+            self.machine_s_per_gb(),
+            self.load.compared
+        )
+    }
+}
+
+/// Runs the load generator against a server, and reads what that costs within its measured span.
+pub(crate) fn run(server: &Server, load: &Settings) -> Result<Run> {
+    let own = std::env::current_exe().context(|| "finding this program".into())?;
+    let mut command = Command::new(own);
+    command
+        .args(load.arguments())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped());
+    let mut generator = Process::spawn(&mut command)?;
+    let stdout = generator
+        .child()
+        .stdout
+        .take()
+        .expect("a pipe, as asked for");
+    let mut lines = BufReader::new(stdout).lines();
+
+    let ready = next_line(&mut lines, server)?;
+    if ready != READY {
+        return Err(Failure::new(format!(
+            "the load generator printed {ready:?}"
+        )));
+    }
+    let before = Reading::take(server)?;
+    let outcome = next_line(&mut lines, server)?;
+    let after = Reading::take(server)?;
+    drop(generator.child().stdin.take());
+
+    let outcome: Outcome = serde_json::from_str(&outcome)
+        .context(|| format!("the load generator printed {outcome:?}"))?;
+    if outcome.body_bytes == 0 {
+        return Err(Failure::new(format!(
+            "{}: no byte in {} s",
+            server.name, load.seconds
+        )));
+    }
+    generator.wait(Duration::from_secs(10))?;
+    let costs = server
+        .processes
+        .iter()
+        .enumerate()
+        .map(|(index, &(name, _))| ProcessCost {
+            name,
+            cpu_ns: after.cpu_ns[index] - before.cpu_ns[index],
+            memory_bytes: after.memory_bytes[index],
+        });
+    Ok(Run {
+        server: server.name,
+        connections: load.connections,
+        load: outcome,
+        processes: costs.collect(),
+        machine_ns: after.machine.busy_ns - before.machine.busy_ns,
+        interrupt_ns: after.machine.interrupt_ns - before.machine.interrupt_ns,
+    })
+}
+
+fn next_line(lines: &mut Lines<BufReader<ChildStdout>>, server: &Server) -> Result<String> {
+    match lines.next() {
+        Some(line) => line.context(|| "reading from the load generator".into()),
+        // It has said on standard error why.
+        None => Err(Failure::new(format!(
+            "the load on {} has failed",
+            server.name
+        ))),
+    }
+}
+
+/// Counters of a server's processes and of the machine, at one moment.
+struct Reading {
+    cpu_ns: Vec<u64>,
+    memory_bytes: Vec<u64>,
+    machine: MachineTime,
+}
+
+impl Reading {
+    fn take(server: &Server) -> Result<Reading> {
+        let pids = || server.processes.iter().map(|&(_, pid)| pid);
+        Ok(Reading {
+            machine: machine_time()?,
+            cpu_ns: pids().map(cpu_ns).collect::<Result<_>>()?,
+            // Last, for it takes longest.
+            memory_bytes: pids()
+                .map(|pid| memory(pid).map(|memory| memory.proportional_bytes))
+                .collect::<Result<_>>()?,
+        })
+    }
+}
