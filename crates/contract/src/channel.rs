@@ -1,4 +1,18 @@
 //! A channel: a command ring, an event ring and their wake-ups.
+//!
+//! A channel's memory is a command ring of [`COMMAND_RING_BYTES`], followed by an event ring of
+//! [`EVENT_RING_BYTES`], each as [`crate::ring`] lays it out. Each end is woken by an event descriptor
+//! of its own, for messages as for room.
+//!
+//! An end works in rounds:
+//!
+//! 1. `receive` until there is nothing more;
+//! 2. `send` what there is to say, as long as `has_room`;
+//! 3. `flush`, once;
+//! 4. when a few rounds have brought nothing, `prepare_sleep`; if it is true, wait until `wake_fd` is
+//!    readable or a timer has run out; `finish_sleep`.
+//!
+//! Neither end can stall the other by not reading: who finds no room is woken when there is some.
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

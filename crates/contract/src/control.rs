@@ -132,7 +132,7 @@ pub struct NicSession {
 
 /// The host's part. Waits until the NIC stack has spoken, at most [`HELLO_SECONDS_MAX`].
 pub fn host_hello(socket: OwnedFd, epoch: u64) -> Result<HostSession, HelloError> {
-    let (bytes, _) = receive(&socket, "receive the NIC stack's hello")?;
+    let (bytes, _) = receive(&socket, HELLO_SECONDS_MAX, "receive the NIC stack's hello")?;
     let hello = match parse::<Hello>(&bytes) {
         Ok(hello) => hello,
         Err(error) => {
@@ -177,7 +177,11 @@ pub fn nic_hello(socket: OwnedFd, workers: usize) -> Result<NicSession, HelloErr
     };
     send(&socket, hello.as_bytes(), &[]).map_err(io("send the hello to the host stack"))?;
 
-    let (bytes, descriptors) = receive(&socket, "receive the host stack's answer")?;
+    let (bytes, descriptors) = receive(
+        &socket,
+        HELLO_SECONDS_MAX,
+        "receive the host stack's answer",
+    )?;
     let answer = parse::<Answer>(&bytes)?;
     if answer.workers != hello.workers || descriptors.len() != workers * DESCRIPTORS_PER_WORKER {
         return Err(HelloError::Malformed);
@@ -249,10 +253,14 @@ fn send(socket: &OwnedFd, bytes: &[u8], descriptors: &[OwnedFd]) -> rustix::io::
 }
 
 /// The next packet with its descriptors.
-fn receive(socket: &OwnedFd, doing: &'static str) -> Result<(Vec<u8>, Vec<OwnedFd>), HelloError> {
-    // Not SO_RCVTIMEO, which would have no effect on a socket that does not block.
+fn receive(
+    socket: &OwnedFd,
+    seconds_max: u64,
+    doing: &'static str,
+) -> Result<(Vec<u8>, Vec<OwnedFd>), HelloError> {
+    // Not SO_RCVTIMEO, which has no effect on a socket that does not block.
     let timeout = Timespec {
-        tv_sec: HELLO_SECONDS_MAX as i64,
+        tv_sec: seconds_max as i64,
         tv_nsec: 0,
     };
     let readable =
@@ -357,5 +365,25 @@ impl std::error::Error for HelloError {
             HelloError::Io { error, .. } => Some(error),
             _ => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+    use super::*;
+
+    #[test]
+    fn a_silent_peer_is_an_error_not_a_hang() {
+        let (own, _peer) = socketpair(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+        .unwrap();
+        let error = receive(&own, 0, "listen").unwrap_err();
+        assert!(matches!(error, HelloError::Silent));
     }
 }

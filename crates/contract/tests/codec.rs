@@ -458,6 +458,12 @@ fn any_event() -> impl Strategy<Value = Event> {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 2000,
+        failure_persistence: None, // a failure prints the message
+        ..ProptestConfig::default()
+    })]
+
     #[test]
     fn commands_survive(owned in any_command()) {
         let command = owned.command();
