@@ -29,11 +29,11 @@ test: setup-test ## Runs every test
 	@$(MAKE) --no-print-directory test-loom
 
 test-long: test test-fuzz ## The same, and the long ones: fuzzing, every interleaving, large and lossy downloads
-	$(CARGO) test --workspace --locked -- --ignored
+	$(CARGO) test --workspace --locked --lib --bins --tests -- --ignored
 
 # The rings under every interleaving that matters. A build of its own: loom replaces the atomics.
 test-loom: setup-test
-	RUSTFLAGS="--cfg loom" $(CARGO) test --release --locked -p splitway-contract --lib --target-dir $(TARGET)/loom loom
+	RUSTFLAGS="--cfg loom" $(CARGO) test --release --locked -p splitway-contract --lib --target-dir $(TARGET)/loom
 
 FUZZ_SECONDS ?= 30
 test-fuzz: setup-long

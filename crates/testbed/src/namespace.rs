@@ -100,6 +100,11 @@ fn isolated_with<F: FnOnce(Site)>(privilege: Privilege, limit: Duration, body: F
     let stdout = String::from_utf8_lossy(&output.stdout);
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(
+        !stderr.contains("unshare:"),
+        "{stderr}tests need namespaces: as root, or as a user who may make user namespaces (on Ubuntu: \
+         sysctl kernel.apparmor_restrict_unprivileged_userns=0)"
+    );
+    assert!(
         output.status.success() && stdout.contains("1 passed"),
         "{name}, in namespaces of its own: {}{}\n{stdout}\n{stderr}",
         output.status,
