@@ -38,7 +38,7 @@
 //! a message is copied out before anybody looks at it. A broken ring is [`Corrupt`].
 
 #[cfg(all(test, loom))]
-mod model;
+mod loom;
 #[cfg(all(test, not(loom)))]
 mod tests;
 

@@ -6,8 +6,8 @@
 //!
 //! A lost wake-up shows as a deadlock, a missing barrier as a wrong message.
 
-use loom::sync::Notify;
-use loom::thread;
+use ::loom::sync::Notify;
+use ::loom::thread;
 
 use crate::codec::Sink;
 use crate::memory::{Memory, WORD_BYTES};
@@ -54,7 +54,7 @@ fn write(producer: &mut Producer, number: u64) -> Result<(), Full> {
 
 /// Checks every execution with up to three preemptions; bugs of this kind need one or two.
 fn check(model: impl Fn() + Sync + Send + 'static) {
-    let mut builder = loom::model::Builder::new();
+    let mut builder = ::loom::model::Builder::new();
     builder.preemption_bound = Some(3);
     builder.check(model);
 }
