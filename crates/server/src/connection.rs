@@ -60,6 +60,11 @@ pub(crate) struct Connection {
     watch: Watch,
 }
 
+const _: () = assert!(
+    size_of::<Connection>() <= 320,
+    "ten thousand idle connections fit into a few megabytes"
+);
+
 #[derive(Debug)]
 enum Phase {
     /// Waiting for a request.
@@ -118,9 +123,7 @@ impl Connection {
             | AppEvent::Closed { .. } => {}
         }
         while self.advance(io, shared) {}
-        if matches!(self.phase, Phase::Reading) {
-            self.input.release_if_empty(&mut shared.pool);
-        }
+        self.input.release_if_empty(&mut shared.pool);
         if let Some(wait) = self.wait(io) {
             let acknowledged = io.acknowledged(self.stream);
             if let Some(after) = self.watch.set(wait, acknowledged, &shared.config) {

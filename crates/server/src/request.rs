@@ -74,8 +74,8 @@ pub(crate) enum Persistence {
 pub(crate) fn parse(bytes: &[u8], config: &Config) -> Parsed {
     let bytes = &bytes[..bytes.len().min(config.head_bytes_max)];
     let line_start = bytes.len() - without_empty_lines(bytes).len();
-    let line_bytes_max = config.request_line_bytes_max.min(bytes.len() - line_start);
-    let line = &bytes[line_start..line_start + line_bytes_max];
+    let line = &bytes[line_start..];
+    let line = &line[..line.len().min(config.request_line_bytes_max)];
     let line_end = line.iter().position(|&byte| byte == b'\n');
     let line_too_long = line_end.is_none() && line.len() == config.request_line_bytes_max;
     // Beyond a line that is too long nothing counts, or the verdict would hang on how much has arrived.

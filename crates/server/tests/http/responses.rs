@@ -85,6 +85,47 @@ fn a_broken_head_has_no_body_either() {
 }
 
 #[test]
+fn ranges_and_conditions_are_ignored() {
+    let mut lab = Lab::new();
+    lab.file("a", "the whole of it");
+    let client = lab.connect();
+    for fields in [
+        "Range: bytes=4-8",
+        "If-Modified-Since: Sun, 06 Nov 1994 08:49:37 GMT",
+        "If-None-Match: *",
+    ] {
+        let response = lab.ask(
+            client,
+            &format!("GET /a HTTP/1.1\r\nHost: h\r\n{fields}\r\n\r\n"),
+        );
+        assert_eq!(
+            (response.status, &response.body[..]),
+            (200, &b"the whole of it"[..]),
+            "{fields}"
+        );
+    }
+}
+
+#[test]
+fn types_follow_extensions() {
+    let mut lab = Lab::new();
+    for (name, media_type) in [
+        ("style.css", "text/css; charset=utf-8"),
+        ("video.mp4", "video/mp4"),
+        ("split.svg", "image/svg+xml"),
+        ("data.json", "application/json"),
+        ("README", "application/octet-stream"),
+    ] {
+        lab.file(name, "x");
+        assert_eq!(
+            lab.get(&format!("/{name}")).header("Content-Type"),
+            Some(media_type),
+            "{name}"
+        );
+    }
+}
+
+#[test]
 fn an_empty_file_has_length_zero() {
     let mut lab = Lab::new();
     lab.file("empty", "");
