@@ -1,38 +1,9 @@
 //! veth pairs, and on which core the kernel does their receive work.
 
-use std::process::Command;
-
 use rustix::process::Pid;
+use testbed::Result;
+use testbed::namespace::within;
 use testbed::process::{run, tool};
-use testbed::{Context, Failure, Result};
-
-/// A command in the network namespace of a process, or in this process's own.
-pub(crate) fn within(namespace: Option<Pid>, line: &str) -> Command {
-    match namespace {
-        Some(pid) => tool(&format!(
-            "nsenter --target {} --net {line}",
-            pid.as_raw_nonzero()
-        )),
-        None => tool(line),
-    }
-}
-
-/// The name of the one device of a process's network namespace, besides loopback.
-pub(crate) fn other_than_loopback(namespace: Pid) -> Result<String> {
-    let printed = run(&mut within(Some(namespace), "ip -json link"))?;
-    let links: serde_json::Value =
-        serde_json::from_str(&printed).context(|| "reading ip -json link".into())?;
-    let names = links
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter_map(|link| link["ifname"].as_str());
-    let mut others = names.filter(|name| *name != "lo");
-    others
-        .next()
-        .map(str::to_owned)
-        .ok_or_else(|| Failure::new(format!("no device in {printed}")))
-}
 
 /// Which core is to receive what comes in through a device.
 pub(crate) struct Steering<'a> {
@@ -55,6 +26,9 @@ pub(crate) fn steer(steering: Steering<'_>) -> Result<()> {
         steering.device,
         1u64 << steering.core,
     );
-    let mut command = within(steering.namespace, "unshare --mount sh -c");
+    let unshare = "unshare --mount sh -c";
+    let mut command = steering
+        .namespace
+        .map_or_else(|| tool(unshare), |process| within(process, unshare));
     run(command.arg(script)).map(drop)
 }

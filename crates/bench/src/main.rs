@@ -233,12 +233,13 @@ fn start_splitway(program: &Path, site: &Site, settings: &Settings) -> Result<Sp
         device: LINK,
         core: CLIENT_CORE,
     })?;
-    let device = link::other_than_loopback(splitway.host())?;
-    link::steer(Steering {
-        namespace: Some(splitway.host()),
-        device: &device,
-        core: SERVER_CORE,
-    })?;
+    for device in namespace::devices_of(splitway.host())? {
+        link::steer(Steering {
+            namespace: Some(splitway.host()),
+            device: &device,
+            core: SERVER_CORE,
+        })?;
+    }
     Ok(splitway)
 }
 

@@ -7,10 +7,11 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use rustix::process::Pid;
+use testbed::namespace::{Network, within};
 use testbed::process::{Process, run, tool};
 use testbed::{Context, Failure, Result, wait};
 
-use crate::link::{Steering, steer, within};
+use crate::link::{Steering, steer};
 use crate::{CLIENT_CORE, SERVER_CORE};
 
 const DEVICE: &str = "peer0";
@@ -21,47 +22,34 @@ const SERVER: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 2);
 #[derive(Debug)]
 pub(crate) struct Nginx {
     master: Process,
-    /// Its life keeps the namespace alive.
-    _namespace: Process,
+    _network: Network,
 }
 
 impl Nginx {
     /// Serves `root`; `prefix` is an empty directory for what nginx wants to write.
     pub(crate) fn start(root: &Path, prefix: &Path) -> Result<Nginx> {
-        let namespace = Process::spawn(
-            tool("unshare --net cat")
-                .stdin(Stdio::piped())
-                .stdout(Stdio::null()),
-        )?;
-        let holder = namespace.pid();
-        let own =
-            fs::read_link("/proc/self/ns/net").context(|| "reading /proc/self/ns/net".into())?;
-        wait::until(Duration::from_secs(5), "a network namespace", || {
-            let other = fs::read_link(format!("/proc/{}/ns/net", holder.as_raw_nonzero())).ok()?;
-            (other != own).then_some(())
-        })?;
-
+        let network = Network::new()?;
+        let holder = network.holder();
         let pid = holder.as_raw_nonzero();
         run(&mut tool(&format!(
             "ip link add {DEVICE} type veth peer name {DEVICE} netns {pid}"
         )))?;
-        for (end, address, core) in [
+        let ends = [
             (None, CLIENT, CLIENT_CORE),
             (Some(holder), SERVER, SERVER_CORE),
-        ] {
-            run(&mut within(
-                end,
-                &format!("ip address add {address}/24 dev {DEVICE}"),
-            ))?;
-            run(&mut within(end, &format!("ip link set {DEVICE} up")))?;
-            // The congestion control of connections on this route. The namespace's own default cannot be set
-            // to CUBIC where the machine's default is another.
-            run(&mut within(
-                end,
-                &format!("ip route replace 10.78.0.0/24 dev {DEVICE} src {address} congctl cubic"),
-            ))?;
+        ];
+        for (namespace, address, core) in ends {
+            for line in [
+                format!("ip address add {address}/24 dev {DEVICE}"),
+                format!("ip link set {DEVICE} up"),
+                // The congestion control of connections on this route. The namespace's own default cannot be
+                // set to CUBIC where the machine's default is another.
+                format!("ip route replace 10.78.0.0/24 dev {DEVICE} src {address} congctl cubic"),
+            ] {
+                run(&mut namespace.map_or_else(|| tool(&line), |process| within(process, &line)))?;
+            }
             steer(Steering {
-                namespace: end,
+                namespace,
                 device: DEVICE,
                 core,
             })?;
@@ -70,10 +58,7 @@ impl Nginx {
         let configuration = prefix.join("nginx.conf");
         fs::write(&configuration, configuration_for(root, prefix))
             .context(|| format!("writing {}", configuration.display()))?;
-        let mut command = within(
-            Some(holder),
-            &format!("taskset --cpu-list {SERVER_CORE} nginx"),
-        );
+        let mut command = within(holder, &format!("taskset --cpu-list {SERVER_CORE} nginx"));
         command.arg("-p").arg(prefix).arg("-c").arg(&configuration);
         command
             .arg("-e")
@@ -81,7 +66,7 @@ impl Nginx {
             .stdin(Stdio::null());
         let nginx = Nginx {
             master: Process::spawn(&mut command)?,
-            _namespace: namespace,
+            _network: network,
         };
         wait::until(Duration::from_secs(10), "nginx answering", || {
             TcpStream::connect_timeout(&nginx.address(), Duration::from_secs(1))

@@ -8,9 +8,11 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::Context;
-use crate::process::{run, tool};
+use rustix::process::Pid;
+
+use crate::process::{Process, run, tool};
 pub use crate::site::Site;
+use crate::{Context, Result, wait};
 
 /// How the namespaces are entered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +39,54 @@ pub fn command(privilege: Privilege, program: impl AsRef<OsStr>) -> Command {
     ]);
     command.arg("--").arg(program);
     command
+}
+
+/// A command in the network namespace of a process.
+pub fn within(process: Pid, line: &str) -> Command {
+    tool(&format!(
+        "nsenter --target {} --net {line}",
+        process.as_raw_nonzero()
+    ))
+}
+
+/// The names of the devices in the network namespace of a process, besides loopback.
+pub fn devices_of(process: Pid) -> Result<Vec<String>> {
+    let printed = run(&mut within(process, "ip -oneline link"))?;
+    // 2: eth0@if3: <BROADCAST,…
+    let names = printed
+        .lines()
+        .filter_map(|line| line.split(": ").nth(1)?.split('@').next());
+    Ok(names
+        .filter(|name| *name != "lo")
+        .map(str::to_owned)
+        .collect())
+}
+
+/// A further network namespace, which is there as long as this value.
+#[derive(Debug)]
+pub struct Network {
+    holder: Process,
+}
+
+impl Network {
+    /// An empty one, without even a device that is up.
+    pub fn new() -> Result<Network> {
+        let mut command = tool("unshare --net cat");
+        // It ends when its standard input does.
+        let holder = Process::spawn(command.stdin(Stdio::piped()).stdout(Stdio::null()))?;
+        let namespace_of = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/net"));
+        let own = namespace_of("self").context(|| "reading /proc/self/ns/net".into())?;
+        wait::until(Duration::from_secs(5), "a network namespace", || {
+            let held = namespace_of(&holder.pid().as_raw_nonzero().to_string()).ok()?;
+            (held != own).then_some(())
+        })?;
+        Ok(Network { holder })
+    }
+
+    /// The process that holds it.
+    pub fn holder(&self) -> Pid {
+        self.holder.pid()
+    }
 }
 
 /// Set within a test's namespaces; its value is the test's directory.

@@ -2,10 +2,11 @@
 
 use rustix::process::Signal;
 use testbed::http::{Connection, download};
-use testbed::namespace::isolated;
+use testbed::namespace::{Network, devices_of, isolated, within};
+use testbed::process::run;
 use testbed::splitway::{LINK, STACK_V4, STACK_V6, Splitway};
 
-use crate::support::{FAMILIES, Random, nft, on_threads, serve, serve_with, sh};
+use crate::support::{FAMILIES, Random, nft, on_threads, program, serve, serve_with, sh};
 
 #[test]
 fn ping_is_answered_in_both_families() {
@@ -85,19 +86,9 @@ fn segments_are_no_larger_than_the_client_allows() {
 
 /// Has the kernel cut superpackets into packets at the stack's end of the link, so that loss hits single ones.
 fn send_single_packets(splitway: &Splitway) {
-    let within = format!(
-        "nsenter --target {} --net",
-        splitway.host().as_raw_nonzero()
-    );
-    let links: serde_json::Value =
-        serde_json::from_str(&sh(&format!("{within} ip -j link"))).unwrap();
-    let names = links
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|link| link["ifname"].as_str().unwrap());
-    for name in names.filter(|name| *name != "lo") {
-        sh(&format!("{within} ethtool -K {name} tso off gso off"));
+    for device in devices_of(splitway.host()).unwrap() {
+        let line = format!("ethtool -K {device} tso off gso off");
+        run(&mut within(splitway.host(), &line)).unwrap();
     }
 }
 
@@ -165,5 +156,59 @@ fn connections_are_made_and_ended_where_packets_are_lost() {
         on_threads(16, |index| {
             (0..20).try_for_each(|_| download(FAMILIES[index % 2], &file).map(drop))
         });
+    });
+}
+
+#[test]
+fn on_an_interface_that_exists_it_is_one_more_machine_and_answers_through_its_router() {
+    isolated(|site| {
+        let file = site.file("file", 2_000_000).unwrap();
+        let network = Network::new().unwrap();
+        let holder = network.holder();
+        sh(&format!(
+            "ip link add client type veth peer name uplink netns {}",
+            holder.as_raw_nonzero()
+        ));
+        run(&mut within(holder, "ip link set uplink up")).unwrap();
+        for line in [
+            "ip link set client up",
+            "ip address add 10.90.0.1/24 dev client",
+            "ip address add fd90::1/64 dev client nodad",
+            // Addresses beyond the router that this machine is to the stack.
+            "ip address add 192.168.90.1/32 dev lo",
+            "ip address add fd91::1/128 dev lo",
+        ] {
+            sh(line);
+        }
+        let mut command = within(holder, program().to_str().unwrap());
+        command.arg("serve").arg(site.root()).args([
+            "--dev",
+            "uplink",
+            "--listen",
+            "8080",
+            "--addr",
+            "10.90.0.2/24",
+            "fd90::2/64",
+            "--gateway",
+            "10.90.0.1",
+            "fd90::1",
+        ]);
+        let mut splitway = Splitway::start(&mut command).unwrap();
+        let downloaded = site.outside().join("downloaded");
+        for (from, url) in [
+            ("10.90.0.1", "http://10.90.0.2:8080"),
+            ("192.168.90.1", "http://10.90.0.2:8080"),
+            ("fd90::1", "http://[fd90::2]:8080"),
+            ("fd91::1", "http://[fd90::2]:8080"),
+        ] {
+            sh(&format!(
+                "curl -sf --max-time 20 --interface {from} -o {} {url}/file",
+                downloaded.display()
+            ));
+            file.check(0, &std::fs::read(&downloaded).unwrap()).unwrap();
+        }
+        splitway.end_with(Signal::TERM).unwrap();
+        // An interface that it has not made is not its own to remove.
+        assert_eq!(devices_of(holder).unwrap(), ["uplink"]);
     });
 }
