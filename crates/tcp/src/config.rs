@@ -1,0 +1,99 @@
+//! What a host decides for all its connections.
+
+use std::time::Duration;
+
+/// Which congestion control a connection uses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CongestionAlgorithm {
+    /// Slow start and congestion avoidance of RFC 5681 with appropriate byte counting.
+    #[default]
+    NewReno,
+}
+
+/// Parameters of connections. The defaults suit a content server on the Internet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// The MSS that we advertise, in bytes: the link's MTU less the fixed IP and TCP headers, options not
+    /// counted (RFC 9293 §3.7.1). It also bounds what we send.
+    pub mss: u16,
+    /// The MSS of a peer that does not name one, in bytes: 536 for IPv4, 1220 for IPv6 (RFC 9293 §3.7.1).
+    pub peer_mss_default: u16,
+    /// Bytes received that the application may leave unread; the largest window that we advertise.
+    pub receive_buffer_bytes: usize,
+    /// Real bytes queued and not acknowledged. Virtual bytes do not count.
+    pub send_buffer_bytes: usize,
+    /// Extents (runs of real bytes, and virtual ranges) queued and not acknowledged.
+    pub extents_max: usize,
+    /// Fragments held for reassembly. Their bytes are bounded by the receive buffer.
+    pub reassembly_fragments_max: usize,
+    /// Offer and accept window scaling (RFC 7323 §2).
+    pub window_scaling: bool,
+    /// Offer and accept timestamps (RFC 7323 §3).
+    pub timestamps: bool,
+    /// RTO before the first measurement (RFC 6298 §2.1).
+    pub rto_initial: Duration,
+    /// Least distance of the RTO from the smoothed round-trip time. RFC 6298 §2.4 wants 1 s; everybody who
+    /// delivers content uses less.
+    pub rto_min: Duration,
+    /// Bound of the RTO and of the distance of window probes, backoff included (RFC 6298 §2.5).
+    pub rto_max: Duration,
+    /// How long an acknowledgment may wait for company. RFC 9293 §3.8.6.3: less than 0.5 s.
+    pub delayed_ack: Duration,
+    /// Retransmissions of a SYN or SYN,ACK before giving up.
+    pub syn_retries: u8,
+    /// Consecutive retransmission timeouts, or unanswered window probes, before giving up (R2 of
+    /// RFC 9293 §3.8.3).
+    pub retries: u8,
+    /// Give up this long after the first unanswered retransmission, if `retries` has not ended it before
+    /// (RFC 9293 §3.10.8).
+    pub user_timeout: Option<Duration>,
+    /// Length of TIME-WAIT: 2 MSL (RFC 9293 §3.6.1).
+    pub time_wait: Duration,
+    /// In FIN-WAIT-2, give up on a peer that has sent nothing for so long. `None`: wait for ever.
+    pub fin_wait_2: Option<Duration>,
+    /// Challenge ACKs in a [`Config::challenge_acks_interval`], for one connection (RFC 5961 §7).
+    pub challenge_acks_max: u16,
+    /// See [`Config::challenge_acks_max`].
+    pub challenge_acks_interval: Duration,
+    /// Congestion control.
+    pub congestion: CongestionAlgorithm,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            mss: 1460,
+            peer_mss_default: 536,
+            receive_buffer_bytes: 128 << 10,
+            send_buffer_bytes: 64 << 10,
+            extents_max: 256,
+            reassembly_fragments_max: 64,
+            window_scaling: true,
+            timestamps: true,
+            rto_initial: Duration::from_secs(1),
+            rto_min: Duration::from_millis(200),
+            rto_max: Duration::from_secs(60),
+            delayed_ack: Duration::from_millis(40),
+            syn_retries: 6,
+            retries: 15,
+            user_timeout: None,
+            time_wait: Duration::from_secs(60),
+            fin_wait_2: Some(Duration::from_secs(60)),
+            challenge_acks_max: 10,
+            challenge_acks_interval: Duration::from_secs(5),
+            congestion: CongestionAlgorithm::NewReno,
+        }
+    }
+}
+
+/// Bounds of one [`crate::Transmit`], from what will carry it. All must be at least 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Payload, in bytes.
+    pub bytes_max: usize,
+    /// Pieces of payload, real and virtual.
+    pub pieces_max: usize,
+    /// Real bytes among the payload.
+    pub real_bytes_max: usize,
+}

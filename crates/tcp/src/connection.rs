@@ -1,0 +1,563 @@
+//! The connection: its state, and the calls of the host and the application.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use wire::tcp::{Flags, Header, Segment};
+
+use crate::ack::Acks;
+use crate::challenge::AckLimiter;
+use crate::config::Config;
+use crate::congestion::{self, Congestion};
+use crate::event::{CloseReason, ConnectionEvent, Events};
+use crate::output::Reset;
+use crate::persist::Persist;
+use crate::rcv::{Receiver, WINDOW_SHIFT_MAX};
+use crate::recovery::Recovery;
+use crate::rto::Rto;
+use crate::rtt::Rtt;
+use crate::send_queue::{Piece, SendQueue};
+use crate::sent::{Departure, Sent};
+use crate::seq::SeqSpace;
+use crate::state::State;
+use crate::time::Instant;
+use crate::time_wait::{TimeWait, milliseconds};
+use crate::timer::{Timer, Timers};
+use crate::timestamps::Timestamps;
+
+/// No smaller MSS is believed: a peer could make us send a packet for each byte.
+const MSS_MIN: u16 = 64;
+
+/// What the timestamps option takes from each packet, padding included.
+const TIMESTAMPS_BYTES: u16 = 12;
+
+/// One TCP connection, from its SYN to the end of TIME-WAIT.
+///
+/// It does no I/O and knows no clock. The caller hands in what has happened together with the time, then
+/// collects what is to be done:
+///
+/// 1. Tell it what has happened, with any of
+///    [`on_segment`](Connection::on_segment), [`on_timeout`](Connection::on_timeout),
+///    [`on_departed`](Connection::on_departed), [`write`](Connection::write),
+///    [`write_virtual`](Connection::write_virtual), [`read`](Connection::read),
+///    [`shutdown`](Connection::shutdown), [`abort`](Connection::abort).
+/// 2. Call [`poll_transmit`](Connection::poll_transmit) until it returns `None`, and send what it returns.
+/// 3. Call [`poll_event`](Connection::poll_event) until it returns `None`. What the application does in
+///    response may make step 2 necessary again.
+/// 4. Set a timer to [`next_timeout`](Connection::next_timeout); it may have changed through any of these.
+/// 5. When [`is_closed`](Connection::is_closed), forget it.
+///
+/// # Sending
+///
+/// A [`Transmit`](crate::Transmit) is a superpacket: its payload may span many segments, and whoever sends it
+/// cuts it into packets. The payload is a range of the stream, and [`pieces`](Connection::pieces) says what
+/// it consists of. Stream offsets begin with 0 for the first byte after the SYN and never wrap.
+///
+/// If a `Transmit` has a [`transmission`](crate::Transmit::transmission) number, the caller reports with
+/// [`on_departed`](Connection::on_departed) when its packets have left: at once if it sends them itself, on
+/// the echo if the NIC stack does. Until then the retransmission timer does not run for them.
+///
+/// # Example
+///
+/// ```
+/// use tcp::{Config, Connection, ConnectionEvent, Instant, Limits};
+/// use wire::tcp::Segment;
+///
+/// let config = Config::default();
+/// let limits = Limits { bytes_max: 65_536, pieces_max: 32, real_bytes_max: 65_536 };
+/// let now = Instant::from_us(0);
+///
+/// let mut client = Connection::connect(&config, 40_000, 80, 1_000, 0, now);
+/// let syn = client.poll_transmit(now, &limits).expect("a SYN");
+/// client.on_departed(syn.transmission.expect("a SYN occupies sequence space"), now);
+///
+/// let syn = Segment { header: syn.header, payload: &[] };
+/// let mut server = Connection::accept(&config, &syn, 9_000, 0, now).expect("it is a SYN");
+/// let syn_ack = server.poll_transmit(now, &limits).expect("a SYN,ACK");
+/// server.on_departed(syn_ack.transmission.expect("so does a SYN,ACK"), now);
+///
+/// client.on_segment(now, &Segment { header: syn_ack.header, payload: &[] });
+/// assert_eq!(client.poll_event(), Some(ConnectionEvent::Connected));
+/// ```
+#[derive(Debug)]
+pub struct Connection {
+    pub(crate) config: Config,
+    pub(crate) local_port: u16,
+    pub(crate) remote_port: u16,
+    pub(crate) state: State,
+    /// It was opened by a SYN of the peer.
+    pub(crate) passive: bool,
+    pub(crate) opened: Instant,
+
+    pub(crate) snd: SendSpace,
+    pub(crate) queue: SendQueue,
+    pub(crate) fin_queued: bool,
+    /// The last write came back short.
+    write_blocked: bool,
+    pub(crate) sent: Sent,
+    pub(crate) rtt: Rtt,
+    pub(crate) rto: Rto,
+    pub(crate) recovery: Recovery,
+    pub(crate) congestion: Box<dyn Congestion>,
+    /// Data before this position was sent until the congestion window was used up.
+    pub(crate) limited_until: u64,
+    pub(crate) persist: Persist,
+
+    pub(crate) rcv: Receiver,
+    pub(crate) acks: Acks,
+    /// Last.ACK.sent (RFC 7323 §4.3), as a position.
+    pub(crate) last_ack_sent: u64,
+
+    pub(crate) timestamps: Timestamps,
+    pub(crate) timers: Timers,
+    /// Challenge ACKs.
+    pub(crate) challenges: AckLimiter,
+    /// ACKs of unacceptable segments that carry no text.
+    pub(crate) unacceptable: AckLimiter,
+    pub(crate) events: Events,
+    /// The end was reported.
+    ended: bool,
+    pub(crate) reset: Option<Reset>,
+    pub(crate) time_wait: Option<TimeWait>,
+}
+
+/// SND variables (RFC 9293 §3.3.1), as positions.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SendSpace {
+    pub(crate) space: SeqSpace,
+    pub(crate) una: u64,
+    pub(crate) nxt: u64,
+    pub(crate) wnd: u64,
+    /// The largest window that the peer has ever offered (RFC 5961 §5.2, RFC 9293 §3.8.6.2.1).
+    pub(crate) wnd_max: u64,
+    /// SND.WL1: a position in the peer's direction.
+    pub(crate) wl1: i64,
+    /// SND.WL2
+    pub(crate) wl2: u64,
+    /// Snd.Wind.Shift
+    pub(crate) shift: u8,
+    /// Eff.snd.MSS: payload bytes of a full packet, all options accounted for.
+    pub(crate) mss: u16,
+}
+
+impl SendSpace {
+    /// Bytes issued and not acknowledged.
+    pub(crate) fn flight(&self) -> u64 {
+        self.nxt - self.una
+    }
+}
+
+impl Connection {
+    /// Opens a connection to a peer (active open). `isn` and `ts_offset` come from an
+    /// [`IsnGenerator`](crate::IsnGenerator).
+    pub fn connect(
+        config: &Config,
+        local_port: u16,
+        remote_port: u16,
+        isn: u32,
+        ts_offset: u32,
+        now: Instant,
+    ) -> Connection {
+        Connection {
+            config: *config,
+            local_port,
+            remote_port,
+            state: State::SynSent,
+            passive: false,
+            opened: now,
+            snd: SendSpace {
+                space: SeqSpace::new(isn),
+                una: 0,
+                nxt: 0,
+                wnd: 0,
+                wnd_max: 0,
+                wl1: 0,
+                wl2: 0,
+                shift: 0,
+                mss: config.peer_mss_default.min(config.mss).max(MSS_MIN),
+            },
+            queue: SendQueue::default(),
+            fin_queued: false,
+            write_blocked: false,
+            sent: Sent::default(),
+            rtt: Rtt::default(),
+            rto: Rto::default(),
+            recovery: Recovery::default(),
+            congestion: congestion::new(config.congestion),
+            limited_until: 0,
+            persist: Persist::default(),
+            rcv: Receiver::new(config.receive_buffer_bytes, config.reassembly_fragments_max),
+            acks: Acks::default(),
+            last_ack_sent: 0,
+            timestamps: Timestamps::new(ts_offset),
+            timers: Timers::new(),
+            challenges: AckLimiter::default(),
+            unacceptable: AckLimiter::default(),
+            events: Events::default(),
+            ended: false,
+            reset: None,
+            time_wait: None,
+        }
+    }
+
+    /// Answers a SYN that has reached a listener (passive open; RFC 9293 §3.10.7.2). `None` if the segment is
+    /// not a plain SYN: the host then answers with [`reset_for`](crate::reset_for) if it carries an ACK, and
+    /// ignores it if not.
+    ///
+    /// Text that comes with the SYN is not kept: it is not acknowledged, and the peer sends it again.
+    pub fn accept(
+        config: &Config,
+        syn: &Segment<'_>,
+        isn: u32,
+        ts_offset: u32,
+        now: Instant,
+    ) -> Option<Connection> {
+        let header = &syn.header;
+        let Flags(bits) = header.flags;
+        let Flags(ruled_out) = Flags::RST | Flags::ACK | Flags::FIN;
+        if !header.flags.contains(Flags::SYN) || bits & ruled_out != 0 {
+            return None;
+        }
+        let mut connection = Connection::connect(
+            config,
+            header.destination_port,
+            header.source_port,
+            isn,
+            ts_offset,
+            now,
+        );
+        connection.state = State::SynReceived;
+        connection.passive = true;
+        connection.on_peer_syn(now, header);
+        Some(connection)
+    }
+
+    /// Takes IRS and the options from the peer's SYN.
+    pub(crate) fn on_peer_syn(&mut self, now: Instant, header: &Header) {
+        let options = &header.options;
+        // RFC 7323 §2.2: windows are scaled in both directions or in none.
+        let theirs = options.window_scale.filter(|_| self.config.window_scaling);
+        self.rcv.on_syn(header.seq, theirs.is_some());
+        self.snd.shift = theirs.unwrap_or(0).min(WINDOW_SHIFT_MAX);
+        self.last_ack_sent = self.rcv.nxt();
+        if let (Some(timestamps), true) = (options.timestamps, self.config.timestamps) {
+            self.timestamps.negotiate(now, timestamps.value);
+        }
+        // RFC 9293 §3.7.1: Eff.snd.MSS; RFC 6691: options count against the data, not against the MSS.
+        let theirs = options.mss.unwrap_or(self.config.peer_mss_default);
+        self.snd.mss = self.without_options(theirs.min(self.config.mss).max(MSS_MIN));
+    }
+
+    fn without_options(&self, mss: u16) -> u16 {
+        match self.timestamps.are_negotiated() {
+            true => mss.max(MSS_MIN) - TIMESTAMPS_BYTES,
+            false => mss.max(1),
+        }
+    }
+
+    /// Payload of the largest packet that the peer may send.
+    pub(crate) fn receive_mss(&self) -> u16 {
+        self.without_options(self.config.mss)
+    }
+
+    /// The handshake is complete.
+    pub(crate) fn establish(&mut self) {
+        // CLOSE was called before: RFC 9293 §3.10.4, SYN-RECEIVED: queued until ESTABLISHED.
+        self.state = if self.fin_queued {
+            State::FinWait1
+        } else {
+            State::Established
+        };
+        self.events.connected = true;
+        let syn_lost = self.rto.timeouts() > 0;
+        self.congestion.on_established(self.snd.mss, syn_lost);
+        self.rto
+            .on_established(syn_lost && self.rtt.srtt().is_none());
+        self.timers.cancel(Timer::Retransmit);
+    }
+
+    /// RFC 6298 §2: a measured round trip.
+    pub(crate) fn on_round_trip(&mut self, sample: Duration) {
+        self.rtt.on_sample(sample);
+        self.rto.on_sample();
+    }
+
+    pub(crate) fn rto(&self) -> Duration {
+        self.rto.current(&self.config, &self.rtt)
+    }
+
+    /// The congestion window, as recovery has it at the moment.
+    pub(crate) fn cwnd(&self) -> u64 {
+        let window = self
+            .congestion
+            .window()
+            .saturating_add_signed(self.recovery.inflation());
+        window.max(u64::from(self.snd.mss))
+    }
+
+    /// Reports that the packets of a transmission have left, and when. Reports for transmissions that are
+    /// acknowledged already, or were never issued, are welcome to come.
+    pub fn on_departed(&mut self, transmission: u64, at: Instant) {
+        match self.sent.depart(transmission, at) {
+            // RFC 6298 §5.1, with "sent" meaning departed. The timer belongs to the first byte not
+            // acknowledged.
+            Departure::InFlight => {
+                if !self.timers.is_armed(Timer::Retransmit) && self.sent.has_departed(self.snd.una)
+                {
+                    self.timers.arm(Timer::Retransmit, at + self.rto());
+                }
+            }
+            Departure::Acknowledged(round_trip) => self.on_round_trip(round_trip),
+            Departure::Unknown => {}
+        }
+    }
+
+    /// True while the departure of any transmission has not been reported. What is sent now by another way
+    /// than it could overtake it.
+    pub fn has_undeparted(&self) -> bool {
+        self.sent.has_undeparted()
+    }
+
+    /// When to call [`on_timeout`](Connection::on_timeout). It is up to date once
+    /// [`poll_transmit`](Connection::poll_transmit) has returned `None`.
+    pub fn next_timeout(&self) -> Option<Instant> {
+        self.timers.next()
+    }
+
+    /// To be called when [`next_timeout`](Connection::next_timeout) has come; too early does nothing.
+    pub fn on_timeout(&mut self, now: Instant) {
+        if self.timers.take_expired(Timer::Retransmit, now) {
+            self.on_retransmission_timeout(now);
+        }
+        if self.timers.take_expired(Timer::Persist, now)
+            && !self.persist.on_timeout(self.config.retries)
+        {
+            self.end(CloseReason::TimedOut);
+        }
+        if self.timers.take_expired(Timer::DelayedAck, now) {
+            self.acks.request();
+        }
+        if self.timers.take_expired(Timer::Linger, now) {
+            // TIME-WAIT has reported its end already; in FIN-WAIT-2 the peer has been silent for too long.
+            self.end(CloseReason::TimedOut);
+        }
+    }
+
+    /// RFC 6298 §5.4 to §5.7.
+    fn on_retransmission_timeout(&mut self, now: Instant) {
+        let una = self.snd.una;
+        // What has been issued again and still waits for the NIC stack is not late. Its departure arms the
+        // timer.
+        if self.snd.flight() == 0 || !self.sent.has_departed(una) {
+            return;
+        }
+        let again = self.rto.timeouts() > 0;
+        let retries = if self.state.is_opening() {
+            self.config.syn_retries
+        } else {
+            self.config.retries
+        };
+        if !self.rto.on_timeout(now, retries, self.config.user_timeout) {
+            self.end(CloseReason::TimedOut);
+        } else if self.state.is_opening() {
+            self.recovery.retransmit(0..1);
+        } else {
+            self.congestion.on_timeout(self.snd.flight(), again);
+            let departed_end = self.sent.departed_end().unwrap_or(self.snd.nxt);
+            self.recovery.on_timeout(una, departed_end, self.snd.nxt);
+        }
+    }
+
+    /// The next thing that has happened.
+    pub fn poll_event(&mut self) -> Option<ConnectionEvent> {
+        self.events.poll()
+    }
+
+    /// Queues bytes and returns how many were taken. If not all,
+    /// [`Writable`](ConnectionEvent::Writable) follows, unless the connection is closed or
+    /// [shut down](Connection::shutdown).
+    pub fn write(&mut self, bytes: &[u8]) -> usize {
+        if !self.may_write() {
+            return 0;
+        }
+        let needs_extent = !self.queue.ends_real();
+        let room = match needs_extent && self.queue.extents() >= self.config.extents_max {
+            true => 0,
+            false => self
+                .config
+                .send_buffer_bytes
+                .saturating_sub(self.queue.real_bytes()),
+        };
+        let taken = bytes.len().min(room);
+        self.queue.push_real(&bytes[..taken]);
+        self.write_blocked |= taken < bytes.len();
+        taken
+    }
+
+    /// Queues `len` bytes of an object, from `offset` on, without touching them, and returns how many were
+    /// queued: all, or 0 if too many extents are queued ([`Writable`](ConnectionEvent::Writable) follows), or
+    /// if the range is longer than any file can be. [`Released`](ConnectionEvent::Released) follows when they
+    /// are acknowledged. An empty range is queued without effect and without event.
+    pub fn write_virtual(&mut self, object: u32, offset: u64, len: u64) -> u64 {
+        if !self.may_write() || len == 0 {
+            return 0;
+        }
+        if self.queue.extents() >= self.config.extents_max {
+            self.write_blocked = true;
+            return 0;
+        }
+        match self.queue.push_virtual(object, offset, len) {
+            true => len,
+            false => 0,
+        }
+    }
+
+    fn may_write(&self) -> bool {
+        !self.fin_queued && self.state != State::Closed
+    }
+
+    /// After an acknowledgment: tell a writer that was held back.
+    pub(crate) fn wake_writer(&mut self) {
+        let low = |bound: usize| bound - bound / 4;
+        if self.write_blocked
+            && self.queue.real_bytes() <= low(self.config.send_buffer_bytes)
+            && self.queue.extents() < low(self.config.extents_max).max(1)
+        {
+            self.write_blocked = false;
+            self.events.writable = !self.fin_queued;
+        }
+    }
+
+    /// Takes received bytes and returns how many; 0 if there are none.
+    pub fn read(&mut self, buf: &mut [u8]) -> usize {
+        let count = self.rcv.read(buf);
+        if count > 0 && self.state.takes_text() && self.rcv.is_update_due(self.receive_mss()) {
+            self.acks.request();
+        }
+        count
+    }
+
+    /// Bytes received and not read.
+    pub fn unread_bytes(&self) -> usize {
+        self.rcv.readable()
+    }
+
+    /// Closes our direction: FIN follows all that is queued (RFC 9293 §3.10.4). The peer may go on sending.
+    ///
+    /// In SYN-SENT, where the RFC forgets the connection, it is carried out once the connection is established,
+    /// like in SYN-RECEIVED: what was queued is still delivered.
+    pub fn shutdown(&mut self) {
+        match self.state {
+            State::SynSent | State::SynReceived => {}
+            State::Established => self.state = State::FinWait1,
+            State::CloseWait => self.state = State::LastAck,
+            // "connection closing"
+            _ => return,
+        }
+        self.fin_queued = true;
+    }
+
+    /// Ends the connection at once. The peer is reset if it could still hope for anything
+    /// (RFC 9293 §3.10.5).
+    pub fn abort(&mut self) {
+        match self.state {
+            State::SynReceived
+            | State::Established
+            | State::FinWait1
+            | State::FinWait2
+            | State::CloseWait => {
+                self.reset = Some(Reset::Abort {
+                    seq: self.snd.space.wire(self.snd.nxt),
+                });
+            }
+            State::SynSent | State::Closing | State::LastAck | State::TimeWait | State::Closed => {}
+        }
+        self.end(CloseReason::Aborted);
+    }
+
+    /// Enters CLOSED; the first reason counts. What was received can still be read.
+    pub(crate) fn end(&mut self, reason: CloseReason) {
+        self.state = State::Closed;
+        self.timers.cancel_all();
+        self.sent = Sent::default();
+        self.report_end(reason);
+    }
+
+    pub(crate) fn report_end(&mut self, reason: CloseReason) {
+        if !std::mem::replace(&mut self.ended, true) {
+            self.events.closed = Some(reason);
+        }
+    }
+
+    /// Enters TIME-WAIT (RFC 9293 §3.10.7.4): starts its timer, turns off the others.
+    pub(crate) fn enter_time_wait(&mut self, now: Instant) {
+        self.state = State::TimeWait;
+        let window = self.rcv.offer_window(self.receive_mss());
+        let time_wait = TimeWait {
+            local_port: self.local_port,
+            remote_port: self.remote_port,
+            snd_nxt: self.snd.space.wire(self.snd.nxt),
+            rcv_nxt: self.rcv.wire_nxt(),
+            window,
+            answers_max: self.config.challenge_acks_max,
+            answers_interval_ms: milliseconds(self.config.challenge_acks_interval),
+            length_ms: milliseconds(self.config.time_wait),
+            timestamps: self.timestamps,
+            expires: now + self.config.time_wait,
+            limiter: AckLimiter::default(),
+        };
+        self.time_wait = Some(time_wait);
+        self.timers.cancel_all();
+        self.timers.arm(Timer::Linger, time_wait.expires());
+        self.report_end(CloseReason::Finished);
+    }
+
+    /// In TIME-WAIT, once all is read and [`poll_transmit`](Connection::poll_transmit) has returned `None`:
+    /// what can take the place of this connection, in a fraction of the memory.
+    pub fn time_wait(&self) -> Option<TimeWait> {
+        self.time_wait
+            .filter(|_| self.state == State::TimeWait && self.rcv.readable() == 0)
+    }
+
+    /// True if this connection is in TIME-WAIT and the SYN may begin a new incarnation:
+    /// [`TimeWait::may_be_replaced_by`].
+    pub fn may_be_replaced_by(&self, syn: &Segment<'_>) -> bool {
+        self.state == State::TimeWait && self.time_wait.is_some_and(|tw| tw.may_be_replaced_by(syn))
+    }
+
+    /// Where the connection is.
+    pub fn state(&self) -> State {
+        self.state
+    }
+
+    /// True if nothing is left to be done: the connection may be forgotten.
+    pub fn is_closed(&self) -> bool {
+        self.state == State::Closed && self.reset.is_none()
+    }
+
+    /// Stream offset of the first byte that the peer has not acknowledged.
+    pub fn acknowledged_bytes(&self) -> u64 {
+        self.queue.acknowledged()
+    }
+
+    /// Bytes queued that the peer has not acknowledged, sent or not.
+    pub fn queued_bytes(&self) -> u64 {
+        self.queue.end() - self.queue.acknowledged()
+    }
+
+    /// The payload of a [`Transmit`](crate::Transmit): what a range of the stream consists of, in order. What
+    /// has been acknowledged meanwhile is left out.
+    pub fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = Piece<'_>> {
+        self.queue.pieces(range)
+    }
+
+    /// Smoothed round-trip time, once measured.
+    pub fn smoothed_rtt(&self) -> Option<Duration> {
+        self.rtt.srtt()
+    }
+
+    /// The congestion window, in bytes.
+    pub fn congestion_window(&self) -> u64 {
+        self.cwnd()
+    }
+}

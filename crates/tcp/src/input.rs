@@ -1,0 +1,428 @@
+//! Segment arrival, clause by clause (RFC 9293 §3.10.7).
+
+use wire::tcp::{Flags, Header, Segment};
+
+use crate::ack::Urgency;
+use crate::connection::Connection;
+use crate::event::CloseReason;
+use crate::output::Reset;
+use crate::rcv::Arrival;
+use crate::recovery::Progress;
+use crate::sent::Evidence;
+use crate::state::State;
+use crate::time::Instant;
+use crate::time_wait::Reaction;
+use crate::timer::Timer;
+use crate::timestamps::Verdict;
+
+impl Connection {
+    /// Processes a segment of this connection. Its payload may be longer than the MSS, if packets were merged
+    /// on reception.
+    pub fn on_segment(&mut self, now: Instant, segment: &Segment<'_>) {
+        match self.state {
+            State::Closed => {}
+            State::SynSent => self.on_segment_in_syn_sent(now, segment),
+            State::TimeWait => self.on_segment_in_time_wait(now, segment),
+            _ => self.on_segment_otherwise(now, segment),
+        }
+    }
+
+    /// §3.10.7.3
+    fn on_segment_in_syn_sent(&mut self, now: Instant, segment: &Segment<'_>) {
+        let header = &segment.header;
+        let has = |flag| header.flags.contains(flag);
+        // First, check the ACK bit. If SEG.ACK =< ISS or SEG.ACK > SND.NXT, send a reset (unless the RST bit
+        // is set), and discard. SND.UNA < SEG.ACK =< SND.NXT is acceptable.
+        let ack = self.snd.space.position(header.ack, self.snd.una);
+        let acceptable_ack = 0 < ack && ack <= self.snd.nxt as i64;
+        if has(Flags::ACK) && !acceptable_ack {
+            if !has(Flags::RST) {
+                self.refuse_ack(now, header);
+            }
+            return;
+        }
+        // Second, check the RST bit: with an acceptable ACK the connection is reset, otherwise drop.
+        if has(Flags::RST) {
+            if has(Flags::ACK) {
+                self.end(CloseReason::Refused);
+            }
+            return;
+        }
+        // Fifth, if neither SYN nor RST is set, drop.
+        if !has(Flags::SYN) {
+            return;
+        }
+        // Fourth, check the SYN bit.
+        self.on_peer_syn(now, header);
+        if has(Flags::ACK) {
+            self.on_handshake_ack(now, header);
+            self.establish();
+            self.update_window(header, self.rcv.position(header.seq), ack as u64, 0);
+            self.acks.request();
+            // "If there are other controls or text in the segment, then continue processing at the sixth
+            // step". The text begins behind the SYN.
+            self.on_text_and_fin(now, segment, self.rcv.nxt() as i64);
+        } else {
+            // Simultaneous open: enter SYN-RECEIVED, form <SEQ=ISS><ACK=RCV.NXT><CTL=SYN,ACK>. Text is not
+            // kept; the peer sends it again.
+            self.state = State::SynReceived;
+            self.recovery.retransmit(0..1);
+        }
+    }
+
+    fn on_segment_in_time_wait(&mut self, now: Instant, segment: &Segment<'_>) {
+        let Some(time_wait) = &mut self.time_wait else {
+            return;
+        };
+        let reaction = time_wait.react(now, segment);
+        self.timers.arm(Timer::Linger, time_wait.expires());
+        match reaction {
+            Reaction::Nothing => {}
+            Reaction::Acknowledge => self.acks.request(),
+            Reaction::Close => self.end(CloseReason::Finished),
+        }
+    }
+
+    /// §3.10.7.4: SYN-RECEIVED and the synchronized states.
+    fn on_segment_otherwise(&mut self, now: Instant, segment: &Segment<'_>) {
+        let header = &segment.header;
+        let has = |flag| header.flags.contains(flag);
+        let mut payload = segment.payload;
+        let mut start = self.rcv.position(header.seq);
+
+        // A SYN again, while ours is not acknowledged. If it carries the ACK that completes a simultaneous
+        // open (§3.5, figure 8), the rest is processed as if the SYN, a duplicate, were not there. If not, our
+        // SYN,ACK is lost: repeat it. The bare ACK that the first check would send does not help the peer.
+        let mut repeated_syn = false;
+        if self.state == State::SynReceived && has(Flags::SYN) && start == 0 && !has(Flags::RST) {
+            if !has(Flags::ACK) {
+                if self.allows_unacceptable(now) {
+                    self.recovery.retransmit(0..1);
+                }
+                return;
+            }
+            repeated_syn = true;
+            start = 1;
+            payload = &[];
+        }
+        let syn = has(Flags::SYN) && !repeated_syn;
+
+        // RFC 7323 §5.3 R1, before all other tests. §5.2: resets are exempt.
+        if !has(Flags::RST) {
+            match self.timestamps.check(now, header.options.timestamps) {
+                Verdict::Accept => {}
+                Verdict::Missing => return,
+                Verdict::Old => return self.on_unacceptable(now, header, segment.payload),
+            }
+        }
+
+        // First, check the sequence number.
+        let len = payload.len() as u64 + u64::from(syn) + u64::from(has(Flags::FIN));
+        let mut text_acceptable = true;
+        if !self.rcv.accepts(start, len) {
+            // "If the RCV.WND is zero, no segments will be acceptable, but special allowance should be made to
+            // accept valid ACKs, URGs, and RSTs."
+            let allowance = self.rcv.window() == 0 && start == self.rcv.nxt() as i64;
+            if !allowance {
+                // "Unless the RST bit is set, in which case drop the segment and return"
+                if !has(Flags::RST) {
+                    self.on_unacceptable(now, header, segment.payload);
+                }
+                return;
+            }
+            self.acks.request_duplicate();
+            text_acceptable = false;
+        }
+
+        // RFC 7323 §5.3 R3, with the condition of §4.3: SEG.SEQ =< Last.ACK.sent.
+        if !has(Flags::RST) && start <= self.last_ack_sent as i64 {
+            self.timestamps
+                .update_recent(now, header.options.timestamps);
+        }
+
+        // Second, check the RST bit.
+        if has(Flags::RST) {
+            return self.on_reset(now, start);
+        }
+
+        // Fourth, check the SYN bit.
+        if syn {
+            match (self.state, self.passive) {
+                // "If the connection was initiated with a passive OPEN, then return this connection to the
+                // LISTEN state."
+                (State::SynReceived, true) => self.end(CloseReason::Refused),
+                // RFC 5961 §4.2: a challenge ACK, whatever the sequence number.
+                _ => self.challenge(now),
+            }
+            return;
+        }
+
+        // Fifth, check the ACK field. If the ACK bit is off, drop.
+        if !has(Flags::ACK) || !self.on_ack(now, header, start, payload.len()) {
+            return;
+        }
+        if repeated_syn {
+            self.acks.request();
+        }
+
+        // Sixth, check the URG bit: urgent data is text like any other (RFC 6093 recommends inline).
+        // Seventh, process the segment text. Eighth, check the FIN bit.
+        if text_acceptable && !repeated_syn {
+            self.on_text_and_fin(now, segment, start);
+        }
+    }
+
+    /// An unacceptable segment is answered with <SEQ=SND.NXT><ACK=RCV.NXT><CTL=ACK>.
+    fn on_unacceptable(&mut self, now: Instant, header: &Header, payload: &[u8]) {
+        // Text means that the peer has not got our acknowledgment. Without text two ends that disagree could
+        // go on answering each other.
+        let is_text = !payload.is_empty() && !header.flags.contains(Flags::SYN);
+        if is_text || self.allows_unacceptable(now) {
+            self.acks.request_duplicate();
+        }
+    }
+
+    fn allows_unacceptable(&mut self, now: Instant) -> bool {
+        let config = &self.config;
+        self.unacceptable.allows(
+            now,
+            config.challenge_acks_max,
+            config.challenge_acks_interval,
+        )
+    }
+
+    /// A challenge ACK, unless there were too many (RFC 5961 §7).
+    fn challenge(&mut self, now: Instant) {
+        let config = &self.config;
+        if self.challenges.allows(
+            now,
+            config.challenge_acks_max,
+            config.challenge_acks_interval,
+        ) {
+            self.acks.request_duplicate();
+        }
+    }
+
+    /// <SEQ=SEG.ACK><CTL=RST>: the peer acknowledges what we have not sent in this incarnation.
+    fn refuse_ack(&mut self, now: Instant, header: &Header) {
+        if self.allows_unacceptable(now) {
+            self.reset = Some(Reset::UnacceptableAck { seq: header.ack });
+        }
+    }
+
+    /// A reset in the window (RFC 5961 §3.2).
+    fn on_reset(&mut self, now: Instant, start: i64) {
+        // "If the sequence number does not exactly match the next expected sequence value, yet is within the
+        // current receive window, TCP endpoints MUST send an acknowledgment (challenge ACK)."
+        if start != self.rcv.nxt() as i64 {
+            return self.challenge(now);
+        }
+        match self.state {
+            State::SynReceived => self.end(CloseReason::Refused),
+            // CLOSING, LAST-ACK: "enter the CLOSED state", without a signal. Both ends have closed; only if
+            // our data has not all been acknowledged is something amiss.
+            State::Closing | State::LastAck if self.queue.is_empty() => {
+                self.end(CloseReason::Finished)
+            }
+            _ => self.end(CloseReason::Reset),
+        }
+    }
+
+    /// Fifth: the ACK field. False if the segment is to be dropped.
+    fn on_ack(&mut self, now: Instant, header: &Header, start: i64, text_len: usize) -> bool {
+        let snd = self.snd;
+        let ack = snd.space.position(header.ack, snd.una);
+        if self.state == State::SynReceived {
+            // "If SND.UNA < SEG.ACK =< SND.NXT, then enter ESTABLISHED state. If the segment acknowledgment is
+            // not acceptable, form a reset segment <SEQ=SEG.ACK><CTL=RST> and send it."
+            if ack <= 0 || ack > snd.nxt as i64 {
+                self.refuse_ack(now, header);
+                return false;
+            }
+            self.on_handshake_ack(now, header);
+            self.establish();
+            self.update_window(header, start, ack as u64, snd.shift);
+            return true;
+        }
+        // RFC 5961 §5.2: SND.UNA - MAX.SND.WND =< SEG.ACK =< SND.NXT, or the segment is discarded and an ACK
+        // sent back.
+        if ack > snd.nxt as i64 || ack < (snd.una as i64).saturating_sub_unsigned(snd.wnd_max) {
+            self.challenge(now);
+            return false;
+        }
+        // An older acknowledgment says nothing; the text may still be good.
+        let Ok(ack) = u64::try_from(ack) else {
+            return true;
+        };
+        if ack < snd.una {
+            return true;
+        }
+        let window = u64::from(header.window) << snd.shift;
+        // The peer is there, and answers window probes.
+        self.persist.on_answer();
+        if window == 0 {
+            // RFC 9293 §3.8.6.1, MUST-37: as long as it answers, a closed window is no reason to give up.
+            self.rto.on_progress();
+        }
+        if ack > snd.una {
+            self.on_new_ack(now, header, ack);
+        } else if snd.flight() > 0
+            && text_len == 0
+            && !header.flags.contains(Flags::FIN)
+            && window == snd.wnd
+            // RFC 5681 §2: this is what a duplicate acknowledgment looks like.
+            && self.recovery.on_duplicate_ack(snd.una, snd.nxt, snd.mss)
+        {
+            self.congestion.on_loss(snd.flight());
+        }
+        // "If SND.WL1 < SEG.SEQ or (SND.WL1 = SEG.SEQ and SND.WL2 =< SEG.ACK)"
+        if snd.wl1 < start || (snd.wl1 == start && snd.wl2 <= ack) {
+            self.update_window(header, start, ack, snd.shift);
+        }
+        if self.fin_queued && self.snd.una > self.fin_position() {
+            self.on_fin_acked(now);
+        }
+        self.state != State::Closed
+    }
+
+    /// Our SYN is acknowledged.
+    fn on_handshake_ack(&mut self, now: Instant, header: &Header) {
+        self.snd.una = 1;
+        self.measure(now, header);
+    }
+
+    /// SND.UNA advances.
+    fn on_new_ack(&mut self, now: Instant, header: &Header, ack: u64) {
+        let acked = ack - self.snd.una;
+        let was_limited = self.snd.una < self.limited_until;
+        self.snd.una = ack;
+        self.measure(now, header);
+        self.rto.on_progress();
+
+        let was_empty = self.queue.is_empty();
+        let events = &mut self.events;
+        let upto = (ack - 1).min(self.queue.end());
+        self.queue
+            .acknowledge(upto, |object, end| events.released.push_back((object, end)));
+        if !was_empty && self.queue.is_empty() {
+            self.events.drained = true;
+        }
+        self.wake_writer();
+
+        let progress = self.recovery.on_ack(ack, acked, self.snd.nxt, self.snd.mss);
+        match progress {
+            // RFC 7661: a window that is not used does not grow.
+            Progress::Ordinary if was_limited => self.congestion.on_ack(acked, false),
+            Progress::Ordinary | Progress::Partial => {}
+            Progress::AfterTimeout => self.congestion.on_ack(acked, true),
+            Progress::Recovered => self.congestion.on_recovered(self.snd.flight()),
+        }
+
+        if self.snd.flight() == 0 || !self.sent.has_departed(ack) {
+            // RFC 6298 §5.2: all is acknowledged. Or what is left has not departed: it will arm the timer.
+            self.timers.cancel(Timer::Retransmit);
+        } else if progress != Progress::Partial || self.recovery.take_first_partial() {
+            // RFC 6298 §5.3; RFC 6582 §3.2 step 3: only the first partial acknowledgment restarts the timer.
+            self.timers.arm(Timer::Retransmit, now + self.rto());
+        }
+    }
+
+    /// Takes from an acknowledgment of new data what it tells of the round-trip time.
+    fn measure(&mut self, now: Instant, header: &Header) {
+        match self.sent.acknowledge(self.snd.una, now) {
+            Evidence::Measured(round_trip) => self.on_round_trip(round_trip),
+            // RFC 7323 §4: the echo tells which transmission is answered, in milliseconds.
+            Evidence::Ambiguous => {
+                let echo = header
+                    .options
+                    .timestamps
+                    .map(|timestamps| timestamps.echo_reply);
+                let lifetime = now.since(self.opened);
+                let round_trip =
+                    echo.and_then(|echo| self.timestamps.round_trip(now, echo, lifetime));
+                if let Some(round_trip) = round_trip {
+                    self.on_round_trip(round_trip);
+                }
+            }
+            Evidence::Awaited | Evidence::Partial => {}
+        }
+    }
+
+    fn update_window(&mut self, header: &Header, start: i64, ack: u64, shift: u8) {
+        self.snd.wnd = u64::from(header.window) << shift;
+        self.snd.wnd_max = self.snd.wnd_max.max(self.snd.wnd);
+        self.snd.wl1 = start;
+        self.snd.wl2 = ack;
+    }
+
+    fn on_fin_acked(&mut self, now: Instant) {
+        match self.state {
+            State::FinWait1 => {
+                self.state = State::FinWait2;
+                self.arm_fin_wait_2(now);
+            }
+            State::Closing => self.enter_time_wait(now),
+            State::LastAck => self.end(CloseReason::Finished),
+            _ => {}
+        }
+    }
+
+    fn arm_fin_wait_2(&mut self, now: Instant) {
+        if let (State::FinWait2, Some(silence)) = (self.state, self.config.fin_wait_2) {
+            self.timers.arm(Timer::Linger, now + silence);
+        }
+    }
+
+    /// Seventh: text, from position `start` on; eighth: FIN.
+    fn on_text_and_fin(&mut self, now: Instant, segment: &Segment<'_>, start: i64) {
+        // "CLOSE-WAIT, CLOSING, LAST-ACK: This should not occur since a FIN has been received from the remote
+        // side. Ignore the segment text."
+        if !self.state.takes_text() {
+            return;
+        }
+        let text = segment.payload;
+        if !text.is_empty() {
+            self.arm_fin_wait_2(now);
+            match self.rcv.on_text(start, text) {
+                Arrival::Nothing => self.acks.request_duplicate(),
+                // RFC 5681 §4.2: at once, out of order or filling a gap.
+                Arrival::OutOfOrder => self.acks.request_duplicate(),
+                Arrival::FilledGap => {
+                    self.events.readable = true;
+                    self.acks.request();
+                }
+                Arrival::InOrder(bytes) => {
+                    self.events.readable = true;
+                    let urgency = self.acks.on_text(bytes, self.receive_mss());
+                    if urgency == Urgency::Later && !self.timers.is_armed(Timer::DelayedAck) {
+                        self.timers
+                            .arm(Timer::DelayedAck, now + self.config.delayed_ack);
+                    }
+                }
+            }
+        }
+        if segment.header.flags.contains(Flags::FIN) {
+            let position = start.saturating_add_unsigned(text.len() as u64);
+            self.rcv.on_fin(position);
+            if text.is_empty() && position > self.rcv.nxt() as i64 {
+                self.acks.request_duplicate();
+            }
+        }
+        if self.rcv.take_fin() {
+            self.on_peer_fin(now);
+        }
+    }
+
+    /// "Advance RCV.NXT over the FIN, and send an acknowledgment for the FIN."
+    fn on_peer_fin(&mut self, now: Instant) {
+        self.acks.request();
+        self.events.peer_finished = true;
+        match self.state {
+            State::Established => self.state = State::CloseWait,
+            // Had our FIN been acknowledged, the fifth step had entered FIN-WAIT-2.
+            State::FinWait1 => self.state = State::Closing,
+            State::FinWait2 => self.enter_time_wait(now),
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Initial sequence numbers and timestamp offsets (RFC 6528, RFC 7323 §5.4).
+
+use std::hash::Hasher;
+use std::net::{IpAddr, SocketAddr};
+
+use siphasher::sip::SipHasher24;
+
+use crate::time::Instant;
+
+/// Chooses initial sequence numbers that an outsider cannot predict, yet grow from one incarnation of a
+/// connection to the next.
+#[derive(Clone)]
+pub struct IsnGenerator {
+    key: [u8; 16],
+}
+
+/// What a hash is for: the same connection must not get related numbers for different purposes.
+#[derive(Clone, Copy)]
+enum Purpose {
+    Isn = 1,
+    TimestampOffset = 2,
+}
+
+impl IsnGenerator {
+    /// `key` must be secret and random, and stay the same as long as the host runs.
+    pub fn new(key: [u8; 16]) -> IsnGenerator {
+        IsnGenerator { key }
+    }
+
+    /// RFC 6528 §3: `ISN = M + F(localip, localport, remoteip, remoteport, secretkey)`, where `M` ticks
+    /// every 4 µs.
+    pub fn isn(&self, local: SocketAddr, remote: SocketAddr, now: Instant) -> u32 {
+        let ticks = (now.as_us() / 4) as u32;
+        ticks.wrapping_add(self.hash(Purpose::Isn, local, remote))
+    }
+
+    /// What a connection adds to the clock in its timestamps. It depends on the addresses alone, so
+    /// timestamps grow from one incarnation to the next and a peer in TIME-WAIT accepts the new SYN
+    /// (RFC 6191).
+    pub fn ts_offset(&self, local: SocketAddr, remote: SocketAddr) -> u32 {
+        self.hash(Purpose::TimestampOffset, local, remote)
+    }
+
+    fn hash(&self, purpose: Purpose, local: SocketAddr, remote: SocketAddr) -> u32 {
+        let mut hasher = SipHasher24::new_with_key(&self.key);
+        hasher.write(&[purpose as u8]);
+        for address in [local, remote] {
+            match address.ip() {
+                IpAddr::V4(ip) => hasher.write(&ip.octets()),
+                IpAddr::V6(ip) => hasher.write(&ip.octets()),
+            }
+            hasher.write(&address.port().to_be_bytes());
+        }
+        hasher.finish() as u32
+    }
+}
+
+impl std::fmt::Debug for IsnGenerator {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("IsnGenerator { key: secret }")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(s: &str) -> SocketAddr {
+        s.parse().expect("an address")
+    }
+
+    #[test]
+    fn isn_depends_on_key_and_every_part_of_the_connection() {
+        let local = address("10.77.0.2:80");
+        let remote = address("10.77.0.1:40000");
+        let now = Instant::from_us(1_000);
+        let isn = |key: u8, local: &str, remote: &str| {
+            IsnGenerator::new([key; 16]).isn(address(local), address(remote), now)
+        };
+        let all = [
+            isn(1, "10.77.0.2:80", "10.77.0.1:40000"),
+            isn(2, "10.77.0.2:80", "10.77.0.1:40000"),
+            isn(1, "10.77.0.3:80", "10.77.0.1:40000"),
+            isn(1, "10.77.0.2:81", "10.77.0.1:40000"),
+            isn(1, "10.77.0.2:80", "10.77.0.4:40000"),
+            isn(1, "10.77.0.2:80", "10.77.0.1:40001"),
+            isn(1, "10.77.0.1:40000", "10.77.0.2:80"),
+            isn(1, "[fd77::2]:80", "[fd77::1]:40000"),
+            IsnGenerator::new([1; 16]).ts_offset(local, remote),
+        ];
+        for (i, a) in all.iter().enumerate() {
+            assert!(!all[i + 1..].contains(a), "{i}");
+        }
+    }
+
+    #[test]
+    fn isn_advances_by_one_every_4_us() {
+        let generator = IsnGenerator::new([7; 16]);
+        let (local, remote) = (address("[fd77::2]:80"), address("[fd77::1]:40000"));
+        let at = |us| generator.isn(local, remote, Instant::from_us(us));
+        assert_eq!(at(4_000_000).wrapping_sub(at(0)), 1_000_000);
+        assert_eq!(at(3), at(0));
+    }
+}

@@ -1,0 +1,168 @@
+//! Slow start and congestion avoidance (RFC 5681), with the window counted in bytes acknowledged (RFC 3465).
+
+use crate::congestion::Congestion;
+
+/// RFC 6928 §2: the initial window is `min(10*MSS, max(2*MSS, 14600))`.
+const INITIAL_WINDOW_SEGMENTS: u64 = 10;
+const INITIAL_WINDOW_BYTES: u64 = 14_600;
+
+/// The window grows no further: no peer can offer more (RFC 7323 §2.3).
+const WINDOW_BYTES_MAX: u64 = 1 << 30;
+
+#[derive(Debug)]
+pub(crate) struct NewReno {
+    mss: u64,
+    cwnd: u64,
+    ssthresh: u64,
+    /// In congestion avoidance, bytes acknowledged since the window grew.
+    bytes_acked: u64,
+}
+
+impl NewReno {
+    pub(crate) fn new() -> NewReno {
+        NewReno {
+            mss: 536,
+            cwnd: 536,
+            ssthresh: u64::MAX,
+            bytes_acked: 0,
+        }
+    }
+
+    /// RFC 5681 (4): `ssthresh = max(FlightSize/2, 2*SMSS)`.
+    fn reduce(&mut self, flight: u64) {
+        self.ssthresh = (flight / 2).max(2 * self.mss);
+        self.bytes_acked = 0;
+    }
+}
+
+impl Congestion for NewReno {
+    fn window(&self) -> u64 {
+        self.cwnd
+    }
+
+    fn on_established(&mut self, mss: u16, handshake_lost: bool) {
+        self.mss = u64::from(mss);
+        // RFC 5681 §3.1: if the SYN or SYN/ACK is lost, one segment.
+        self.cwnd = match handshake_lost {
+            true => self.mss,
+            false => {
+                (INITIAL_WINDOW_SEGMENTS * self.mss).min(INITIAL_WINDOW_BYTES.max(2 * self.mss))
+            }
+        };
+    }
+
+    fn on_ack(&mut self, acked: u64, after_timeout: bool) {
+        if self.cwnd < self.ssthresh {
+            // RFC 3465 §2.1: as many bytes as were acknowledged. There is no limit L: receivers that merge
+            // packets acknowledge dozens at once. After a timeout much of what one ACK covers may have left
+            // the network long before: then L = 2 (§2.3 wants 1 there, but segments are ACKed in pairs).
+            let limit = if after_timeout {
+                2 * self.mss
+            } else {
+                u64::MAX
+            };
+            self.cwnd += acked.min(limit).min(self.ssthresh - self.cwnd);
+        } else {
+            // RFC 3465 §2.1, RFC 5681 §3.1: one segment for each window of bytes.
+            self.bytes_acked += acked;
+            while self.bytes_acked >= self.cwnd {
+                self.bytes_acked -= self.cwnd;
+                self.cwnd += self.mss;
+            }
+        }
+        self.cwnd = self.cwnd.min(WINDOW_BYTES_MAX);
+    }
+
+    fn on_loss(&mut self, flight: u64) {
+        self.reduce(flight);
+        self.cwnd = self.ssthresh;
+    }
+
+    fn on_recovered(&mut self, flight: u64) {
+        // RFC 6582 §3.2 step 3 (1): no burst of all that the window has room for.
+        self.cwnd = self.ssthresh.min(flight.max(self.mss) + self.mss);
+    }
+
+    fn on_timeout(&mut self, flight: u64, again: bool) {
+        // RFC 5681 §3.1: when a segment times out again, ssthresh is held constant.
+        if !again {
+            self.reduce(flight);
+        }
+        self.cwnd = self.mss;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MSS: u64 = 1000;
+
+    fn established() -> NewReno {
+        let mut newreno = NewReno::new();
+        newreno.on_established(MSS as u16, false);
+        newreno
+    }
+
+    #[test]
+    fn initial_window_is_ten_segments_or_14600_bytes() {
+        let window = |mss, lost| {
+            let mut newreno = NewReno::new();
+            newreno.on_established(mss, lost);
+            newreno.window()
+        };
+        assert_eq!(window(1000, false), 10_000);
+        assert_eq!(window(1460, false), 14_600);
+        assert_eq!(window(4000, false), 14_600);
+        assert_eq!(window(8960, false), 2 * 8960);
+        assert_eq!(window(1460, true), 1460);
+    }
+
+    #[test]
+    fn slow_start_doubles_each_round_trip_until_ssthresh() {
+        let mut newreno = established();
+        newreno.on_ack(10 * MSS, false);
+        assert_eq!(newreno.window(), 20 * MSS);
+        newreno.on_loss(20 * MSS);
+        assert_eq!(newreno.window(), 10 * MSS);
+        newreno.on_timeout(20 * MSS, false);
+        assert_eq!(newreno.window(), MSS);
+        newreno.on_ack(8 * MSS, true);
+        assert_eq!(newreno.window(), 3 * MSS);
+        newreno.on_ack(40 * MSS, false);
+        assert_eq!(newreno.window(), 10 * MSS);
+    }
+
+    #[test]
+    fn congestion_avoidance_adds_one_segment_each_round_trip() {
+        let mut newreno = established();
+        newreno.on_loss(20 * MSS);
+        for _ in 0..9 {
+            newreno.on_ack(MSS, false);
+        }
+        assert_eq!(newreno.window(), 10 * MSS);
+        newreno.on_ack(MSS, false);
+        assert_eq!(newreno.window(), 11 * MSS);
+    }
+
+    #[test]
+    fn repeated_timeouts_hold_ssthresh() {
+        let mut newreno = established();
+        newreno.on_timeout(40 * MSS, false);
+        newreno.on_timeout(MSS, true);
+        newreno.on_ack(2 * MSS, true);
+        newreno.on_ack(100 * MSS, false);
+        assert_eq!(newreno.window(), 20 * MSS);
+    }
+
+    #[test]
+    fn recovery_ends_without_a_burst() {
+        let mut newreno = established();
+        newreno.on_loss(40 * MSS);
+        newreno.on_recovered(3 * MSS);
+        assert_eq!(newreno.window(), 4 * MSS);
+        newreno.on_loss(40 * MSS);
+        newreno.on_recovered(60 * MSS);
+        assert_eq!(newreno.window(), 20 * MSS);
+    }
+}

@@ -1,0 +1,329 @@
+//! What is sent, and when (RFC 9293 §3.8).
+
+use std::ops::Range;
+
+use wire::tcp::{Flags, Header, Options};
+
+use crate::config::Limits;
+use crate::connection::Connection;
+use crate::recovery::Phase;
+use crate::sent::TRANSMISSIONS_MAX;
+use crate::state::State;
+use crate::time::Instant;
+use crate::timer::Timer;
+
+/// Something to send: one segment, or a superpacket that is to be cut into packets of at most
+/// [`mss`](Transmit::mss) payload bytes. Its header is that of the first packet; PSH and FIN belong on the
+/// last.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Transmit {
+    /// The header. Ports, sequence numbers, flags, window and options are final.
+    pub header: Header,
+    /// The payload: a range of the stream, to be had from [`Connection::pieces`]. May be empty.
+    pub range: Range<u64>,
+    /// If it occupies sequence space: a number, counting from 0, under which its departure must be reported
+    /// to [`Connection::on_departed`].
+    pub transmission: Option<u64>,
+    /// Payload of a full packet, in bytes: all options are accounted for.
+    pub mss: u16,
+    /// When it was issued, which is when the timestamp in the header was taken.
+    pub issued: Instant,
+    /// Microseconds elapsed since then within the millisecond of the header's timestamp: below 1000. Who sends
+    /// it later than `issued` can correct the timestamp exactly.
+    pub tsval_fraction_us: u16,
+    /// Some of the payload is virtual.
+    pub has_virtual: bool,
+    /// All of the payload was sent before.
+    pub retransmission: bool,
+    /// When this was issued, an earlier transmission had not departed, or its departure was not reported: sent
+    /// by another way, this could overtake it.
+    pub follows_undeparted: bool,
+}
+
+/// A reset that is to be sent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Reset {
+    /// <SEQ=SND.NXT><CTL=RST>: we abort.
+    Abort { seq: u32 },
+    /// <SEQ=SEG.ACK><CTL=RST>: the peer acknowledges what was never sent.
+    UnacceptableAck { seq: u32 },
+}
+
+impl Connection {
+    /// The next thing to send; call it until it returns `None`. What has a
+    /// [`transmission`](Transmit::transmission) number counts as sent from now on, and as departed when
+    /// [`Connection::on_departed`] says so.
+    pub fn poll_transmit(&mut self, now: Instant, limits: &Limits) -> Option<Transmit> {
+        if let Some(reset) = self.reset.take() {
+            return Some(self.transmit_reset(now, reset));
+        }
+        match self.state {
+            State::Closed => None,
+            State::SynSent => self.poll_syn(now),
+            State::SynReceived => self.poll_syn(now).or_else(|| self.poll_ack(now)),
+            State::FinWait2 | State::TimeWait => self.poll_ack(now),
+            _ => {
+                // Duplicate acknowledgments go first, and alone: data would make them not count.
+                if self.acks.take_duplicate() {
+                    return Some(self.transmit_ack(now));
+                }
+                let probe = self.persist.take_due();
+                self.poll_lost(now, limits)
+                    .or_else(|| self.poll_new(now, limits, probe))
+                    .or_else(|| self.poll_probe(now, probe))
+                    .or_else(|| self.poll_ack(now))
+            }
+        }
+    }
+
+    fn poll_syn(&mut self, now: Instant) -> Option<Transmit> {
+        let first = self.snd.nxt == 0;
+        if !first && self.recovery.lost(self.snd.una).is_empty() {
+            return None;
+        }
+        let agreed = self.state == State::SynReceived;
+        let mut header = self.header(now, 0, Flags::SYN);
+        header.window = self.rcv.syn_window();
+        header.options.mss = Some(self.config.mss);
+        // RFC 7323 §2.2, §3.2: an answer carries an option only if the peer's SYN did.
+        let shift = crate::rcv::window_shift(self.config.receive_buffer_bytes);
+        if agreed {
+            header.options.window_scale = self.rcv.is_scaled().then_some(shift);
+        } else {
+            header.flags = Flags::SYN;
+            header.ack = 0;
+            header.options.window_scale = self.config.window_scaling.then_some(shift);
+            header.options.timestamps = self.config.timestamps.then(|| self.timestamps.offer(now));
+        }
+        Some(self.transmit(now, header, 0..1, 0..0, !first))
+    }
+
+    /// What is lost and not yet sent again.
+    fn poll_lost(&mut self, now: Instant, limits: &Limits) -> Option<Transmit> {
+        let una = self.snd.una;
+        let lost = self.recovery.lost(una);
+        if lost.is_empty() {
+            return None;
+        }
+        let fin_position = self.fin_position();
+        let mss = u64::from(self.snd.mss);
+        let mut len = lost.end.min(fin_position).saturating_sub(lost.start);
+        if self.recovery.phase() == Phase::AfterTimeout {
+            // Slow start, counted from SND.UNA. The first segment goes even if the window has shrunk: it
+            // probes (RFC 9293 §3.8.6, SHLD-15).
+            let room = (una + self.cwnd().min(self.snd.wnd.max(mss))).saturating_sub(lost.start);
+            if room < len {
+                len = room / mss * mss;
+            } else if room == 0 {
+                return None;
+            }
+        }
+        len = self.fit(lost.start, len, limits);
+        let fin = lost.end > fin_position && lost.start + len == fin_position;
+        if len == 0 && !fin {
+            return None;
+        }
+        let end = lost.start + len + u64::from(fin);
+        // RFC 6298 runs one timer, for the oldest byte in flight. It starts when that byte departs again.
+        if lost.start == una && !self.recovery.keeps_timer() {
+            self.timers.cancel(Timer::Retransmit);
+        }
+        self.recovery.on_retransmitted(end);
+        Some(self.transmit_data(now, lost.start, len, fin, true))
+    }
+
+    /// Data that was never sent, and FIN. `probe`: less than a segment may go, silly or not.
+    fn poll_new(&mut self, now: Instant, limits: &Limits, probe: bool) -> Option<Transmit> {
+        let snd = self.snd;
+        let fin_position = self.fin_position();
+        let waits = snd.nxt < fin_position || (self.fin_queued && snd.nxt == fin_position);
+        if !waits {
+            self.persist.reset();
+            self.timers.cancel(Timer::Persist);
+            return None;
+        }
+        if !self.recovery.lost(snd.una).is_empty() || self.sent.len() >= TRANSMISSIONS_MAX {
+            return None;
+        }
+        let mss = u64::from(snd.mss);
+        let available = fin_position - snd.nxt;
+        let peer_room = (snd.una + snd.wnd).saturating_sub(snd.nxt);
+        let cwnd_room = (snd.una + self.cwnd()).saturating_sub(snd.nxt);
+        let room = peer_room.min(cwnd_room);
+        // Avoidance of silly windows by the sender (RFC 9293 §3.8.6.2.1), without the Nagle algorithm:
+        let len = if available <= room {
+            // (2) all that is queued;
+            available
+        } else if room >= mss {
+            // (1) full segments;
+            room / mss * mss
+        } else if peer_room <= cwnd_room && (peer_room >= snd.wnd_max / 2 || probe) {
+            // (3) half of the largest window seen, (4) anything when the override timer expires.
+            peer_room
+        } else {
+            0
+        };
+        let len = self.fit(snd.nxt, len, limits);
+        let fin = self.fin_queued && snd.nxt + len == fin_position && peer_room > len;
+        if cwnd_room < available && cwnd_room <= peer_room {
+            self.limited_until = snd.nxt + len;
+        }
+        if len == 0 && !fin {
+            if snd.flight() == 0 && !self.timers.is_armed(Timer::Persist) {
+                let interval = self.persist.interval(&self.config, self.rto());
+                self.timers.arm(Timer::Persist, now + interval);
+            }
+            return None;
+        }
+        if !probe {
+            self.persist.reset();
+        }
+        self.timers.cancel(Timer::Persist);
+        Some(self.transmit_data(now, snd.nxt, len, fin, false))
+    }
+
+    /// An empty segment that the peer must answer with its window.
+    fn poll_probe(&mut self, now: Instant, probe: bool) -> Option<Transmit> {
+        if !probe || self.snd.flight() > 0 {
+            return None;
+        }
+        let header = self.header(now, self.snd.una.saturating_sub(1), Flags::default());
+        Some(self.transmit_empty(now, header))
+    }
+
+    fn poll_ack(&mut self, now: Instant) -> Option<Transmit> {
+        (self.acks.take_duplicate() || self.acks.is_due()).then(|| self.transmit_ack(now))
+    }
+
+    /// Where FIN goes: behind all that is queued.
+    pub(crate) fn fin_position(&self) -> u64 {
+        self.queue.end() + 1
+    }
+
+    /// How much of `len` bytes goes into one transmission: full segments, unless it ends the run.
+    fn fit(&self, start: u64, len: u64, limits: &Limits) -> u64 {
+        if len == 0 {
+            return 0;
+        }
+        let mss = u64::from(self.snd.mss);
+        let fitting = self.queue.fit(start.saturating_sub(1), len, limits);
+        match fitting < len && fitting >= mss {
+            true => fitting / mss * mss,
+            false => fitting,
+        }
+    }
+
+    fn transmit_data(
+        &mut self,
+        now: Instant,
+        start: u64,
+        len: u64,
+        fin: bool,
+        retransmission: bool,
+    ) -> Transmit {
+        let range = start - 1..start - 1 + len;
+        let mut flags = Flags::default();
+        // RFC 9293 §3.9.1.2: the last segment of what is queued.
+        if len > 0 && range.end == self.queue.end() {
+            flags = flags | Flags::PSH;
+        }
+        if fin {
+            flags = flags | Flags::FIN;
+        }
+        let header = self.header(now, start, flags);
+        self.transmit(
+            now,
+            header,
+            start..start + len + u64::from(fin),
+            range,
+            retransmission,
+        )
+    }
+
+    /// Something that occupies the sequence numbers of `positions`.
+    fn transmit(
+        &mut self,
+        now: Instant,
+        header: Header,
+        positions: Range<u64>,
+        range: Range<u64>,
+        retransmission: bool,
+    ) -> Transmit {
+        let follows_undeparted = self.sent.has_undeparted();
+        self.snd.nxt = self.snd.nxt.max(positions.end);
+        if positions.start == 0 {
+            self.recovery.on_retransmitted(positions.end);
+        }
+        let transmission = self.sent.issue(positions, retransmission);
+        Transmit {
+            has_virtual: self.queue.has_virtual(&range),
+            range,
+            transmission: Some(transmission),
+            retransmission,
+            follows_undeparted,
+            ..self.transmit_empty(now, header)
+        }
+    }
+
+    fn transmit_empty(&self, now: Instant, header: Header) -> Transmit {
+        Transmit {
+            header,
+            range: 0..0,
+            transmission: None,
+            mss: self.snd.mss,
+            issued: now,
+            tsval_fraction_us: (now.as_us() % 1000) as u16,
+            has_virtual: false,
+            retransmission: false,
+            follows_undeparted: self.sent.has_undeparted(),
+        }
+    }
+
+    /// <SEQ=SND.NXT><ACK=RCV.NXT><CTL=ACK>
+    fn transmit_ack(&mut self, now: Instant) -> Transmit {
+        let header = self.header(now, self.snd.nxt, Flags::default());
+        self.transmit_empty(now, header)
+    }
+
+    fn transmit_reset(&mut self, now: Instant, reset: Reset) -> Transmit {
+        let mut header = Header {
+            source_port: self.local_port,
+            destination_port: self.remote_port,
+            flags: Flags::RST,
+            // RFC 7323 §3.2: a reset should carry timestamps, too.
+            options: Options {
+                timestamps: self.timestamps.option(now),
+                ..Options::default()
+            },
+            ..Header::default()
+        };
+        match reset {
+            Reset::Abort { seq } => {
+                header.seq = seq;
+                header.ack = self.rcv.wire_nxt();
+                header.flags = Flags::RST | Flags::ACK;
+            }
+            Reset::UnacceptableAck { seq } => header.seq = seq,
+        }
+        self.transmit_empty(now, header)
+    }
+
+    /// The header of a segment that acknowledges all that was received.
+    fn header(&mut self, now: Instant, position: u64, flags: Flags) -> Header {
+        self.acks.on_sent();
+        self.timers.cancel(Timer::DelayedAck);
+        self.last_ack_sent = self.rcv.nxt();
+        Header {
+            source_port: self.local_port,
+            destination_port: self.remote_port,
+            seq: self.snd.space.wire(position),
+            ack: self.rcv.wire_nxt(),
+            flags: flags | Flags::ACK,
+            window: self.rcv.offer_window(self.receive_mss()),
+            options: Options {
+                timestamps: self.timestamps.option(now),
+                ..Options::default()
+            },
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! Probing a closed window (RFC 9293 §3.8.6.1).
+//!
+//! When data waits, nothing is in flight, and the peer's window does not let us send, nothing will make the
+//! peer speak: if its window update is lost, both wait for ever. A timer with backoff breaks that.
+//!
+//! A probe is an empty segment one below SND.UNA. It is unacceptable by the first test of §3.10.7.4, so the
+//! peer must answer with an acknowledgment, which carries its window. Unlike a byte of new data it costs the
+//! NIC stack no read and leaves the data aligned when the window opens.
+
+use std::time::Duration;
+
+use crate::config::Config;
+
+/// Probes since the peer was last heard.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Persist {
+    backoff: u32,
+    unanswered: u8,
+    due: bool,
+}
+
+impl Persist {
+    /// Time until the next probe. §3.8.6.1: the first after an RTO (SHLD-29), then exponentially (SHLD-30).
+    pub(crate) fn interval(&self, config: &Config, rto: Duration) -> Duration {
+        rto.saturating_mul(1 << self.backoff.min(20))
+            .min(config.rto_max)
+    }
+
+    /// The timer has expired. False if the peer has not answered for too long.
+    pub(crate) fn on_timeout(&mut self, retries: u8) -> bool {
+        self.due = true;
+        self.backoff = self.backoff.saturating_add(1);
+        self.unanswered = self.unanswered.saturating_add(1);
+        self.unanswered <= retries
+    }
+
+    /// True once after a timeout.
+    pub(crate) fn take_due(&mut self) -> bool {
+        std::mem::take(&mut self.due)
+    }
+
+    /// The peer has answered. As long as it does, the connection stays open (MUST-37).
+    pub(crate) fn on_answer(&mut self) {
+        self.unanswered = 0;
+    }
+
+    /// The window has opened, or nothing waits any more.
+    pub(crate) fn reset(&mut self) {
+        *self = Persist::default();
+    }
+}

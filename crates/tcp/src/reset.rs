@@ -1,0 +1,79 @@
+//! The answer to segments that belong to no connection (RFC 9293 §3.10.7.1).
+
+use wire::tcp::{Flags, Header, Segment};
+
+/// The reset that answers a segment for which there is no connection. `None` if the segment is a reset
+/// itself.
+pub fn reset_for(segment: &Segment<'_>) -> Option<Header> {
+    let header = &segment.header;
+    // An incoming segment containing a RST is discarded.
+    if header.flags.contains(Flags::RST) {
+        return None;
+    }
+    let mut reset = Header {
+        source_port: header.destination_port,
+        destination_port: header.source_port,
+        ..Header::default()
+    };
+    if header.flags.contains(Flags::ACK) {
+        // If the ACK bit is on, <SEQ=SEG.ACK><CTL=RST>
+        reset.seq = header.ack;
+        reset.flags = Flags::RST;
+    } else {
+        // If the ACK bit is off, <SEQ=0><ACK=SEG.SEQ+SEG.LEN><CTL=RST,ACK>
+        reset.ack = header.seq.wrapping_add(sequence_len(segment));
+        reset.flags = Flags::RST | Flags::ACK;
+    }
+    Some(reset)
+}
+
+/// SEG.LEN: the sequence numbers that a segment occupies, SYN and FIN included.
+fn sequence_len(segment: &Segment<'_>) -> u32 {
+    let flags = segment.header.flags;
+    (segment.payload.len() as u32)
+        .wrapping_add(u32::from(flags.contains(Flags::SYN)))
+        .wrapping_add(u32::from(flags.contains(Flags::FIN)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn segment(flags: Flags, payload: &[u8]) -> Segment<'_> {
+        Segment {
+            header: Header {
+                source_port: 1,
+                destination_port: 2,
+                seq: u32::MAX,
+                ack: 77,
+                flags,
+                ..Header::default()
+            },
+            payload,
+        }
+    }
+
+    #[test]
+    fn syn_is_answered_with_a_reset_that_acknowledges_it() {
+        let reset = reset_for(&segment(Flags::SYN, b"ab")).expect("a reset");
+        assert_eq!((reset.source_port, reset.destination_port), (2, 1));
+        assert_eq!(
+            (reset.seq, reset.ack, reset.flags),
+            (0, 2, Flags::RST | Flags::ACK)
+        );
+        let reset = reset_for(&segment(Flags::SYN | Flags::FIN, b"")).expect("a reset");
+        assert_eq!(reset.ack, 1);
+    }
+
+    #[test]
+    fn ack_is_answered_with_a_reset_where_the_peer_expects_it() {
+        let reset = reset_for(&segment(Flags::ACK | Flags::FIN, b"ab")).expect("a reset");
+        assert_eq!((reset.seq, reset.ack, reset.flags), (77, 0, Flags::RST));
+    }
+
+    #[test]
+    fn rst_is_never_answered() {
+        assert_eq!(reset_for(&segment(Flags::RST, b"")), None);
+        assert_eq!(reset_for(&segment(Flags::RST | Flags::ACK, b"x")), None);
+    }
+}

@@ -1,0 +1,122 @@
+//! The retransmission timeout: its backoff and when to give up (RFC 6298 §5, RFC 9293 §3.8.3).
+
+use std::time::Duration;
+
+use crate::config::Config;
+use crate::rtt::Rtt;
+use crate::time::Instant;
+
+/// RFC 6298 §5.7: the RTO for data when a SYN had to be retransmitted and nothing was measured.
+const RTO_AFTER_LOST_SYN: Duration = Duration::from_secs(3);
+
+/// Timeouts since the peer was last heard.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Rto {
+    /// How often the RTO has been doubled. Survives acknowledgments of retransmitted data, which tell no
+    /// round-trip time (Karn's algorithm).
+    backoff: u32,
+    /// Consecutive timeouts without progress.
+    timeouts: u8,
+    first_timeout: Instant,
+    handshake_lost: bool,
+}
+
+impl Rto {
+    /// The timeout that applies now.
+    pub(crate) fn current(&self, config: &Config, rtt: &Rtt) -> Duration {
+        let initial = if self.handshake_lost {
+            RTO_AFTER_LOST_SYN
+        } else {
+            config.rto_initial
+        };
+        let rto = rtt.rto(initial, config.rto_min);
+        // RFC 6298 §5.5: back off the timer; a maximum may bound it.
+        rto.saturating_mul(1 << self.backoff.min(20))
+            .min(config.rto_max)
+    }
+
+    /// The timer has expired. False if it is time to give up.
+    pub(crate) fn on_timeout(
+        &mut self,
+        now: Instant,
+        retries: u8,
+        user_timeout: Option<Duration>,
+    ) -> bool {
+        if self.timeouts == 0 {
+            self.first_timeout = now;
+        }
+        self.backoff = self.backoff.saturating_add(1);
+        self.timeouts = self.timeouts.saturating_add(1);
+        let patient = user_timeout.is_none_or(|limit| now.since(self.first_timeout) < limit);
+        self.timeouts <= retries && patient
+    }
+
+    /// Timeouts without progress so far.
+    pub(crate) fn timeouts(&self) -> u8 {
+        self.timeouts
+    }
+
+    /// The peer has acknowledged something new, or is known to be alive.
+    pub(crate) fn on_progress(&mut self) {
+        self.timeouts = 0;
+    }
+
+    /// A round trip was measured: the RTO is computed afresh (RFC 6298 §5.7).
+    pub(crate) fn on_sample(&mut self) {
+        self.backoff = 0;
+    }
+
+    /// The handshake is complete; `lost` if it took a retransmission and no round trip is known.
+    pub(crate) fn on_established(&mut self, lost: bool) {
+        self.handshake_lost = lost;
+        self.backoff = 0;
+        self.timeouts = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn backoff_doubles_up_to_the_maximum_and_a_sample_ends_it() {
+        let config = Config::default();
+        let rtt = Rtt::default();
+        let mut rto = Rto::default();
+        let mut seconds = Vec::new();
+        for _ in 0..8 {
+            seconds.push(rto.current(&config, &rtt).as_secs());
+            assert!(rto.on_timeout(Instant::from_us(1), 15, None));
+        }
+        assert_eq!(seconds, [1, 2, 4, 8, 16, 32, 60, 60]);
+        rto.on_progress();
+        assert_eq!(rto.current(&config, &rtt).as_secs(), 60);
+        rto.on_sample();
+        assert_eq!(rto.current(&config, &rtt).as_secs(), 1);
+    }
+
+    #[test]
+    fn gives_up_after_the_retries_or_the_user_timeout() {
+        let mut rto = Rto::default();
+        let at = Instant::from_us;
+        assert!(rto.on_timeout(at(0), 2, None));
+        assert!(rto.on_timeout(at(0), 2, None));
+        assert!(!rto.on_timeout(at(0), 2, None));
+
+        let mut rto = Rto::default();
+        let limit = Some(Duration::from_secs(1));
+        assert!(rto.on_timeout(at(5), 100, limit));
+        assert!(rto.on_timeout(at(1_000_004), 100, limit));
+        assert!(!rto.on_timeout(at(1_000_005), 100, limit));
+    }
+
+    #[test]
+    fn a_lost_syn_makes_the_first_data_wait_longer() {
+        let mut rto = Rto::default();
+        rto.on_established(true);
+        assert_eq!(
+            rto.current(&Config::default(), &Rtt::default()).as_secs(),
+            3
+        );
+    }
+}

@@ -1,0 +1,66 @@
+//! Round-trip time and what RTO follows from it (RFC 6298 §2).
+
+use std::time::Duration;
+
+/// Smoothed round-trip time.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Rtt {
+    /// SRTT and RTTVAR; `None` before the first measurement.
+    smoothed: Option<(Duration, Duration)>,
+}
+
+impl Rtt {
+    /// RFC 6298 §2.2, §2.3, with alpha = 1/8 and beta = 1/4.
+    pub(crate) fn on_sample(&mut self, sample: Duration) {
+        // An hour is longer than any round trip, and keeps what follows from overflowing.
+        let sample = sample.min(Duration::from_secs(3600));
+        self.smoothed = Some(match self.smoothed {
+            None => (sample, sample / 2),
+            Some((srtt, rttvar)) => {
+                let error = srtt.abs_diff(sample);
+                ((srtt * 7 + sample) / 8, (rttvar * 3 + error) / 4)
+            }
+        });
+    }
+
+    pub(crate) fn srtt(&self) -> Option<Duration> {
+        self.smoothed.map(|(srtt, _)| srtt)
+    }
+
+    /// RFC 6298 §2.3: `SRTT + max(G, K*RTTVAR)`. In place of the clock's granularity `G` stands `rto_min`:
+    /// when RTTVAR has become small, a delayed acknowledgment must not look like a loss.
+    pub(crate) fn rto(&self, rto_initial: Duration, rto_min: Duration) -> Duration {
+        match self.smoothed {
+            None => rto_initial,
+            Some((srtt, rttvar)) => srtt + rto_min.max(rttvar * 4),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn first_sample_sets_and_later_ones_smooth() {
+        let mut rtt = Rtt::default();
+        assert_eq!(rtt.rto(1000 * MS, 200 * MS), 1000 * MS);
+        rtt.on_sample(400 * MS);
+        assert_eq!(rtt.srtt(), Some(400 * MS));
+        assert_eq!(rtt.rto(1000 * MS, 200 * MS), (400 + 4 * 200) * MS);
+        rtt.on_sample(480 * MS);
+        assert_eq!(rtt.srtt(), Some(410 * MS));
+        assert_eq!(rtt.rto(1000 * MS, 200 * MS), (410 + 4 * 170) * MS);
+    }
+
+    #[test]
+    fn a_steady_round_trip_leaves_the_minimum_above_it() {
+        let mut rtt = Rtt::default();
+        for _ in 0..100 {
+            rtt.on_sample(30 * MS);
+        }
+        assert_eq!(rtt.rto(1000 * MS, 200 * MS), 230 * MS);
+    }
+}

@@ -1,0 +1,151 @@
+//! TIME-WAIT, in a few dozen bytes (RFC 9293 §3.6.1, §3.10.7.4).
+//!
+//! A server that closes first keeps a connection in this state for a minute. All that it can still do is to
+//! answer, so nothing else is kept: a host can exchange the [`crate::Connection`] for this.
+
+use std::time::Duration;
+
+use wire::tcp::{Flags, Header, Segment};
+
+use crate::challenge::AckLimiter;
+use crate::seq::wraps_before;
+use crate::time::Instant;
+use crate::timestamps::{Timestamps, Verdict};
+
+/// A connection in TIME-WAIT. Give it segments until it [expires](TimeWait::expires).
+#[derive(Clone, Copy, Debug)]
+pub struct TimeWait {
+    pub(crate) local_port: u16,
+    pub(crate) remote_port: u16,
+    /// SND.NXT and RCV.NXT: all before them has been exchanged.
+    pub(crate) snd_nxt: u32,
+    pub(crate) rcv_nxt: u32,
+    /// Window field of acknowledgments.
+    pub(crate) window: u16,
+    pub(crate) answers_max: u16,
+    pub(crate) answers_interval_ms: u32,
+    pub(crate) length_ms: u32,
+    pub(crate) timestamps: Timestamps,
+    pub(crate) expires: Instant,
+    pub(crate) limiter: AckLimiter,
+}
+
+/// What a segment makes us do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reaction {
+    Nothing,
+    Acknowledge,
+    Close,
+}
+
+pub(crate) fn milliseconds(duration: Duration) -> u32 {
+    u32::try_from(duration.as_millis()).unwrap_or(u32::MAX)
+}
+
+impl TimeWait {
+    /// When the state ends and all can be forgotten.
+    pub fn expires(&self) -> Instant {
+        self.expires
+    }
+
+    /// Processes a segment; returns the acknowledgment that answers it, if there is one. If a reset ends the
+    /// state, it expires at once.
+    pub fn on_segment(&mut self, now: Instant, segment: &Segment<'_>) -> Option<Header> {
+        match self.react(now, segment) {
+            Reaction::Nothing => None,
+            Reaction::Acknowledge => Some(self.acknowledgment(now)),
+            Reaction::Close => {
+                self.expires = now;
+                None
+            }
+        }
+    }
+
+    /// True if this SYN may begin a new incarnation of the connection: its timestamp is newer than the last
+    /// one, or without timestamps its sequence number is (RFC 6191, RFC 9293 §3.10.7.4 fourth). The host then
+    /// forgets the old connection and treats the SYN as new.
+    pub fn may_be_replaced_by(&self, syn: &Segment<'_>) -> bool {
+        let header = &syn.header;
+        let Flags(bits) = header.flags;
+        let Flags(ruled_out) = Flags::RST | Flags::ACK | Flags::FIN;
+        if !header.flags.contains(Flags::SYN) || bits & ruled_out != 0 {
+            return false;
+        }
+        let newer_seq = wraps_before(self.rcv_nxt, header.seq);
+        match (
+            self.timestamps.option(Instant::default()),
+            header.options.timestamps,
+        ) {
+            (Some(ours), Some(theirs)) => {
+                let recent = ours.echo_reply;
+                wraps_before(recent, theirs.value) || (recent == theirs.value && newer_seq)
+            }
+            _ => newer_seq,
+        }
+    }
+
+    pub(crate) fn react(&mut self, now: Instant, segment: &Segment<'_>) -> Reaction {
+        let header = &segment.header;
+        let has = |flag| header.flags.contains(flag);
+        if has(Flags::RST) {
+            // RFC 5961 §3.2: a reset must be at RCV.NXT; in the window it is challenged, else dropped.
+            let distance = header.seq.wrapping_sub(self.rcv_nxt);
+            return match distance {
+                0 => Reaction::Close,
+                1.. if distance <= u32::from(self.window) => self.challenge(now),
+                _ => Reaction::Nothing,
+            };
+        }
+        match self.timestamps.check(now, header.options.timestamps) {
+            Verdict::Accept => {}
+            Verdict::Missing => return Reaction::Nothing,
+            Verdict::Old => return self.challenge(now),
+        }
+        // "The only thing that can arrive in this state is a retransmission of the remote FIN. Acknowledge it,
+        // and restart the 2 MSL timeout."
+        let end = header
+            .seq
+            .wrapping_add(segment.payload.len() as u32)
+            .wrapping_add(1);
+        if has(Flags::FIN) && !has(Flags::SYN) && end == self.rcv_nxt {
+            self.expires = now + Duration::from_millis(u64::from(self.length_ms));
+            return self.challenge(now);
+        }
+        // Everything else is unacceptable, or it is a bare acknowledgment of what is known.
+        let is_bare = segment.payload.is_empty() && !has(Flags::SYN) && !has(Flags::FIN);
+        if is_bare && header.seq == self.rcv_nxt && has(Flags::ACK) && header.ack == self.snd_nxt {
+            self.timestamps
+                .update_recent(now, header.options.timestamps);
+            return Reaction::Nothing;
+        }
+        self.challenge(now)
+    }
+
+    fn challenge(&mut self, now: Instant) -> Reaction {
+        let interval = Duration::from_millis(u64::from(self.answers_interval_ms));
+        match self.limiter.allows(now, self.answers_max, interval) {
+            true => Reaction::Acknowledge,
+            false => Reaction::Nothing,
+        }
+    }
+
+    fn acknowledgment(&self, now: Instant) -> Header {
+        Header {
+            source_port: self.local_port,
+            destination_port: self.remote_port,
+            seq: self.snd_nxt,
+            ack: self.rcv_nxt,
+            flags: Flags::ACK,
+            window: self.window,
+            options: wire::tcp::Options {
+                timestamps: self.timestamps.option(now),
+                ..Default::default()
+            },
+        }
+    }
+}
+
+const _: () = assert!(
+    size_of::<TimeWait>() <= 72,
+    "a hundred thousand of them must fit into a few megabytes"
+);

@@ -1,0 +1,63 @@
+//! The timers of a connection.
+
+use crate::time::Instant;
+
+/// What a timer is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Timer {
+    /// RTO (RFC 6298).
+    Retransmit,
+    /// Window probe, and the override of sender-side silly window avoidance (RFC 9293 §3.8.6.1).
+    Persist,
+    /// Delayed acknowledgment.
+    DelayedAck,
+    /// FIN-WAIT-2 and TIME-WAIT.
+    Linger,
+}
+
+const TIMERS: usize = 4;
+
+/// Deadlines, one for each timer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Timers {
+    deadlines: [Instant; TIMERS],
+}
+
+impl Timers {
+    pub(crate) fn new() -> Timers {
+        Timers {
+            deadlines: [Instant::NEVER; TIMERS],
+        }
+    }
+
+    pub(crate) fn arm(&mut self, timer: Timer, deadline: Instant) {
+        self.deadlines[timer as usize] = deadline;
+    }
+
+    pub(crate) fn cancel(&mut self, timer: Timer) {
+        self.deadlines[timer as usize] = Instant::NEVER;
+    }
+
+    pub(crate) fn cancel_all(&mut self) {
+        *self = Timers::new();
+    }
+
+    pub(crate) fn is_armed(&self, timer: Timer) -> bool {
+        self.deadlines[timer as usize] != Instant::NEVER
+    }
+
+    /// Disarms the timer and says true if its deadline has come.
+    pub(crate) fn take_expired(&mut self, timer: Timer, now: Instant) -> bool {
+        let expired = self.is_armed(timer) && self.deadlines[timer as usize] <= now;
+        if expired {
+            self.cancel(timer);
+        }
+        expired
+    }
+
+    pub(crate) fn next(&self) -> Option<Instant> {
+        let [a, b, c, d] = self.deadlines;
+        let next = a.min(b).min(c).min(d);
+        (next != Instant::NEVER).then_some(next)
+    }
+}
