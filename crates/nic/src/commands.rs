@@ -53,9 +53,7 @@ impl<P: Port> Engine<P> {
     }
 
     fn close(&mut self, id: FileId) {
-        let closed = self
-            .files
-            .close(id, &mut self.blocks, self.reader.as_mut());
+        let closed = self.files.close(id, &mut self.blocks, self.reader.as_mut());
         if !closed {
             self.reject(RejectReason::UnknownFile, id.0.into());
         }
@@ -100,8 +98,7 @@ impl<P: Port> Engine<P> {
             self.empty(key);
             self.forget(key);
         } else if let Some(flow) = self.flows.get_mut(key) {
-            flow.retention
-                .acknowledge(stream_offset, &mut self.blocks);
+            flow.retention.acknowledge(stream_offset, &mut self.blocks);
             self.forget_if_idle(key);
         }
     }

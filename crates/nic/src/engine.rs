@@ -57,6 +57,7 @@ pub(crate) struct Engine<P> {
     pub(crate) senders: VecDeque<Key>,
     /// Jobs in all flows.
     pub(crate) jobs: usize,
+    #[expect(clippy::vec_box, reason = "jobs move between here and flows")]
     spare_jobs: Vec<Box<Job>>,
     /// For the host, as soon as its ring has room. Beyond `EVENTS_WAITING_MAX` come only those of jobs
     /// and opens that are under way: a bounded number.

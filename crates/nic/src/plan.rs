@@ -193,12 +193,7 @@ fn cut(job: &Job, files: &Files, needs: &mut Vec<Need>) -> Result<Cursor, Key> {
 }
 
 /// The need for at most `wanted` bytes at `offset` of a file, and how many bytes it covers.
-fn need_of_file(
-    files: &Files,
-    key: Key,
-    offset: u64,
-    wanted: usize,
-) -> Result<(Need, usize), Key> {
+fn need_of_file(files: &Files, key: Key, offset: u64, wanted: usize) -> Result<(Need, usize), Key> {
     let missing = |id, offset, errno: u16| {
         let origin = Origin { file: id, offset };
         let piece = Piece::Missing { origin, errno };

@@ -1,2 +1,338 @@
 //! The loop around a worker: when to poll, when to sleep, when to end.
 
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::{fmt, hint, io, thread};
+
+use contract::channel::NicChannel;
+use contract::control::NicSession;
+use port::Port;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::Errno;
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::config::{Config, ReaderKind};
+use crate::counters::Counters;
+use crate::reader::Reader;
+use crate::reader::pool::{Opener, PoolReader};
+use crate::reader::uring::UringReader;
+use crate::root::RootDir;
+use crate::worker::{Corrupt, Progress, Sleep, Worker};
+
+/// A busy worker looks this often, in microseconds, whether it is to end.
+const END_CHECK_US: u64 = 10_000;
+
+/// Threads of a worker that reads with threads: about what keeps a disk busy.
+const READ_THREADS: usize = 8;
+
+const NO_TIME: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 0,
+};
+
+const BRIEF: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 1_000_000,
+};
+
+/// Why a session could not be carried on.
+#[derive(Debug)]
+pub enum RunError {
+    /// Workers and ports must be as many.
+    PortCount {
+        /// Ports given.
+        ports: usize,
+        /// Channels of the session.
+        workers: usize,
+    },
+    /// Files cannot be read in the way that was asked for.
+    Reader(io::Error),
+    /// A thread, or what it waits with, could not be had.
+    Start(io::Error),
+    /// Waiting failed.
+    Wait(io::Error),
+    /// The host's ring makes no sense.
+    Corrupt {
+        /// The worker whose ring it is.
+        worker: usize,
+    },
+}
+
+/// Runs a session: one worker for each channel, each in a thread and with a port of its own; the first
+/// in the calling thread. Returns when the host is gone or when `stop` becomes readable.
+pub fn run<P: Port + Send>(
+    config: &Config,
+    root: RootDir,
+    session: NicSession,
+    ports: Vec<P>,
+    stop: BorrowedFd<'_>,
+) -> Result<Counters, RunError> {
+    let workers = session.channels.len();
+    if ports.len() != workers || workers == 0 {
+        return Err(RunError::PortCount {
+            ports: ports.len(),
+            workers,
+        });
+    }
+    let opener = Opener {
+        root: Arc::new(root),
+        direct: config.direct,
+    };
+    let ended = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+        .map_err(|errno| RunError::Start(errno.into()))?;
+    let ends = Ends {
+        stop,
+        host: session.socket.as_fd(),
+        ended: &ended,
+    };
+
+    let mut ends_of_workers = thread::scope(|scope| {
+        let mut places = session.channels.into_iter().zip(ports).enumerate();
+        let first = places.next();
+        let mut threads = Vec::new();
+        let mut results = Vec::new();
+        for (number, (channel, port)) in places {
+            let (ends, opener) = (&ends, opener.clone());
+            let thread = thread::Builder::new()
+                .name(format!("nic-{number}"))
+                .spawn_scoped(scope, move || {
+                    ends.until_one_ends(|| work(number, config, opener, channel, port, ends))
+                });
+            match thread {
+                Ok(thread) => threads.push(thread),
+                Err(error) => {
+                    ends.end_all();
+                    results.push(Err(RunError::Start(error)));
+                }
+            }
+        }
+        if let Some((number, (channel, port))) = first {
+            results
+                .push(ends.until_one_ends(|| work(number, config, opener, channel, port, &ends)));
+        }
+        for thread in threads {
+            results.push(
+                thread
+                    .join()
+                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+            );
+        }
+        results
+    });
+
+    let mut sum = Counters::default();
+    for counters in ends_of_workers.drain(..) {
+        sum.add(&counters?);
+    }
+    Ok(sum)
+}
+
+/// What ends the workers.
+struct Ends<'a> {
+    /// Readable when the process is to end.
+    stop: BorrowedFd<'a>,
+    /// Hangs up when the host is gone.
+    host: BorrowedFd<'a>,
+    /// Readable when a worker has ended: the others follow.
+    ended: &'a OwnedFd,
+}
+
+impl Ends<'_> {
+    fn poll_fds(&self) -> [PollFd<'_>; 3] {
+        [
+            PollFd::new(&self.stop, PollFlags::IN),
+            PollFd::new(&self.host, PollFlags::RDHUP),
+            PollFd::new(self.ended, PollFlags::IN),
+        ]
+    }
+
+    fn until_one_ends<T>(&self, work: impl FnOnce() -> T) -> T {
+        let result = work();
+        self.end_all();
+        result
+    }
+
+    fn end_all(&self) {
+        // Cannot fail before 2^64 workers have ended.
+        let _ = rustix::io::write(self.ended, &1u64.to_ne_bytes());
+    }
+}
+
+/// The life of a worker.
+fn work<P: Port>(
+    number: usize,
+    config: &Config,
+    opener: Opener,
+    channel: NicChannel,
+    port: P,
+    ends: &Ends<'_>,
+) -> Result<Counters, RunError> {
+    let reader = reader(config.reader, opener)?;
+    let mut worker = Worker::new(config, channel, port, reader);
+    let mut pause = Pause::new(config.spin_us_max);
+    let mut end_check_us = now_us() + END_CHECK_US;
+    loop {
+        match worker.turn(&now_us) {
+            Err(Corrupt) => return Err(RunError::Corrupt { worker: number }),
+            Ok(Progress::Busy) => {
+                pause.busy();
+                if now_us() < end_check_us {
+                    continue;
+                }
+            }
+            Ok(Progress::Idle) if pause.spins(now_us()) => {
+                hint::spin_loop();
+                continue;
+            }
+            Ok(Progress::Idle) => {
+                let timeout = match worker.prepare_sleep() {
+                    Sleep::Not => continue,
+                    Sleep::Briefly => Some(&BRIEF),
+                    Sleep::UntilWoken => None,
+                };
+                let from_us = now_us();
+                let ended = wait(&worker, ends, timeout)?;
+                worker.finish_sleep();
+                if ended {
+                    return Ok(worker.counters());
+                }
+                pause.slept(now_us() - from_us);
+                continue;
+            }
+        }
+        if wait_for_end(ends)? {
+            return Ok(worker.counters());
+        }
+        end_check_us = now_us() + END_CHECK_US;
+    }
+}
+
+fn reader(kind: ReaderKind, opener: Opener) -> Result<Box<dyn Reader>, RunError> {
+    let threads = |opener| -> Result<Box<dyn Reader>, RunError> {
+        let pool = PoolReader::new(opener, READ_THREADS)
+            .map_err(|errno| RunError::Reader(errno.into()))?;
+        Ok(Box::new(pool))
+    };
+    match kind {
+        ReaderKind::Threads => threads(opener),
+        ReaderKind::Uring => match UringReader::new(opener) {
+            Ok(uring) => Ok(Box::new(uring)),
+            Err(error) => Err(RunError::Reader(error)),
+        },
+        ReaderKind::Auto => match UringReader::new(opener.clone()) {
+            Ok(uring) => Ok(Box::new(uring)),
+            Err(error) => {
+                tracing::info!(%error, "io_uring is not to be had: reading in threads");
+                threads(opener)
+            }
+        },
+    }
+}
+
+/// Waits for work or the end; true if it is the end.
+fn wait<P: Port>(
+    worker: &Worker<P>,
+    ends: &Ends<'_>,
+    timeout: Option<&Timespec>,
+) -> Result<bool, RunError> {
+    let mut fds: Vec<_> = ends
+        .poll_fds()
+        .into_iter()
+        .chain(worker.wake_fds())
+        .collect();
+    match poll(&mut fds, timeout) {
+        Ok(_) | Err(Errno::INTR) => {}
+        Err(errno) => return Err(RunError::Wait(errno.into())),
+    }
+    Ok(fds
+        .iter()
+        .take(ends.poll_fds().len())
+        .any(|fd| !fd.revents().is_empty()))
+}
+
+/// True if it is the end.
+fn wait_for_end(ends: &Ends<'_>) -> Result<bool, RunError> {
+    match poll(&mut ends.poll_fds(), Some(&NO_TIME)) {
+        Ok(ready) => Ok(ready > 0),
+        Err(Errno::INTR) => Ok(false),
+        Err(errno) => Err(RunError::Wait(errno.into())),
+    }
+}
+
+/// Microseconds of the clock that the host stamps its SENDs with.
+fn now_us() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1000
+}
+
+/// When to poll instead of sleeping: while sleeps would be so short that falling asleep and waking up
+/// cost more.
+#[derive(Debug)]
+struct Pause {
+    spin_us_max: u64,
+    /// How long sleeps have been lately: a moving average, in microseconds.
+    sleep_us: u64,
+    /// When the worker became idle.
+    idle_since_us: Option<u64>,
+}
+
+impl Pause {
+    fn new(spin_us_max: u64) -> Pause {
+        Pause {
+            spin_us_max,
+            sleep_us: u64::MAX / 2,
+            idle_since_us: None,
+        }
+    }
+
+    fn busy(&mut self) {
+        self.idle_since_us = None;
+    }
+
+    /// True if an idle worker is to look again rather than sleep.
+    fn spins(&mut self, now_us: u64) -> bool {
+        let since_us = *self.idle_since_us.get_or_insert(now_us);
+        self.sleep_us <= self.spin_us_max && now_us - since_us < self.spin_us_max
+    }
+
+    fn slept(&mut self, us: u64) {
+        self.sleep_us = (self.sleep_us / 4).saturating_mul(3).saturating_add(us / 4);
+        self.idle_since_us = None;
+    }
+}
+
+impl fmt::Display for RunError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RunError::PortCount { ports, workers } => write!(
+                f,
+                "{workers} workers need a port each, and there are {ports}: at least one, and as many \
+                 as workers"
+            ),
+            RunError::Reader(error) => write!(
+                f,
+                "cannot set up reading: {error}. If io_uring is forbidden here, read with threads; if \
+                 there are no descriptors left, raise `ulimit -n`"
+            ),
+            RunError::Start(error) => write!(
+                f,
+                "cannot start a worker: {error}. Limits on threads or descriptors may be too low"
+            ),
+            RunError::Wait(error) => write!(f, "cannot wait for work: {error}"),
+            RunError::Corrupt { worker } => write!(
+                f,
+                "the command ring of worker {worker} makes no sense: the host stack is broken, and \
+                 must connect anew"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for RunError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            RunError::Reader(error) | RunError::Start(error) | RunError::Wait(error) => Some(error),
+            RunError::PortCount { .. } | RunError::Corrupt { .. } => None,
+        }
+    }
+}

@@ -1,11 +1,11 @@
 //! A worker: one channel, one port, one reader.
 
 use std::fmt;
-use std::os::fd::BorrowedFd;
 
 use contract::RejectReason;
 use contract::channel::{NicChannel, ReceiveError};
 use port::Port;
+use rustix::event::{PollFd, PollFlags};
 
 use crate::config::Config;
 use crate::counters::Counters;
@@ -18,9 +18,8 @@ const COMMANDS_MAX: usize = 64;
 /// The data plane of one core. Workers share nothing.
 ///
 /// A worker never blocks and never looks at a clock of its own: given the same commands, completions and
-/// times, it does the same. Call [`Worker::turn`] as long as it is [`Progress::Busy`]; then sleep until
-/// a command comes ([`Worker::channel`] says when), one of [`Worker::reader_fds`] is readable, or, if
-/// [`Worker::port_busy`], [`Worker::port_fd`] is writable.
+/// times, it does the same. Call [`Worker::turn`] as long as it is [`Progress::Busy`], then
+/// [`Worker::prepare_sleep`]; if that allows it, wait and call [`Worker::finish_sleep`]; and so on.
 pub struct Worker<P> {
     channel: NicChannel,
     engine: Engine<P>,
@@ -33,9 +32,17 @@ pub enum Progress {
     Busy,
     /// Nothing can be done now.
     Idle,
-    /// As `Idle`, and the host leaves no room for events: try again soon, for nothing tells when it
-    /// takes some.
-    EventsWaiting,
+}
+
+/// How to wait for something to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sleep {
+    /// Not at all: something has come meanwhile.
+    Not,
+    /// Until the channel, the reader or the port wakes the worker.
+    UntilWoken,
+    /// As `UntilWoken`, but no longer than a millisecond: what is waited for may wake nobody.
+    Briefly,
 }
 
 /// The host's ring makes no sense: the session is over.
@@ -61,10 +68,8 @@ impl<P: Port> Worker<P> {
         worked |= self.deliver();
         Ok(if worked {
             Progress::Busy
-        } else if self.engine.events.is_empty() {
-            Progress::Idle
         } else {
-            Progress::EventsWaiting
+            Progress::Idle
         })
     }
 
@@ -104,24 +109,41 @@ impl<P: Port> Worker<P> {
         worked
     }
 
-    /// The channel, to sleep on.
-    pub fn channel(&mut self) -> &mut NicChannel {
-        &mut self.channel
+    /// To be called after a turn that was [`Progress::Idle`]: arms the wake-up.
+    pub fn prepare_sleep(&mut self) -> Sleep {
+        let events_wait = !self.engine.events.is_empty();
+        let port_wakes = !self.engine.port_busy || self.engine.port.send_fd().is_some();
+        // Without room for more commands they are of no interest, and those in the ring must not keep
+        // the worker awake: a completion or the port comes first.
+        if self.engine.has_room() && !self.channel.prepare_sleep() {
+            Sleep::Not
+        } else if !port_wakes || (events_wait && !self.engine.has_room()) {
+            Sleep::Briefly
+        } else {
+            Sleep::UntilWoken
+        }
     }
 
-    /// The port has taken no more: wait until [`Worker::port_fd`] is writable.
-    pub fn port_busy(&self) -> bool {
-        self.engine.port_busy
+    /// To be called after a sleep.
+    pub fn finish_sleep(&mut self) {
+        self.channel.finish_sleep();
+        self.engine.counters.sleeps += 1;
     }
 
-    /// The port's descriptor for writing, if it has one.
-    pub fn port_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.engine.port.send_fd()
-    }
-
-    /// Descriptors that are readable while an open or a read has completed.
-    pub fn reader_fds(&self) -> [Option<BorrowedFd<'_>>; 2] {
-        self.engine.reader.wake_fds()
+    /// What wakes a sleeping worker.
+    pub(crate) fn wake_fds(&self) -> impl Iterator<Item = PollFd<'_>> {
+        let engine = &self.engine;
+        let readable = [self.channel.wake_fd()]
+            .into_iter()
+            .chain(engine.reader.wake_fds())
+            .flatten()
+            .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+        let writable = engine
+            .port
+            .send_fd()
+            .filter(|_| engine.port_busy)
+            .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::OUT));
+        readable.chain(writable)
     }
 
     /// What has been done so far.
@@ -132,10 +154,6 @@ impl<P: Port> Worker<P> {
     /// The port.
     pub fn port(&mut self) -> &mut P {
         &mut self.engine.port
-    }
-
-    pub(crate) fn count_sleep(&mut self) {
-        self.engine.counters.sleeps += 1;
     }
 }
 

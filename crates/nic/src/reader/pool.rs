@@ -198,11 +198,7 @@ impl PoolReader {
         self.completions.push_back(completion);
     }
 
-    fn opened(
-        &mut self,
-        token: FileToken,
-        result: Result<OpenFile, Errno>,
-    ) -> Result<Opened, u16> {
+    fn opened(&mut self, token: FileToken, result: Result<OpenFile, Errno>) -> Result<Opened, u16> {
         let file = result.map_err(|errno| errno.raw_os_error() as u16)?;
         let opened = Opened {
             meta: file.meta,

@@ -165,9 +165,7 @@ impl Reader for UringReader {
         if self.completions.is_empty() && self.in_flight() > 0 {
             self.reap();
         }
-        self.completions
-            .pop_front()
-            .or_else(|| self.files.next())
+        self.completions.pop_front().or_else(|| self.files.next())
     }
 
     fn wake_fds(&self) -> [Option<BorrowedFd<'_>>; 2] {
