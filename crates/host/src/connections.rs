@@ -106,7 +106,13 @@ impl Connections {
 
     /// Adds a connection and returns its place. Workers are chosen by the hash of its addresses, so that a
     /// connection stays on one of them.
-    pub(crate) fn insert(&mut self, tcp: tcp::Connection, tuple: Tuple, next_hop: IpAddr, workers: usize) -> usize {
+    pub(crate) fn insert(
+        &mut self,
+        tcp: tcp::Connection,
+        tuple: Tuple,
+        next_hop: IpAddr,
+        workers: usize,
+    ) -> usize {
         let worker = self.by_tuple.hasher().hash_one(tuple) as usize % workers.max(1);
         self.generation = self.generation.wrapping_add(1);
         let slot = self.entries.vacant_entry();
@@ -166,7 +172,14 @@ mod tests {
 
     #[test]
     fn a_send_id_leads_back_to_its_transmission() {
-        for last in [0, 1, 0xffff_ffff, 0x1_0000_0000, 0x1_0000_0005, u64::MAX >> 1] {
+        for last in [
+            0,
+            1,
+            0xffff_ffff,
+            0x1_0000_0000,
+            0x1_0000_0005,
+            u64::MAX >> 1,
+        ] {
             for transmission in [last, last.saturating_sub(1), last.saturating_sub(1000)] {
                 let id = send_id(3, transmission);
                 assert_eq!(index_of_send(id.0), Some(3));

@@ -11,15 +11,15 @@ use crate::app::{FileHandle, StreamId};
 
 /// What is known of a file.
 #[derive(Debug)]
-pub struct File {
+pub(crate) struct File {
     /// Who opened it.
-    pub stream: StreamId,
+    pub(crate) stream: StreamId,
     /// The worker that has it open.
-    pub worker: usize,
+    pub(crate) worker: usize,
     /// Metadata, once OPEN has succeeded.
-    pub meta: Option<FileMeta>,
+    pub(crate) meta: Option<FileMeta>,
     /// For the log.
-    pub path: Box<[u8]>,
+    pub(crate) path: Box<[u8]>,
     generation: u32,
     held: bool,
     extents_queued: u32,
@@ -27,26 +27,31 @@ pub struct File {
 
 /// All files of a shard.
 #[derive(Debug, Default)]
-pub struct FileTable {
+pub(crate) struct FileTable {
     files: Slab<File>,
     generation: u32,
 }
 
 /// CLOS this file at this worker; its id is free again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MayClose {
+pub(crate) struct MayClose {
     /// The worker.
-    pub worker: usize,
+    pub(crate) worker: usize,
     /// The file.
-    pub file: FileId,
+    pub(crate) file: FileId,
 }
 
 impl FileTable {
     /// Most files open at once; the ids of a contract are 32 bits, and memory is bounded.
-    pub const FILES_MAX: usize = 1 << 16;
+    pub(crate) const FILES_MAX: usize = 1 << 16;
 
     /// Takes an id for a file about to be opened; `None` if there are too many.
-    pub fn open(&mut self, stream: StreamId, worker: usize, path: &[u8]) -> Option<(FileId, FileHandle)> {
+    pub(crate) fn open(
+        &mut self,
+        stream: StreamId,
+        worker: usize,
+        path: &[u8],
+    ) -> Option<(FileId, FileHandle)> {
         if self.files.len() >= FileTable::FILES_MAX {
             return None;
         }
@@ -65,20 +70,25 @@ impl FileTable {
     }
 
     /// The open file behind an application's handle.
-    pub fn by_handle(&self, file: FileHandle) -> Option<(FileId, &File)> {
+    pub(crate) fn by_handle(&self, file: FileHandle) -> Option<(FileId, &File)> {
         let index = file.0 as u32;
         let found = self.files.get(index as usize)?;
         (found.generation == (file.0 >> 32) as u32 && found.held).then_some((FileId(index), found))
     }
 
     /// The file behind a contract's id.
-    pub fn by_id(&self, file: FileId) -> Option<&File> {
+    pub(crate) fn by_id(&self, file: FileId) -> Option<&File> {
         self.files.get(file.0 as usize)
     }
 
     /// OPEN has succeeded at `worker`. Returns the stream to tell, unless the file was let go meanwhile
     /// (then it may be closed) or nobody asked.
-    pub fn opened(&mut self, worker: usize, file: FileId, meta: FileMeta) -> Option<Result<(StreamId, FileHandle), MayClose>> {
+    pub(crate) fn opened(
+        &mut self,
+        worker: usize,
+        file: FileId,
+        meta: FileMeta,
+    ) -> Option<Result<(StreamId, FileHandle), MayClose>> {
         let found = self.files.get_mut(file.0 as usize)?;
         if found.worker != worker || found.meta.is_some() {
             return None;
@@ -92,37 +102,43 @@ impl FileTable {
     }
 
     /// OPEN has failed at `worker`: the id is free. Returns the stream to tell, if it still cares.
-    pub fn open_failed(&mut self, worker: usize, file: FileId) -> Option<(StreamId, FileHandle)> {
+    pub(crate) fn open_failed(
+        &mut self,
+        worker: usize,
+        file: FileId,
+    ) -> Option<(StreamId, FileHandle)> {
         let found = self.files.get(file.0 as usize)?;
         if found.worker != worker || found.meta.is_some() {
             return None;
         }
         let found = self.files.remove(file.0 as usize);
-        found.held.then(|| (found.stream, handle(file.0 as usize, found.generation)))
+        found
+            .held
+            .then(|| (found.stream, handle(file.0 as usize, found.generation)))
     }
 
     /// An extent of the file was queued.
-    pub fn extent_queued(&mut self, file: FileId) {
+    pub(crate) fn extent_queued(&mut self, file: FileId) {
         if let Some(found) = self.files.get_mut(file.0 as usize) {
             found.extents_queued += 1;
         }
     }
 
     /// An extent of the file was acknowledged, or will never be sent.
-    pub fn extent_released(&mut self, file: FileId) -> Option<MayClose> {
+    pub(crate) fn extent_released(&mut self, file: FileId) -> Option<MayClose> {
         let found = self.files.get_mut(file.0 as usize)?;
         found.extents_queued = found.extents_queued.saturating_sub(1);
         self.may_close(file)
     }
 
     /// The application has let go of the file.
-    pub fn let_go(&mut self, file: FileId) -> Option<MayClose> {
+    pub(crate) fn let_go(&mut self, file: FileId) -> Option<MayClose> {
         self.files.get_mut(file.0 as usize)?.held = false;
         self.may_close(file)
     }
 
     /// The stream is over: nothing of the file will be sent again.
-    pub fn stream_over(&mut self, file: FileId) -> Option<MayClose> {
+    pub(crate) fn stream_over(&mut self, file: FileId) -> Option<MayClose> {
         let found = self.files.get_mut(file.0 as usize)?;
         found.held = false;
         found.extents_queued = 0;
@@ -155,11 +171,23 @@ mod tests {
     fn a_file_is_closed_when_let_go_and_acknowledged() {
         let mut files = FileTable::default();
         let (id, handle) = files.open(STREAM, 0, b"a").unwrap();
-        assert_eq!(files.opened(0, id, FileMeta::default()), Some(Ok((STREAM, handle))));
+        assert_eq!(
+            files.opened(0, id, FileMeta::default()),
+            Some(Ok((STREAM, handle)))
+        );
         files.extent_queued(id);
         assert_eq!(files.let_go(id), None);
-        assert!(files.by_handle(handle).is_none(), "the application has let go");
-        assert_eq!(files.extent_released(id), Some(MayClose { worker: 0, file: id }));
+        assert!(
+            files.by_handle(handle).is_none(),
+            "the application has let go"
+        );
+        assert_eq!(
+            files.extent_released(id),
+            Some(MayClose {
+                worker: 0,
+                file: id
+            })
+        );
         assert!(files.by_id(id).is_none());
     }
 
@@ -170,8 +198,14 @@ mod tests {
         assert_eq!(files.stream_over(first), None);
         let (second, _) = files.open(STREAM, 0, b"b").unwrap();
         assert_ne!(first, second);
-        let close = MayClose { worker: 0, file: first };
-        assert_eq!(files.opened(0, first, FileMeta::default()), Some(Err(close)));
+        let close = MayClose {
+            worker: 0,
+            file: first,
+        };
+        assert_eq!(
+            files.opened(0, first, FileMeta::default()),
+            Some(Err(close))
+        );
         assert_eq!(files.open(STREAM, 0, b"c").unwrap().0, first);
     }
 
@@ -179,7 +213,11 @@ mod tests {
     fn answers_that_nobody_asked_for_are_ignored() {
         let mut files = FileTable::default();
         let (id, _) = files.open(STREAM, 0, b"a").unwrap();
-        assert_eq!(files.opened(1, id, FileMeta::default()), None, "another worker");
+        assert_eq!(
+            files.opened(1, id, FileMeta::default()),
+            None,
+            "another worker"
+        );
         assert_eq!(files.open_failed(0, FileId(77)), None, "unknown id");
         files.opened(0, id, FileMeta::default());
         assert_eq!(files.opened(0, id, FileMeta::default()), None, "twice");

@@ -9,7 +9,7 @@
 //! | [`app`] | the interface for servers: events, and what they may do |
 //! | `stack` | frames and events in; SENDs and packets out |
 //! | `streams` | what an application may do, on a stack |
-//! | `connections`, `files` | the two tables |
+//! | `connections`, `files`, `time_wait` | the tables |
 //! | `neighbor`, `icmp` | ARP, neighbour discovery, next hops; echo |
 //! | [`timer`] | the timing wheel |
 //! | `shard`, [`polling`] | the event loop and its sleep |
@@ -30,6 +30,7 @@ pub mod polling;
 mod shard;
 mod stack;
 mod streams;
+mod time_wait;
 pub mod timer;
 
 pub use config::StackConfig;

@@ -88,7 +88,10 @@ impl<P: Port, A: Application> Shard<P, A> {
 
     /// One round of work without a sleep. Returns true if there was any.
     pub fn turn(&mut self, now_us: u64) -> Result<bool, ShardError> {
-        let events = self.stack.on_channels(now_us, BATCH).map_err(ShardError::Channel)?;
+        let events = self
+            .stack
+            .on_channels(now_us, BATCH)
+            .map_err(ShardError::Channel)?;
         let stack = &mut self.stack;
         let frames = self
             .port
@@ -101,13 +104,22 @@ impl<P: Port, A: Application> Shard<P, A> {
 
     /// Runs until `stop` becomes readable, or until the NIC stack hangs up `nic_socket`. Connections
     /// that are open then are reset.
-    pub fn run(&mut self, nic_socket: BorrowedFd<'_>, stop: BorrowedFd<'_>) -> Result<(), ShardError> {
+    pub fn run(
+        &mut self,
+        nic_socket: BorrowedFd<'_>,
+        stop: BorrowedFd<'_>,
+    ) -> Result<(), ShardError> {
         let result = self.turn_until(nic_socket, stop);
-        self.stack.abort_all(monotonic_us(), &mut self.port, &mut self.app);
+        self.stack
+            .abort_all(monotonic_us(), &mut self.port, &mut self.app);
         result
     }
 
-    fn turn_until(&mut self, nic_socket: BorrowedFd<'_>, stop: BorrowedFd<'_>) -> Result<(), ShardError> {
+    fn turn_until(
+        &mut self,
+        nic_socket: BorrowedFd<'_>,
+        stop: BorrowedFd<'_>,
+    ) -> Result<(), ShardError> {
         let waiter = Waiter::new(self, nic_socket, stop).map_err(ShardError::Wait)?;
         loop {
             let now_us = monotonic_us();
@@ -126,7 +138,9 @@ impl<P: Port, A: Application> Shard<P, A> {
             }
             let woken = if quiet {
                 self.stack.counters_mut().sleeps += 1;
-                waiter.wait(timeout(&self.stack, now_us)).map_err(ShardError::Wait)?
+                waiter
+                    .wait(timeout(&self.stack, now_us))
+                    .map_err(ShardError::Wait)?
             } else {
                 Woken::Work
             };
@@ -139,9 +153,7 @@ impl<P: Port, A: Application> Shard<P, A> {
                 Woken::Stop => return Ok(()),
                 Woken::NicGone => return Err(ShardError::NicGone),
             }
-            if self.stack.is_blocked() {
-                self.stack.retry_waiting();
-            }
+            self.stack.retry_waiting_room();
         }
     }
 }
@@ -183,7 +195,11 @@ impl Waiter {
     const STOP: u64 = 1;
     const NIC_SOCKET: u64 = 2;
 
-    fn new<P: Port, A>(shard: &mut Shard<P, A>, nic_socket: BorrowedFd<'_>, stop: BorrowedFd<'_>) -> io::Result<Waiter> {
+    fn new<P: Port, A>(
+        shard: &mut Shard<P, A>,
+        nic_socket: BorrowedFd<'_>,
+        stop: BorrowedFd<'_>,
+    ) -> io::Result<Waiter> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let add = |fd: BorrowedFd<'_>, data| {
             let events = epoll::EventFlags::IN;
@@ -203,7 +219,10 @@ impl Waiter {
     }
 
     fn wait(&self, timeout: Option<Timespec>) -> io::Result<Woken> {
-        let mut events = [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }; 16];
+        let mut events = [epoll::Event {
+            flags: epoll::EventFlags::empty(),
+            data: epoll::EventData::new_u64(0),
+        }; 16];
         let count = match epoll::wait(self.epoll.as_fd(), &mut events[..], timeout.as_ref()) {
             Ok(count) => count,
             Err(rustix::io::Errno::INTR) => 0,

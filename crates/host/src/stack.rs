@@ -22,12 +22,15 @@ use wire::frame::{self, Received, TcpTemplate};
 
 use crate::app::{AppEvent, Application, CloseReason, StreamId};
 use crate::config::StackConfig;
-use crate::connections::{Connections, KeyedHash, Tuple, index_of_send, send_id, transmission_of_send};
+use crate::connections::{
+    Connections, KeyedHash, Tuple, index_of_send, send_id, transmission_of_send,
+};
 use crate::counters::Counters;
 use crate::files::{FileTable, MayClose};
 use crate::icmp;
 use crate::neighbor::{Neighbors, Resolution};
 use crate::streams::Streams;
+use crate::time_wait::{Answer, TimeWaits};
 use crate::timer::{TimerWheel, Token};
 
 /// Bytes that a peer may acknowledge before ACKD tells the NIC stack; the paper's 32 KB (IO-TCP §3.5).
@@ -44,7 +47,10 @@ const LIMITS: tcp::Limits = tcp::Limits {
 /// its packets: 64 KiB cross a 10 Gbit/s link in 50 µs.
 const SEND_BYTES_MAX: usize = 64 << 10;
 
-const _: () = assert!(SEND_BYTES_MAX <= contract::limits::SEND_BYTES_MAX, "the contract allows it");
+const _: () = assert!(
+    SEND_BYTES_MAX <= contract::limits::SEND_BYTES_MAX,
+    "the contract allows it"
+);
 
 /// The host stack of one shard.
 #[derive(Debug)]
@@ -58,11 +64,14 @@ pub struct Stack {
     pub(crate) connections: Connections,
     pub(crate) files: FileTable,
     nics: Vec<Nic>,
+    time_waits: TimeWaits,
     wheel: TimerWheel,
     /// Connections to serve.
     dirty: VecDeque<usize>,
-    /// Connections that wait for a neighbour's address, or for room in a ring.
-    waiting: Vec<usize>,
+    /// Connections that wait for a neighbour's address.
+    waiting_neighbor: Vec<usize>,
+    /// Connections that wait for room in a ring.
+    waiting_room: Vec<usize>,
     /// What applications are to be told besides the connections' own events.
     pub(crate) app_events: VecDeque<AppEvent>,
     /// Finished frames that belong to no connection.
@@ -82,9 +91,18 @@ struct Nic {
 /// A small command that waits for room. Bounded by the number of files and flows.
 #[derive(Debug)]
 enum Deferred {
-    Open { file: FileId, path: Box<[u8]> },
-    Close { file: FileId },
-    Acked { flow: FlowId, stream_offset: u64, last: bool },
+    Open {
+        file: FileId,
+        path: Box<[u8]>,
+    },
+    Close {
+        file: FileId,
+    },
+    Acked {
+        flow: FlowId,
+        stream_offset: u64,
+        last: bool,
+    },
 }
 
 impl Deferred {
@@ -92,7 +110,11 @@ impl Deferred {
         match self {
             Deferred::Open { file, path } => Command::Open { file: *file, path },
             Deferred::Close { file } => Command::Close { file: *file },
-            Deferred::Acked { flow, stream_offset, last } => Command::Acked {
+            Deferred::Acked {
+                flow,
+                stream_offset,
+                last,
+            } => Command::Acked {
                 flow: *flow,
                 stream_offset: *stream_offset,
                 last: *last,
@@ -127,15 +149,25 @@ impl Nic {
 impl Stack {
     /// A stack on a link with this hardware address and MTU (bytes of an IP packet), served by the NIC
     /// workers behind `channels`.
-    pub fn new(config: StackConfig, mac: [u8; 6], mtu: usize, channels: Vec<HostChannel>, now_us: u64) -> Stack {
+    pub fn new(
+        config: StackConfig,
+        mac: [u8; 6],
+        mtu: usize,
+        channels: Vec<HostChannel>,
+        now_us: u64,
+    ) -> Stack {
         let mss = |headers: usize| (mtu.saturating_sub(headers)).clamp(64, 65_495) as u16;
-        let with_mss = |mss| tcp::Config { mss, ..config.tcp.clone() };
+        let with_mss = |mss, peer_mss_default| tcp::Config {
+            mss,
+            peer_mss_default,
+            ..config.tcp
+        };
         let mut hash_key = config.secret;
         hash_key[0] ^= 0xff;
         Stack {
             // RFC 9293 §3.7.1: the MSS counts neither IP nor TCP options.
-            tcp_config_v4: with_mss(mss(40)),
-            tcp_config_v6: with_mss(mss(60)),
+            tcp_config_v4: with_mss(mss(40), 536),
+            tcp_config_v6: with_mss(mss(60), 1220),
             mac,
             isn: tcp::IsnGenerator::new(config.secret),
             neighbors: Neighbors::new(mac, &config.addresses, &config.gateways),
@@ -143,11 +175,16 @@ impl Stack {
             files: FileTable::default(),
             nics: channels
                 .into_iter()
-                .map(|channel| Nic { channel, backlog: VecDeque::new() })
+                .map(|channel| Nic {
+                    channel,
+                    backlog: VecDeque::new(),
+                })
                 .collect(),
+            time_waits: TimeWaits::new(KeyedHash(hash_key)),
             wheel: TimerWheel::new(now_us),
             dirty: VecDeque::new(),
-            waiting: Vec::new(),
+            waiting_neighbor: Vec::new(),
+            waiting_room: Vec::new(),
             app_events: VecDeque::new(),
             frames: VecDeque::new(),
             due: Vec::new(),
@@ -178,12 +215,12 @@ impl Stack {
 
     /// True if something waits for room in a ring, which nothing but time announces.
     pub(crate) fn is_blocked(&self) -> bool {
-        !self.waiting.is_empty() || self.nics.iter().any(|nic| !nic.backlog.is_empty())
+        !self.waiting_room.is_empty() || self.nics.iter().any(|nic| !nic.backlog.is_empty())
     }
 
-    /// Connections in the table.
+    /// Connections in the table, and those in TIME-WAIT.
     pub fn connections(&self) -> usize {
-        self.connections.len()
+        self.connections.len() + self.time_waits.len()
     }
 
     /// A frame has arrived.
@@ -191,7 +228,8 @@ impl Stack {
         self.counters.frames_received += 1;
         match frame::parse(frame.bytes, frame.checksum_valid) {
             Ok(Received::Tcp(packet)) => {
-                let local = SocketAddr::new(packet.destination, packet.segment.header.destination_port);
+                let local =
+                    SocketAddr::new(packet.destination, packet.segment.header.destination_port);
                 let remote = SocketAddr::new(packet.source, packet.segment.header.source_port);
                 self.on_tcp(now_us, Tuple { local, remote }, &packet.segment);
             }
@@ -199,16 +237,21 @@ impl Stack {
                 if let Some(reply) = self.neighbors.on_arp(now_us, &arp) {
                     self.frames.push_back(reply);
                 }
-                self.retry_waiting();
+                self.retry_waiting_neighbor();
             }
             Ok(Received::Icmp6(message)) if self.neighbors.takes(&message) => {
                 if let Some(reply) = self.neighbors.on_ndisc(now_us, &message) {
                     self.frames.push_back(reply);
                 }
-                self.retry_waiting();
+                self.retry_waiting_neighbor();
             }
             Ok(other) => {
-                let own = |ip: IpAddr| self.config.addresses.iter().any(|&(address, _)| address == ip);
+                let own = |ip: IpAddr| {
+                    self.config
+                        .addresses
+                        .iter()
+                        .any(|&(address, _)| address == ip)
+                };
                 if let Some(reply) = icmp::reply(self.mac, &other, own) {
                     self.frames.push_back(reply);
                 }
@@ -219,7 +262,12 @@ impl Stack {
 
     /// Segment arrival, RFC 9293 §3.10.7: the part that comes before any connection.
     fn on_tcp(&mut self, now_us: u64, tuple: Tuple, segment: &wire::tcp::Segment<'_>) {
-        if !self.config.addresses.iter().any(|&(address, _)| address == tuple.local.ip()) {
+        if !self
+            .config
+            .addresses
+            .iter()
+            .any(|&(address, _)| address == tuple.local.ip())
+        {
             return;
         }
         self.counters.segments_received += 1;
@@ -227,16 +275,19 @@ impl Stack {
         if let Some(index) = self.connections.find(&tuple)
             && let Some(entry) = self.connections.get_mut(index)
         {
-            if !(entry.tcp.is_reusable_by(segment)) {
-                entry.tcp.on_segment(now, segment);
-                self.mark_dirty(index);
-                return;
-            }
-            self.forget(index);
+            entry.tcp.on_segment(now, segment);
+            self.mark_dirty(index);
+            return;
+        }
+        match self.time_waits.on_segment(now, &tuple, segment) {
+            Answer::Unknown | Answer::Replaced => {}
+            Answer::Handled(None) => return,
+            Answer::Handled(Some(header)) => return self.send_bare(now_us, tuple, &header),
         }
         if self.is_listening(tuple.local) {
             let header = &segment.header;
-            let is_syn = header.flags.contains(wire::tcp::Flags::SYN) && !header.flags.contains(wire::tcp::Flags::ACK);
+            let is_syn = header.flags.contains(wire::tcp::Flags::SYN)
+                && !header.flags.contains(wire::tcp::Flags::ACK);
             if is_syn && self.connections.len() >= self.config.connections_max {
                 self.counters.connections_refused += 1;
                 return;
@@ -247,15 +298,19 @@ impl Stack {
             };
             let isn = self.isn.isn(tuple.local, tuple.remote, now);
             let ts_offset = self.isn.ts_offset(tuple.local, tuple.remote);
-            if let Some(connection) = tcp::Connection::accept(config, segment, isn, ts_offset, now) {
+            if let Some(connection) = tcp::Connection::accept(config, segment, isn, ts_offset, now)
+            {
                 let next_hop = self.neighbors.next_hop(tuple.remote.ip());
-                let index = self.connections.insert(connection, tuple, next_hop, self.nics.len());
+                let index = self
+                    .connections
+                    .insert(connection, tuple, next_hop, self.nics.len());
                 self.mark_dirty(index);
                 return;
             }
         }
         if let Some(reset) = tcp::reset_for(segment) {
-            self.send_reset(now_us, tuple, &reset);
+            self.counters.resets_sent += 1;
+            self.send_bare(now_us, tuple, &reset);
         }
     }
 
@@ -263,8 +318,9 @@ impl Stack {
         self.config.listen_ports.contains(&local.port())
     }
 
-    /// A RST for a segment of no connection. It is not worth waiting for a neighbour.
-    fn send_reset(&mut self, now_us: u64, tuple: Tuple, header: &wire::tcp::Header) {
+    /// Sends a segment without data that belongs to no connection of the table. It is not worth waiting
+    /// for a neighbour.
+    fn send_bare(&mut self, now_us: u64, tuple: Tuple, header: &wire::tcp::Header) {
         let next_hop = self.neighbors.next_hop(tuple.remote.ip());
         let Resolution::Known(destination_mac) = self.neighbors.resolve(now_us, next_hop) else {
             return;
@@ -275,10 +331,9 @@ impl Stack {
             return;
         };
         let frame = &mut buffer[..length];
-        frame::finish(frame, 0);
-        frame::complete_checksum(frame, &[]);
-        self.counters.resets_sent += 1;
-        self.frames.push_back(frame.to_vec());
+        if frame::complete_checksum(frame, []).is_ok() {
+            self.frames.push_back(frame.to_vec());
+        }
     }
 
     /// Takes in what the NIC workers have reported, at most `budget` events each; returns how many.
@@ -298,17 +353,25 @@ impl Stack {
         }
         self.counters.events += taken as u64;
         if taken > 0 {
-            self.retry_waiting();
+            self.retry_waiting_room();
         }
         Ok(taken)
     }
 
     fn on_event(&mut self, now_us: u64, worker: usize, event: Event) {
         let valid = match event {
-            Event::Departed { send, flow, departed_us } => self.on_departed(now_us, worker, send, flow, departed_us),
+            Event::Departed {
+                send,
+                flow,
+                departed_us,
+            } => self.on_departed(now_us, worker, send, flow, departed_us),
             Event::Opened { file, meta } => match self.files.opened(worker, file, meta) {
                 Some(Ok((stream, file))) => {
-                    self.app_events.push_back(AppEvent::Opened { stream, file, meta: meta.into() });
+                    self.app_events.push_back(AppEvent::Opened {
+                        stream,
+                        file,
+                        meta: meta.into(),
+                    });
                     true
                 }
                 Some(Err(close)) => {
@@ -318,9 +381,18 @@ impl Stack {
                 None => false,
             },
             Event::OpenFailed { file, errno } => self.on_open_failed(worker, file, errno),
-            Event::ReadFailed { flow, file, offset, errno, .. } => {
+            Event::ReadFailed {
+                flow,
+                file,
+                offset,
+                errno,
+                ..
+            } => {
                 self.counters.reads_failed += 1;
-                let path = self.files.by_id(file).map_or_else(Default::default, |file| String::from_utf8_lossy(&file.path));
+                let path = self
+                    .files
+                    .by_id(file)
+                    .map_or_else(Default::default, |file| String::from_utf8_lossy(&file.path));
                 tracing::warn!(path = %path, offset, errno, "reading failed: the response is aborted");
                 match self.connections.index_of(StreamId(flow.0)) {
                     Some(index) => self.fail(worker, index),
@@ -336,7 +408,14 @@ impl Stack {
         }
     }
 
-    fn on_departed(&mut self, now_us: u64, worker: usize, send: SendId, flow: FlowId, departed_us: u64) -> bool {
+    fn on_departed(
+        &mut self,
+        now_us: u64,
+        worker: usize,
+        send: SendId,
+        flow: FlowId,
+        departed_us: u64,
+    ) -> bool {
         let Some(index) = self.connections.index_of(StreamId(flow.0)) else {
             // The connection may have ended while the event was on its way.
             return true;
@@ -349,7 +428,9 @@ impl Stack {
         }
         let transmission = transmission_of_send(send, entry.last_transmission);
         // The other side's clock is not trusted with the future.
-        entry.tcp.on_departed(transmission, Instant::from_us(departed_us.min(now_us)));
+        entry
+            .tcp
+            .on_departed(transmission, Instant::from_us(departed_us.min(now_us)));
         self.mark_dirty(index);
         true
     }
@@ -357,7 +438,11 @@ impl Stack {
     fn on_open_failed(&mut self, worker: usize, file: FileId, errno: u16) -> bool {
         let known = self.files.by_id(file).is_some();
         if let Some((stream, file)) = self.files.open_failed(worker, file) {
-            self.app_events.push_back(AppEvent::OpenFailed { stream, file, errno });
+            self.app_events.push_back(AppEvent::OpenFailed {
+                stream,
+                file,
+                errno,
+            });
         }
         known
     }
@@ -402,9 +487,14 @@ impl Stack {
             }
         }
         self.due = due;
-        if self.neighbors.next_timeout_us().is_some_and(|at| at <= now_us) {
+        self.time_waits.expire(Instant::from_us(now_us));
+        if self
+            .neighbors
+            .next_timeout_us()
+            .is_some_and(|at| at <= now_us)
+        {
             self.neighbors.on_timeout(now_us);
-            self.retry_waiting();
+            self.retry_waiting_neighbor();
         }
     }
 
@@ -423,22 +513,34 @@ impl Stack {
         }
         if entry.app_deadline_us.is_some_and(|at| at <= now_us) {
             entry.app_deadline_us = None;
-            self.app_events.push_back(AppEvent::Timer { stream: entry.stream });
+            self.app_events.push_back(AppEvent::Timer {
+                stream: entry.stream,
+            });
         }
         self.mark_dirty(index);
     }
 
     /// When [`Stack::on_time`] should next be called, in microseconds.
     pub fn next_timeout_us(&self) -> Option<u64> {
-        match (self.wheel.next_us(), self.neighbors.next_timeout_us()) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        }
+        let time_wait_us = self.time_waits.next_timeout().map(Instant::as_us);
+        [
+            self.wheel.next_us(),
+            self.neighbors.next_timeout_us(),
+            time_wait_us,
+        ]
+        .into_iter()
+        .flatten()
+        .min()
     }
 
     /// Tells the application what has happened, and sends what there is to send. Returns true if
     /// anything was done.
-    pub fn serve<P: Port, A: Application>(&mut self, now_us: u64, port: &mut P, app: &mut A) -> bool {
+    pub fn serve<P: Port, A: Application>(
+        &mut self,
+        now_us: u64,
+        port: &mut P,
+        app: &mut A,
+    ) -> bool {
         let mut busy = false;
         for nic in &mut self.nics {
             nic.send_backlog();
@@ -453,8 +555,19 @@ impl Stack {
             }
             busy = true;
         }
-        while let Some(frame) = self.neighbors.poll_frame(now_us).or_else(|| self.frames.pop_front()) {
-            self.send_frame(port, &Superpacket { header: &frame, payload: &[], offload: Offload::None });
+        while let Some(frame) = self
+            .neighbors
+            .poll_frame()
+            .or_else(|| self.frames.pop_front())
+        {
+            self.send_frame(
+                port,
+                &Superpacket {
+                    header: &frame,
+                    payload: &[],
+                    offload: Offload::None,
+                },
+            );
             busy = true;
         }
         for nic in &mut self.nics {
@@ -465,30 +578,53 @@ impl Stack {
 
     /// Passes on an event that is no connection's own, unless its stream is over.
     fn tell<A: Application>(&mut self, now_us: u64, app: &mut A, event: AppEvent) {
-        let (AppEvent::Opened { stream, .. } | AppEvent::OpenFailed { stream, .. } | AppEvent::Timer { stream }) = event
+        let (AppEvent::Opened { stream, .. }
+        | AppEvent::OpenFailed { stream, .. }
+        | AppEvent::Timer { stream }) = event
         else {
             unreachable!("connections tell their own events");
         };
-        let known = self.connections.index_of(stream).and_then(|index| self.connections.get(index));
+        let known = self
+            .connections
+            .index_of(stream)
+            .and_then(|index| self.connections.get(index));
         if known.is_some_and(|entry| entry.told) {
-            app.on_event(&mut Streams { stack: self, now_us }, event);
+            app.on_event(
+                &mut Streams {
+                    stack: self,
+                    now_us,
+                },
+                event,
+            );
         }
     }
 
-    fn serve_connection<P: Port, A: Application>(&mut self, now_us: u64, index: usize, port: &mut P, app: &mut A) {
+    fn serve_connection<P: Port, A: Application>(
+        &mut self,
+        now_us: u64,
+        index: usize,
+        port: &mut P,
+        app: &mut A,
+    ) {
         let Some(entry) = self.connections.get_mut(index) else {
             return;
         };
-        entry.dirty = false;
         let stream = entry.stream;
+        // Still marked dirty, so that what the application queues now is not queued for a second pass.
         self.pass_on_events(now_us, index, app);
-        // The application may have queued more; that is served below.
+        if let Some(entry) = self.connections.get_mut(index) {
+            entry.dirty = false;
+        }
         self.transmit(now_us, index, port);
-        self.acknowledge_below(index);
+        self.acknowledge_below(now_us, index);
         let Some(entry) = self.connections.get(index) else {
             return;
         };
-        if entry.tcp.is_closed() && !entry.dirty {
+        if let Some(time_wait) = entry.tcp.time_wait() {
+            let tuple = entry.tuple;
+            self.forget(index);
+            self.time_waits.insert(tuple, time_wait);
+        } else if entry.tcp.is_closed() {
             self.forget(index);
         } else {
             self.arm_timer(stream);
@@ -521,7 +657,7 @@ impl Stack {
                     }
                     continue;
                 }
-                ConnectionEvent::Closed(reason) => {
+                ConnectionEvent::Closed { reason } => {
                     let reason = match reason {
                         _ if entry.data_plane_failed => CloseReason::DataPlaneFailed,
                         tcp::CloseReason::Finished => CloseReason::Finished,
@@ -544,7 +680,13 @@ impl Stack {
             };
             let told = self.connections.get(index).is_some_and(|entry| entry.told);
             if told || matches!(event, AppEvent::Closed { .. }) {
-                app.on_event(&mut Streams { stack: self, now_us }, event);
+                app.on_event(
+                    &mut Streams {
+                        stack: self,
+                        now_us,
+                    },
+                    event,
+                );
             }
         }
     }
@@ -558,26 +700,29 @@ impl Stack {
         let destination_mac = match self.neighbors.resolve(now_us, entry.next_hop) {
             Resolution::Known(mac) => Some(mac),
             Resolution::Pending => {
-                self.waiting.push(index);
+                self.waiting_neighbor.push(index);
                 return;
             }
             // Sent to nobody, so that TCP's own timers decide when to give up.
             Resolution::Unreachable => None,
         };
+        let Tuple { local, remote } = entry.tuple;
         let template = destination_mac
-            .map(|destination_mac| TcpTemplate::new(self.mac, destination_mac, entry.tuple.local, entry.tuple.remote));
+            .map(|destination_mac| TcpTemplate::new(self.mac, destination_mac, local, remote));
+        let tcp_offset = template.as_ref().map_or(0, TcpTemplate::tcp_offset) as u16;
         let now = Instant::from_us(now_us);
         let mut header = [0; contract::limits::HEADER_BYTES_MAX];
         loop {
             if !nic.has_room() {
-                self.waiting.push(index);
+                self.waiting_room.push(index);
                 return;
             }
-            let in_order_behind = entry.tcp.has_undeparted();
             let Some(transmit) = entry.tcp.poll_transmit(now, &LIMITS) else {
                 return;
             };
-            let length = template.as_ref().and_then(|template| template.write(&transmit.header, &mut header));
+            let length = template
+                .as_ref()
+                .and_then(|template| template.write(&transmit.header, &mut header));
             self.counters.retransmissions += u64::from(transmit.retransmission);
             if let Some(transmission) = transmit.transmission {
                 entry.last_transmission = transmission;
@@ -591,7 +736,7 @@ impl Stack {
             };
             let bytes = transmit.range.end - transmit.range.start;
             match transmit.transmission {
-                Some(transmission) if transmit.has_virtual || in_order_behind => {
+                Some(transmission) if transmit.has_virtual || transmit.follows_undeparted => {
                     let mut real_bytes = 0;
                     let segments = entry
                         .tcp
@@ -601,9 +746,15 @@ impl Stack {
                                 real_bytes += bytes.len() as u64;
                                 Segment::Inline(bytes)
                             }
-                            Piece::Virtual { object, offset, len } => {
-                                Segment::File { file: FileId(object), offset, len: len as u32 }
-                            }
+                            Piece::Virtual {
+                                object,
+                                offset,
+                                len,
+                            } => Segment::File {
+                                file: FileId(object),
+                                offset,
+                                len: len as u32,
+                            },
                         })
                         .collect();
                     let send = contract::Send {
@@ -625,11 +776,17 @@ impl Stack {
                 }
                 transmission => {
                     let frame = &mut header[..length];
-                    frame::finish(frame, bytes as usize);
-                    let tcp_offset = frame::tcp_offset(frame) as u16;
+                    let finished = frame::finish(frame, bytes as usize);
+                    debug_assert!(
+                        finished.is_ok(),
+                        "real_bytes_max is below any packet's bound"
+                    );
                     let mut payload = [IoSlice::new(&[]); contract::limits::SEGMENTS_MAX];
                     let mut pieces = 0;
-                    for (slot, piece) in payload.iter_mut().zip(entry.tcp.pieces(transmit.range.clone())) {
+                    for (slot, piece) in payload
+                        .iter_mut()
+                        .zip(entry.tcp.pieces(transmit.range.clone()))
+                    {
                         if let Piece::Real(bytes) = piece {
                             *slot = IoSlice::new(bytes);
                             pieces += 1;
@@ -668,8 +825,8 @@ impl Stack {
         }
     }
 
-    /// Sends ACKD when enough has been acknowledged.
-    fn acknowledge_below(&mut self, index: usize) {
+    /// Sends ACKD when enough has been acknowledged, and takes it as a sign that the next hop lives.
+    fn acknowledge_below(&mut self, now_us: u64, index: usize) {
         let Some(entry) = self.connections.get_mut(index) else {
             return;
         };
@@ -678,9 +835,14 @@ impl Stack {
             return;
         }
         entry.ackd_offset = stream_offset;
+        self.neighbors.confirm(now_us, entry.next_hop);
         let flow = entry.flow();
         self.counters.ackds += 1;
-        self.nics[entry.worker].send_or_defer(Deferred::Acked { flow, stream_offset, last: false });
+        self.nics[entry.worker].send_or_defer(Deferred::Acked {
+            flow,
+            stream_offset,
+            last: false,
+        });
     }
 
     /// The stream is over: the NIC stack may forget its flow and close its files.
@@ -693,10 +855,17 @@ impl Stack {
         let files = std::mem::take(&mut entry.files);
         if std::mem::replace(&mut entry.flow_open, false) {
             self.counters.ackds += 1;
-            self.nics[worker].send_or_defer(Deferred::Acked { flow, stream_offset, last: true });
+            self.nics[worker].send_or_defer(Deferred::Acked {
+                flow,
+                stream_offset,
+                last: true,
+            });
         }
         for file in files {
-            let owned = self.files.by_id(file).is_some_and(|file| file.stream.0 == flow.0);
+            let owned = self
+                .files
+                .by_id(file)
+                .is_some_and(|file| file.stream.0 == flow.0);
             if owned && let Some(close) = self.files.stream_over(file) {
                 self.close_below(close);
             }
@@ -712,7 +881,10 @@ impl Stack {
     /// Sends OPEN.
     pub(crate) fn open_below(&mut self, worker: usize, file: FileId, path: &[u8]) {
         self.counters.opens += 1;
-        self.nics[worker].send_or_defer(Deferred::Open { file, path: path.into() });
+        self.nics[worker].send_or_defer(Deferred::Open {
+            file,
+            path: path.into(),
+        });
     }
 
     /// Removes a connection from the table.
@@ -730,16 +902,27 @@ impl Stack {
         }
     }
 
-    /// What stood in the way of these connections may be gone.
-    pub(crate) fn retry_waiting(&mut self) {
-        while let Some(index) = self.waiting.pop() {
+    /// A neighbour may have been found, or given up.
+    fn retry_waiting_neighbor(&mut self) {
+        while let Some(index) = self.waiting_neighbor.pop() {
+            self.mark_dirty(index);
+        }
+    }
+
+    /// A ring may have room again.
+    pub(crate) fn retry_waiting_room(&mut self) {
+        while let Some(index) = self.waiting_room.pop() {
             self.mark_dirty(index);
         }
     }
 
     /// Makes sure that the wheel calls for the connection's earliest deadline.
     pub(crate) fn arm_timer(&mut self, stream: StreamId) {
-        let Some(entry) = self.connections.index_of(stream).and_then(|index| self.connections.get_mut(index)) else {
+        let Some(entry) = self
+            .connections
+            .index_of(stream)
+            .and_then(|index| self.connections.get_mut(index))
+        else {
             return;
         };
         let tcp_us = entry.tcp.next_timeout().map_or(u64::MAX, Instant::as_us);

@@ -55,7 +55,9 @@ impl Io for Streams<'_> {
             return 0;
         }
         let len = range.end - range.start;
-        let queued = self.act(stream, |entry| entry.tcp.write_virtual(id.0, range.start, len));
+        let queued = self.act(stream, |entry| {
+            entry.tcp.write_virtual(id.0, range.start, len)
+        });
         if queued > 0 {
             self.stack.files.extent_queued(id);
         }
@@ -66,14 +68,24 @@ impl Io for Streams<'_> {
         const NOWHERE: FileHandle = FileHandle(u64::MAX);
         const EMFILE: u16 = 24;
         const ENAMETOOLONG: u16 = 36;
-        let Some(entry) = self.index(stream).and_then(|index| self.stack.connections.get_mut(index)) else {
+        let Some(entry) = self
+            .index(stream)
+            .and_then(|index| self.stack.connections.get_mut(index))
+        else {
             return NOWHERE;
         };
         let worker = entry.worker;
         let fits = path.len() <= contract::limits::PATH_BYTES_MAX;
-        let Some((file, handle)) = fits.then(|| self.stack.files.open(stream, worker, path)).flatten() else {
+        let Some((file, handle)) = fits
+            .then(|| self.stack.files.open(stream, worker, path))
+            .flatten()
+        else {
             let errno = if fits { EMFILE } else { ENAMETOOLONG };
-            self.stack.app_events.push_back(AppEvent::OpenFailed { stream, file: NOWHERE, errno });
+            self.stack.app_events.push_back(AppEvent::OpenFailed {
+                stream,
+                file: NOWHERE,
+                errno,
+            });
             return NOWHERE;
         };
         forget_closed(&mut entry.files, &self.stack.files, stream);
@@ -104,11 +116,13 @@ impl Io for Streams<'_> {
     }
 
     fn acknowledged(&self, stream: StreamId) -> u64 {
-        self.entry(stream).map_or(0, |entry| entry.tcp.acknowledged_bytes())
+        self.entry(stream)
+            .map_or(0, |entry| entry.tcp.acknowledged_bytes())
     }
 
     fn unacknowledged(&self, stream: StreamId) -> u64 {
-        self.entry(stream).map_or(0, |entry| entry.tcp.queued_bytes())
+        self.entry(stream)
+            .map_or(0, |entry| entry.tcp.queued_bytes())
     }
 
     fn unix_time(&self) -> Duration {
