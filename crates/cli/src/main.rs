@@ -1,1 +1,112 @@
-fn main() {}
+//! The `splitway` program.
+//!
+//! | Module | What it does |
+//! |---|---|
+//! | `args` | the command line |
+//! | `serve` | `splitway serve`: the supervisor |
+//! | `nic_listener` | `splitway nic`: waits for host stacks |
+//! | `demo` | `splitway demo` |
+//! | `host_process`, `nic_process` | the two processes that do the work |
+//! | `family`, `child`, `messages`, `signals` | supervision: processes, what they say, how they end |
+//! | `lockdown` | what the two processes give up |
+//! | `link`, `netlink`, `claim`, `cidr`, `namespace` | the network around the stack |
+//! | `features`, `privileges` | what the kernel can do, what the user may do |
+//! | `error`, `report`, `url` | what people read |
+//!
+//! This room may touch processes, namespaces, interfaces and both stacks' front doors. It never touches
+//! packets, commands or, outside the demonstration's comparison, file content.
+
+#![forbid(unsafe_code)]
+
+mod args;
+mod child;
+mod cidr;
+mod claim;
+mod demo;
+mod error;
+mod family;
+mod features;
+mod host_process;
+mod link;
+mod lockdown;
+mod messages;
+mod namespace;
+mod netlink;
+mod nic_listener;
+mod nic_process;
+mod privileges;
+mod report;
+mod serve;
+mod signals;
+mod url;
+
+use std::io::{IsTerminal, Write};
+use std::process::ExitCode;
+
+use clap::FromArgMatches;
+
+use crate::args::{Cli, Command};
+
+fn main() -> ExitCode {
+    let cli = match Cli::command_line()
+        .try_get_matches()
+        .and_then(|matches| Cli::from_arg_matches(&matches))
+    {
+        Ok(cli) => cli,
+        Err(error) => return usage(&error),
+    };
+    log_to_stderr(&cli.log);
+    let result = match &cli.command {
+        Command::Host(args) => return child::end(host_process::run(args)),
+        Command::Nic(args) if args.control_stdin => return child::end(nic_process::run(args)),
+        Command::Nic(args) => nic_listener::run(args, &cli.log),
+        Command::Serve(args) => serve::run(args, &cli.log),
+        Command::Demo(args) => demo::run(args, &cli.log),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            complain(&format!("{failure}\n"));
+            ExitCode::from(failure.exit_code())
+        }
+    }
+}
+
+/// Help, the version, or a line that cannot be understood.
+fn usage(error: &clap::Error) -> ExitCode {
+    if !error.use_stderr() {
+        return match error.print() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(_) => ExitCode::FAILURE,
+        };
+    }
+    let text = error.render().to_string();
+    complain(text.strip_prefix("error: ").unwrap_or(&text));
+    ExitCode::from(2)
+}
+
+fn complain(text: &str) {
+    // There is nobody else to tell.
+    let _ = std::io::stderr()
+        .lock()
+        .write_all(format!("splitway: {text}").as_bytes());
+}
+
+/// Writes to standard output at once. Whoever has closed it does not want to read it.
+pub(crate) fn say(text: &str) {
+    let mut stdout = std::io::stdout().lock();
+    let _ = stdout
+        .write_all(text.as_bytes())
+        .and_then(|()| stdout.flush());
+}
+
+fn log_to_stderr(level: &str) {
+    let level = level
+        .parse()
+        .unwrap_or(tracing_subscriber::filter::LevelFilter::WARN);
+    tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_max_level(level)
+        .init();
+}

@@ -1,0 +1,304 @@
+//! The command line.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, value_parser};
+
+use crate::cidr::Cidr;
+
+/// Where a NIC process that runs alone listens for its host stack.
+pub(crate) const NIC_SOCKET: &str = "/run/splitway-nic.sock";
+
+#[derive(Debug, Parser)]
+#[command(
+    name = "splitway",
+    version,
+    about = "Serves files over a transport stack cut in two",
+    long_about = "Serves files over a transport stack cut in two.\n\n\
+        The host process decides: connections, loss, congestion, HTTP. The NIC process moves bytes: it reads \
+        the files, builds the packets and sends them. The host process never touches the content of a file; \
+        it locks itself out of the file system before it accepts a connection.",
+    after_help = "\
+Try it, without any privileges:
+  splitway demo
+
+Serve a directory to this machine, on a link made for it (http://10.77.0.2/):
+  sudo splitway serve ./site
+
+Serve it to a network, on an interface and with an address of its own:
+  sudo splitway serve ./site --dev eth0 --addr 192.0.2.10/24 --gateway 192.0.2.1
+
+`splitway COMMAND --help` tells more about each command.",
+    disable_help_subcommand = true,
+    subcommand_required = true,
+    arg_required_else_help = true
+)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+
+    /// What to log on standard error: nothing less urgent than this
+    #[arg(long, global = true, value_name = "LEVEL", default_value = "warn",
+          value_parser = ["error", "warn", "info", "debug", "trace"])]
+    pub(crate) log: String,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Serve a directory over HTTP
+    Serve(ServeArgs),
+    /// Run the NIC stack alone, for host stacks that attach to it
+    Nic(NicArgs),
+    /// Show everything at work in a namespace of its own, without privileges
+    Demo(DemoArgs),
+    /// The host process of `serve`
+    #[command(hide = true)]
+    Host(HostArgs),
+}
+
+/// Link and addresses of the stack.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ServeArgs {
+    /// Directory whose files are served
+    #[arg(value_name = "ROOT", required_unless_present = "nic")]
+    pub(crate) root: Option<PathBuf>,
+
+    /// TCP port to listen on
+    #[arg(long, value_name = "PORT", default_value = "80", value_parser = value_parser!(u16).range(1..))]
+    pub(crate) listen: u16,
+
+    /// Ethernet interface to attach the stack to, in this network namespace
+    #[arg(long, value_name = "IFACE", requires = "addr")]
+    pub(crate) dev: Option<String>,
+
+    /// The stack's own address and the length of its on-link prefix; several may follow
+    #[arg(long, value_name = "CIDR", requires = "dev", num_args = 1.., value_delimiter = ',')]
+    pub(crate) addr: Vec<Cidr>,
+
+    /// Router to everything that is not on the link, one each for IPv4 and IPv6
+    #[arg(long, value_name = "IP", requires = "dev", num_args = 1.., value_delimiter = ',')]
+    pub(crate) gateway: Vec<IpAddr>,
+
+    /// NIC workers, each a thread with its own port and buffers
+    #[arg(long, value_name = "N", default_value = "1", value_parser = value_parser!(u16).range(1..=64))]
+    pub(crate) workers: u16,
+
+    /// Buffers of the NIC stack, all workers together, in MiB
+    #[arg(long, value_name = "MIB", value_parser = value_parser!(u32).range(1..=1 << 20))]
+    pub(crate) buffers: Option<u32>,
+
+    /// MTU of the veth pair, in bytes
+    #[arg(long, value_name = "BYTES", default_value = "1500", conflicts_with = "dev",
+          value_parser = value_parser!(u32).range(1280..=65535))]
+    pub(crate) mtu: u32,
+
+    /// Attach to the NIC process that listens on this socket, instead of starting one
+    #[arg(long, value_name = "SOCKET", requires = "dev", conflicts_with_all = ["root", "workers", "buffers"])]
+    pub(crate) nic: Option<PathBuf>,
+
+    /// End when the process that started this one ends
+    #[arg(long, hide = true)]
+    pub(crate) end_with_parent: bool,
+}
+
+pub(crate) const SERVE_HELP: &str = "\
+Without --dev, Splitway makes a link of its own: a veth pair whose end on this machine is splitway0 with
+10.77.0.1/24 and fd77::1/64; the stack answers at 10.77.0.2 and fd77::2. The pair vanishes with Splitway,
+however that ends. This needs CAP_NET_ADMIN, CAP_NET_RAW and CAP_SYS_ADMIN (sudo has them).
+
+With --dev and --addr the stack joins the network of an interface that exists, as one more machine: choose
+an address that nobody uses, not the kernel's own. This needs CAP_NET_RAW. This machine itself does not
+see packets that it sends on its own interface; try the URL from another one.
+
+Examples:
+  sudo splitway serve ./site
+  curl http://10.77.0.2/
+  curl 'http://[fd77::2]/'
+
+  sudo splitway serve ./site --listen 8080 --workers 2
+
+  sudo splitway serve ./site --dev eth0 --addr 192.0.2.10/24 fd00::10/64 --gateway 192.0.2.1
+
+  sudo splitway nic --root ./site --dev eth0 --socket /run/splitway-nic.sock &
+  sudo splitway serve --nic /run/splitway-nic.sock --dev eth0 --addr 192.0.2.10/24
+
+End it with Ctrl-C: it prints what the two processes have done.";
+
+/// The NIC stack.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct NicArgs {
+    /// Directory below which files are opened, and never outside
+    #[arg(long, value_name = "DIR")]
+    pub(crate) root: PathBuf,
+
+    /// Ethernet interface to send packets on
+    #[arg(long, value_name = "IFACE")]
+    pub(crate) dev: String,
+
+    /// Workers, each a thread with its own port and buffers
+    #[arg(long, value_name = "N", default_value = "1", value_parser = value_parser!(u16).range(1..=64))]
+    pub(crate) workers: u16,
+
+    /// Buffers, all workers together, in MiB
+    #[arg(long, value_name = "MIB", value_parser = value_parser!(u32).range(1..=1 << 20))]
+    pub(crate) buffers: Option<u32>,
+
+    /// Unix socket on which to wait for a host stack
+    #[arg(long, value_name = "PATH", default_value = NIC_SOCKET, conflicts_with = "control_stdin")]
+    pub(crate) socket: PathBuf,
+
+    /// Serve one host stack, connected to standard input, and end with it
+    #[arg(long, hide = true)]
+    pub(crate) control_stdin: bool,
+}
+
+pub(crate) const NIC_HELP: &str = "\
+The NIC process takes commands from one host stack at a time. Only processes of the same user can connect
+to its socket. When a host stack has gone, it waits for the next one. It needs CAP_NET_RAW.
+
+Example:
+  sudo splitway nic --root ./site --dev eth0 --socket /run/splitway-nic.sock &
+  sudo splitway serve --nic /run/splitway-nic.sock --dev eth0 --addr 192.0.2.10/24";
+
+/// The demonstration.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct DemoArgs {
+    /// Directory to serve [default: examples/site, or a small site made for the occasion]
+    #[arg(value_name = "SITE")]
+    pub(crate) site: Option<PathBuf>,
+
+    /// NIC workers
+    #[arg(long, value_name = "N", default_value = "1", value_parser = value_parser!(u16).range(1..=64))]
+    pub(crate) workers: u16,
+}
+
+pub(crate) const DEMO_HELP: &str = "\
+The demonstration moves into a user and network namespace of its own, runs `splitway serve` there, downloads
+every file of the site with curl over IPv4 and IPv6, compares SHA-256 sums with those of the files, and
+prints what each process has done. Its exit code is 0 only if every byte was right.
+
+Examples:
+  splitway demo
+  splitway demo ~/Videos";
+
+/// The host process.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct HostArgs {
+    /// Interface
+    #[arg(long)]
+    pub(crate) dev: String,
+    /// Own addresses
+    #[arg(long, num_args = 1..)]
+    pub(crate) addr: Vec<Cidr>,
+    /// Routers
+    #[arg(long, num_args = 1..)]
+    pub(crate) gateway: Vec<IpAddr>,
+    /// TCP port
+    #[arg(long)]
+    pub(crate) listen: u16,
+    /// Directory that must be out of reach once the process is locked out of the file system
+    #[arg(long)]
+    pub(crate) probe: PathBuf,
+}
+
+impl Cli {
+    /// The command line with the long explanations attached.
+    pub(crate) fn command_line() -> clap::Command {
+        use clap::CommandFactory;
+        Self::command()
+            .mut_subcommand("serve", |command| command.after_help(SERVE_HELP))
+            .mut_subcommand("nic", |command| command.after_help(NIC_HELP))
+            .mut_subcommand("demo", |command| command.after_help(DEMO_HELP))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::FromArgMatches;
+
+    use super::*;
+
+    fn parse(line: &str) -> Result<Cli, String> {
+        let matches = Cli::command_line()
+            .try_get_matches_from(line.split_whitespace())
+            .map_err(|error| error.to_string())?;
+        Cli::from_arg_matches(&matches).map_err(|error| error.to_string())
+    }
+
+    fn serve(line: &str) -> ServeArgs {
+        match parse(line).unwrap().command {
+            Command::Serve(args) => args,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Cli::command_line().debug_assert();
+    }
+
+    #[test]
+    fn the_simplest_line_has_sensible_defaults() {
+        let args = serve("splitway serve site");
+        assert_eq!(args.root.unwrap(), PathBuf::from("site"));
+        assert_eq!((args.listen, args.workers, args.mtu), (80, 1, 1500));
+        assert!(args.dev.is_none() && args.addr.is_empty() && args.nic.is_none());
+    }
+
+    #[test]
+    fn addresses_may_be_repeated_or_listed() {
+        let lines = [
+            "splitway serve site --dev eth0 --addr 192.0.2.3/24 fd00::3/64 --gateway 192.0.2.1 --listen 8080",
+            "splitway serve site --dev eth0 --addr 192.0.2.3/24 --addr fd00::3/64 --gateway 192.0.2.1 --listen 8080",
+            "splitway serve --dev eth0 --addr 192.0.2.3/24,fd00::3/64 --gateway 192.0.2.1 --listen 8080 site",
+        ];
+        for line in lines {
+            let args = serve(line);
+            assert_eq!(args.addr.len(), 2, "{line}");
+            assert_eq!((args.gateway.len(), args.listen), (1, 8080), "{line}");
+            assert_eq!(args.root, Some(PathBuf::from("site")), "{line}");
+        }
+    }
+
+    #[test]
+    fn numbers_have_bounds() {
+        for rest in [
+            "--listen 0",
+            "--listen 65536",
+            "--listen http",
+            "--workers 0",
+            "--workers 65",
+            "--mtu 1279",
+            "--mtu 65536",
+            "--buffers 0",
+        ] {
+            let option = rest.split_whitespace().next().unwrap();
+            let message = parse(&format!("splitway serve site {rest}")).unwrap_err();
+            assert!(message.contains(option), "{rest}: {message}");
+        }
+    }
+
+    #[test]
+    fn options_that_need_each_other_say_so() {
+        assert!(
+            parse("splitway serve site --dev eth0")
+                .unwrap_err()
+                .contains("--addr")
+        );
+        assert!(
+            parse("splitway serve site --addr 192.0.2.3/24")
+                .unwrap_err()
+                .contains("--dev")
+        );
+        assert!(parse("splitway serve").unwrap_err().contains("ROOT"));
+        assert!(
+            parse("splitway serve --nic /x")
+                .unwrap_err()
+                .contains("--dev")
+        );
+        let both = "splitway serve site --nic /x --dev eth0 --addr 192.0.2.3/24";
+        assert!(parse(both).unwrap_err().contains("--nic"));
+        parse("splitway serve --nic /x --dev eth0 --addr 192.0.2.3/24").unwrap();
+    }
+}

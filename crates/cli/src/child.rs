@@ -1,0 +1,227 @@
+//! The two processes of a running Splitway, seen from both sides: how the supervisor starts, hears and
+//! ends a child, and how a child binds its life to the supervisor's.
+//!
+//! A child finds its control socket on its standard input, and writes messages to its standard output.
+
+use std::ffi::{CStr, OsString};
+use std::io::{self, Read};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Command, ExitCode, ExitStatus, Stdio};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, WaitIdOptions};
+
+use crate::error::Failure;
+use crate::messages::{LineBuffer, Message};
+
+/// A child process, as its supervisor sees it.
+#[derive(Debug)]
+pub(crate) struct Child {
+    /// What people call it: `host process` or `NIC process`.
+    pub(crate) name: &'static str,
+    process: std::process::Child,
+    pid: Pid,
+    /// Becomes readable when the process has ended.
+    pidfd: OwnedFd,
+    output: Option<std::process::ChildStdout>,
+    lines: LineBuffer,
+}
+
+impl Child {
+    /// Runs this program again with `arguments`, in the thread's present namespaces, with `control` as
+    /// its standard input. The child has a process group of its own, so that Ctrl-C does not reach it.
+    pub(crate) fn spawn(
+        name: &'static str,
+        arguments: impl IntoIterator<Item = OsString>,
+        control: OwnedFd,
+    ) -> Result<Self, Failure> {
+        let failed = |error: io::Error| Failure::broken(format!("starting the {name}"), error);
+        // Not the program's path: that may have been replaced since, or lie out of reach.
+        let mut process = Command::new("/proc/self/exe")
+            .arg0("splitway")
+            .args(arguments)
+            .stdin(Stdio::from(control))
+            .stdout(Stdio::piped())
+            .process_group(0)
+            .spawn()
+            .map_err(failed)?;
+        let output = process.stdout.take();
+        let watch = || -> io::Result<(Pid, OwnedFd)> {
+            if let Some(output) = &output {
+                rustix::io::ioctl_fionbio(output, true)?;
+            }
+            let pid = Pid::from_child(&process);
+            Ok((pid, rustix::process::pidfd_open(pid, PidfdFlags::empty())?))
+        };
+        match watch() {
+            Ok((pid, pidfd)) => Ok(Self {
+                name,
+                process,
+                pid,
+                pidfd,
+                output,
+                lines: LineBuffer::default(),
+            }),
+            Err(error) => {
+                let _ = process.kill();
+                let _ = process.wait();
+                Err(failed(error))
+            }
+        }
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Descriptors that become readable when the child has spoken or ended.
+    pub(crate) fn watch(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let output = self.output.as_ref().map(AsFd::as_fd);
+        output.into_iter().chain([self.pidfd.as_fd()])
+    }
+
+    /// What the child has said since, without blocking.
+    pub(crate) fn receive(&mut self) -> Vec<Message> {
+        let mut bytes = [0; 4096];
+        while let Some(output) = &mut self.output {
+            match output.read(&mut bytes) {
+                Ok(0) => self.output = None,
+                Ok(count) => self.lines.push(bytes.get(..count).unwrap_or_default()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(_) => self.output = None,
+            }
+        }
+        let mut messages = Vec::new();
+        while let Some(line) = self.lines.next_message() {
+            match line {
+                Ok(message) => messages.push(message),
+                Err(line) => tracing::warn!("{} wrote to its standard output: {line}", self.name),
+            }
+        }
+        messages
+    }
+
+    /// True if the process has ended; it is not reaped yet, so that its number still names it.
+    pub(crate) fn has_ended(&self) -> bool {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        !matches!(
+            rustix::process::waitid(rustix::process::WaitId::Pid(self.pid), options),
+            Ok(None)
+        )
+    }
+
+    /// Waits for the end of the process.
+    pub(crate) fn wait(&mut self) -> io::Result<ExitStatus> {
+        self.process.wait()
+    }
+
+    /// Asks the process to end in order.
+    pub(crate) fn terminate(&self) {
+        self.signal(Signal::TERM);
+    }
+
+    /// Ends the process at once.
+    pub(crate) fn kill(&self) {
+        self.signal(Signal::KILL);
+    }
+
+    fn signal(&self, signal: Signal) {
+        // A process that has ended but is not reaped takes any signal and ignores it.
+        if let Err(errno) = rustix::process::pidfd_send_signal(&self.pidfd, signal) {
+            tracing::debug!("signalling the {}: {errno}", self.name);
+        }
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        self.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// How a process ended, in words.
+pub(crate) fn describe(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("ended with exit code {code}"),
+        (None, Some(number)) => {
+            let name = match number {
+                4 => " (SIGILL)",
+                6 => " (SIGABRT)",
+                7 => " (SIGBUS)",
+                9 => " (SIGKILL)",
+                11 => " (SIGSEGV)",
+                15 => " (SIGTERM)",
+                _ => "",
+            };
+            format!("was killed by signal {number}{name}")
+        }
+        (None, None) => format!("ended: {status}"),
+    }
+}
+
+/// In a child: takes on a name of its own, binds its life to the supervisor's, and takes the control
+/// socket from standard input.
+pub(crate) fn adopt_control_socket(name: &CStr) -> Result<OwnedFd, Failure> {
+    // For `ps` and `top`; at most 15 bytes.
+    let _ = rustix::thread::set_name(name);
+    let what = "taking over the control socket from standard input";
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
+        .map_err(|errno| Failure::broken("binding the process to its supervisor", errno))?;
+    // The supervisor may have died before that took effect; then nobody reads standard output.
+    let stdout = rustix::stdio::stdout();
+    let mut fds = [PollFd::new(&stdout, PollFlags::empty())];
+    let polled = retry(|| {
+        poll(
+            &mut fds,
+            Some(&Timespec {
+                tv_sec: 0,
+                tv_nsec: 0,
+            }),
+        )
+    });
+    if polled.is_ok() && fds[0].revents().contains(PollFlags::ERR) {
+        return Err(Failure::broken(what, "the supervisor is gone"));
+    }
+    let control = io::stdin()
+        .as_fd()
+        .try_clone_to_owned()
+        .map_err(|error| Failure::broken(what, error))?;
+    rustix::net::sockopt::socket_type(&control).map_err(|_| {
+        Failure::input(what, "it is not a socket")
+            .remedy("Only `splitway serve` starts its processes.")
+    })?;
+    Ok(control)
+}
+
+/// Repeats a system call that a signal interrupts.
+pub(crate) fn retry<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> rustix::io::Result<T> {
+    loop {
+        match call() {
+            Err(Errno::INTR) => {}
+            result => return result,
+        }
+    }
+}
+
+/// In a child: sends a message to the supervisor.
+pub(crate) fn tell(message: &Message) -> Result<(), Failure> {
+    message
+        .send()
+        .map_err(|error| Failure::broken("telling the supervisor", error))
+}
+
+/// In a child: the end. A failure is the supervisor's to print.
+pub(crate) fn end(result: Result<(), Failure>) -> ExitCode {
+    let Err(failure) = result else {
+        return ExitCode::SUCCESS;
+    };
+    let code = ExitCode::from(failure.exit_code());
+    if tell(&Message::Failed(failure.clone())).is_err() {
+        tracing::error!("{failure}");
+    }
+    code
+}

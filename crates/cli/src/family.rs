@@ -1,0 +1,266 @@
+//! The processes that a supervisor has started, watched together: what they say, how they end, and the
+//! signals that ask the supervisor to end.
+
+use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::child::{self, Child, describe};
+use crate::error::Failure;
+use crate::messages::{Message, Report};
+use crate::signals::EndSignals;
+
+/// How long a process may take to end in order before it is killed.
+const END_WAIT: Duration = Duration::from_secs(5);
+
+/// How long it may take until all processes that end for one reason have ended.
+const DIAGNOSIS_WAIT: Duration = Duration::from_secs(2);
+
+/// Which process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    Host,
+    Nic,
+}
+
+/// What happens to a family.
+#[derive(Debug)]
+pub(crate) enum Happening {
+    /// A process has spoken.
+    Said(Message),
+    /// A process has ended.
+    Ended,
+    /// A signal asks the supervisor to end.
+    Signal,
+    /// The descriptor that the supervisor watches besides is readable.
+    Readable,
+    /// Nothing happened in time.
+    Nothing,
+}
+
+/// One or two processes.
+#[derive(Debug)]
+pub(crate) struct Family {
+    members: Vec<Member>,
+    happenings: VecDeque<Happening>,
+    signals: EndSignals,
+}
+
+#[derive(Debug)]
+struct Member {
+    role: Role,
+    child: Child,
+    ended: bool,
+    failure: Option<Failure>,
+    nic_gone: bool,
+    report: Option<Report>,
+}
+
+impl Family {
+    pub(crate) fn new(signals: EndSignals) -> Self {
+        Self {
+            members: Vec::new(),
+            happenings: VecDeque::new(),
+            signals,
+        }
+    }
+
+    pub(crate) fn adopt(&mut self, role: Role, child: Child) {
+        self.members.push(Member {
+            role,
+            child,
+            ended: false,
+            failure: None,
+            nic_gone: false,
+            report: None,
+        });
+    }
+
+    pub(crate) fn pid(&self, role: Role) -> Option<u32> {
+        self.member(role).map(|member| member.child.pid())
+    }
+
+    /// What a process has told about its life when it ended.
+    pub(crate) fn report(&self, role: Role) -> Option<&Report> {
+        self.member(role)?.report.as_ref()
+    }
+
+    /// True if the host process has ended because the NIC process was gone.
+    pub(crate) fn nic_is_gone(&self) -> bool {
+        self.members.iter().any(|member| member.nic_gone)
+    }
+
+    /// Forgets a process, and ends it at once if it has not ended.
+    pub(crate) fn dismiss(&mut self, role: Role) {
+        self.members.retain(|member| member.role != role);
+    }
+
+    /// Waits for the next happening, until `deadline` if there is one.
+    pub(crate) fn next(&mut self, deadline: Option<Instant>) -> Result<Happening, Failure> {
+        self.next_or_readable(None, deadline)
+    }
+
+    /// The same, and watches a further descriptor.
+    pub(crate) fn next_or_readable(
+        &mut self,
+        besides: Option<BorrowedFd<'_>>,
+        deadline: Option<Instant>,
+    ) -> Result<Happening, Failure> {
+        loop {
+            if let Some(happening) = self.happenings.pop_front() {
+                return Ok(happening);
+            }
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            let readable = self.sleep(besides, left)?;
+            self.look();
+            if readable {
+                self.happenings.push_back(Happening::Readable);
+            }
+            if self.happenings.is_empty() && left == Some(Duration::ZERO) {
+                return Ok(Happening::Nothing);
+            }
+        }
+    }
+
+    /// True if the further descriptor has become readable.
+    fn sleep(
+        &self,
+        besides: Option<BorrowedFd<'_>>,
+        left: Option<Duration>,
+    ) -> Result<bool, Failure> {
+        let awake = self.members.iter().filter(|member| !member.ended);
+        let mut fds: Vec<PollFd<'_>> = awake
+            .flat_map(|member| member.child.watch())
+            .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
+            .collect();
+        fds.push(PollFd::new(&self.signals, PollFlags::IN));
+        let own = fds.len();
+        fds.extend(besides.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+        let timeout = left.map(|left| {
+            Timespec::try_from(left).unwrap_or(Timespec {
+                tv_sec: 1,
+                tv_nsec: 0,
+            })
+        });
+        child::retry(|| poll(&mut fds, timeout.as_ref()))
+            .map_err(|errno| Failure::broken("waiting for the processes", errno))?;
+        Ok(fds.get(own).is_some_and(|fd| !fd.revents().is_empty()))
+    }
+
+    fn look(&mut self) {
+        if self.signals.take() {
+            self.happenings.push_back(Happening::Signal);
+        }
+        for member in self.members.iter_mut().filter(|member| !member.ended) {
+            // In this order, so that no last word is missed.
+            member.ended = member.child.has_ended();
+            for message in member.child.receive() {
+                match &message {
+                    Message::Failed(failure) => member.failure = Some(failure.clone()),
+                    Message::NicGone => member.nic_gone = true,
+                    Message::Report(report) => member.report = Some(report.clone()),
+                    Message::HostReady(_) | Message::NicReady { .. } => {}
+                }
+                self.happenings.push_back(Happening::Said(message));
+            }
+            if member.ended {
+                self.happenings.push_back(Happening::Ended);
+            }
+        }
+    }
+
+    /// After a process has ended or failed unasked: finds out which one is to blame. The other one may
+    /// end as a consequence, and be noticed first.
+    pub(crate) fn diagnose(&mut self) -> Failure {
+        let deadline = Instant::now() + DIAGNOSIS_WAIT;
+        while self.members.iter().any(|member| !member.ended) && self.culprit().is_none() {
+            match self.next(Some(deadline)) {
+                Ok(Happening::Nothing | Happening::Signal) => break,
+                Ok(_) => {}
+                Err(failure) => return failure,
+            }
+        }
+        self.culprit().unwrap_or_else(|| {
+            let ended = self.members.iter().find(|member| member.ended);
+            let name = ended.map_or("a process", |member| member.child.name);
+            Failure::broken(name, "ended although nobody asked it to")
+        })
+    }
+
+    fn culprit(&mut self) -> Option<Failure> {
+        let mut accused = None;
+        for member in &mut self.members {
+            let name = format!("{} (process {})", member.child.name, member.child.pid());
+            if let Some(failure) = &member.failure {
+                return Some(failure.clone());
+            }
+            if !member.ended {
+                continue;
+            }
+            match member.child.wait() {
+                // Zero: it ended because the other one was gone.
+                Ok(status) if status.success() => {}
+                Ok(status) => accused = Some(Failure::broken(name, describe(status))),
+                Err(error) => accused = Some(Failure::broken(name, error)),
+            }
+        }
+        accused
+    }
+
+    /// Ends the processes one after the other: each is asked, waited for, and killed if it does not
+    /// comply, or at once if another signal comes. Fails if one did not end well.
+    pub(crate) fn end(&mut self, order: &[Role]) -> Result<(), Failure> {
+        let mut result = Ok(());
+        for role in order {
+            if let Err(failure) = self.end_one(*role) {
+                result = result.and(Err(failure));
+            }
+        }
+        result
+    }
+
+    fn end_one(&mut self, role: Role) -> Result<(), Failure> {
+        let Some(member) = self.member(role) else {
+            return Ok(());
+        };
+        if !member.ended {
+            member.child.terminate();
+        }
+        let deadline = Instant::now() + END_WAIT;
+        let mut killed = false;
+        while self.member(role).is_some_and(|member| !member.ended) {
+            let patience = if killed { None } else { Some(deadline) };
+            match self.next(patience)? {
+                Happening::Nothing | Happening::Signal => {
+                    killed = true;
+                    if let Some(member) = self.member(role) {
+                        member.child.kill();
+                    }
+                }
+                Happening::Said(..) | Happening::Ended | Happening::Readable => {}
+            }
+        }
+        let Some(member) = self.members.iter_mut().find(|member| member.role == role) else {
+            return Ok(());
+        };
+        let name = format!("{} (process {})", member.child.name, member.child.pid());
+        match member.child.wait() {
+            Ok(status) if status.success() => Ok(()),
+            Ok(_) if killed => Err(Failure::broken(
+                name,
+                format!("did not end within {END_WAIT:?}; killed"),
+            )),
+            Ok(status) => Err(member
+                .failure
+                .clone()
+                .unwrap_or_else(|| Failure::broken(name, describe(status)))),
+            Err(error) => Err(Failure::broken(name, error)),
+        }
+    }
+
+    fn member(&self, role: Role) -> Option<&Member> {
+        self.members.iter().find(|member| member.role == role)
+    }
+}

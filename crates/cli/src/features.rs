@@ -1,0 +1,184 @@
+//! What the kernel must be able to do, found out before anything is set up.
+
+use landlock::{ABI, Access, AccessFs, CompatLevel, Compatible, Ruleset, RulesetAttr};
+use rustix::fs::{CWD, MemfdFlags, Mode, OFlags, ResolveFlags, SealFlags};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketType};
+
+use crate::error::Failure;
+
+/// The answers of the running kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Features {
+    /// `openat2` with `RESOLVE_BENEATH`: files are opened strictly below the root.
+    pub(crate) openat2: Result<(), Errno>,
+    /// Landlock, first ABI: the host process locks itself out of the file system.
+    pub(crate) landlock: Result<(), Errno>,
+    /// Sealed memory files: the rings between the stacks cannot be pulled away.
+    pub(crate) memfd_seals: Result<(), Errno>,
+    /// Packet sockets.
+    pub(crate) packet_sockets: Result<(), Errno>,
+}
+
+/// Fails, naming the feature, if the kernel lacks one.
+pub(crate) fn require() -> Result<(), Failure> {
+    Features::probe().check()
+}
+
+impl Features {
+    fn probe() -> Self {
+        Self {
+            openat2: probe_openat2(),
+            landlock: probe_landlock(),
+            memfd_seals: probe_memfd_seals(),
+            packet_sockets: probe_packet_sockets(),
+        }
+    }
+
+    fn check(&self) -> Result<(), Failure> {
+        missing(
+            self.openat2,
+            "openat2(2)",
+            "Linux 5.6",
+            "It keeps file access strictly below the root.",
+        )?;
+        missing(
+            self.landlock,
+            "Landlock",
+            "Linux 5.13",
+            "It locks the host process out of the file system. Check that it is built in \
+             (CONFIG_SECURITY_LANDLOCK)\nand switched on: `landlock` must be in the list after `lsm=` on the \
+             kernel's command line, if there is one.",
+        )?;
+        missing(
+            self.memfd_seals,
+            "sealed memory files (memfd_create(2), F_ADD_SEALS)",
+            "Linux 3.17",
+            "The rings between the two stacks lie in them.",
+        )?;
+        missing(
+            self.packet_sockets,
+            "packet sockets (AF_PACKET)",
+            "Linux 2.2",
+            "Load them with `modprobe af_packet`, or build the kernel with CONFIG_PACKET.",
+        )
+    }
+}
+
+fn missing(
+    probe: Result<(), Errno>,
+    feature: &str,
+    since: &str,
+    remedy: &str,
+) -> Result<(), Failure> {
+    let Err(errno) = probe else { return Ok(()) };
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let why = format!("not usable on this kernel, {}: {errno}", release.trim_end());
+    let remedy = format!(
+        "{remedy}\nSplitway needs {since} or later; a container's seccomp profile can also forbid it."
+    );
+    Err(Failure::input(feature, why).remedy(remedy))
+}
+
+fn probe_openat2() -> Result<(), Errno> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    rustix::fs::openat2(CWD, ".", flags, Mode::empty(), ResolveFlags::BENEATH)?;
+    Ok(())
+}
+
+fn probe_landlock() -> Result<(), Errno> {
+    // The crate tells only that the hard requirement is not met; both causes read the same.
+    let unsupported = |_| Errno::OPNOTSUPP;
+    Ruleset::default()
+        .set_compatibility(CompatLevel::HardRequirement)
+        .handle_access(AccessFs::from_all(ABI::V1))
+        .and_then(Ruleset::create)
+        .map(|_| ())
+        .map_err(unsupported)
+}
+
+fn probe_memfd_seals() -> Result<(), Errno> {
+    let memory = rustix::fs::memfd_create(
+        "splitway-probe",
+        MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING,
+    )?;
+    rustix::fs::fcntl_add_seals(
+        &memory,
+        SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL,
+    )
+}
+
+fn probe_packet_sockets() -> Result<(), Errno> {
+    match rustix::net::socket(AddressFamily::PACKET, SocketType::RAW, None) {
+        // Without the privilege the question stays open; the privilege is asked for by its own name.
+        Ok(_) | Err(Errno::PERM | Errno::ACCESS) => Ok(()),
+        Err(errno) => Err(errno),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: Features = Features {
+        openat2: Ok(()),
+        landlock: Ok(()),
+        memfd_seals: Ok(()),
+        packet_sockets: Ok(()),
+    };
+
+    #[test]
+    fn a_kernel_with_everything_passes() {
+        assert_eq!(ALL.check(), Ok(()));
+    }
+
+    #[test]
+    fn each_missing_feature_is_named_with_the_version_that_has_it() {
+        let cases = [
+            (
+                Features {
+                    openat2: Err(Errno::NOSYS),
+                    ..ALL
+                },
+                "openat2",
+                "Linux 5.6",
+            ),
+            (
+                Features {
+                    landlock: Err(Errno::OPNOTSUPP),
+                    ..ALL
+                },
+                "Landlock",
+                "Linux 5.13",
+            ),
+            (
+                Features {
+                    memfd_seals: Err(Errno::INVAL),
+                    ..ALL
+                },
+                "memfd_create",
+                "Linux 3.17",
+            ),
+            (
+                Features {
+                    packet_sockets: Err(Errno::AFNOSUPPORT),
+                    ..ALL
+                },
+                "AF_PACKET",
+                "modprobe af_packet",
+            ),
+        ];
+        for (features, name, remedy) in cases {
+            let failure = features.check().unwrap_err();
+            let text = failure.to_string();
+            assert_eq!(failure.exit_code(), 2);
+            assert!(text.contains(name) && text.contains(remedy), "{text}");
+        }
+    }
+
+    #[test]
+    fn this_kernel_is_asked() {
+        // Splitway's tests run where Splitway runs.
+        assert_eq!(Features::probe(), ALL);
+    }
+}

@@ -1,0 +1,92 @@
+//! The host process: the host stack and the HTTP server, locked out of the file system.
+
+use std::net::IpAddr;
+use std::os::fd::AsFd;
+
+use contract::control::{HelloError, host_hello};
+use host::{Shard, ShardError, Stack, StackConfig, monotonic_us};
+use port::Port;
+use port::packet::PacketPort;
+use rustix::rand::{GetRandomFlags, getrandom};
+use rustix::thread::CapabilitySet;
+
+use crate::args::HostArgs;
+use crate::error::Failure;
+use crate::messages::{Message, Report};
+use crate::signals::EndSignals;
+use crate::{child, link, lockdown};
+
+/// Longest time that the shard looks for work before it sleeps, in microseconds.
+const SPIN_US_MAX: u64 = 20;
+
+/// Runs until the supervisor ends it or the NIC process is gone.
+pub(crate) fn run(args: &HostArgs) -> Result<(), Failure> {
+    let control = child::adopt_control_socket(c"splitway-host")?;
+    let signals = EndSignals::catch()?;
+    let own: Vec<IpAddr> = args.addr.iter().map(|cidr| cidr.address).collect();
+    let port =
+        PacketPort::open(&args.dev, &own).map_err(|error| link::port_failed(&args.dev, &error))?;
+
+    let session = match host_hello(control, u64::from_ne_bytes(random()?)) {
+        Ok(session) => session,
+        Err(HelloError::Closed) => return child::tell(&Message::NicGone),
+        Err(error) => return Err(Failure::broken("meeting the NIC process", error)),
+    };
+
+    // Everything that needs a privilege or a file is open now.
+    lockdown::keep_capabilities(CapabilitySet::empty())?;
+    let locked_out = lockdown::lock_out(&args.probe)?;
+
+    let config = StackConfig {
+        addresses: args
+            .addr
+            .iter()
+            .map(|cidr| (cidr.address, cidr.prefix_len))
+            .collect(),
+        gateways: args.gateway.clone(),
+        listen_ports: vec![args.listen],
+        tcp: tcp::Config::default(),
+        connections_max: StackConfig::CONNECTIONS_MAX,
+        secret: random()?,
+    };
+    let stack = Stack::new(
+        config,
+        port.mac(),
+        port.mtu(),
+        session.channels,
+        monotonic_us(),
+    );
+    let server = server::Server::new(server::Config::default());
+    let mut shard = Shard::new(stack, port, server, SPIN_US_MAX);
+
+    child::tell(&Message::HostReady(locked_out))?;
+    let ended = shard.run(session.socket.as_fd(), signals.as_fd());
+    child::tell(&Message::Report(Report::now(counters(
+        &shard.stack().counters(),
+        shard.app().counters(),
+    ))))?;
+    match ended {
+        Ok(()) => Ok(()),
+        Err(ShardError::NicGone) => child::tell(&Message::NicGone),
+        Err(error) => Err(Failure::broken("host process", error)),
+    }
+}
+
+fn random<const N: usize>() -> Result<[u8; N], Failure> {
+    let mut bytes = [0; N];
+    // Up to 256 bytes come whole or not at all.
+    getrandom(&mut bytes, GetRandomFlags::empty())
+        .map_err(|errno| Failure::broken("asking the kernel for random bytes", errno))?;
+    Ok(bytes)
+}
+
+/// What the stack and the server have counted, in one list.
+pub(crate) fn counters(stack: &host::Counters, server: &server::Counters) -> Vec<(String, u64)> {
+    let mut rows: Vec<(String, u64)> = stack
+        .rows()
+        .into_iter()
+        .map(|(name, value)| (name.to_owned(), value))
+        .collect();
+    rows.push(("requests".to_owned(), server.requests));
+    rows
+}

@@ -1,0 +1,385 @@
+//! The link that the stack is attached to: a veth pair of Splitway's own, or an interface that exists.
+//!
+//! The pair's outer end, `splitway0`, lies in the namespace in which the user started Splitway; the inner
+//! end lies in a namespace without a name that only Splitway's processes are in. When the last of them is
+//! gone, however it went, the kernel destroys that namespace and with it the pair.
+
+use std::fs::File;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use nix::sched::{CloneFlags, unshare};
+use port::packet::OpenError;
+use rustix::io::Errno;
+
+use crate::cidr::Cidr;
+use crate::error::Failure;
+use crate::netlink::{Interface, Netlink, NetlinkError};
+
+/// Name of the pair's outer end.
+pub(crate) const OUTER_NAME: &str = "splitway0";
+
+/// Name of the pair's inner end.
+pub(crate) const INNER_NAME: &str = "inner0";
+
+const OUTER_V4: Cidr = Cidr::new(IpAddr::V4(Ipv4Addr::new(10, 77, 0, 1)), 24);
+const OUTER_V6: Cidr = Cidr::new(IpAddr::V6(Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 1)), 64);
+pub(crate) const STACK_V4: Cidr = Cidr::new(IpAddr::V4(Ipv4Addr::new(10, 77, 0, 2)), 24);
+const STACK_V6: Cidr = Cidr::new(IpAddr::V6(Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 2)), 64);
+
+/// How long a pair whose namespace has lost its last process may take to go.
+const STALE_PAIR_WAIT: Duration = Duration::from_secs(3);
+
+/// A veth pair. Dropping it deletes both ends.
+pub(crate) struct VethPair {
+    /// Of the namespace of the outer end.
+    outer: Netlink,
+    outer_index: u32,
+    /// Addresses of the stack on this link: IPv4, and IPv6 if the kernel's side has it.
+    pub(crate) stack_addresses: Vec<Cidr>,
+}
+
+impl VethPair {
+    /// Creates the pair and leaves the calling thread, which must be the only one, in the inner
+    /// namespace; so are all processes that it starts from now on.
+    pub(crate) fn create(mtu: u32) -> Result<Self, Failure> {
+        let mut outer = Netlink::open().map_err(setup_failed)?;
+        check_vacant(&mut outer)?;
+
+        unshare(CloneFlags::CLONE_NEWNET).map_err(|errno| {
+            Failure::broken("creating a network namespace for the stack", errno).remedy(
+                "Is it forbidden by a container's seccomp profile, or by user.max_net_namespaces?",
+            )
+        })?;
+        let namespace = File::open("/proc/thread-self/ns/net")
+            .map_err(|error| Failure::broken("opening /proc/thread-self/ns/net", error))?;
+        let mut inner = Netlink::open().map_err(setup_failed)?;
+
+        outer.create_veth(OUTER_NAME, INNER_NAME, namespace.as_fd(), mtu).map_err(|error| {
+            match error.errno() {
+                Some(Errno::OPNOTSUPP) => Failure::input("creating the veth pair", "the kernel has no veth")
+                    .remedy("Load it with `modprobe veth`, or use an interface that exists: --dev and --addr."),
+                _ => setup_failed(error),
+            }
+        })?;
+        let outer_index = find(&mut outer, OUTER_NAME)
+            .map_err(setup_failed)?
+            .ok_or_else(|| {
+                Failure::broken(
+                    "creating the veth pair",
+                    format!("{OUTER_NAME} vanished at once"),
+                )
+            })?;
+        let mut pair = Self {
+            outer,
+            outer_index: outer_index.index,
+            stack_addresses: vec![STACK_V4],
+        };
+
+        let inner_index = find(&mut inner, INNER_NAME)
+            .map_err(setup_failed)?
+            .ok_or_else(|| {
+                Failure::broken("creating the veth pair", "its inner end vanished at once")
+            })?
+            .index;
+        if let Err(error) = inner.disable_ipv6_address_generation(inner_index) {
+            // A kernel without IPv6 has nothing to say in it either.
+            tracing::debug!("{error}");
+        }
+        inner.set_up(inner_index).map_err(setup_failed)?;
+        pair.outer.set_up(pair.outer_index).map_err(setup_failed)?;
+        pair.outer
+            .add_address(pair.outer_index, OUTER_V4)
+            .map_err(setup_failed)?;
+        match pair.outer.add_address(pair.outer_index, OUTER_V6) {
+            Ok(()) => pair.stack_addresses.push(STACK_V6),
+            Err(error) if ipv6_is_off(&error) => {}
+            Err(error) => return Err(setup_failed(error)),
+        }
+        Ok(pair)
+    }
+
+    /// Deletes the pair. When this returns, it is gone.
+    pub(crate) fn remove(mut self) -> Result<(), Failure> {
+        let result = self.delete().map_err(|error| {
+            Failure::broken(format!("removing {OUTER_NAME}"), error)
+                .remedy(format!("Remove it with `ip link delete {OUTER_NAME}`."))
+        });
+        self.outer_index = 0;
+        result
+    }
+
+    fn delete(&mut self) -> Result<(), NetlinkError> {
+        match self.outer.delete(self.outer_index) {
+            // Somebody else has deleted it.
+            Err(error) if error.errno() == Some(Errno::NODEV) => Ok(()),
+            result => result,
+        }
+    }
+}
+
+impl Drop for VethPair {
+    fn drop(&mut self) {
+        if self.outer_index != 0 {
+            let _ = self.delete();
+        }
+    }
+}
+
+/// IPv6 can be switched off for an interface, for the machine, or left out of the kernel.
+fn ipv6_is_off(error: &NetlinkError) -> bool {
+    matches!(
+        error.errno(),
+        Some(Errno::ACCESS | Errno::PERM | Errno::OPNOTSUPP | Errno::AFNOSUPPORT)
+    )
+}
+
+fn setup_failed(error: NetlinkError) -> Failure {
+    Failure::broken("setting up the network", error)
+}
+
+fn find(netlink: &mut Netlink, name: &str) -> Result<Option<Interface>, NetlinkError> {
+    Ok(netlink
+        .interfaces()?
+        .into_iter()
+        .find(|interface| interface.name == name))
+}
+
+/// Fails if the name or the addresses of the pair are taken.
+fn check_vacant(netlink: &mut Netlink) -> Result<(), Failure> {
+    // After a SIGKILL of all its processes a pair lives on for the moment that the kernel needs to
+    // destroy its namespace. Nothing announces the end of that to us but the list of interfaces.
+    let deadline = Instant::now() + STALE_PAIR_WAIT;
+    while find(netlink, OUTER_NAME).map_err(setup_failed)?.is_some() {
+        if Instant::now() > deadline {
+            return Err(Failure::input(format!("interface {OUTER_NAME}"), "it exists already").remedy(format!(
+                "No running splitway owns it. Remove it with `sudo ip link delete {OUTER_NAME}`,\n\
+                 or use an interface that exists: --dev and --addr."
+            )));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let interfaces = netlink.interfaces().map_err(setup_failed)?;
+    for taken in netlink.addresses().map_err(setup_failed)? {
+        if taken.cidr.overlaps(&OUTER_V4) || taken.cidr.overlaps(&OUTER_V6) {
+            let name = name_of(&interfaces, taken.interface_index);
+            let why = format!("overlaps with {} on {name}", taken.cidr);
+            let ours = if taken.cidr.address.is_ipv4() {
+                OUTER_V4
+            } else {
+                OUTER_V6
+            };
+            return Err(Failure::input(format!("network {ours} for {OUTER_NAME}"), why)
+                .remedy("Use an interface that exists, with an address of your choice: --dev and --addr."));
+        }
+    }
+    Ok(())
+}
+
+fn name_of(interfaces: &[Interface], index: u32) -> &str {
+    interfaces
+        .iter()
+        .find(|interface| interface.index == index)
+        .map_or("?", |interface| &interface.name)
+}
+
+/// The namespace's interfaces and addresses, against which a request to use one of them is checked.
+pub(crate) struct Inventory {
+    interfaces: Vec<Interface>,
+    addresses: Vec<crate::netlink::KernelAddress>,
+}
+
+impl Inventory {
+    pub(crate) fn take() -> Result<Self, Failure> {
+        let take = || -> Result<Self, NetlinkError> {
+            let mut netlink = Netlink::open()?;
+            Ok(Self {
+                interfaces: netlink.interfaces()?,
+                addresses: netlink.addresses()?,
+            })
+        };
+        take().map_err(|error| Failure::broken("looking at the network", error))
+    }
+
+    /// The interface `name`, if the stack can be attached to it.
+    pub(crate) fn device(&self, name: &str) -> Result<&Interface, Failure> {
+        let what = format!("interface {name}");
+        let Some(interface) = self
+            .interfaces
+            .iter()
+            .find(|interface| interface.name == name)
+        else {
+            let names: Vec<&str> = self
+                .interfaces
+                .iter()
+                .map(|interface| interface.name.as_str())
+                .collect();
+            return Err(Failure::input(what, "no such interface")
+                .remedy(format!("There are: {}.", names.join(", "))));
+        };
+        if !interface.ethernet {
+            let why = "not an Ethernet interface: the stack speaks Ethernet to its neighbours";
+            return Err(Failure::input(what, why));
+        }
+        if !interface.up {
+            return Err(Failure::input(what, "it is down")
+                .remedy(format!("Take it up with `sudo ip link set {name} up`.")));
+        }
+        Ok(interface)
+    }
+
+    /// Fails if the kernel has one of the addresses itself: it would answer too.
+    pub(crate) fn check_addresses(&self, addresses: &[Cidr]) -> Result<(), Failure> {
+        for (index, cidr) in addresses.iter().enumerate() {
+            let what = format!("address {cidr}");
+            if let Some(taken) = self
+                .addresses
+                .iter()
+                .find(|taken| taken.cidr.address == cidr.address)
+            {
+                let name = name_of(&self.interfaces, taken.interface_index);
+                let why = format!("the kernel has it on {name}, and would answer as well");
+                return Err(Failure::input(what, why)
+                    .remedy("Give the stack an address that no machine on the link uses."));
+            }
+            if addresses
+                .iter()
+                .take(index)
+                .any(|earlier| earlier.address == cidr.address)
+            {
+                return Err(Failure::input(what, "given twice"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Fails unless each gateway is a neighbour: on the link, not one of the stack's own addresses, and at
+/// most one for each address family.
+pub(crate) fn check_gateways(gateways: &[IpAddr], addresses: &[Cidr]) -> Result<(), Failure> {
+    for (index, gateway) in gateways.iter().enumerate() {
+        let what = format!("gateway {gateway}");
+        if addresses.iter().any(|cidr| cidr.address == *gateway) {
+            return Err(Failure::input(what, "this is the stack's own address"));
+        }
+        // RFC 4861, section 4.2: routers are known by their link-local address.
+        let link_local = matches!(gateway, IpAddr::V6(gateway) if gateway.is_unicast_link_local())
+            && addresses.iter().any(|cidr| cidr.address.is_ipv6());
+        if !link_local && !addresses.iter().any(|cidr| cidr.contains(*gateway)) {
+            let listed: Vec<String> = addresses.iter().map(Cidr::to_string).collect();
+            return Err(Failure::input(
+                what,
+                format!("not on the link: outside {}", listed.join(", ")),
+            )
+            .remedy("Check the gateway, and the prefix length of --addr."));
+        }
+        if gateways
+            .iter()
+            .take(index)
+            .any(|earlier| earlier.is_ipv4() == gateway.is_ipv4())
+        {
+            return Err(Failure::input(
+                what,
+                "there can be one gateway for IPv4 and one for IPv6",
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// What it means for a person that a port could not be opened.
+pub(crate) fn port_failed(device: &str, error: &OpenError) -> Failure {
+    let what = format!("port on {device}");
+    match error {
+        OpenError::System { .. } => Failure::broken(what, error),
+        _ => Failure::input(what, error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::netlink::KernelAddress;
+
+    fn inventory() -> Inventory {
+        let interface = |index, name: &str, up, ethernet| Interface {
+            index,
+            name: name.into(),
+            up,
+            ethernet,
+        };
+        Inventory {
+            interfaces: vec![
+                interface(1, "lo", true, false),
+                interface(2, "eth0", true, true),
+                interface(3, "eth1", false, true),
+            ],
+            addresses: vec![KernelAddress {
+                interface_index: 2,
+                cidr: "192.0.2.2/24".parse().unwrap(),
+            }],
+        }
+    }
+
+    fn addresses(texts: &[&str]) -> Vec<Cidr> {
+        texts.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn an_interface_must_exist_be_ethernet_and_be_up() {
+        let inventory = inventory();
+        assert_eq!(inventory.device("eth0").unwrap().index, 2);
+        let message = |name| inventory.device(name).unwrap_err().to_string();
+        assert!(
+            message("eth9").contains("no such interface")
+                && message("eth9").contains("lo, eth0, eth1")
+        );
+        assert!(message("lo").contains("not an Ethernet interface"));
+        assert!(
+            message("eth1").contains("it is down")
+                && message("eth1").contains("ip link set eth1 up")
+        );
+    }
+
+    #[test]
+    fn an_address_must_not_be_the_kernels_and_not_be_given_twice() {
+        let inventory = inventory();
+        inventory
+            .check_addresses(&addresses(&["192.0.2.3/24", "fd00::3/64"]))
+            .unwrap();
+        let failure = inventory
+            .check_addresses(&addresses(&["192.0.2.2/24"]))
+            .unwrap_err();
+        assert!(
+            failure.to_string().contains("the kernel has it on eth0"),
+            "{failure}"
+        );
+        let failure = inventory
+            .check_addresses(&addresses(&["192.0.2.3/24", "192.0.2.3/16"]))
+            .unwrap_err();
+        assert!(failure.to_string().contains("given twice"), "{failure}");
+    }
+
+    #[test]
+    fn a_gateway_must_be_a_neighbour() {
+        let own = addresses(&["192.0.2.3/24", "fd00::3/64"]);
+        let check = |gateways: &[&str]| {
+            let gateways: Vec<IpAddr> = gateways.iter().map(|text| text.parse().unwrap()).collect();
+            check_gateways(&gateways, &own).map_err(|failure| failure.to_string())
+        };
+        assert_eq!(check(&["192.0.2.1", "fd00::1"]), Ok(()));
+        assert_eq!(check(&["fe80::1"]), Ok(()));
+        assert!(
+            check(&["198.51.100.1"])
+                .unwrap_err()
+                .contains("not on the link")
+        );
+        assert!(check(&["192.0.2.3"]).unwrap_err().contains("own address"));
+        assert!(
+            check(&["192.0.2.1", "192.0.2.9"])
+                .unwrap_err()
+                .contains("one gateway for IPv4")
+        );
+    }
+}

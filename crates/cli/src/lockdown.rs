@@ -1,0 +1,211 @@
+//! What the two processes give up for good, before they deal with a stranger.
+//!
+//! The host process locks itself out of the whole file system: it could not read content even if an
+//! attacker ran in it. The NIC process keeps read access below its root and nothing else. Both keep
+//! only the capabilities that they still need, and neither can gain new ones.
+
+use std::os::fd::BorrowedFd;
+use std::path::{Path, PathBuf};
+
+use landlock::{
+    ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, LandlockStatus, PathBeneath,
+    RestrictionStatus, Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError,
+    RulesetStatus, Scope,
+};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::thread::{CapabilitySet, CapabilitySets};
+use serde::{Deserialize, Serialize};
+
+use crate::error::Failure;
+
+/// Newest Landlock ABI whose access rights are all handled; older kernels handle fewer.
+const ABI_NEWEST: ABI = ABI::V7;
+
+/// Proof that the host process is locked out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct LockedOut {
+    /// Version of Landlock's interface that enforces it.
+    pub(crate) landlock_abi: u32,
+    /// What could be opened before and cannot be opened any more.
+    pub(crate) probe: PathBuf,
+    /// The kernel's answer to the attempt.
+    pub(crate) probe_errno: i32,
+}
+
+/// Locks the calling thread, and all it will spawn, out of the file system, and proves it: `probe`, a
+/// directory that could be opened so far, cannot be opened any more. Call it before there are threads.
+pub(crate) fn lock_out(probe: &Path) -> Result<LockedOut, Failure> {
+    // Without this, a directory closed to this user anyway would pass for a proof.
+    open_directory(probe)
+        .map_err(|errno| Failure::input(format!("root {}", probe.display()), errno))?;
+    let landlock_abi = confine(Ok)?;
+    match open_directory(probe) {
+        Err(errno @ Errno::ACCESS) => Ok(LockedOut {
+            landlock_abi,
+            probe: probe.to_owned(),
+            probe_errno: errno.raw_os_error(),
+        }),
+        answer => Err(Failure::broken(
+            "locking the host process out of the file system",
+            format!(
+                "opening {} afterwards gave {answer:?} instead of EACCES",
+                probe.display()
+            ),
+        )),
+    }
+}
+
+/// Confines the calling thread, and all it will spawn, to reading below `root`. Returns the version of
+/// Landlock's interface that enforces it.
+pub(crate) fn confine_to(root: BorrowedFd<'_>) -> Result<u32, Failure> {
+    confine(|ruleset| {
+        ruleset.add_rule(PathBeneath::new(
+            root,
+            AccessFs::ReadFile | AccessFs::ReadDir,
+        ))
+    })
+}
+
+/// Keeps no capability but those in `keep`, in the calling thread and all it will spawn, for good.
+pub(crate) fn keep_capabilities(keep: CapabilitySet) -> Result<(), Failure> {
+    let drop = || -> rustix::io::Result<()> {
+        rustix::thread::set_no_new_privs(true)?;
+        let now = rustix::thread::capabilities(None)?;
+        let kept = now.permitted & keep;
+        rustix::thread::clear_ambient_capability_set()?;
+        rustix::thread::set_capabilities(
+            None,
+            CapabilitySets {
+                effective: kept,
+                permitted: kept,
+                inheritable: CapabilitySet::empty(),
+            },
+        )
+    };
+    drop().map_err(|errno| Failure::broken("dropping capabilities", errno))
+}
+
+fn open_directory(path: &Path) -> rustix::io::Result<()> {
+    // Not O_PATH: Landlock lets that pass, since nothing can be read through it.
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::open(path, flags, Mode::empty())?;
+    Ok(())
+}
+
+fn confine(
+    rules: impl FnOnce(RulesetCreated) -> Result<RulesetCreated, RulesetError>,
+) -> Result<u32, Failure> {
+    let restrict = || -> Result<RestrictionStatus, RulesetError> {
+        let ruleset = Ruleset::default()
+            .set_compatibility(CompatLevel::HardRequirement)
+            .handle_access(AccessFs::from_all(ABI::V1))?
+            .set_compatibility(CompatLevel::BestEffort)
+            .handle_access(AccessFs::from_all(ABI_NEWEST))?
+            .handle_access(AccessNet::from_all(ABI_NEWEST))?
+            .scope(Scope::from_all(ABI_NEWEST))?
+            .create()?;
+        rules(ruleset)?.restrict_self()
+    };
+    let what = "confining the process with Landlock";
+    let status = restrict().map_err(|error| Failure::input(what, error))?;
+    match (status.landlock, status.ruleset) {
+        (
+            LandlockStatus::Available { effective_abi, .. },
+            RulesetStatus::FullyEnforced | RulesetStatus::PartiallyEnforced,
+        ) => Ok(effective_abi as u32),
+        (landlock, _) => Err(Failure::input(what, format!("not enforced: {landlock:?}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, File};
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    /// Restrictions are the thread's own: give each test one to lose.
+    fn in_a_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+        std::thread::spawn(work).join().unwrap()
+    }
+
+    #[test]
+    fn a_locked_out_thread_opens_nothing() {
+        let root = tempfile::tempdir().unwrap();
+        let file = root.path().join("content");
+        fs::write(&file, "content").unwrap();
+        let (probe, kept_open) = (root.path().to_owned(), File::open(&file).unwrap());
+        in_a_thread(move || {
+            let proof = lock_out(&probe).unwrap();
+            assert!(proof.landlock_abi >= 1);
+            assert_eq!(proof.probe_errno, Errno::ACCESS.raw_os_error());
+            for path in [
+                file.as_path(),
+                &probe,
+                Path::new("/"),
+                Path::new("/proc/self/status"),
+            ] {
+                let error = File::open(path).unwrap_err();
+                assert_eq!(
+                    error.raw_os_error(),
+                    Some(proof.probe_errno),
+                    "{}",
+                    path.display()
+                );
+            }
+            drop(kept_open);
+        });
+        assert_eq!(
+            fs::read(root.path().join("content")).unwrap(),
+            b"content",
+            "other threads are free"
+        );
+    }
+
+    #[test]
+    fn what_was_closed_before_proves_nothing() {
+        let failure = in_a_thread(|| lock_out(Path::new("/nowhere/at/all"))).unwrap_err();
+        assert_eq!(failure.exit_code(), 2);
+        assert!(failure.to_string().contains("/nowhere/at/all"), "{failure}");
+    }
+
+    #[test]
+    fn a_confined_thread_reads_below_its_root_and_nowhere_else() {
+        let (root, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        fs::create_dir(root.path().join("sub")).unwrap();
+        let (inside, outside) = (root.path().join("sub/file"), elsewhere.path().join("file"));
+        fs::write(&inside, "inside").unwrap();
+        fs::write(&outside, "outside").unwrap();
+        let directory = File::open(root.path()).unwrap();
+        in_a_thread(move || {
+            confine_to(directory.as_fd()).unwrap();
+            assert_eq!(fs::read(&inside).unwrap(), b"inside");
+            assert!(fs::read(&outside).is_err());
+            assert!(fs::write(&inside, "changed").is_err());
+            assert!(fs::remove_file(&inside).is_err());
+        });
+    }
+
+    #[test]
+    fn dropped_capabilities_do_not_come_back() {
+        in_a_thread(|| {
+            keep_capabilities(CapabilitySet::NET_RAW).unwrap();
+            let now = rustix::thread::capabilities(None).unwrap();
+            assert!(
+                CapabilitySet::NET_RAW.contains(now.permitted | now.effective),
+                "{now:?}"
+            );
+            let all = CapabilitySets {
+                effective: CapabilitySet::NET_ADMIN,
+                permitted: CapabilitySet::NET_ADMIN,
+                ..now
+            };
+            assert_eq!(
+                rustix::thread::set_capabilities(None, all),
+                Err(Errno::PERM)
+            );
+            assert!(rustix::thread::no_new_privs().unwrap());
+        });
+    }
+}

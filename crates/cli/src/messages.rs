@@ -1,0 +1,154 @@
+//! What a child tells its supervisor: one JSON object per line on its standard output.
+
+use nix::sys::resource::{UsageWho, getrusage};
+use serde::{Deserialize, Serialize};
+
+use crate::error::Failure;
+use crate::lockdown::LockedOut;
+
+/// A line.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Message {
+    /// The host stack answers on the link, and is locked out of the file system.
+    HostReady(LockedOut),
+    /// The NIC stack takes commands.
+    NicReady {
+        /// Number of workers.
+        workers: usize,
+    },
+    /// The host stack ends because the NIC stack has gone.
+    NicGone,
+    /// The child ends because of this.
+    Failed(Failure),
+    /// The child ends in order; this is what it did.
+    Report(Report),
+}
+
+/// What a process did in its life.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Report {
+    /// Counters of the stack, in its own order.
+    pub(crate) counters: Vec<(String, u64)>,
+    /// CPU time in user mode, in microseconds.
+    pub(crate) cpu_user_us: u64,
+    /// CPU time in the kernel, in microseconds.
+    pub(crate) cpu_system_us: u64,
+    /// Largest resident set, in bytes.
+    pub(crate) memory_bytes_max: u64,
+}
+
+impl Report {
+    /// A report on the calling process, so far.
+    pub(crate) fn now(counters: Vec<(String, u64)>) -> Self {
+        let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) else {
+            return Self {
+                counters,
+                ..Self::default()
+            };
+        };
+        let micros = |seconds: i64, micros: i64| {
+            u64::try_from(seconds.saturating_mul(1_000_000).saturating_add(micros)).unwrap_or(0)
+        };
+        Self {
+            counters,
+            cpu_user_us: micros(usage.user_time().tv_sec(), usage.user_time().tv_usec()),
+            cpu_system_us: micros(usage.system_time().tv_sec(), usage.system_time().tv_usec()),
+            memory_bytes_max: u64::try_from(usage.max_rss())
+                .unwrap_or(0)
+                .saturating_mul(1024),
+        }
+    }
+
+    /// The value of a counter; `None` if the stack has no such counter.
+    pub(crate) fn counter(&self, name: &str) -> Option<u64> {
+        self.counters
+            .iter()
+            .find(|(own, _)| own == name)
+            .map(|(_, value)| *value)
+    }
+}
+
+impl Message {
+    /// Writes the message as a line to standard output, and hands it over at once.
+    pub(crate) fn send(&self) -> std::io::Result<()> {
+        use std::io::Write;
+        let mut line = serde_json::to_vec(self).map_err(std::io::Error::other)?;
+        line.push(b'\n');
+        let mut stdout = std::io::stdout().lock();
+        stdout.write_all(&line)?;
+        stdout.flush()
+    }
+}
+
+/// Cuts lines out of what arrives in pieces.
+#[derive(Debug, Default)]
+pub(crate) struct LineBuffer {
+    bytes: Vec<u8>,
+}
+
+impl LineBuffer {
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// The next complete line, as a message; a line that is none comes back as it is.
+    pub(crate) fn next_message(&mut self) -> Option<Result<Message, String>> {
+        let end = self.bytes.iter().position(|byte| *byte == b'\n')?;
+        let line: Vec<u8> = self.bytes.drain(..=end).take(end).collect();
+        Some(serde_json::from_slice(&line).map_err(|_| String::from_utf8_lossy(&line).into_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_survive_being_cut_anywhere() {
+        let messages = [
+            Message::NicReady { workers: 2 },
+            Message::Failed(Failure::input("port", "in \"use\"\nreally").remedy("wait")),
+            Message::Report(Report {
+                counters: vec![("sends".into(), 7)],
+                ..Report::now(Vec::new())
+            }),
+        ];
+        let mut bytes = Vec::new();
+        for message in &messages {
+            bytes.extend(serde_json::to_vec(message).unwrap());
+            bytes.push(b'\n');
+        }
+        for piece in 1..bytes.len() {
+            let (mut buffer, mut received) = (LineBuffer::default(), Vec::new());
+            for bytes in bytes.chunks(piece) {
+                buffer.push(bytes);
+                received.extend(std::iter::from_fn(|| buffer.next_message()).map(Result::unwrap));
+            }
+            assert_eq!(received, messages, "in pieces of {piece} bytes");
+        }
+    }
+
+    #[test]
+    fn a_line_that_is_no_message_does_not_hide_the_next() {
+        let mut buffer = LineBuffer::default();
+        buffer.push(b"warning: something\n{\"nic_ready\":{\"workers\":1}}\n{\"nic");
+        assert_eq!(
+            buffer.next_message(),
+            Some(Err("warning: something".to_owned()))
+        );
+        assert_eq!(
+            buffer.next_message(),
+            Some(Ok(Message::NicReady { workers: 1 }))
+        );
+        assert_eq!(buffer.next_message(), None);
+    }
+
+    #[test]
+    fn a_counter_is_found_by_name() {
+        let report = Report::now(vec![("opens".into(), 3)]);
+        assert_eq!(report.counter("opens"), Some(3));
+        assert_eq!(report.counter("closes"), None);
+        assert!(report.memory_bytes_max > 0);
+    }
+}

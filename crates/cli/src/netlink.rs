@@ -1,0 +1,361 @@
+//! The few rtnetlink requests that Splitway needs, one at a time and synchronous.
+//!
+//! A [`Netlink`] speaks to the network namespace in which it was opened, wherever the process goes later.
+
+use std::fmt;
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use netlink_packet_core::{
+    NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload,
+};
+use netlink_packet_route::address::{
+    AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage,
+};
+use netlink_packet_route::link::{
+    AfSpecInet6, AfSpecUnspec, In6AddrGenMode, InfoData, InfoKind, InfoVeth, LinkAttribute,
+    LinkFlags, LinkInfo, LinkLayerType, LinkMessage,
+};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
+use rustix::io::Errno;
+
+use crate::cidr::Cidr;
+
+/// An rtnetlink socket.
+pub(crate) struct Netlink {
+    socket: Socket,
+    sequence: u32,
+}
+
+/// A request that was not granted.
+#[derive(Debug)]
+pub(crate) struct NetlinkError {
+    /// What was asked.
+    pub(crate) request: &'static str,
+    pub(crate) error: io::Error,
+}
+
+/// A network interface.
+#[derive(Clone, Debug)]
+pub(crate) struct Interface {
+    pub(crate) index: u32,
+    pub(crate) name: String,
+    pub(crate) up: bool,
+    pub(crate) ethernet: bool,
+}
+
+/// An address that the kernel has on an interface.
+#[derive(Clone, Debug)]
+pub(crate) struct KernelAddress {
+    pub(crate) interface_index: u32,
+    pub(crate) cidr: Cidr,
+}
+
+impl Netlink {
+    /// Opens a socket in the thread's present network namespace.
+    pub(crate) fn open() -> Result<Self, NetlinkError> {
+        let open = || {
+            let mut socket = Socket::new(NETLINK_ROUTE)?;
+            socket.bind_auto()?;
+            socket.connect(&SocketAddr::new(0, 0))?;
+            Ok(socket)
+        };
+        match open() {
+            Ok(socket) => Ok(Self {
+                socket,
+                sequence: 0,
+            }),
+            Err(error) => Err(NetlinkError {
+                request: "opening a netlink socket",
+                error,
+            }),
+        }
+    }
+
+    /// All interfaces of the namespace.
+    pub(crate) fn interfaces(&mut self) -> Result<Vec<Interface>, NetlinkError> {
+        let request = RouteNetlinkMessage::GetLink(LinkMessage::default());
+        let replies = self.request("listing the interfaces", request, NLM_F_DUMP)?;
+        let interface = |reply| match reply {
+            RouteNetlinkMessage::NewLink(link) => Some(Interface {
+                index: link.header.index,
+                up: link.header.flags.contains(LinkFlags::Up),
+                ethernet: link.header.link_layer_type == LinkLayerType::Ether,
+                name: link
+                    .attributes
+                    .into_iter()
+                    .find_map(|attribute| match attribute {
+                        LinkAttribute::IfName(name) => Some(name),
+                        _ => None,
+                    })?,
+            }),
+            _ => None,
+        };
+        Ok(replies.into_iter().filter_map(interface).collect())
+    }
+
+    /// All addresses that the kernel has in the namespace.
+    pub(crate) fn addresses(&mut self) -> Result<Vec<KernelAddress>, NetlinkError> {
+        let request = RouteNetlinkMessage::GetAddress(AddressMessage::default());
+        let replies = self.request("listing the addresses", request, NLM_F_DUMP)?;
+        let address = |reply| match reply {
+            RouteNetlinkMessage::NewAddress(message) => {
+                // On a point-to-point link IFA_ADDRESS is the peer's, and IFA_LOCAL ours.
+                let local = message
+                    .attributes
+                    .iter()
+                    .find_map(|attribute| match attribute {
+                        AddressAttribute::Local(address) => Some(*address),
+                        _ => None,
+                    });
+                let address = local.or_else(|| {
+                    message
+                        .attributes
+                        .iter()
+                        .find_map(|attribute| match attribute {
+                            AddressAttribute::Address(address) => Some(*address),
+                            _ => None,
+                        })
+                })?;
+                Some(KernelAddress {
+                    interface_index: message.header.index,
+                    cidr: Cidr::new(address, message.header.prefix_len),
+                })
+            }
+            _ => None,
+        };
+        Ok(replies.into_iter().filter_map(address).collect())
+    }
+
+    /// Creates a veth pair: `name` here, `peer_name` in the namespace `peer_namespace`.
+    pub(crate) fn create_veth(
+        &mut self,
+        name: &str,
+        peer_name: &str,
+        peer_namespace: BorrowedFd<'_>,
+        mtu: u32,
+    ) -> Result<(), NetlinkError> {
+        let mut peer = LinkMessage::default();
+        peer.attributes = vec![
+            LinkAttribute::IfName(peer_name.to_owned()),
+            LinkAttribute::Mtu(mtu),
+            LinkAttribute::NetNsFd(peer_namespace.as_raw_fd()),
+        ];
+        let mut link = LinkMessage::default();
+        link.attributes = vec![
+            LinkAttribute::IfName(name.to_owned()),
+            LinkAttribute::Mtu(mtu),
+            LinkAttribute::LinkInfo(vec![
+                LinkInfo::Kind(InfoKind::Veth),
+                LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(peer))),
+            ]),
+        ];
+        let request = RouteNetlinkMessage::NewLink(link);
+        self.request(
+            "creating the veth pair",
+            request,
+            NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL,
+        )?;
+        Ok(())
+    }
+
+    /// Takes an interface up.
+    pub(crate) fn set_up(&mut self, index: u32) -> Result<(), NetlinkError> {
+        let mut link = LinkMessage::default();
+        link.header.index = index;
+        link.header.flags = LinkFlags::Up;
+        link.header.change_mask = LinkFlags::Up;
+        self.request(
+            "taking the interface up",
+            RouteNetlinkMessage::SetLink(link),
+            NLM_F_ACK,
+        )?;
+        Ok(())
+    }
+
+    /// Keeps the kernel from giving an interface an IPv6 address of its own accord, so that it has
+    /// nothing to say there.
+    pub(crate) fn disable_ipv6_address_generation(
+        &mut self,
+        index: u32,
+    ) -> Result<(), NetlinkError> {
+        let mut link = LinkMessage::default();
+        link.header.index = index;
+        link.attributes = vec![LinkAttribute::AfSpecUnspec(vec![AfSpecUnspec::Inet6(
+            vec![AfSpecInet6::AddrGenMode(In6AddrGenMode::None)],
+        )])];
+        let request = RouteNetlinkMessage::SetLink(link);
+        self.request(
+            "setting the IPv6 address generation mode",
+            request,
+            NLM_F_ACK,
+        )?;
+        Ok(())
+    }
+
+    /// Gives the kernel an address on an interface, usable at once: without duplicate address detection.
+    pub(crate) fn add_address(&mut self, index: u32, cidr: Cidr) -> Result<(), NetlinkError> {
+        let mut message = AddressMessage::default();
+        message.header.index = index;
+        message.header.prefix_len = cidr.prefix_len;
+        message.attributes = vec![
+            AddressAttribute::Local(cidr.address),
+            AddressAttribute::Address(cidr.address),
+        ];
+        match cidr.address {
+            IpAddr::V4(_) => message.header.family = AddressFamily::Inet,
+            IpAddr::V6(_) => {
+                message.header.family = AddressFamily::Inet6;
+                message.header.flags = AddressHeaderFlags::Nodad;
+                message
+                    .attributes
+                    .push(AddressAttribute::Flags(AddressFlags::Nodad));
+            }
+        }
+        let request = RouteNetlinkMessage::NewAddress(message);
+        self.request(
+            "adding an address",
+            request,
+            NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL,
+        )?;
+        Ok(())
+    }
+
+    /// Deletes an interface; of a veth pair both ends. When this returns it is gone.
+    pub(crate) fn delete(&mut self, index: u32) -> Result<(), NetlinkError> {
+        let mut link = LinkMessage::default();
+        link.header.index = index;
+        self.request(
+            "deleting the interface",
+            RouteNetlinkMessage::DelLink(link),
+            NLM_F_ACK,
+        )?;
+        Ok(())
+    }
+
+    /// Sends a request and collects the replies up to the acknowledgement or the end of the dump.
+    fn request(
+        &mut self,
+        request: &'static str,
+        payload: RouteNetlinkMessage,
+        flags: u16,
+    ) -> Result<Vec<RouteNetlinkMessage>, NetlinkError> {
+        let fail = |error| NetlinkError { request, error };
+        let mut message = NetlinkMessage::from(payload);
+        self.sequence = self.sequence.wrapping_add(1);
+        message.header.flags = NLM_F_REQUEST | flags;
+        message.header.sequence_number = self.sequence;
+        message.finalize();
+        let mut bytes = vec![0; message.buffer_len()];
+        message.serialize(&mut bytes);
+        self.socket.send(&bytes, 0).map_err(fail)?;
+
+        let mut replies = Vec::new();
+        loop {
+            let (datagram, _) = self.socket.recv_from_full().map_err(fail)?;
+            if self.collect(&datagram, &mut replies).map_err(fail)? {
+                return Ok(replies);
+            }
+        }
+    }
+
+    /// Reads the messages of one datagram; true when the last one of the answer was among them.
+    fn collect(
+        &self,
+        mut datagram: &[u8],
+        replies: &mut Vec<RouteNetlinkMessage>,
+    ) -> io::Result<bool> {
+        while let Some(length) = message_length(datagram) {
+            let (message, rest) = datagram.split_at(length);
+            datagram = rest
+                .get(length.next_multiple_of(4) - length..)
+                .unwrap_or_default();
+            // A message of a kind or with an attribute that the decoder does not know is skipped: a
+            // newer kernel may say more than we ask.
+            let Ok(reply) = NetlinkMessage::<RouteNetlinkMessage>::deserialize(message) else {
+                continue;
+            };
+            if reply.header.sequence_number != self.sequence {
+                continue;
+            }
+            match reply.payload {
+                NetlinkPayload::Done(_) => return Ok(true),
+                NetlinkPayload::Error(answer) if answer.code.is_none() => return Ok(true),
+                NetlinkPayload::Error(answer) => return Err(answer.to_io()),
+                NetlinkPayload::InnerMessage(inner) => replies.push(inner),
+                _ => {}
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// Length of the first netlink message, if there is a complete one. The header begins with it.
+fn message_length(datagram: &[u8]) -> Option<usize> {
+    let length = u32::from_ne_bytes(*datagram.first_chunk()?);
+    let length = usize::try_from(length).ok()?;
+    (16..=datagram.len()).contains(&length).then_some(length)
+}
+
+impl NetlinkError {
+    pub(crate) fn errno(&self) -> Option<Errno> {
+        Errno::from_io_error(&self.error)
+    }
+}
+
+impl fmt::Display for NetlinkError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.request, self.error)
+    }
+}
+
+impl std::error::Error for NetlinkError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_loopback_interface_is_listed_and_is_not_ethernet() {
+        let mut netlink = Netlink::open().unwrap();
+        let interfaces = netlink.interfaces().unwrap();
+        let lo = interfaces
+            .iter()
+            .find(|interface| interface.name == "lo")
+            .expect("every namespace has lo");
+        assert_eq!(lo.index, 1);
+        assert!(!lo.ethernet);
+        for address in netlink.addresses().unwrap() {
+            assert!(
+                interfaces
+                    .iter()
+                    .any(|interface| interface.index == address.interface_index),
+                "{address:?} is on none of {interfaces:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_granted_is_named() {
+        let mut netlink = Netlink::open().unwrap();
+        let error = netlink.delete(i32::MAX as u32).unwrap_err();
+        assert_eq!(error.request, "deleting the interface");
+        assert!(
+            matches!(error.errno(), Some(Errno::PERM | Errno::NODEV)),
+            "no such interface, or no privilege to ask: {error}"
+        );
+    }
+
+    #[test]
+    fn a_truncated_datagram_ends_the_reading() {
+        assert_eq!(message_length(&[]), None);
+        assert_eq!(message_length(&[20, 0, 0]), None);
+        assert_eq!(message_length(&20_u32.to_ne_bytes()), None);
+        assert_eq!(message_length(&[0; 32]), None);
+        let mut datagram = [0; 24];
+        datagram[..4].copy_from_slice(&20_u32.to_ne_bytes());
+        assert_eq!(message_length(&datagram), Some(20));
+    }
+}

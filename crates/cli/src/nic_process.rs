@@ -1,0 +1,70 @@
+//! The NIC process: the NIC stack for one host stack, confined to reading below its root.
+
+use std::os::fd::AsFd;
+
+use contract::control::{HelloError, nic_hello};
+use port::packet::PacketPort;
+use rustix::fs::{Mode, OFlags};
+use rustix::thread::CapabilitySet;
+
+use crate::args::NicArgs;
+use crate::error::Failure;
+use crate::messages::{Message, Report};
+use crate::signals::EndSignals;
+use crate::{child, link, lockdown};
+
+/// What the process may keep: reading files that only root may read, if it is root that serves them,
+/// and buffers that stay in memory (io_uring registers them).
+const CAPABILITIES: CapabilitySet = CapabilitySet::DAC_READ_SEARCH.union(CapabilitySet::IPC_LOCK);
+
+/// Runs until the host stack is gone or a signal ends it.
+pub(crate) fn run(args: &NicArgs) -> Result<(), Failure> {
+    let control = child::adopt_control_socket(c"splitway-nic")?;
+    let signals = EndSignals::catch()?;
+    let workers = usize::from(args.workers);
+    let what = format!("root {}", args.root.display());
+    let root = nic::RootDir::open(&args.root).map_err(|error| Failure::input(&what, error))?;
+    let ports = std::iter::repeat_with(|| PacketPort::send_only(&args.dev))
+        .take(workers)
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|error| link::port_failed(&args.dev, &error))?;
+
+    // Everything that needs a privilege or another file is open now.
+    lockdown::keep_capabilities(CAPABILITIES)?;
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let directory = rustix::fs::open(&args.root, flags, Mode::empty())
+        .map_err(|errno| Failure::input(&what, errno))?;
+    lockdown::confine_to(directory.as_fd())?;
+
+    let session = match nic_hello(control, workers) {
+        Ok(session) => session,
+        // A host stack that has thought better of it.
+        Err(HelloError::Closed) => return Ok(()),
+        Err(error) => return Err(Failure::broken("meeting the host process", error)),
+    };
+    child::tell(&Message::NicReady { workers })?;
+    let counters = nic::run(&config(args), root, session, ports, signals.as_fd())
+        .map_err(|error| Failure::broken("NIC process", error))?;
+    child::tell(&Message::Report(Report::now(self::counters(&counters))))
+}
+
+fn config(args: &NicArgs) -> nic::Config {
+    let mut config = nic::Config::default();
+    if let Some(buffers_mib) = args.buffers {
+        let bytes = usize::try_from(buffers_mib)
+            .unwrap_or(usize::MAX)
+            .saturating_mul(1 << 20);
+        config.buffer_bytes = bytes / usize::from(args.workers.max(1));
+        config.cache_bytes_max = config.cache_bytes_max.min(config.buffer_bytes / 2);
+    }
+    config
+}
+
+/// What the workers have counted together.
+pub(crate) fn counters(counters: &nic::Counters) -> Vec<(String, u64)> {
+    counters
+        .rows()
+        .into_iter()
+        .map(|(name, value)| (name.to_owned(), value))
+        .collect()
+}

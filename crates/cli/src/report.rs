@@ -1,0 +1,235 @@
+//! Who did what: the table at the end.
+
+use std::fmt::Write as _;
+
+use crate::lockdown::LockedOut;
+use crate::messages::Report;
+
+/// Where the cell of a row comes from.
+enum Cell {
+    /// A counter of that name; blank if the process has none.
+    Counter(&'static str),
+    /// A value that needs no counter.
+    Value(u64),
+    Blank,
+}
+
+/// The rows, with what each process counted for them.
+const ROWS: [(&str, Cell, Cell); 14] = [
+    // Zero for the host process, which was locked out of the file system before it served.
+    (
+        "bytes of content read from files",
+        Cell::Value(0),
+        Cell::Counter("bytes read"),
+    ),
+    (
+        "bytes of content sent",
+        Cell::Value(0),
+        Cell::Counter("file bytes sent"),
+    ),
+    (
+        "bytes of headers sent",
+        Cell::Counter("real_bytes"),
+        Cell::Counter("inline bytes sent"),
+    ),
+    (
+        "OPEN commands",
+        Cell::Counter("opens"),
+        Cell::Counter("OPEN commands"),
+    ),
+    (
+        "SEND commands",
+        Cell::Counter("sends"),
+        Cell::Counter("SEND commands"),
+    ),
+    (
+        "ACKD commands",
+        Cell::Counter("ackds"),
+        Cell::Counter("ACKD commands"),
+    ),
+    (
+        "CLOS commands",
+        Cell::Counter("closes"),
+        Cell::Counter("CLOS commands"),
+    ),
+    ("events", Cell::Counter("events"), Cell::Blank),
+    (
+        "connections",
+        Cell::Counter("connections_accepted"),
+        Cell::Blank,
+    ),
+    ("requests", Cell::Counter("requests"), Cell::Blank),
+    (
+        "frames received",
+        Cell::Counter("frames_received"),
+        Cell::Blank,
+    ),
+    (
+        "packets sent",
+        Cell::Counter("packets_sent"),
+        Cell::Counter("packets"),
+    ),
+    (
+        "in superpackets",
+        Cell::Blank,
+        Cell::Counter("superpackets"),
+    ),
+    (
+        "retransmissions",
+        Cell::Counter("retransmissions"),
+        Cell::Blank,
+    ),
+];
+
+/// What the processes did. The NIC process has no column if it is not ours.
+pub(crate) fn table(locked_out: &LockedOut, host: Option<&Report>, nic: Option<&Report>) -> String {
+    let columns: Vec<(&str, &Report, bool)> = host
+        .map(|report| ("host process", report, true))
+        .into_iter()
+        .chain(nic.map(|report| ("NIC process", report, false)))
+        .collect();
+    let mut text = String::new();
+    let mut row = |label: &str, cells: &mut dyn Iterator<Item = String>| {
+        let _ = write!(text, "{label:<36}");
+        for cell in cells {
+            let _ = write!(text, "{cell:>16}");
+        }
+        text.push('\n');
+    };
+    row(
+        "",
+        &mut columns.iter().map(|(title, ..)| (*title).to_owned()),
+    );
+    for (label, host_cell, nic_cell) in &ROWS {
+        let cell = |report: &Report, is_host: bool| match if is_host { host_cell } else { nic_cell }
+        {
+            Cell::Counter(name) => report.counter(name).map_or_else(String::new, grouped),
+            Cell::Value(value) => grouped(*value),
+            Cell::Blank => String::new(),
+        };
+        row(
+            label,
+            &mut columns
+                .iter()
+                .map(|(_, report, is_host)| cell(report, *is_host)),
+        );
+    }
+    row(
+        "CPU time",
+        &mut columns.iter().map(|(_, report, _)| milliseconds(report)),
+    );
+    row(
+        "memory, at most",
+        &mut columns
+            .iter()
+            .map(|(_, report, _)| megabytes(report.memory_bytes_max)),
+    );
+    let _ = writeln!(
+        text,
+        "The host process could not have read a file: Landlock (ABI {}) had locked it out before.",
+        locked_out.landlock_abi
+    );
+    text
+}
+
+fn milliseconds(report: &Report) -> String {
+    let total_us = report.cpu_user_us.saturating_add(report.cpu_system_us);
+    format!("{}.{} ms", grouped(total_us / 1000), total_us % 1000 / 100)
+}
+
+fn megabytes(bytes: u64) -> String {
+    format!(
+        "{}.{} MB",
+        grouped(bytes / 1_000_000),
+        bytes % 1_000_000 / 100_000
+    )
+}
+
+/// With a comma between thousands.
+pub(crate) fn grouped(value: u64) -> String {
+    let digits = value.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(counters: &[(&str, u64)]) -> Report {
+        Report {
+            counters: counters
+                .iter()
+                .map(|(name, value)| ((*name).to_owned(), *value))
+                .collect(),
+            cpu_user_us: 1_000_000,
+            cpu_system_us: 234_560,
+            memory_bytes_max: 12_345_678,
+        }
+    }
+
+    fn locked_out() -> LockedOut {
+        LockedOut {
+            landlock_abi: 7,
+            probe: "/srv".into(),
+            probe_errno: 13,
+        }
+    }
+
+    #[test]
+    fn thousands_are_grouped() {
+        for (value, text) in [
+            (0, "0"),
+            (999, "999"),
+            (1000, "1,000"),
+            (1_234_567, "1,234,567"),
+        ] {
+            assert_eq!(grouped(value), text);
+        }
+    }
+
+    #[test]
+    fn each_process_has_its_column() {
+        let (host, nic) = (
+            report(&[("sends", 12), ("events", 1500)]),
+            report(&[("SEND commands", 12)]),
+        );
+        let table = table(&locked_out(), Some(&host), Some(&nic));
+        let cells = |label: &str| {
+            let line = table
+                .lines()
+                .find(|line| line.starts_with(label))
+                .expect(label);
+            line[36..].split_whitespace().collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(cells("SEND commands"), "12 12");
+        assert_eq!(cells("events"), "1,500");
+        assert_eq!(cells("CPU time"), "1,234.5 ms 1,234.5 ms");
+        assert_eq!(cells("memory"), "12.3 MB 12.3 MB");
+        assert_eq!(cells("bytes of content sent"), "0");
+        assert!(table.contains("Landlock (ABI 7)"));
+    }
+
+    #[test]
+    fn every_counter_named_here_exists() {
+        let host =
+            crate::host_process::counters(&host::Counters::default(), &server::Counters::default());
+        let nic = crate::nic_process::counters(&nic::Counters::default());
+        for (label, host_cell, nic_cell) in &ROWS {
+            for (cell, counters) in [(host_cell, &host), (nic_cell, &nic)] {
+                if let Cell::Counter(name) = cell {
+                    assert!(
+                        counters.iter().any(|(own, _)| own == name),
+                        "{label}: no counter {name}"
+                    );
+                }
+            }
+        }
+    }
+}

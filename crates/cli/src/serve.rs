@@ -1,0 +1,423 @@
+//! `splitway serve`: the supervisor. It checks what was asked, sets the network up, starts the NIC process
+//! and the host process, and then sleeps until one of them or the user ends it. It is small on purpose:
+//! whatever happens to the two processes, the network is cleaned up.
+
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::net::IpAddr;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{Access, AtFlags, CWD};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
+use crate::args::ServeArgs;
+use crate::child::Child;
+use crate::cidr::Cidr;
+use crate::claim::{Claim, ClaimError};
+use crate::error::Failure;
+use crate::family::{Family, Happening, Role};
+use crate::link::{self, INNER_NAME, Inventory, OUTER_NAME, VethPair};
+use crate::lockdown::LockedOut;
+use crate::messages::Message;
+use crate::signals::EndSignals;
+use crate::{features, privileges, report, say, url};
+
+/// How long the two processes may take until they serve.
+const READY_WAIT: Duration = Duration::from_secs(20);
+
+/// Serves until the user or a failure ends it.
+pub(crate) fn run(args: &ServeArgs, log: &str) -> Result<(), Failure> {
+    let source = Source::check(args)?;
+    features::require()?;
+    // From here on Ctrl-C leads through the cleaning up.
+    let mut family = Family::new(EndSignals::catch()?);
+    if args.end_with_parent {
+        rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))
+            .map_err(|errno| Failure::broken("binding the process to its parent", errno))?;
+    }
+    let link = Link::attach(args)?;
+    let served = start(&mut family, args, &source, &link, log).and_then(|locked_out| {
+        announce(&family, args, &source, &link, &locked_out);
+        supervise(&mut family, &source).map(|()| locked_out)
+    });
+    // The host process first: it takes leave of its connections through the NIC process.
+    let ended = family.end(&[Role::Host, Role::Nic]);
+    let removed = link.remove();
+    let locked_out = served?;
+    say(&format!(
+        "\n{}",
+        report::table(
+            &locked_out,
+            family.report(Role::Host),
+            family.report(Role::Nic)
+        )
+    ));
+    ended.and(removed)
+}
+
+/// Where the content comes from.
+enum Source {
+    /// A NIC process of our own reads below this directory.
+    Root(PathBuf),
+    /// A NIC process that is there already, to which this socket is connected.
+    Attached { path: PathBuf, socket: OwnedFd },
+}
+
+impl Source {
+    fn check(args: &ServeArgs) -> Result<Self, Failure> {
+        match (&args.root, &args.nic) {
+            (_, Some(path)) => Ok(Self::Attached {
+                path: path.clone(),
+                socket: connect(path)?,
+            }),
+            (Some(root), None) => {
+                check_root(root)?;
+                Ok(Self::Root(root.clone()))
+            }
+            (None, None) => Err(Failure::input("serve", "ROOT is missing")),
+        }
+    }
+}
+
+/// Fails unless `root` is a directory whose files can be listed and opened.
+pub(crate) fn check_root(root: &Path) -> Result<(), Failure> {
+    let what = format!("root {}", root.display());
+    let stat = rustix::fs::stat(root).map_err(|errno| match errno {
+        Errno::NOENT => Failure::input(&what, "no such directory"),
+        errno => Failure::input(&what, errno),
+    })?;
+    if !rustix::fs::FileType::from_raw_mode(stat.st_mode).is_dir() {
+        return Err(Failure::input(what, "not a directory")
+            .remedy("Give the directory that holds the file."));
+    }
+    rustix::fs::accessat(
+        CWD,
+        root,
+        Access::READ_OK | Access::EXEC_OK,
+        AtFlags::EACCESS,
+    )
+    .map_err(|errno| {
+        Failure::input(what, format!("not readable: {errno}"))
+            .remedy("This user needs permission to read and to search it.")
+    })
+}
+
+/// Connects to a NIC process that runs alone.
+fn connect(path: &Path) -> Result<OwnedFd, Failure> {
+    let what = format!("NIC socket {}", path.display());
+    let remedy = format!(
+        "Start one with `splitway nic --root DIR --dev IFACE --socket {}`.",
+        path.display()
+    );
+    let failed = |errno| match errno {
+        Errno::NOENT => Failure::input(&what, "there is none").remedy(&remedy),
+        Errno::CONNREFUSED => {
+            Failure::input(&what, "no NIC process listens there any more").remedy(&remedy)
+        }
+        Errno::ACCESS => Failure::input(&what, errno)
+            .remedy("Only the user who runs the NIC process may connect."),
+        errno => Failure::input(&what, errno),
+    };
+    let address = SocketAddrUnix::new(path).map_err(failed)?;
+    let socket = rustix::net::socket_with(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC,
+        None,
+    )
+    .map_err(failed)?;
+    rustix::net::connect(&socket, &address).map_err(failed)?;
+    Ok(socket)
+}
+
+/// What the stack is attached to.
+struct Link {
+    /// The interface, as the two processes see it.
+    device: String,
+    addresses: Vec<Cidr>,
+    pair: Option<VethPair>,
+    _claims: Vec<Claim>,
+}
+
+impl Link {
+    fn attach(args: &ServeArgs) -> Result<Self, Failure> {
+        match &args.dev {
+            Some(device) => Self::attach_to_device(device, args),
+            None => Self::attach_to_pair(args),
+        }
+    }
+
+    fn attach_to_device(device: &str, args: &ServeArgs) -> Result<Self, Failure> {
+        let inventory = Inventory::take()?;
+        let interface = inventory.device(device)?;
+        inventory.check_addresses(&args.addr)?;
+        link::check_gateways(&args.gateway, &args.addr)?;
+        privileges::require(
+            &format!("sending packets on {device}"),
+            privileges::FOR_DEVICE,
+        )?;
+        let claim = |cidr: &Cidr| {
+            Claim::take(format!("{} {}", interface.index, cidr.address)).map_err(|error| {
+                claim_failed(args.listen, cidr.address, &error).remedy(
+                    "Give this one an address of its own with --addr, or end the other one.",
+                )
+            })
+        };
+        let claims = args.addr.iter().map(claim).collect::<Result<_, _>>()?;
+        Ok(Self {
+            device: device.to_owned(),
+            addresses: args.addr.clone(),
+            pair: None,
+            _claims: claims,
+        })
+    }
+
+    fn attach_to_pair(args: &ServeArgs) -> Result<Self, Failure> {
+        privileges::require(
+            &format!("making the link {OUTER_NAME}"),
+            privileges::FOR_VETH_PAIR,
+        )?;
+        let claim = Claim::take(OUTER_NAME).map_err(|error| {
+            claim_failed(args.listen, link::STACK_V4.address, &error).remedy(format!(
+                "Both would make the link {OUTER_NAME}. Give this one an interface and an address of its own\n\
+                 with --dev and --addr, or end the other one."
+            ))
+        })?;
+        let pair = VethPair::create(args.mtu)?;
+        Ok(Self {
+            device: INNER_NAME.to_owned(),
+            addresses: pair.stack_addresses.clone(),
+            pair: Some(pair),
+            _claims: vec![claim],
+        })
+    }
+
+    /// Addresses of the kind are missing although the stack could have them.
+    fn lacks_ipv6(&self) -> bool {
+        self.pair.is_some() && !self.addresses.iter().any(|cidr| cidr.address.is_ipv6())
+    }
+
+    fn remove(self) -> Result<(), Failure> {
+        self.pair.map_or(Ok(()), VethPair::remove)
+    }
+}
+
+/// A stack answers for all ports of its addresses, so that two with one address are refused even where
+/// their ports differ.
+fn claim_failed(port: u16, address: IpAddr, error: &ClaimError) -> Failure {
+    let what = format!("port {port} of {address}");
+    match error {
+        ClaimError::Taken(_) => Failure::input(what, format!("the address is {error}")),
+        ClaimError::System(_) => Failure::broken(what, error),
+    }
+}
+
+/// Starts the processes and waits until they serve.
+fn start(
+    family: &mut Family,
+    args: &ServeArgs,
+    source: &Source,
+    link: &Link,
+    log: &str,
+) -> Result<LockedOut, Failure> {
+    let host_socket = match source {
+        Source::Root(root) => {
+            let (host_socket, nic_socket) = rustix::net::socketpair(
+                AddressFamily::UNIX,
+                SocketType::SEQPACKET,
+                SocketFlags::CLOEXEC,
+                None,
+            )
+            .map_err(|errno| Failure::broken("joining the two processes with a socket", errno))?;
+            family.adopt(
+                Role::Nic,
+                Child::spawn(
+                    "NIC process",
+                    nic_arguments(args, root, link, log),
+                    nic_socket,
+                )?,
+            );
+            host_socket
+        }
+        Source::Attached { socket, .. } => socket
+            .try_clone()
+            .map_err(|error| Failure::broken("passing the NIC socket on", error))?,
+    };
+    family.adopt(
+        Role::Host,
+        Child::spawn(
+            "host process",
+            host_arguments(args, source, link, log),
+            host_socket,
+        )?,
+    );
+
+    let deadline = Instant::now() + READY_WAIT;
+    let mut nic_ready = matches!(source, Source::Attached { .. });
+    let mut host_ready = None;
+    loop {
+        if let (true, Some(locked_out)) = (nic_ready, &host_ready) {
+            return Ok(Clone::clone(locked_out));
+        }
+        match family.next(Some(deadline))? {
+            Happening::Said(Message::HostReady(locked_out)) => host_ready = Some(locked_out),
+            Happening::Said(Message::NicReady { .. }) => nic_ready = true,
+            Happening::Said(Message::Report(_)) | Happening::Readable => {}
+            Happening::Said(Message::NicGone | Message::Failed(_)) | Happening::Ended => {
+                return Err(fate(family, source));
+            }
+            Happening::Signal => {
+                return Err(Failure::broken("serve", "interrupted while starting"));
+            }
+            Happening::Nothing => {
+                let late = match (nic_ready, &host_ready) {
+                    (false, _) => "the NIC process",
+                    _ => "the host process",
+                };
+                return Err(Failure::broken(
+                    late,
+                    format!("not ready within {READY_WAIT:?}"),
+                ));
+            }
+        }
+    }
+}
+
+/// Why it ended although nobody asked.
+fn fate(family: &mut Family, source: &Source) -> Failure {
+    match source {
+        Source::Root(_) => family.diagnose(),
+        Source::Attached { path, .. } => {
+            let diagnosis = family.diagnose();
+            if family.nic_is_gone() {
+                Failure::broken(
+                    format!("NIC process at {}", path.display()),
+                    "it has closed the connection",
+                )
+                .remedy("It ended, or it serves another host stack: it serves one at a time.")
+            } else {
+                diagnosis
+            }
+        }
+    }
+}
+
+/// Sleeps until the user ends it; an error if something else does.
+fn supervise(family: &mut Family, source: &Source) -> Result<(), Failure> {
+    loop {
+        match family.next(None)? {
+            Happening::Signal => return Ok(()),
+            Happening::Said(Message::NicGone | Message::Failed(_)) | Happening::Ended => {
+                return Err(fate(family, source));
+            }
+            Happening::Said(..) | Happening::Readable | Happening::Nothing => {}
+        }
+    }
+}
+
+fn nic_arguments(args: &ServeArgs, root: &Path, link: &Link, log: &str) -> Vec<OsString> {
+    let mut arguments: Vec<OsString> = [
+        "nic",
+        "--control-stdin",
+        "--log",
+        log,
+        "--dev",
+        &link.device,
+    ]
+    .map(OsString::from)
+    .into();
+    arguments.extend(["--workers".into(), args.workers.to_string().into()]);
+    if let Some(buffers) = args.buffers {
+        arguments.extend(["--buffers".into(), buffers.to_string().into()]);
+    }
+    arguments.push(option("--root", root.as_os_str()));
+    arguments
+}
+
+fn host_arguments(args: &ServeArgs, source: &Source, link: &Link, log: &str) -> Vec<OsString> {
+    let mut arguments: Vec<OsString> = ["host", "--log", log, "--dev", &link.device]
+        .map(OsString::from)
+        .into();
+    arguments.extend(["--listen".into(), args.listen.to_string().into()]);
+    for cidr in &link.addresses {
+        arguments.extend(["--addr".into(), cidr.to_string().into()]);
+    }
+    for gateway in &args.gateway {
+        arguments.extend(["--gateway".into(), gateway.to_string().into()]);
+    }
+    let probe = match source {
+        Source::Root(root) => root,
+        Source::Attached { .. } => Path::new("/"),
+    };
+    arguments.push(option("--probe", probe.as_os_str()));
+    arguments
+}
+
+/// `--name=value` in one word, whatever the value begins with.
+pub(crate) fn option(name: &str, value: &std::ffi::OsStr) -> OsString {
+    let mut word = OsString::from(name);
+    word.push("=");
+    word.push(value);
+    word
+}
+
+/// Tells the user where to find what is served. The line with the URL means that it is served now.
+fn announce(
+    family: &Family,
+    args: &ServeArgs,
+    source: &Source,
+    link: &Link,
+    locked_out: &LockedOut,
+) {
+    let mut text = String::new();
+    let urls: Vec<String> = link
+        .addresses
+        .iter()
+        .map(|cidr| url::of(cidr.address, args.listen))
+        .collect();
+    let mut line = |line: std::fmt::Arguments<'_>| {
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "{line}");
+    };
+    if let Some(pid) = family.pid(Role::Host) {
+        line(format_args!(
+            "host process {pid}: locked out of the file system (Landlock ABI {}: opening {} gives {})",
+            locked_out.landlock_abi,
+            locked_out.probe.display(),
+            Errno::from_raw_os_error(locked_out.probe_errno),
+        ));
+    }
+    match source {
+        Source::Root(root) => {
+            if let Some(pid) = family.pid(Role::Nic) {
+                line(format_args!(
+                    "nic process {pid}: reads {} and nothing else",
+                    root.display()
+                ));
+            }
+        }
+        Source::Attached { path, .. } => {
+            line(format_args!("nic process: attached at {}", path.display()))
+        }
+    }
+    if link.lacks_ipv6() {
+        line(format_args!(
+            "IPv6 is switched off on this machine: serving over IPv4 only."
+        ));
+    }
+    for url in &urls {
+        line(format_args!("{url}"));
+    }
+    if let Some(url) = urls.first() {
+        let root = match source {
+            Source::Root(root) => Some(root.as_path()),
+            Source::Attached { .. } => None,
+        };
+        line(format_args!("Try:  {}", url::curl_line(url, root)));
+    }
+    line(format_args!("End with Ctrl-C."));
+    say(&text);
+}
