@@ -512,7 +512,6 @@ impl Stack {
             entry.tcp.on_timeout(now);
         }
         if entry.app_deadline_us.is_some_and(|at| at <= now_us) {
-            entry.app_deadline_us = None;
             self.app_events.push_back(AppEvent::Timer {
                 stream: entry.stream,
             });
@@ -584,11 +583,21 @@ impl Stack {
         else {
             unreachable!("connections tell their own events");
         };
-        let known = self
+        let Some(entry) = self
             .connections
             .index_of(stream)
-            .and_then(|index| self.connections.get(index));
-        if known.is_some_and(|entry| entry.told) {
+            .and_then(|index| self.connections.get_mut(index))
+        else {
+            return;
+        };
+        if matches!(event, AppEvent::Timer { .. }) {
+            // Meanwhile the application may have moved the timer, or cancelled it.
+            if entry.app_deadline_us.is_none_or(|at| at > now_us) {
+                return;
+            }
+            entry.app_deadline_us = None;
+        }
+        if entry.told {
             app.on_event(
                 &mut Streams {
                     stack: self,

@@ -1,0 +1,438 @@
+//! A host stack between a client and a NIC stack that are both played by the test, in virtual time.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
+
+use contract::channel::{NicChannel, in_memory};
+use contract::{Command, Event, FileId, FileMeta, FlowId, Segment, SendId};
+use host::app::{AppEvent, Application, FileHandle, Io, StreamId};
+use host::{Stack, StackConfig};
+use port::memory::{Link, MemoryPort, pair};
+use port::{Offload, Port, Superpacket};
+use tcp::{Connection, ConnectionEvent, Instant, IsnGenerator, Limits};
+use wire::frame::{self, Received, TcpTemplate};
+use wire::{arp, ethernet};
+
+pub(crate) const SERVER: &str = "10.77.0.2:80";
+pub(crate) const CLIENT: &str = "10.77.0.1";
+const CLIENT_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
+
+/// Content of a file: a function of its size and the offset.
+pub(crate) fn content(size: u64, offset: u64) -> u8 {
+    let word = (offset / 8 + size).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (word ^ (word >> 29)).to_le_bytes()[(offset % 8) as usize]
+}
+
+/// An application that answers every request line `size\n` with a two-byte header and a file of this
+/// size, and `quit\n` with a FIN.
+#[derive(Default)]
+pub(crate) struct FileServer {
+    pub(crate) opened: HashMap<FileHandle, FileMeta>,
+    pub(crate) events: Vec<AppEvent>,
+    request: Vec<u8>,
+}
+
+impl Application for FileServer {
+    fn on_event(&mut self, io: &mut dyn Io, event: AppEvent) {
+        match event {
+            AppEvent::Readable { stream } => self.on_readable(io, stream),
+            AppEvent::Opened { stream, file, meta } => {
+                assert_eq!(io.write(stream, b"ok"), 2);
+                assert_eq!(io.write_file(stream, file, 0..meta.size), meta.size);
+                assert_eq!(
+                    io.write_file(stream, file, 0..meta.size + 1),
+                    0,
+                    "past the end"
+                );
+                io.close_file(file);
+            }
+            AppEvent::OpenFailed { stream, .. } => {
+                io.write(stream, b"no");
+            }
+            _ => {}
+        }
+        self.events.push(event);
+    }
+}
+
+impl FileServer {
+    fn on_readable(&mut self, io: &mut dyn Io, stream: StreamId) {
+        let mut buffer = [0; 512];
+        loop {
+            let count = io.read(stream, &mut buffer);
+            if count == 0 {
+                return;
+            }
+            for &byte in &buffer[..count] {
+                if byte != b'\n' {
+                    self.request.push(byte);
+                    continue;
+                }
+                let line = std::mem::take(&mut self.request);
+                match &line[..] {
+                    b"quit" => io.shutdown(stream),
+                    path => {
+                        io.open(stream, path);
+                    }
+                }
+            }
+        }
+    }
+
+    /// How often an event of this kind was told.
+    pub(crate) fn count(&self, kind: fn(&AppEvent) -> bool) -> usize {
+        self.events.iter().filter(|event| kind(event)).count()
+    }
+}
+
+/// What the NIC stack was asked, and has not done yet.
+#[derive(Debug)]
+pub(crate) enum Work {
+    Open(FileId, Vec<u8>),
+    Send {
+        id: SendId,
+        flow: FlowId,
+        frame: Vec<u8>,
+        inline_bytes: usize,
+    },
+}
+
+/// A NIC stack whose files are named by their size.
+pub(crate) struct FakeNic {
+    pub(crate) channel: NicChannel,
+    pub(crate) work: VecDeque<Work>,
+    pub(crate) sizes: HashMap<FileId, u64>,
+    pub(crate) closed: Vec<FileId>,
+    pub(crate) ackds: Vec<(FlowId, u64, bool)>,
+    /// Somebody has lied to the host, so it may ask for what makes no sense.
+    pub(crate) lenient: bool,
+}
+
+impl FakeNic {
+    /// Takes commands, without doing anything yet.
+    pub(crate) fn take(&mut self) {
+        while let Some(command) = self
+            .channel
+            .receive()
+            .expect("the host writes sane records")
+        {
+            match command {
+                Command::Open { file, path } => {
+                    let size = std::str::from_utf8(path).ok().and_then(|p| p.parse().ok());
+                    self.sizes.insert(file, size.unwrap_or(u64::MAX));
+                    self.work.push_back(Work::Open(file, path.to_vec()));
+                }
+                Command::Close { file } => {
+                    let open = self.sizes.remove(&file).is_some();
+                    assert!(open || self.lenient, "CLOS of an open file");
+                    self.closed.push(file);
+                }
+                Command::Acked {
+                    flow,
+                    stream_offset,
+                    last,
+                } => {
+                    self.ackds.push((flow, stream_offset, last));
+                }
+                Command::Send(send) => {
+                    let mut payload = Vec::new();
+                    let mut inline_bytes = 0;
+                    for segment in send.segments.iter() {
+                        match *segment {
+                            Segment::Inline(bytes) => {
+                                payload.extend_from_slice(bytes);
+                                inline_bytes += bytes.len();
+                            }
+                            Segment::File { file, offset, len } => {
+                                let size = self.sizes.get(&file).copied().unwrap_or(0);
+                                let within = offset + u64::from(len) <= size;
+                                assert!(within || self.lenient, "within the file");
+                                payload.extend(
+                                    (offset..offset + u64::from(len)).map(|at| content(size, at)),
+                                );
+                            }
+                        }
+                    }
+                    let mut frame = send.header.to_vec();
+                    frame::complete_checksum(&mut frame, [&payload[..]])
+                        .expect("a finished header");
+                    frame.extend_from_slice(&payload);
+                    self.work.push_back(Work::Send {
+                        id: send.id,
+                        flow: send.flow,
+                        frame,
+                        inline_bytes,
+                    });
+                }
+            }
+        }
+    }
+
+    pub(crate) fn report(&mut self, event: &Event) {
+        self.channel.send(event).expect("room for an event");
+        self.channel.flush();
+    }
+}
+
+/// Everything together.
+pub(crate) struct Rig {
+    pub(crate) now_us: u64,
+    pub(crate) stack: Stack,
+    pub(crate) port: MemoryPort,
+    pub(crate) app: FileServer,
+    pub(crate) nic: FakeNic,
+    pub(crate) client: Connection,
+    client_address: SocketAddr,
+    pub(crate) client_port: MemoryPort,
+    pub(crate) received: Vec<u8>,
+    pub(crate) client_closed: Option<tcp::CloseReason>,
+    /// The NIC stack carries out what it takes.
+    pub(crate) nic_works: bool,
+    /// Headers of the frames that reached the client, with their payload's length.
+    pub(crate) trace: Vec<(wire::tcp::Header, usize)>,
+}
+
+impl Rig {
+    pub(crate) fn new() -> Rig {
+        let (port, client_port) = pair(Link::default());
+        let (host_channel, nic_channel) = in_memory();
+        let config = StackConfig {
+            addresses: vec![("10.77.0.2".parse().unwrap(), 24)],
+            gateways: Vec::new(),
+            listen_ports: vec![80],
+            tcp: tcp::Config::default(),
+            connections_max: 16,
+            secret: [7; 16],
+        };
+        let now_us = 1_000_000;
+        let stack = Stack::new(config, port.mac(), port.mtu(), vec![host_channel], now_us);
+        let client_address = SocketAddr::new(CLIENT.parse().unwrap(), 40_000);
+        Rig {
+            now_us,
+            stack,
+            port,
+            app: FileServer::default(),
+            nic: FakeNic {
+                channel: nic_channel,
+                work: VecDeque::new(),
+                sizes: HashMap::new(),
+                closed: Vec::new(),
+                ackds: Vec::new(),
+                lenient: false,
+            },
+            client: connect(client_address, now_us),
+            client_address,
+            client_port,
+            received: Vec::new(),
+            client_closed: None,
+            nic_works: true,
+            trace: Vec::new(),
+        }
+    }
+
+    /// Lets 100 µs pass, in which everybody does what there is to do.
+    pub(crate) fn step(&mut self) {
+        self.now_us += 100;
+        let now = Instant::from_us(self.now_us);
+        self.client_speaks(now);
+        let (stack, now_us) = (&mut self.stack, self.now_us);
+        self.port
+            .receive(usize::MAX, &mut |frame| stack.on_frame(now_us, frame))
+            .unwrap();
+        self.stack
+            .on_channels(now_us, usize::MAX)
+            .expect("a sane ring");
+        self.stack.on_time(now_us);
+        self.stack.serve(now_us, &mut self.port, &mut self.app);
+        self.nic.take();
+        while self.nic_works
+            && let Some(work) = self.nic.work.pop_front()
+        {
+            self.carry_out(work);
+        }
+        let mut frames = Vec::new();
+        self.client_port
+            .receive(usize::MAX, &mut |frame| frames.push(frame.bytes.to_vec()))
+            .unwrap();
+        for frame in frames {
+            self.client_hears(&frame);
+        }
+    }
+
+    /// Steps until `done`, for at most a minute of virtual time.
+    pub(crate) fn run_until(&mut self, mut done: impl FnMut(&Rig) -> bool) {
+        for _ in 0..600_000 {
+            if done(self) {
+                return;
+            }
+            self.step();
+        }
+        panic!(
+            "not done after a minute: {} bytes received, {:?}, {:?}",
+            self.received.len(),
+            self.client.state(),
+            self.stack.counters()
+        );
+    }
+
+    /// Does what a NIC stack does with a command.
+    pub(crate) fn carry_out(&mut self, work: Work) {
+        let departed_us = self.now_us;
+        match work {
+            Work::Open(file, path) => {
+                let size = self.nic.sizes.get(&file).copied();
+                let event = match size {
+                    Some(size) if size != u64::MAX => Event::Opened {
+                        file,
+                        meta: FileMeta {
+                            size,
+                            ..FileMeta::default()
+                        },
+                    },
+                    _ => {
+                        let number = std::str::from_utf8(&path).unwrap().parse::<u64>();
+                        assert!(number.is_err() || self.nic.lenient);
+                        self.nic.sizes.remove(&file);
+                        Event::OpenFailed { file, errno: 2 }
+                    }
+                };
+                self.nic.report(&event);
+            }
+            Work::Send {
+                id, flow, frame, ..
+            } => {
+                self.client_hears(&frame);
+                let send = id;
+                self.nic.report(&Event::Departed {
+                    send,
+                    flow,
+                    departed_us,
+                });
+            }
+        }
+    }
+
+    pub(crate) fn client_hears(&mut self, bytes: &[u8]) {
+        match frame::parse(bytes, false).expect("the stack sends sane frames") {
+            Received::Tcp(packet)
+                if packet.segment.header.destination_port != self.client_address.port() => {}
+            Received::Tcp(packet) => {
+                let segment = &packet.segment;
+                self.trace.push((segment.header, segment.payload.len()));
+                self.client
+                    .on_segment(Instant::from_us(self.now_us), segment);
+                let mut buffer = [0; 4096];
+                loop {
+                    let count = self.client.read(&mut buffer);
+                    if count == 0 {
+                        break;
+                    }
+                    self.received.extend_from_slice(&buffer[..count]);
+                }
+                while let Some(event) = self.client.poll_event() {
+                    if let ConnectionEvent::Closed { reason } = event {
+                        self.client_closed = Some(reason);
+                    }
+                }
+            }
+            Received::Arp(request) => {
+                let reply = arp::Packet {
+                    operation: arp::Operation::Reply,
+                    sender_mac: CLIENT_MAC,
+                    sender: request.target,
+                    target_mac: request.sender_mac,
+                    target: request.sender,
+                };
+                self.inject(&reply.to_frame(request.sender_mac));
+            }
+            other => panic!("unexpected {other:?}"),
+        }
+    }
+
+    fn client_speaks(&mut self, now: Instant) {
+        if self.client.next_timeout().is_some_and(|at| at <= now) {
+            self.client.on_timeout(now);
+        }
+        let limits = Limits {
+            bytes_max: 1400,
+            pieces_max: 8,
+            real_bytes_max: 1400,
+        };
+        while let Some(transmit) = self.client.poll_transmit(now, &limits) {
+            let template = TcpTemplate::new(
+                CLIENT_MAC,
+                self.port.mac(),
+                self.client_address,
+                SERVER.parse().unwrap(),
+            );
+            let mut header = [0; frame::HEADER_BYTES_MAX];
+            let len = template.write(&transmit.header, &mut header).unwrap();
+            let mut payload = Vec::new();
+            for piece in self.client.pieces(transmit.range.clone()) {
+                if let tcp::Piece::Real(bytes) = piece {
+                    payload.extend_from_slice(bytes);
+                }
+            }
+            let mut frame = header[..len].to_vec();
+            frame::complete_checksum(&mut frame, [&payload[..]]).unwrap();
+            frame.extend_from_slice(&payload);
+            self.inject(&frame);
+            if let Some(transmission) = transmit.transmission {
+                self.client.on_departed(transmission, now);
+            }
+        }
+    }
+
+    /// Puts a frame on the link towards the stack.
+    pub(crate) fn inject(&mut self, frame: &[u8]) {
+        assert!(frame.len() >= ethernet::HEADER_BYTES);
+        let packet = Superpacket {
+            header: frame,
+            payload: &[],
+            offload: Offload::None,
+        };
+        self.client_port.send(&packet).unwrap();
+    }
+
+    /// A new client takes the place of the old one, which falls silent.
+    pub(crate) fn reconnect(&mut self) {
+        self.client_address.set_port(self.client_address.port() + 1);
+        self.client = connect(self.client_address, self.now_us);
+        self.received.clear();
+        self.client_closed = None;
+    }
+
+    /// The client asks for files of these sizes, in one go.
+    pub(crate) fn ask(&mut self, lines: &[&str]) {
+        for line in lines {
+            let line = format!("{line}\n");
+            assert_eq!(self.client.write(line.as_bytes()), line.len());
+        }
+    }
+}
+
+/// A client that opens a connection to the stack.
+fn connect(local: SocketAddr, now_us: u64) -> Connection {
+    let remote: SocketAddr = SERVER.parse().unwrap();
+    let isn = IsnGenerator::new([9; 16]);
+    let now = Instant::from_us(now_us);
+    let config = tcp::Config {
+        receive_buffer_bytes: 1 << 20,
+        ..tcp::Config::default()
+    };
+    Connection::connect(
+        &config,
+        local.port(),
+        remote.port(),
+        isn.isn(local, remote, now),
+        isn.ts_offset(local, remote),
+        now,
+    )
+}
+
+/// What the server should answer to a request for a file of this size.
+pub(crate) fn answer(size: u64) -> Vec<u8> {
+    let mut answer = b"ok".to_vec();
+    answer.extend((0..size).map(|at| content(size, at)));
+    answer
+}

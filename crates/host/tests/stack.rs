@@ -1,0 +1,316 @@
+//! The host stack against a client and a NIC stack that the test plays.
+
+mod rig;
+
+use contract::{Event, FileId, FileMeta, FlowId, RejectReason, SendId};
+use host::app::{AppEvent, CloseReason};
+use proptest::prelude::*;
+use rig::{Rig, Work, answer};
+use wire::tcp::Flags;
+
+#[test]
+fn a_file_is_served_although_the_host_has_none_of_its_bytes() {
+    let mut rig = Rig::new();
+    rig.ask(&["500000"]);
+    let expected = answer(500_000);
+    rig.run_until(|rig| rig.received.len() >= expected.len());
+    assert!(rig.received == expected, "every byte as in the file");
+    let counters = rig.stack.counters();
+    assert_eq!(counters.virtual_bytes, 500_000);
+    assert_eq!(counters.real_bytes, 2);
+    assert_eq!(counters.retransmissions, 0);
+}
+
+#[test]
+fn the_response_header_rides_with_the_first_file_bytes() {
+    let mut rig = Rig::new();
+    rig.ask(&["1000"]);
+    rig.run_until(|rig| rig.received.len() == 1002);
+    let with_data: Vec<_> = rig.trace.iter().filter(|(_, len)| *len > 0).collect();
+    assert_eq!(with_data.len(), 1, "one packet: {with_data:?}");
+}
+
+#[test]
+fn pipelined_requests_are_answered_in_order() {
+    let mut rig = Rig::new();
+    rig.ask(&["100", "0", "70000", "nonsense", "1"]);
+    let mut expected = Vec::new();
+    for size in [100, 0, 70_000] {
+        expected.extend(answer(size));
+    }
+    expected.extend(b"no");
+    expected.extend(answer(1));
+    rig.run_until(|rig| rig.received.len() >= expected.len());
+    assert!(rig.received == expected);
+}
+
+#[test]
+fn a_fin_behind_virtual_bytes_goes_through_the_nic_stack_and_stays_behind_them() {
+    let mut rig = Rig::new();
+    rig.ask(&["20000"]);
+    rig.run_until(|rig| {
+        rig.app
+            .count(|event| matches!(event, AppEvent::Readable { .. }))
+            > 0
+    });
+    rig.nic_works = false;
+    rig.run_until(|rig| !rig.nic.work.is_empty());
+    let open = rig.nic.work.pop_front().unwrap();
+    rig.carry_out(open);
+    rig.ask(&["quit"]);
+    // The congestion window holds the first part only; wherever FIN comes, it is not sent directly.
+    for _ in 0..100 {
+        rig.step();
+    }
+    assert!(
+        rig.trace
+            .iter()
+            .all(|(header, _)| !header.flags.contains(Flags::FIN)),
+        "FIN has overtaken bytes that are still with the NIC stack"
+    );
+    rig.nic_works = true;
+    rig.run_until(|rig| rig.received.len() == 20_002);
+    assert!(rig.received == answer(20_000));
+}
+
+#[test]
+fn real_bytes_behind_virtual_ones_go_through_the_nic_stack() {
+    let mut rig = Rig::new();
+    rig.nic_works = false;
+    rig.ask(&["3000", "nonsense"]);
+    let mut inline_behind = 0;
+    for _ in 0..200 {
+        rig.step();
+        while let Some(work) = rig.nic.work.pop_front() {
+            match work {
+                Work::Open(..) => rig.carry_out(work),
+                // Held back for ever: nothing departs.
+                Work::Send { inline_bytes, .. } => inline_behind += inline_bytes,
+            }
+        }
+    }
+    assert_eq!(
+        inline_behind, 4,
+        "the header `ok`, and `no` behind the file"
+    );
+    assert!(rig.received.is_empty());
+}
+
+#[test]
+fn acknowledged_bytes_are_reported_every_32_kib_and_at_the_end() {
+    let mut rig = Rig::new();
+    rig.ask(&["300000"]);
+    rig.run_until(|rig| rig.received.len() == 300_002);
+    rig.ask(&["quit"]);
+    rig.client.shutdown();
+    rig.run_until(|rig| {
+        rig.app
+            .count(|event| matches!(event, AppEvent::Closed { .. }))
+            > 0
+    });
+    rig.step();
+    let offsets: Vec<u64> = rig.nic.ackds.iter().map(|ackd| ackd.1).collect();
+    assert!(offsets.is_sorted(), "{offsets:?}");
+    let gap = offsets.windows(2).map(|pair| pair[1] - pair[0]).max();
+    assert!(gap.unwrap() < 128 << 10, "{offsets:?}");
+    let last: Vec<bool> = rig.nic.ackds.iter().map(|ackd| ackd.2).collect();
+    assert_eq!(last.iter().filter(|&&last| last).count(), 1);
+    assert!(last.last().unwrap());
+}
+
+#[test]
+fn a_file_is_closed_below_only_when_it_is_acknowledged() {
+    let mut rig = Rig::new();
+    rig.ask(&["50000"]);
+    rig.run_until(|rig| rig.received.len() > 10_000);
+    assert!(rig.nic.closed.is_empty());
+    rig.run_until(|rig| !rig.nic.closed.is_empty());
+    assert_eq!(rig.received.len(), 50_002);
+    assert!(rig.nic.sizes.is_empty());
+}
+
+#[test]
+fn rto_does_not_run_while_the_nic_stack_reads() {
+    let mut rig = Rig::new();
+    rig.ask(&["1000"]);
+    rig.nic_works = false;
+    rig.run_until(|rig| !rig.nic.work.is_empty());
+    let open = rig.nic.work.pop_front().unwrap();
+    rig.carry_out(open);
+    rig.run_until(|rig| !rig.nic.work.is_empty());
+    // Five seconds for a read: many times the RTO.
+    for _ in 0..50_000 {
+        rig.step();
+    }
+    assert_eq!(rig.nic.work.len(), 1, "no second SEND");
+    assert_eq!(rig.stack.counters().retransmissions, 0);
+    rig.nic_works = true;
+    rig.run_until(|rig| rig.received.len() == 1002);
+}
+
+#[test]
+fn a_send_that_departs_and_is_lost_is_sent_again() {
+    let mut rig = Rig::new();
+    rig.ask(&["1000"]);
+    rig.nic_works = false;
+    rig.run_until(|rig| !rig.nic.work.is_empty());
+    let open = rig.nic.work.pop_front().unwrap();
+    rig.carry_out(open);
+    rig.run_until(|rig| !rig.nic.work.is_empty());
+    let Some(Work::Send { id, flow, .. }) = rig.nic.work.pop_front() else {
+        panic!("a SEND");
+    };
+    let departed_us = rig.now_us;
+    rig.nic.report(&Event::Departed {
+        send: id,
+        flow,
+        departed_us,
+    });
+    rig.nic_works = true;
+    rig.run_until(|rig| rig.received.len() == 1002);
+    assert!(rig.received == answer(1000));
+    assert_eq!(rig.stack.counters().retransmissions, 1);
+}
+
+#[test]
+fn a_failed_read_aborts_this_response_and_says_why() {
+    let mut rig = Rig::new();
+    rig.ask(&["60000"]);
+    rig.run_until(|rig| rig.received.len() > 2);
+    rig.nic_works = false;
+    rig.run_until(|rig| {
+        rig.nic
+            .work
+            .iter()
+            .any(|work| matches!(work, Work::Send { .. }))
+    });
+    let Some(Work::Send { id, flow, .. }) = rig.nic.work.pop_front() else {
+        panic!("a SEND");
+    };
+    let file = *rig.nic.sizes.keys().next().unwrap();
+    rig.nic.report(&Event::ReadFailed {
+        send: id,
+        flow,
+        file,
+        offset: 4096,
+        errno: 5,
+    });
+    rig.run_until(|rig| rig.client_closed.is_some());
+    assert_eq!(rig.client_closed, Some(tcp::CloseReason::Reset));
+    let closed = rig.app.events.iter().rev().find_map(|event| match event {
+        AppEvent::Closed { reason, .. } => Some(*reason),
+        _ => None,
+    });
+    assert_eq!(closed, Some(CloseReason::DataPlaneFailed));
+    assert_eq!(rig.stack.connections(), 0);
+    rig.step();
+    assert!(rig.nic.sizes.is_empty(), "its file is closed");
+}
+
+#[test]
+fn a_connection_that_the_table_has_no_room_for_is_not_accepted() {
+    let mut rig = Rig::new();
+    // Half-open connections from other ports fill the table of 16.
+    for port in 1..=40u16 {
+        let header = wire::tcp::Header {
+            seq: 7,
+            flags: Flags::SYN,
+            window: 1000,
+            ..wire::tcp::Header::default()
+        };
+        let template = wire::frame::TcpTemplate::new(
+            [2, 0, 0, 0, 0, 2],
+            [2, 0, 0, 0, 0, 1],
+            format!("{}:{port}", rig::CLIENT).parse().unwrap(),
+            rig::SERVER.parse().unwrap(),
+        );
+        let mut bytes = [0; wire::frame::HEADER_BYTES_MAX];
+        let len = template.write(&header, &mut bytes).unwrap();
+        wire::frame::complete_checksum(&mut bytes[..len], []).unwrap();
+        rig.inject(&bytes[..len]);
+    }
+    let (stack, now_us) = (&mut rig.stack, rig.now_us);
+    port::Port::receive(&mut rig.port, 100, &mut |frame| {
+        stack.on_frame(now_us, frame)
+    })
+    .unwrap();
+    assert_eq!(rig.stack.connections(), 16);
+    assert_eq!(rig.stack.counters().connections_refused, 24);
+}
+
+/// Events that a broken or hostile NIC stack might report. Ids are small, so that they often hit.
+fn hostile_event() -> impl Strategy<Value = Event> {
+    let file = (0u32..4).prop_map(FileId);
+    let flow = prop_oneof![
+        (0u64..4).prop_map(|n| FlowId(n << 32)),
+        any::<u64>().prop_map(FlowId)
+    ];
+    let send = prop_oneof![
+        (0u64..3, 0u64..64).prop_map(|(index, number)| SendId(index << 32 | number)),
+        any::<u64>().prop_map(SendId)
+    ];
+    let reason = prop_oneof![
+        Just(RejectReason::Malformed),
+        Just(RejectReason::UnknownFile),
+        Just(RejectReason::FileInUse),
+        Just(RejectReason::TooManyFiles),
+        Just(RejectReason::RangePastEnd),
+        Just(RejectReason::BadHeader),
+        Just(RejectReason::TooManyFlows),
+    ];
+    prop_oneof![
+        (file.clone(), any::<u64>()).prop_map(|(file, size)| Event::Opened {
+            file,
+            meta: FileMeta {
+                size,
+                ..FileMeta::default()
+            }
+        }),
+        (file.clone(), any::<u16>()).prop_map(|(file, errno)| Event::OpenFailed { file, errno }),
+        (send.clone(), flow.clone(), any::<u64>()).prop_map(|(send, flow, departed_us)| {
+            Event::Departed {
+                send,
+                flow,
+                departed_us,
+            }
+        }),
+        (send, flow, file, any::<u64>(), any::<u16>()).prop_map(
+            |(send, flow, file, offset, errno)| Event::ReadFailed {
+                send,
+                flow,
+                file,
+                offset,
+                errno
+            }
+        ),
+        (
+            reason,
+            prop_oneof![0u64..4, (0u64..3).prop_map(|n| n << 32), any::<u64>()]
+        )
+            .prop_map(|(reason, id)| Event::Rejected { reason, id }),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+    #[test]
+    fn hostile_events_end_at_most_the_connections_they_name(
+        hostile in proptest::collection::vec((0usize..60, hostile_event()), 1..40),
+    ) {
+        let mut rig = Rig::new();
+        rig.ask(&["200000", "17", "x"]);
+        rig.nic.lenient = true;
+        for step in 0..60 {
+            for (_, event) in hostile.iter().filter(|(at, _)| *at == step) {
+                rig.nic.report(event);
+            }
+            rig.step();
+        }
+        // Whatever happened to that connection, the next one is served.
+        rig.nic.work.clear();
+        rig.reconnect();
+        rig.ask(&["1000"]);
+        rig.run_until(|rig| rig.received.len() == 1002);
+        prop_assert!(rig.received == answer(1000));
+    }
+}
