@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use contract::channel::{NicChannel, in_memory};
 use contract::{Command, Event, FileId, FileMeta, FlowId, Segment, SendId};
-use host::app::{AppEvent, Application, FileHandle, Io, StreamId};
+use host::app::{AppEvent, Application, Io, StreamId};
 use host::{Stack, StackConfig};
 use port::memory::{Link, MemoryPort, pair};
 use port::{Offload, Port, Superpacket};
@@ -27,7 +27,6 @@ pub(crate) fn content(size: u64, offset: u64) -> u8 {
 /// size, and `quit\n` with a FIN.
 #[derive(Default)]
 pub(crate) struct FileServer {
-    pub(crate) opened: HashMap<FileHandle, FileMeta>,
     pub(crate) events: Vec<AppEvent>,
     request: Vec<u8>,
 }
