@@ -2,6 +2,22 @@
 //!
 //! A port sends superpackets (a header and slices of payload, cut by the kernel or the NIC) and receives
 //! frames, with checksum and segmentation metadata. It knows no connections and no files.
+//!
+//! | Module | What it holds |
+//! |---|---|
+//! | [`packet`] | AF_PACKET: any Linux link. Start here: [`packet::PacketPort::open`] |
+//! | [`memory`] | two ports joined in memory, for tests and simulation |
+//! | [`fault`] | a port that loses, repeats, reorders and damages what it receives |
+//!
+//! This room may touch system calls and drivers.
+
+#![deny(unsafe_code)]
+
+pub mod fault;
+pub mod memory;
+pub mod packet;
+
+mod segment;
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -70,4 +86,29 @@ pub trait Port {
     fn receive_fds(&self) -> Vec<BorrowedFd<'_>>;
     /// The descriptor that becomes writable when a send would no longer block.
     fn send_fd(&self) -> Option<BorrowedFd<'_>>;
+}
+
+/// Checks that a packet fits the link once it has been cut, and what cuts it; says what is wrong.
+fn check_size(
+    packet: &Superpacket<'_>,
+    mtu: usize,
+    superpacket_max: usize,
+) -> Result<(), &'static str> {
+    let payload: usize = packet.payload.iter().map(|slice| slice.len()).sum();
+    let ip_header = packet
+        .header
+        .len()
+        .saturating_sub(wire::ethernet::HEADER_BYTES);
+    let longest = match packet.offload {
+        Offload::Tcp { mss: 0, .. } => return Err("the largest payload of a packet is 0"),
+        Offload::Tcp { mss, .. } => payload.min(mss.into()),
+        Offload::None => payload,
+    };
+    if ip_header + longest > mtu {
+        return Err("the packet is longer than the link's MTU");
+    }
+    if ip_header + payload > superpacket_max.max(mtu) {
+        return Err("the packet is longer than what the port cuts");
+    }
+    Ok(())
 }

@@ -1,0 +1,130 @@
+//! A port that loses, repeats, reorders and damages what it receives, as links do.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+
+use crate::{Frame, Port, SendError, Superpacket};
+
+/// How often what happens to a received frame, in parts per million.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Faults {
+    /// It is lost.
+    pub drop_ppm: u32,
+    /// It arrives twice.
+    pub duplicate_ppm: u32,
+    /// The next one overtakes it.
+    pub reorder_ppm: u32,
+    /// One of its bits is flipped, and nobody vouches for its checksum.
+    pub damage_ppm: u32,
+}
+
+/// A port with [`Faults`] in what it receives. The seed decides all of them.
+#[derive(Debug)]
+pub struct FaultyPort<P> {
+    port: P,
+    faults: Faults,
+    random: u64,
+    /// A frame that waits for another to overtake it.
+    held: Option<(Vec<u8>, bool)>,
+}
+
+impl<P: Port> FaultyPort<P> {
+    /// Wraps a port.
+    pub fn new(port: P, faults: Faults, seed: u64) -> FaultyPort<P> {
+        FaultyPort {
+            port,
+            faults,
+            random: seed,
+            held: None,
+        }
+    }
+}
+
+/// SplitMix64 (Steele, Lea and Flood, 2014).
+fn next(random: &mut u64) -> u64 {
+    *random = random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut z = *random;
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+fn happens(random: &mut u64, ppm: u32) -> bool {
+    next(random) % 1_000_000 < u64::from(ppm)
+}
+
+impl<P: Port> Port for FaultyPort<P> {
+    fn mac(&self) -> [u8; 6] {
+        self.port.mac()
+    }
+
+    fn mtu(&self) -> usize {
+        self.port.mtu()
+    }
+
+    fn superpacket_max(&self) -> usize {
+        self.port.superpacket_max()
+    }
+
+    fn send(&mut self, packet: &Superpacket<'_>) -> Result<(), SendError> {
+        self.port.send(packet)
+    }
+
+    /// As the port's, but `handle` may be called up to three times for a frame of `budget`.
+    fn receive(&mut self, budget: usize, handle: &mut dyn FnMut(Frame<'_>)) -> io::Result<usize> {
+        let FaultyPort {
+            port,
+            faults,
+            random,
+            held,
+        } = self;
+        let received = port.receive(budget, &mut |frame| {
+            if happens(random, faults.drop_ppm) {
+                return;
+            }
+            if held.is_none() && happens(random, faults.reorder_ppm) {
+                *held = Some((frame.bytes.to_vec(), frame.checksum_valid));
+                return;
+            }
+            if happens(random, faults.damage_ppm) && !frame.bytes.is_empty() {
+                let mut bytes = frame.bytes.to_vec();
+                let bit = next(random) as usize % (bytes.len() * 8);
+                bytes[bit / 8] ^= 1 << (bit % 8);
+                handle(Frame {
+                    bytes: &bytes,
+                    checksum_valid: false,
+                });
+            } else {
+                handle(frame);
+                if happens(random, faults.duplicate_ppm) {
+                    handle(frame);
+                }
+            }
+            if let Some((bytes, checksum_valid)) = held.take() {
+                handle(Frame {
+                    bytes: &bytes,
+                    checksum_valid,
+                });
+            }
+        })?;
+        if received == 0
+            && let Some((bytes, checksum_valid)) = held.take()
+        {
+            // Nothing comes to overtake it.
+            handle(Frame {
+                bytes: &bytes,
+                checksum_valid,
+            });
+            return Ok(1);
+        }
+        Ok(received)
+    }
+
+    fn receive_fds(&self) -> Vec<BorrowedFd<'_>> {
+        self.port.receive_fds()
+    }
+
+    fn send_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.port.send_fd()
+    }
+}

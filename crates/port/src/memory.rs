@@ -1,0 +1,152 @@
+//! Two ports joined in memory, for tests and simulation.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::{Frame, Offload, Port, SendError, Superpacket, segment};
+
+/// What the link between two ports is like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// Hardware addresses of the two ends.
+    pub macs: [[u8; 6]; 2],
+    /// Largest IP packet on the wire, in bytes.
+    pub mtu: usize,
+    /// Largest IP packet taken for cutting, in bytes.
+    pub superpacket_max: usize,
+    /// How superpackets arrive.
+    pub delivery: Delivery,
+    /// Frames on their way in one direction; more are dropped.
+    pub queue_max: usize,
+}
+
+/// How superpackets arrive at the other end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delivery {
+    /// Cut into packets, with complete checksums that the receiver has to verify: a wire.
+    Cut,
+    /// Whole, vouched for: a veth pair, or a NIC that merges what it receives.
+    Whole,
+}
+
+impl Default for Link {
+    /// An MTU of 1500, superpackets of 64 KB, cut.
+    fn default() -> Link {
+        Link {
+            macs: [[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]],
+            mtu: 1500,
+            superpacket_max: 65_535,
+            delivery: Delivery::Cut,
+            queue_max: 4096,
+        }
+    }
+}
+
+/// One end of a [`Link`].
+#[derive(Debug)]
+pub struct MemoryPort {
+    mac: [u8; 6],
+    link: Link,
+    incoming: Arc<Queue>,
+    outgoing: Arc<Queue>,
+}
+
+type Queue = Mutex<VecDeque<Queued>>;
+
+#[derive(Debug)]
+struct Queued {
+    bytes: Vec<u8>,
+    checksum_valid: bool,
+}
+
+/// Two ports, each receiving what the other sends.
+pub fn pair(link: Link) -> (MemoryPort, MemoryPort) {
+    let [a, b] = [Arc::<Queue>::default(), Arc::<Queue>::default()];
+    let port = |mac, incoming: &Arc<Queue>, outgoing: &Arc<Queue>| MemoryPort {
+        mac,
+        link,
+        incoming: incoming.clone(),
+        outgoing: outgoing.clone(),
+    };
+    (port(link.macs[0], &a, &b), port(link.macs[1], &b, &a))
+}
+
+/// A queue is whole after every operation, so a panic of the other end's thread does not spoil it.
+fn lock(queue: &Queue) -> MutexGuard<'_, VecDeque<Queued>> {
+    queue.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn impossible(why: &'static str) -> SendError {
+    SendError::Failed(io::Error::new(io::ErrorKind::InvalidInput, why))
+}
+
+impl Port for MemoryPort {
+    fn mac(&self) -> [u8; 6] {
+        self.mac
+    }
+
+    fn mtu(&self) -> usize {
+        self.link.mtu
+    }
+
+    fn superpacket_max(&self) -> usize {
+        self.link.superpacket_max
+    }
+
+    fn send(&mut self, packet: &Superpacket<'_>) -> Result<(), SendError> {
+        crate::check_size(packet, self.link.mtu, self.link.superpacket_max).map_err(impossible)?;
+        let mut queue = lock(&self.outgoing);
+        let mut dropped = false;
+        let mut put = |bytes, checksum_valid| {
+            if queue.len() < self.link.queue_max {
+                queue.push_back(Queued {
+                    bytes,
+                    checksum_valid,
+                });
+            } else {
+                dropped = true;
+            }
+        };
+        match (packet.offload, self.link.delivery) {
+            (Offload::Tcp { mss, .. }, Delivery::Cut) => {
+                segment::cut(packet.header, packet.payload, mss.into(), |frame| {
+                    put(frame, false);
+                })
+                .map_err(|_| impossible("the header is not that of a TCP packet"))?;
+            }
+            (offload, _) => {
+                let payload = packet.payload.iter().flat_map(|slice| slice.iter());
+                let bytes = packet.header.iter().chain(payload).copied().collect();
+                put(bytes, offload != Offload::None);
+            }
+        }
+        match dropped {
+            true => Err(SendError::Dropped),
+            false => Ok(()),
+        }
+    }
+
+    fn receive(&mut self, budget: usize, handle: &mut dyn FnMut(Frame<'_>)) -> io::Result<usize> {
+        for received in 0..budget {
+            // Taken out first: `handle` may send, also to this queue's other end.
+            let Some(queued) = lock(&self.incoming).pop_front() else {
+                return Ok(received);
+            };
+            handle(Frame {
+                bytes: &queued.bytes,
+                checksum_valid: queued.checksum_valid,
+            });
+        }
+        Ok(budget)
+    }
+
+    fn receive_fds(&self) -> Vec<BorrowedFd<'_>> {
+        Vec::new()
+    }
+
+    fn send_fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+}

@@ -1,0 +1,353 @@
+//! AF_PACKET: a port on any Linux link.
+//!
+//! **Out**, a superpacket is one `sendmsg` with `PACKET_VNET_HDR`: the kernel completes checksums and cuts
+//! packets, or leaves that to the NIC. **In**, three sockets (IPv4, IPv6, ARP) have a ring each, from which
+//! frames are taken without a system call. They are bound to those protocols rather than to all, so that
+//! the port does not receive what this machine sends, and filter by destination address, so that a port
+//! can share a link with the kernel's own stack and with other ports.
+//!
+//! The sockets that receive do without `PACKET_VNET_HDR`: the ring's status word tells all that
+//! [`Frame`] does.
+
+mod error;
+mod filter;
+mod interface;
+mod ring;
+mod socket;
+
+use std::io::{self, IoSlice};
+use std::net::IpAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, netdevice, recv, sendmsg, sockopt};
+use wire::ethernet;
+
+pub use error::OpenError;
+use error::System;
+use interface::Interface;
+use ring::Ring;
+
+use crate::{Frame, Offload, Port, SendError, Superpacket, check_size};
+
+/// Slots of the rings: some milliseconds of ACKs at full speed. 8 MiB each.
+const IP_RING_SLOTS: usize = 4096;
+const ARP_RING_SLOTS: usize = 64;
+
+/// Memory that packets of ours may take up on their way to the wire, in bytes as the kernel counts them. It
+/// takes 4 ms of 10 Gbit/s, enough for a driver's ring and a shaper; the default holds two superpackets.
+const SEND_BUFFER_BYTES: usize = 4 << 20;
+
+/// The same for frames that wait in the queue because they do not fit into a slot.
+const RECEIVE_BUFFER_BYTES: usize = 8 << 20;
+
+/// How many times in a row [`Port::receive`] finds nothing before it asks the sockets for errors.
+const IDLE_TURNS_MAX: u32 = 64;
+
+/// Largest IP packet that its length field can describe, in bytes.
+const IP_BYTES_MAX: usize = 65_535;
+
+/// A port on a network interface.
+#[derive(Debug)]
+pub struct PacketPort {
+    interface: Interface,
+    superpacket_max: usize,
+    sender: OwnedFd,
+    receivers: Vec<Receiver>,
+    /// The receiver that comes first in the next turn.
+    first: usize,
+    idle_turns: u32,
+    /// Where frames that do not fit into a slot are put.
+    large: Vec<u8>,
+    dropped: u64,
+}
+
+#[derive(Debug)]
+struct Receiver {
+    // The ring goes before its socket.
+    ring: Ring,
+    socket: OwnedFd,
+}
+
+impl PacketPort {
+    /// A port that sends, and receives ARP and what is sent to the addresses `own`. Needs `CAP_NET_RAW`.
+    pub fn open(interface: &str, own: &[IpAddr]) -> Result<PacketPort, OpenError> {
+        let mut port = PacketPort::send_only(interface)?;
+        let programs = [
+            (ethernet::IPV4, filter::ipv4(own), IP_RING_SLOTS),
+            (ethernet::IPV6, filter::ipv6(own), IP_RING_SLOTS),
+            (ethernet::ARP, filter::arp(), ARP_RING_SLOTS),
+        ];
+        for (ether_type, program, slots) in programs {
+            let receiver = Receiver::open(port.interface.index, ether_type, program, slots);
+            port.receivers
+                .push(receiver.map_err(|system| system.on(interface))?);
+        }
+        for mac in filter::multicast_macs(own) {
+            socket::join_multicast(&port.sender, port.interface.index, mac)
+                .map_err(|error| System::new("joining a multicast group", error).on(interface))?;
+        }
+        Ok(port)
+    }
+
+    /// A port that sends and receives nothing. Needs `CAP_NET_RAW`.
+    pub fn send_only(interface: &str) -> Result<PacketPort, OpenError> {
+        let mut interfaces = interface::list()
+            .map_err(|error| System::new("listing the network interfaces", error).on(interface))?;
+        let Some(at) = interfaces.iter().position(|other| other.name == interface) else {
+            return Err(OpenError::NoSuchInterface {
+                interface: interface.to_owned(),
+                existing: interfaces.into_iter().map(|other| other.name).collect(),
+            });
+        };
+        let found = interfaces.swap_remove(at);
+        if !found.ethernet {
+            let interface = found.name;
+            return Err(OpenError::NotEthernet { interface });
+        }
+        if !found.up {
+            let interface = found.name;
+            return Err(OpenError::Down { interface });
+        }
+        let sender = open_sender(found.index).map_err(|system| system.on(interface))?;
+        Ok(PacketPort {
+            superpacket_max: superpacket_max(found.gso_max_size),
+            interface: found,
+            sender,
+            receivers: Vec::new(),
+            first: 0,
+            idle_turns: 0,
+            large: Vec::new(),
+            dropped: 0,
+        })
+    }
+
+    /// Name of the interface.
+    pub fn interface(&self) -> &str {
+        &self.interface.name
+    }
+
+    /// Frames for this port that were dropped since it was opened, because they came faster than they
+    /// were taken.
+    pub fn dropped(&mut self) -> io::Result<u64> {
+        for receiver in &self.receivers {
+            self.dropped += socket::drops(&receiver.socket)?;
+        }
+        Ok(self.dropped)
+    }
+
+    /// Errors that the kernel has noted for a socket make it readable until somebody asks for them.
+    fn take_errors(&mut self) -> io::Result<()> {
+        for receiver in &self.receivers {
+            match sockopt::socket_error(&receiver.socket)? {
+                Ok(()) => {}
+                // The link was taken down, and may come up again; or it is gone for good.
+                Err(Errno::NETDOWN) => {
+                    let index = self.interface.index;
+                    if netdevice::index_to_name(&self.sender, index).is_err() {
+                        let gone = format!("network interface {} is gone", self.interface.name);
+                        return Err(io::Error::new(io::ErrorKind::NotFound, gone));
+                    }
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Longest IP packet that is cut by the driver or on its behalf, in bytes: the kernel compares the frame's
+/// length with `gso_max_size` and wants it below (`gso_features_check`).
+fn superpacket_max(gso_max_size: usize) -> usize {
+    gso_max_size
+        .saturating_sub(ethernet::HEADER_BYTES + 1)
+        .min(IP_BYTES_MAX)
+}
+
+fn open_sender(index: u32) -> Result<OwnedFd, System> {
+    let sender = socket::open().map_err(|error| System::new("opening a packet socket", error))?;
+    socket::set_integer(&sender, libc::PACKET_VNET_HDR, 1)
+        .map_err(|error| System::new("sending with segmentation (PACKET_VNET_HDR)", error))?;
+    // Beyond the limit for everybody only with CAP_NET_ADMIN; without, the kernel takes what it allows.
+    sockopt::set_socket_send_buffer_size_force(&sender, SEND_BUFFER_BYTES)
+        .or_else(|_| sockopt::set_socket_send_buffer_size(&sender, SEND_BUFFER_BYTES))
+        .map_err(|error| System::new("enlarging the send buffer", error.into()))?;
+    socket::bind(&sender, index, 0)
+        .map_err(|error| System::new("binding to the interface", error))?;
+    Ok(sender)
+}
+
+impl Receiver {
+    fn open(
+        index: u32,
+        ether_type: u16,
+        mut program: Vec<libc::sock_filter>,
+        slots: usize,
+    ) -> Result<Receiver, System> {
+        let socket =
+            socket::open().map_err(|error| System::new("opening a packet socket", error))?;
+        // Before the socket is bound, so that nothing else ever gets in.
+        socket::attach_filter(&socket, &mut program)
+            .map_err(|error| System::new("filtering by address", error))?;
+        sockopt::set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER_BYTES)
+            .or_else(|_| sockopt::set_socket_recv_buffer_size(&socket, RECEIVE_BUFFER_BYTES))
+            .map_err(|error| System::new("enlarging the receive buffer", error.into()))?;
+        let ring = Ring::new(&socket, slots)
+            .map_err(|error| System::new("setting up a reception ring (TPACKET_V2)", error))?;
+        socket::bind(&socket, index, ether_type)
+            .map_err(|error| System::new("binding to the interface", error))?;
+        Ok(Receiver { ring, socket })
+    }
+
+    /// Takes up to `budget` frames out of the ring; returns how many, and how many of them were lost.
+    fn receive(
+        &mut self,
+        budget: usize,
+        large: &mut Vec<u8>,
+        handle: &mut dyn FnMut(Frame<'_>),
+    ) -> (usize, u64) {
+        let mut lost = 0;
+        for taken in 0..budget {
+            let Some(slot) = self.ring.next() else {
+                return (taken, lost);
+            };
+            if slot.bytes.len() == slot.len {
+                handle(Frame {
+                    bytes: slot.bytes,
+                    checksum_valid: slot.checksum_valid(),
+                });
+            } else if slot.is_queued() {
+                if large.len() < slot.len {
+                    large.resize(slot.len, 0);
+                }
+                match recv(&self.socket, &mut large[..], RecvFlags::DONTWAIT) {
+                    Ok((_, len)) if len == slot.len => handle(Frame {
+                        bytes: &large[..len],
+                        checksum_valid: slot.checksum_valid(),
+                    }),
+                    _ => lost += 1,
+                }
+            } else {
+                lost += 1;
+            }
+        }
+        (budget, lost)
+    }
+}
+
+/// `struct virtio_net_hdr` (virtio 1.2 §5.1.6), in native byte order.
+fn virtio_net_header(packet: &Superpacket<'_>) -> [u8; 10] {
+    const NEEDS_CSUM: u8 = 1;
+    const GSO_NONE: u8 = 0;
+    const GSO_TCPV4: u8 = 1;
+    const GSO_TCPV6: u8 = 4;
+    const CHECKSUM_OFFSET: u16 = 16;
+    let Offload::Tcp {
+        tcp_offset,
+        mss,
+        ipv6,
+    } = packet.offload
+    else {
+        return [0; 10];
+    };
+    let payload: usize = packet.payload.iter().map(|slice| slice.len()).sum();
+    let (gso_type, gso_size) = match (payload > mss.into(), ipv6) {
+        (false, _) => (GSO_NONE, 0),
+        (true, false) => (GSO_TCPV4, mss),
+        (true, true) => (GSO_TCPV6, mss),
+    };
+    // What the kernel keeps in front of the pages.
+    let hdr_len = packet.header.len() as u16;
+    let [h0, h1] = hdr_len.to_ne_bytes();
+    let [g0, g1] = gso_size.to_ne_bytes();
+    let [s0, s1] = tcp_offset.to_ne_bytes();
+    let [o0, o1] = CHECKSUM_OFFSET.to_ne_bytes();
+    [NEEDS_CSUM, gso_type, h0, h1, g0, g1, s0, s1, o0, o1]
+}
+
+/// Slices of a packet that are handed to the kernel without an allocation.
+const SLICES_INLINE: usize = 40;
+
+impl Port for PacketPort {
+    fn mac(&self) -> [u8; 6] {
+        self.interface.mac
+    }
+
+    fn mtu(&self) -> usize {
+        self.interface.mtu
+    }
+
+    fn superpacket_max(&self) -> usize {
+        self.superpacket_max
+    }
+
+    fn send(&mut self, packet: &Superpacket<'_>) -> Result<(), SendError> {
+        // The kernel does not compare what it cuts with the MTU, and not every driver survives that.
+        check_size(packet, self.interface.mtu, self.superpacket_max)
+            .map_err(|why| SendError::Failed(io::Error::new(io::ErrorKind::InvalidInput, why)))?;
+        let virtio = virtio_net_header(packet);
+        let slices = packet.payload.len() + 2;
+        let mut inline = [IoSlice::new(&[]); SLICES_INLINE];
+        let mut allocated;
+        let iov = match inline.get_mut(..slices) {
+            Some(inline) => inline,
+            None => {
+                allocated = vec![IoSlice::new(&[]); slices];
+                &mut allocated[..]
+            }
+        };
+        iov[0] = IoSlice::new(&virtio);
+        iov[1] = IoSlice::new(packet.header);
+        iov[2..].copy_from_slice(packet.payload);
+        loop {
+            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+            return match sendmsg(
+                &self.sender,
+                iov,
+                &mut SendAncillaryBuffer::default(),
+                flags,
+            ) {
+                Ok(_) => Ok(()),
+                Err(Errno::INTR) => continue,
+                Err(Errno::AGAIN) => Err(SendError::WouldBlock),
+                // A queue on the way is full, or memory is short for a moment.
+                Err(Errno::NOBUFS | Errno::NOMEM) => Err(SendError::Dropped),
+                Err(error) => Err(SendError::Failed(error.into())),
+            };
+        }
+    }
+
+    fn receive(&mut self, budget: usize, handle: &mut dyn FnMut(Frame<'_>)) -> io::Result<usize> {
+        let mut taken = 0;
+        let receivers = self.receivers.len();
+        for turn in 0..receivers {
+            let receiver = &mut self.receivers[(self.first + turn) % receivers];
+            let (frames, lost) = receiver.receive(budget - taken, &mut self.large, handle);
+            taken += frames;
+            self.dropped += lost;
+        }
+        // Each comes first in its turn, lest a flood of one protocol starve the others.
+        self.first = (self.first + 1) % receivers.max(1);
+        if taken > 0 {
+            self.idle_turns = 0;
+            return Ok(taken);
+        }
+        self.idle_turns += 1;
+        if self.idle_turns == IDLE_TURNS_MAX {
+            self.idle_turns = 0;
+            self.take_errors()?;
+        }
+        Ok(0)
+    }
+
+    fn receive_fds(&self) -> Vec<BorrowedFd<'_>> {
+        self.receivers
+            .iter()
+            .map(|receiver| receiver.socket.as_fd())
+            .collect()
+    }
+
+    fn send_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.sender.as_fd())
+    }
+}

@@ -1,0 +1,86 @@
+//! What the kernel tells about a network interface, by rtnetlink: unlike sysfs it speaks of the network
+//! namespace that the process is in.
+
+use std::io;
+
+use netlink_packet_core::{NLM_F_DUMP, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload};
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkLayerType, LinkMessage};
+use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
+
+/// A network interface.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Interface {
+    pub(super) name: String,
+    pub(super) index: u32,
+    pub(super) ethernet: bool,
+    pub(super) up: bool,
+    pub(super) mac: [u8; 6],
+    /// Largest IP packet, in bytes.
+    pub(super) mtu: usize,
+    /// What the kernel hands to the driver for segmentation is shorter than this, in bytes with the
+    /// Ethernet header. The kernel cuts longer packets itself, which costs several times as much.
+    pub(super) gso_max_size: usize,
+}
+
+/// All interfaces of this network namespace.
+pub(super) fn list() -> io::Result<Vec<Interface>> {
+    let mut socket = Socket::new(NETLINK_ROUTE)?;
+    socket.bind_auto()?;
+    socket.connect(&SocketAddr::new(0, 0))?;
+
+    let mut request = NetlinkMessage::from(RouteNetlinkMessage::GetLink(LinkMessage::default()));
+    request.header.flags = NLM_F_REQUEST | NLM_F_DUMP;
+    request.finalize();
+    let mut bytes = vec![0; request.buffer_len()];
+    request.serialize(&mut bytes);
+    socket.send(&bytes, 0)?;
+
+    let mut interfaces = Vec::new();
+    loop {
+        let (datagram, _) = socket.recv_from_full()?;
+        let mut rest = &datagram[..];
+        while !rest.is_empty() {
+            let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(rest)
+                .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.to_string()))?;
+            match message.payload {
+                NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewLink(link)) => {
+                    interfaces.push(Interface::new(link));
+                }
+                NetlinkPayload::Done(_) => return Ok(interfaces),
+                NetlinkPayload::Error(error) => return Err(error.to_io()),
+                _ => {}
+            }
+            // Messages are aligned to 4 bytes; the last one's padding may be missing.
+            let len = (message.header.length as usize).next_multiple_of(4).max(16);
+            rest = rest.get(len..).unwrap_or_default();
+        }
+    }
+}
+
+impl Interface {
+    fn new(link: LinkMessage) -> Interface {
+        let mut interface = Interface {
+            index: link.header.index,
+            ethernet: link.header.link_layer_type == LinkLayerType::Ether,
+            up: link.header.flags.contains(LinkFlags::Up),
+            // `GSO_LEGACY_MAX_SIZE`, also that of kernels which do not tell.
+            gso_max_size: 65_536,
+            ..Interface::default()
+        };
+        for attribute in link.attributes {
+            match attribute {
+                LinkAttribute::IfName(name) => interface.name = name,
+                LinkAttribute::Mtu(mtu) => interface.mtu = mtu as usize,
+                LinkAttribute::Address(address) => {
+                    interface.mac = address.try_into().unwrap_or_default();
+                }
+                LinkAttribute::GsoMaxSize(size) | LinkAttribute::GsoIpv4MaxSize(size) => {
+                    interface.gso_max_size = interface.gso_max_size.min(size as usize);
+                }
+                _ => {}
+            }
+        }
+        interface
+    }
+}

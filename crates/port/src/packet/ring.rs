@@ -1,0 +1,151 @@
+//! The reception ring of a packet socket, `TPACKET_V2` (Documentation/networking/packet_mmap.rst).
+//!
+//! The ring is memory that kernel and process share, an array of slots. The status word of a slot says
+//! whose it is: the kernel fills a slot that is its own and hands it over; we read it and hand it back.
+//! A frame that does not fit into a slot is cut off there, and waits whole in the socket's queue if its
+//! status says so (`PACKET_COPY_THRESH`).
+
+#![allow(unsafe_code)]
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::ptr::{self, NonNull};
+use std::slice;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use libc::tpacket2_hdr;
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+use super::socket;
+
+/// Length of a slot, in bytes: kernel's header, padding, and a frame of MTU 1500 with room to spare.
+const SLOT_BYTES: usize = 2048;
+/// Memory that the kernel has to find in one piece.
+const BLOCK_BYTES: usize = 64 << 10;
+
+const _: () = assert!(
+    BLOCK_BYTES.is_multiple_of(SLOT_BYTES) && SLOT_BYTES.is_multiple_of(libc::TPACKET_ALIGNMENT),
+    "slots follow each other without gaps, and each is aligned for its header"
+);
+const _: () = assert!(align_of::<tpacket2_hdr>() <= libc::TPACKET_ALIGNMENT);
+
+/// A reception ring.
+#[derive(Debug)]
+pub(super) struct Ring {
+    /// Start of the mapping, `slots * SLOT_BYTES` long.
+    memory: NonNull<u8>,
+    slots: usize,
+    /// The slot that the kernel fills next, or has filled.
+    next: usize,
+}
+
+// SAFETY: The mapping belongs to the process, not to a thread, and `Ring` is its only user here.
+unsafe impl Send for Ring {}
+
+impl Ring {
+    /// Gives `socket` a ring of `slots` slots, a multiple of 32.
+    pub(super) fn new(socket: &OwnedFd, slots: usize) -> io::Result<Ring> {
+        let version = libc::tpacket_versions::TPACKET_V2 as libc::c_int;
+        socket::set_integer(socket, libc::PACKET_VERSION, version)?;
+        socket::set_integer(socket, libc::PACKET_COPY_THRESH, SLOT_BYTES as libc::c_int)?;
+        socket::request_ring(socket, BLOCK_BYTES, SLOT_BYTES, slots)?;
+        // SAFETY: A fresh shared mapping at an address of the kernel's choice touches no memory in use.
+        let memory = unsafe {
+            mmap(
+                ptr::null_mut(),
+                slots * SLOT_BYTES,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED,
+                socket,
+                0,
+            )?
+        };
+        Ok(Ring {
+            memory: NonNull::new(memory.cast()).expect("mmap has not failed"),
+            slots,
+            next: 0,
+        })
+    }
+
+    /// The next frame, if one has arrived.
+    pub(super) fn next(&mut self) -> Option<Slot<'_>> {
+        let at = self.next * SLOT_BYTES;
+        // SAFETY: `next` is below `slots`, so the slot lies within the mapping.
+        let slot = unsafe { self.memory.add(at) };
+        // SAFETY: A slot begins with its aligned status word, which both sides access atomically. Acquire
+        // orders what the kernel has written before it handed the slot over.
+        let status = unsafe { status_of(slot) }.load(Ordering::Acquire);
+        if status & libc::TP_STATUS_USER == 0 {
+            return None;
+        }
+        self.next = (self.next + 1) % self.slots;
+        // SAFETY: The slot is ours, so the kernel does not write to it; it begins with an aligned header of
+        // plain integers.
+        let header = unsafe { slot.cast::<tpacket2_hdr>().read() };
+        let start = usize::from(header.tp_mac);
+        let len = header.tp_snaplen as usize;
+        let within = start.checked_add(len).is_some_and(|end| end <= SLOT_BYTES);
+        let bytes = match within && start >= size_of::<tpacket2_hdr>() {
+            // SAFETY: The range lies within the slot, behind its header, and the slot stays ours until
+            // `Slot` is dropped.
+            true => unsafe { slice::from_raw_parts(slot.add(start).as_ptr(), len) },
+            false => &[],
+        };
+        Some(Slot {
+            slot,
+            status,
+            len: header.tp_len as usize,
+            bytes,
+        })
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        // SAFETY: The mapping is this one's, and no `Slot` borrows it any more. It cannot fail; if it did,
+        // there would be nothing to do.
+        let _ = unsafe { munmap(self.memory.as_ptr().cast(), self.slots * SLOT_BYTES) };
+    }
+}
+
+/// A slot that is ours. The kernel gets it back when this is dropped.
+#[derive(Debug)]
+pub(super) struct Slot<'a> {
+    slot: NonNull<u8>,
+    status: u32,
+    /// Length of the frame, in bytes; more than `bytes` if it does not fit.
+    pub(super) len: usize,
+    /// The frame, or its beginning.
+    pub(super) bytes: &'a [u8],
+}
+
+impl Slot<'_> {
+    /// The whole frame waits in the socket's queue.
+    pub(super) fn is_queued(&self) -> bool {
+        self.status & libc::TP_STATUS_COPY != 0
+    }
+
+    /// The kernel or the NIC has verified the transport checksum, or it has not been computed yet
+    /// because the sender is on this machine.
+    pub(super) fn checksum_valid(&self) -> bool {
+        self.status & (libc::TP_STATUS_CSUM_VALID | libc::TP_STATUS_CSUMNOTREADY) != 0
+    }
+}
+
+impl Drop for Slot<'_> {
+    fn drop(&mut self) {
+        // SAFETY: As in `Ring::next`. Release orders our reads before the kernel's next writes.
+        unsafe { status_of(self.slot) }.store(libc::TP_STATUS_KERNEL, Ordering::Release);
+    }
+}
+
+/// The status word of a slot.
+///
+/// # Safety
+/// `slot` must be the start of a slot in a mapped ring.
+unsafe fn status_of<'a>(slot: NonNull<u8>) -> &'a AtomicU32 {
+    // SAFETY: The caller vouches for the pointer; `tp_status` comes first in the header.
+    unsafe { slot.cast::<AtomicU32>().as_ref() }
+}
+
+const _: () = assert!(std::mem::offset_of!(tpacket2_hdr, tp_status) == 0);

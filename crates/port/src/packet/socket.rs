@@ -1,0 +1,151 @@
+//! Packet sockets (`packet(7)`): the options and addresses that `rustix` has no safe form of.
+
+#![allow(unsafe_code)]
+
+use std::io;
+use std::mem;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use libc::{c_int, c_uint, c_void, socklen_t};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+
+/// Opens a packet socket that receives nothing until it is bound to a protocol.
+pub(super) fn open() -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    Ok(socket_with(
+        AddressFamily::PACKET,
+        SocketType::RAW,
+        flags,
+        None,
+    )?)
+}
+
+/// Binds a socket to an interface, and to an EtherType; 0 receives nothing.
+pub(super) fn bind(socket: &OwnedFd, index: u32, ether_type: u16) -> io::Result<()> {
+    let address = libc::sockaddr_ll {
+        sll_family: libc::AF_PACKET as u16,
+        sll_protocol: ether_type.to_be(),
+        sll_ifindex: index as c_int,
+        sll_hatype: 0,
+        sll_pkttype: 0,
+        sll_halen: 0,
+        sll_addr: [0; 8],
+    };
+    // SAFETY: `address` is a valid socket address of the length given, and outlives the call.
+    let result = unsafe {
+        libc::bind(
+            socket.as_raw_fd(),
+            (&raw const address).cast(),
+            size_of_val(&address) as socklen_t,
+        )
+    };
+    check(result)
+}
+
+/// Sets an option of packet sockets whose value is an integer.
+pub(super) fn set_integer(socket: &OwnedFd, option: c_int, value: c_int) -> io::Result<()> {
+    // SAFETY: every value of an integer is fine.
+    unsafe { set_option(socket, libc::SOL_PACKET, option, &value) }
+}
+
+/// Lets the interface accept frames for a multicast address while the socket lives.
+pub(super) fn join_multicast(socket: &OwnedFd, index: u32, mac: [u8; 6]) -> io::Result<()> {
+    let mut request = libc::packet_mreq {
+        mr_ifindex: index as c_int,
+        mr_type: libc::PACKET_MR_MULTICAST as u16,
+        mr_alen: mac.len() as u16,
+        mr_address: [0; 8],
+    };
+    request.mr_address[..mac.len()].copy_from_slice(&mac);
+    // SAFETY: `packet_mreq` is what this option takes, and it holds no pointers.
+    unsafe {
+        set_option(
+            socket,
+            libc::SOL_PACKET,
+            libc::PACKET_ADD_MEMBERSHIP,
+            &request,
+        )
+    }
+}
+
+/// Attaches a classic BPF program: only frames that it accepts are received.
+pub(super) fn attach_filter(socket: &OwnedFd, program: &mut [libc::sock_filter]) -> io::Result<()> {
+    let len = u16::try_from(program.len())
+        .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "too many addresses"))?;
+    let program = libc::sock_fprog {
+        len,
+        filter: program.as_mut_ptr(),
+    };
+    // SAFETY: `sock_fprog` is what this option takes; its pointer and length are those of `program`, which
+    // the kernel copies during the call.
+    unsafe { set_option(socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program) }
+}
+
+/// Asks for a reception ring of `slots` slots of `slot_bytes` in blocks of `block_bytes`.
+pub(super) fn request_ring(
+    socket: &OwnedFd,
+    block_bytes: usize,
+    slot_bytes: usize,
+    slots: usize,
+) -> io::Result<()> {
+    let request = libc::tpacket_req {
+        tp_block_size: block_bytes as c_uint,
+        tp_block_nr: (slots * slot_bytes / block_bytes) as c_uint,
+        tp_frame_size: slot_bytes as c_uint,
+        tp_frame_nr: slots as c_uint,
+    };
+    // SAFETY: `tpacket_req` is what this option takes with versions 1 and 2, and it holds no pointers.
+    unsafe { set_option(socket, libc::SOL_PACKET, libc::PACKET_RX_RING, &request) }
+}
+
+/// Frames dropped since the last call because the ring was full.
+pub(super) fn drops(socket: &OwnedFd) -> io::Result<u64> {
+    let mut statistics = libc::tpacket_stats {
+        tp_packets: 0,
+        tp_drops: 0,
+    };
+    let mut len = mem::size_of_val(&statistics) as socklen_t;
+    // SAFETY: `tpacket_stats` is what this option gives with versions 1 and 2; `len` is its length, and
+    // both outlive the call.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_PACKET,
+            libc::PACKET_STATISTICS,
+            (&raw mut statistics).cast::<c_void>(),
+            &raw mut len,
+        )
+    };
+    check(result)?;
+    Ok(statistics.tp_drops.into())
+}
+
+/// Sets a socket option.
+///
+/// # Safety
+/// `T` must be the type that the option takes, and pointers in `value` must be good for it.
+unsafe fn set_option<T>(
+    socket: &OwnedFd,
+    level: c_int,
+    option: c_int,
+    value: &T,
+) -> io::Result<()> {
+    // SAFETY: `value` is readable for its size; the caller vouches for its type.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            level,
+            option,
+            (&raw const *value).cast::<c_void>(),
+            size_of::<T>() as socklen_t,
+        )
+    };
+    check(result)
+}
+
+fn check(result: c_int) -> io::Result<()> {
+    match result {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}

@@ -1,0 +1,45 @@
+//! Cutting superpackets in software, as the kernel and NICs do (`tcp_gso_segment`).
+
+use std::io::IoSlice;
+
+use wire::frame::{HeaderError, HeaderMut};
+use wire::tcp::Flags;
+
+/// Cuts a TCP superpacket into frames of at most `mss` bytes of payload, with complete checksums.
+///
+/// The sequence number and the IPv4 identification count on; FIN and PSH stay on the last frame, CWR on
+/// the first (RFC 3168 §6.1.2).
+pub(crate) fn cut(
+    header: &[u8],
+    payload: &[IoSlice<'_>],
+    mss: usize,
+    mut emit: impl FnMut(Vec<u8>),
+) -> Result<(), HeaderError> {
+    let payload: Vec<u8> = payload
+        .iter()
+        .flat_map(|slice| slice.iter())
+        .copied()
+        .collect();
+    let mss = mss.max(1);
+    let packets = payload.len().div_ceil(mss).max(1);
+    for packet in 0..packets {
+        let start = packet * mss;
+        let piece = &payload[start..payload.len().min(start + mss)];
+        let mut frame = header.to_vec();
+        let mut header = HeaderMut::parse(&mut frame)?;
+        header.set_seq(header.seq().wrapping_add(start as u32));
+        if let Some(identification) = header.identification() {
+            header.set_identification(identification.wrapping_add(packet as u16));
+        }
+        if packet > 0 {
+            header.set_flags(header.flags().without(Flags::CWR));
+        }
+        if packet + 1 < packets {
+            header.set_flags(header.flags().without(Flags::FIN | Flags::PSH));
+        }
+        header.complete_checksum([piece])?;
+        frame.extend_from_slice(piece);
+        emit(frame);
+    }
+    Ok(())
+}
