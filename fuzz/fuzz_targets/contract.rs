@@ -2,16 +2,70 @@
 
 #![no_main]
 
-use contract::{Command, Event};
+use contract::{Command, Event, FileId, FlowId, Segment, Segments, Send, SendId};
+use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|input: &[u8]| {
-    decode(input);
-    // The same with the right length in front, behind which everything else is.
-    let mut sized = input.to_vec();
-    if let Some(length) = sized.first_chunk_mut() {
-        *length = (input.len() as u32).to_le_bytes();
-        decode(&sized);
+#[derive(Arbitrary, Debug)]
+enum Input<'a> {
+    Bytes(&'a [u8]),
+    /// With the right length in front, behind which everything else is.
+    Sized(Vec<u8>),
+    /// A command as a host stack may make it, then some bytes changed.
+    Patched {
+        command: Request<'a>,
+        patches: Vec<(u16, u8)>,
+    },
+}
+
+#[derive(Arbitrary, Debug)]
+enum Request<'a> {
+    Open {
+        file: u32,
+        path: &'a [u8],
+    },
+    Send {
+        stream_offset: u64,
+        tsval_fraction_us: u16,
+        mss: u16,
+        header: &'a [u8],
+        pieces: Vec<Piece<'a>>,
+    },
+    Acked {
+        flow: u64,
+        stream_offset: u64,
+        last: bool,
+    },
+}
+
+#[derive(Arbitrary, Debug)]
+enum Piece<'a> {
+    Inline(&'a [u8]),
+    File { file: u32, offset: u64, len: u32 },
+}
+
+fuzz_target!(|input: Input<'_>| match input {
+    Input::Bytes(bytes) => decode(bytes),
+    Input::Sized(mut bytes) => {
+        let length = bytes.len() as u32;
+        if let Some(place) = bytes.first_chunk_mut() {
+            *place = length.to_le_bytes();
+        }
+        decode(&bytes);
+    }
+    Input::Patched { command, patches } => {
+        let command = command.command();
+        let mut bytes = Vec::new();
+        command.encode(&mut bytes);
+        match command.check() {
+            Ok(()) => assert_eq!(Command::decode(&bytes), Ok(command)),
+            Err(_) => assert!(Command::decode(&bytes).is_err(), "{command:?}"),
+        }
+        for (at, value) in patches {
+            let len = bytes.len();
+            bytes[usize::from(at) % len] = value;
+        }
+        decode(&bytes);
     }
 });
 
@@ -28,4 +82,58 @@ fn decode(bytes: &[u8]) {
         event.encode(&mut encoded);
         assert_eq!(encoded, bytes, "{event:?}");
     }
+}
+
+impl Request<'_> {
+    fn command(&self) -> Command<'_> {
+        match self {
+            Request::Open { file, path } => Command::Open {
+                file: FileId(*file),
+                path,
+            },
+            Request::Send {
+                stream_offset,
+                tsval_fraction_us,
+                mss,
+                header,
+                pieces,
+            } => Command::Send(Send {
+                id: SendId(1),
+                flow: FlowId(2),
+                stream_offset: *stream_offset,
+                issued_us: 3,
+                tsval_fraction_us: tsval_fraction_us % 1024,
+                mss: *mss,
+                header,
+                segments: segments(pieces),
+            }),
+            Request::Acked {
+                flow,
+                stream_offset,
+                last,
+            } => Command::Acked {
+                flow: FlowId(*flow),
+                stream_offset: *stream_offset,
+                last: *last,
+            },
+        }
+    }
+}
+
+fn segments<'a>(pieces: &[Piece<'a>]) -> Segments<'a> {
+    let mut segments = Segments::new();
+    for piece in pieces {
+        let segment = match *piece {
+            Piece::Inline(bytes) => Segment::Inline(bytes),
+            Piece::File { file, offset, len } => Segment::File {
+                file: FileId(file),
+                offset,
+                len: len % (1 << 21),
+            },
+        };
+        if segments.push(segment).is_err() {
+            break;
+        }
+    }
+    segments
 }

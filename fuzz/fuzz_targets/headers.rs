@@ -2,24 +2,89 @@
 
 #![no_main]
 
+use std::net::SocketAddr;
+
+use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
-use wire::frame::{self, HeaderMut, Received};
-use wire::tcp::{Header, Segment};
+use wire::frame::{self, HeaderMut, Received, TcpTemplate};
+use wire::tcp::{Flags, Header, Options, Segment};
 use wire::{ParseError, checksum, ethernet};
 
-fuzz_target!(|input: &[u8]| {
-    receive(input);
-    let mut repaired = input.to_vec();
-    repair_ipv4_checksum(&mut repaired);
-    receive(&repaired);
+#[derive(Arbitrary, Debug)]
+enum Input<'a> {
+    Frame(Vec<u8>),
+    Header {
+        header: &'a [u8],
+        payload: &'a [u8],
+    },
+    /// A good TCP packet, then some bytes changed.
+    Patched {
+        packet: Packet<'a>,
+        patches: Vec<(u16, u8)>,
+    },
+}
 
-    // The first byte says where the header ends and the payload begins.
-    if let Some((len, frame)) = input.split_first()
-        && let Some((header, payload)) = frame.split_at_checked((*len).into())
-    {
+#[derive(Arbitrary, Debug)]
+struct Packet<'a> {
+    ipv6: bool,
+    seq: u32,
+    ack: u32,
+    flags: u8,
+    window: u16,
+    options: &'a [u8],
+    payload: &'a [u8],
+}
+
+fuzz_target!(|input: Input<'_>| match input {
+    Input::Frame(mut frame) => {
+        receive(&frame);
+        repair_ipv4_checksum(&mut frame);
+        receive(&frame);
+    }
+    Input::Header { header, payload } => send(header, payload),
+    Input::Patched { packet, patches } => {
+        let (mut frame, header_len) = packet.frame();
+        assert!(matches!(frame::parse(&frame, false), Ok(Received::Tcp(_))));
+        for (at, value) in patches {
+            let len = frame.len();
+            frame[usize::from(at) % len] = value;
+        }
+        receive(&frame);
+        repair_ipv4_checksum(&mut frame);
+        receive(&frame);
+        let (header, payload) = frame.split_at(header_len);
         send(header, payload);
     }
 });
+
+impl Packet<'_> {
+    /// The frame, and the length of its headers.
+    fn frame(&self) -> (Vec<u8>, usize) {
+        let [source, destination]: [SocketAddr; 2] = match self.ipv6 {
+            false => [([10, 0, 0, 1], 80).into(), ([10, 0, 0, 2], 40_000).into()],
+            true => [
+                ([0xfd77, 0, 0, 0, 0, 0, 0, 1], 80).into(),
+                ([0xfd77, 0, 0, 0, 0, 0, 0, 2], 40_000).into(),
+            ],
+        };
+        let header = Header {
+            seq: self.seq,
+            ack: self.ack,
+            flags: Flags(self.flags),
+            window: self.window,
+            options: Options::parse(self.options),
+            ..Header::default()
+        };
+        let mut frame = vec![0; frame::HEADER_BYTES_MAX];
+        let len = TcpTemplate::new([2; 6], [4; 6], source, destination)
+            .write(&header, &mut frame)
+            .unwrap();
+        frame.truncate(len);
+        frame::complete_checksum(&mut frame, [self.payload]).unwrap();
+        frame.extend_from_slice(self.payload);
+        (frame, len)
+    }
+}
 
 /// Few random frames have a right checksum, and behind it is what matters.
 fn repair_ipv4_checksum(frame: &mut [u8]) {
