@@ -14,6 +14,8 @@ use crate::buffer::Buffer;
 
 pub mod memory;
 pub(crate) mod pool;
+#[cfg(test)]
+mod tests;
 mod transfer;
 pub(crate) mod uring;
 

@@ -165,7 +165,12 @@ impl Reader for UringReader {
         if self.completions.is_empty() && self.in_flight() > 0 {
             self.reap();
         }
-        self.completions.pop_front().or_else(|| self.files.next())
+        let completion = self.completions.pop_front().or_else(|| self.files.next());
+        if completion.is_none() {
+            // Reads that were cut short, and those that had to wait for a place.
+            self.submit();
+        }
+        completion
     }
 
     fn wake_fds(&self) -> [Option<BorrowedFd<'_>>; 2] {

@@ -370,10 +370,16 @@ impl Stage {
     /// Opens a file that is there.
     pub fn open(&mut self, file: u32, path: &[u8]) -> FileMeta {
         self.tell_open(file, path);
-        match self.take_events().as_slice() {
-            [Event::Opened { file: opened, meta }] if opened.0 == file => *meta,
-            other => panic!("{other:?}"),
-        }
+        self.settle();
+        let mut opened = None;
+        self.events.retain(|event| match event {
+            Event::Opened { file: id, meta } if id.0 == file => {
+                opened = Some(*meta);
+                false
+            }
+            _ => true,
+        });
+        opened.unwrap_or_else(|| panic!("not opened: {:?}", self.events))
     }
 
     /// A SEND with header and all; returns its id.

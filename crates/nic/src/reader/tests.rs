@@ -1,0 +1,362 @@
+//! What every reader of real files owes the worker. Each test runs on threads and on io_uring (where it
+//! is allowed), directly and through the page cache.
+
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::sync::Arc;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use tempfile::TempDir;
+
+use super::pool::{Opener, PoolReader};
+use super::uring::UringReader;
+use super::{Completion, FileToken, Opened, Read, ReadToken, Reader};
+use crate::buffer::{BLOCK_BYTES, Buffer};
+use crate::root::RootDir;
+
+/// Long enough for the slowest machine; nothing waits for it to pass.
+const PATIENCE: Timespec = Timespec {
+    tv_sec: 60,
+    tv_nsec: 0,
+};
+
+fn each_reader(root: &Path, test: impl Fn(&str, &mut dyn Reader)) {
+    for direct in [false, true] {
+        let opener = || Opener {
+            root: Arc::new(RootDir::open(root).expect("the root")),
+            direct,
+        };
+        let mut pool = PoolReader::new(opener(), 3).expect("a pool");
+        test(&format!("threads, direct {direct}"), &mut pool);
+        match UringReader::new(opener()) {
+            Ok(mut uring) => test(&format!("io_uring, direct {direct}"), &mut uring),
+            Err(error) => eprintln!("io_uring is not tested here: {error}"),
+        }
+    }
+}
+
+fn next(reader: &mut dyn Reader) -> Completion {
+    loop {
+        reader.submit();
+        if let Some(completion) = reader.next() {
+            return completion;
+        }
+        let fds = reader.wake_fds();
+        let mut fds: Vec<PollFd<'_>> = fds
+            .iter()
+            .flatten()
+            .map(|fd| PollFd::new(fd, PollFlags::IN))
+            .collect();
+        let ready = poll(&mut fds, Some(&PATIENCE)).expect("poll");
+        assert!(ready > 0, "nothing has woken who waits for the reader");
+    }
+}
+
+fn open(reader: &mut dyn Reader, token: u64, path: &[u8]) -> Result<Opened, u16> {
+    reader.open(FileToken(token), path);
+    match next(reader) {
+        Completion::Opened { file, result } => {
+            assert_eq!(file, FileToken(token));
+            result
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+fn start(reader: &mut dyn Reader, token: u32, file: u64, offset: u64, len: usize) {
+    let mut buffer = Buffer::new();
+    buffer.fill(0xee);
+    reader.read(Read {
+        token: ReadToken(token),
+        file: FileToken(file),
+        offset,
+        len,
+        buffer,
+    });
+}
+
+fn read(reader: &mut dyn Reader, offset: u64, len: usize) -> (Vec<u8>, Option<u16>) {
+    start(reader, 5, 1, offset, len);
+    match next(reader) {
+        Completion::Read {
+            token,
+            buffer,
+            valid,
+            failure,
+        } => {
+            assert_eq!(token, ReadToken(5));
+            (buffer[..valid].to_vec(), failure)
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+fn errno(errno: Errno) -> u16 {
+    errno.raw_os_error() as u16
+}
+
+fn content(len: usize) -> Vec<u8> {
+    (0..len as u32)
+        .flat_map(|i| i.wrapping_mul(0x9e37_79b9).to_le_bytes())
+        .take(len)
+        .collect()
+}
+
+#[test]
+fn files_of_all_sizes_are_read_whole() {
+    let root = TempDir::new().unwrap();
+    for size in [0, 1, 4095, 4096, 4097, 65_535, 65_536, 65_537, 200_000] {
+        let name = size.to_string();
+        fs::write(root.path().join(&name), content(size)).unwrap();
+        each_reader(root.path(), |which, reader| {
+            let opened = open(reader, 1, name.as_bytes()).unwrap();
+            assert_eq!(opened.meta.size, size as u64, "{which}");
+            let mut offset = 0;
+            while offset < size {
+                let len = BLOCK_BYTES.min(size - offset);
+                let (bytes, failure) = read(reader, offset as u64, len);
+                assert_eq!(failure, None, "{which}, {size}");
+                assert_eq!(bytes, &content(size)[offset..offset + len], "{which}");
+                offset += len;
+            }
+            reader.close(FileToken(1));
+        });
+    }
+}
+
+#[test]
+fn metadata_is_the_kernels() {
+    use std::os::unix::fs::MetadataExt;
+    let root = TempDir::new().unwrap();
+    let path = root.path().join("f");
+    fs::write(&path, b"12345").unwrap();
+    let known = fs::metadata(&path).unwrap();
+    each_reader(root.path(), |which, reader| {
+        let opened = open(reader, 1, b"f").unwrap();
+        let meta = opened.meta;
+        assert_eq!(meta.size, 5, "{which}");
+        assert_eq!((meta.inode, meta.device), (known.ino(), known.dev()));
+        assert_eq!(
+            meta.mtime_ns,
+            known.mtime() * 1_000_000_000 + known.mtime_nsec()
+        );
+        assert_eq!(
+            meta.ctime_ns,
+            known.ctime() * 1_000_000_000 + known.ctime_nsec()
+        );
+        assert!(!opened.settled, "it was written just now");
+    });
+}
+
+#[test]
+fn holes_read_as_zeros() {
+    let root = TempDir::new().unwrap();
+    let file = File::create(root.path().join("sparse")).unwrap();
+    let far = 5u64 << 30;
+    file.write_all_at(b"end", far).unwrap();
+    each_reader(root.path(), |which, reader| {
+        assert_eq!(open(reader, 1, b"sparse").unwrap().meta.size, far + 3);
+        assert_eq!(
+            read(reader, 1 << 30, 8192),
+            (vec![0; 8192], None),
+            "{which}"
+        );
+        assert_eq!(read(reader, far, 3), (b"end".to_vec(), None), "{which}");
+    });
+}
+
+#[test]
+fn a_file_that_ends_early_is_reported_with_what_there_is() {
+    let root = TempDir::new().unwrap();
+    let path = root.path().join("f");
+    for (size, left) in [(100_000, 0), (100_000, 1), (100_000, 4096), (100_000, 5000)] {
+        each_reader(root.path(), |which, reader| {
+            fs::write(&path, content(size)).unwrap();
+            open(reader, 1, b"f").unwrap();
+            File::options()
+                .write(true)
+                .open(&path)
+                .unwrap()
+                .set_len(left as u64)
+                .unwrap();
+            let (bytes, failure) = read(reader, 0, BLOCK_BYTES);
+            assert_eq!(bytes, &content(size)[..left], "{which}, {left} bytes left");
+            assert_eq!(failure, Some(errno(Errno::NODATA)), "{which}");
+        });
+    }
+}
+
+#[test]
+fn many_reads_complete_each_with_its_own_bytes() {
+    let root = TempDir::new().unwrap();
+    const READS: usize = 300;
+    let whole = content(READS * 4096);
+    fs::write(root.path().join("f"), &whole).unwrap();
+    each_reader(root.path(), |which, reader| {
+        open(reader, 1, b"f").unwrap();
+        for number in 0..READS {
+            start(reader, number as u32, 1, number as u64 * 4096, 4096);
+        }
+        // Reads under way survive the close.
+        reader.close(FileToken(1));
+        let mut seen = [false; READS];
+        for _ in 0..READS {
+            let Completion::Read {
+                token,
+                buffer,
+                valid,
+                failure,
+            } = next(reader)
+            else {
+                panic!("only reads were asked for");
+            };
+            let number = token.0 as usize;
+            assert!(!std::mem::replace(&mut seen[number], true), "{which}");
+            assert_eq!(failure, None);
+            assert_eq!(&buffer[..valid], &whole[number * 4096..][..4096], "{which}");
+        }
+        assert!(reader.next().is_none());
+    });
+}
+
+#[test]
+fn a_read_of_a_file_that_is_not_open_fails() {
+    let root = TempDir::new().unwrap();
+    each_reader(root.path(), |which, reader| {
+        let (bytes, failure) = read(reader, 0, 100);
+        assert_eq!(
+            (bytes.len(), failure),
+            (0, Some(errno(Errno::BADF))),
+            "{which}"
+        );
+    });
+}
+
+#[test]
+fn a_reader_may_be_dropped_with_reads_under_way() {
+    let root = TempDir::new().unwrap();
+    fs::write(root.path().join("f"), content(1 << 20)).unwrap();
+    each_reader(root.path(), |_, reader| {
+        open(reader, 1, b"f").unwrap();
+        for number in 0..200 {
+            start(reader, number, 1, u64::from(number % 16) * 65_536, 65_536);
+        }
+        reader.submit();
+    });
+}
+
+#[test]
+fn only_regular_files_below_the_root_open() {
+    let outside = TempDir::new().unwrap();
+    fs::write(outside.path().join("secret"), b"secret").unwrap();
+    let root = TempDir::new().unwrap();
+    let at = |name: &str| root.path().join(name);
+    let long = "n".repeat(255);
+
+    fs::create_dir(at("dir")).unwrap();
+    fs::write(at("dir/file"), b"in a directory").unwrap();
+    fs::write(at("with space"), b"spaced").unwrap();
+    fs::write(at(&long), b"long").unwrap();
+    fs::write(at("\u{1f980}\n"), b"odd").unwrap();
+    symlink("dir/file", at("link-inside")).unwrap();
+    symlink("../dir/file", at("dir/link-up-and-down")).unwrap();
+    symlink(outside.path().join("secret"), at("link-absolute")).unwrap();
+    let up = Path::new("..")
+        .join(outside.path().file_name().unwrap())
+        .join("secret");
+    symlink(&up, at("link-outside")).unwrap();
+    symlink("/proc/self/fd", at("link-magic")).unwrap();
+    symlink("loop", at("loop")).unwrap();
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        at("fifo"),
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::RWXU,
+        0,
+    )
+    .unwrap();
+    let _socket = UnixListener::bind(at("socket")).unwrap();
+    // Only the superuser can make one.
+    let device = rustix::fs::mknodat(
+        rustix::fs::CWD,
+        at("device"),
+        rustix::fs::FileType::CharacterDevice,
+        rustix::fs::Mode::RWXU,
+        rustix::fs::makedev(1, 5),
+    );
+
+    each_reader(root.path(), |which, reader| {
+        let mut opens = |path: &[u8]| {
+            let result = open(reader, 1, path);
+            if result.is_ok() {
+                reader.close(FileToken(1));
+            }
+            result.map(|opened| opened.meta.size)
+        };
+        assert_eq!(opens(b"dir/file"), Ok(14), "{which}");
+        assert_eq!(opens(b"dir/../dir/file"), Ok(14));
+        assert_eq!(opens(b"./dir//file"), Ok(14));
+        assert_eq!(opens(b"with space"), Ok(6));
+        assert_eq!(opens(long.as_bytes()), Ok(4));
+        assert_eq!(opens("\u{1f980}\n".as_bytes()), Ok(3));
+        assert_eq!(opens(b"link-inside"), Ok(14));
+        assert_eq!(opens(b"dir/link-up-and-down"), Ok(14));
+
+        let beyond = errno(Errno::XDEV);
+        assert_eq!(opens(b".."), Err(beyond), "{which}");
+        assert_eq!(opens(up.to_str().unwrap().as_bytes()), Err(beyond));
+        assert_eq!(opens(b"dir/../../etc/passwd"), Err(beyond));
+        assert_eq!(opens(b"/etc/passwd"), Err(beyond));
+        assert_eq!(opens(b"link-absolute"), Err(beyond));
+        assert_eq!(opens(b"link-outside"), Err(beyond));
+        assert_eq!(opens(b"link-magic/0"), Err(beyond));
+
+        let special = errno(Errno::ACCESS);
+        assert_eq!(opens(b"fifo"), Err(special), "{which}");
+        assert_eq!(opens(b"socket"), Err(special));
+        if device.is_ok() {
+            assert_eq!(opens(b"device"), Err(special));
+        }
+        assert_eq!(opens(b"dir"), Err(errno(Errno::ISDIR)));
+        assert_eq!(opens(b"."), Err(errno(Errno::ISDIR)));
+        assert_eq!(opens(b"dir/"), Err(errno(Errno::ISDIR)));
+        assert_eq!(opens(b"dir/file/"), Err(errno(Errno::NOTDIR)));
+        assert_eq!(opens(b"dir/file/x"), Err(errno(Errno::NOTDIR)));
+        assert_eq!(opens(b"none"), Err(errno(Errno::NOENT)));
+        assert_eq!(opens(b""), Err(errno(Errno::NOENT)));
+        assert_eq!(opens(b"loop"), Err(errno(Errno::LOOP)));
+        assert_eq!(opens(&[b'n'; 256]), Err(errno(Errno::NAMETOOLONG)));
+        assert_eq!(opens(&[b'/'; 5000]), Err(errno(Errno::NAMETOOLONG)));
+        assert_eq!(opens(b"with\0zero"), Err(errno(Errno::INVAL)));
+    });
+}
+
+#[test]
+fn what_may_not_be_read_does_not_open() {
+    if rustix::process::geteuid().is_root() {
+        return; // Who may do everything learns nothing here.
+    }
+    let root = TempDir::new().unwrap();
+    let path = root.path().join("private");
+    fs::write(&path, b"x").unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0)).unwrap();
+    each_reader(root.path(), |which, reader| {
+        assert_eq!(
+            open(reader, 1, b"private"),
+            Err(errno(Errno::ACCESS)),
+            "{which}"
+        );
+    });
+}
+
+#[test]
+fn a_path_that_the_kernel_has_forgotten_is_resolved_elsewhere() {
+    // RESOLVE_CACHED finds nothing under /proc/self without asking, so this opens in a thread.
+    each_reader(Path::new("/proc"), |which, reader| {
+        let opened = open(reader, 1, b"self/status").unwrap();
+        assert_eq!(opened.meta.size, 0, "{which}");
+    });
+}

@@ -1,0 +1,501 @@
+//! Whatever the host says, the worker answers with an event and goes on serving.
+
+mod support;
+
+use contract::{Command, Event, FileId, FlowId, RejectReason, Segment, Segments, Send, SendId};
+use nic::Config;
+use proptest::prelude::*;
+use support::{Stage, content, departed, header, range, small_config};
+use wire::tcp::Flags;
+
+const EIO: u16 = 5;
+const ENOENT: u16 = 2;
+const ENODATA: u16 = 61;
+
+fn rejected(reason: RejectReason, id: u64) -> [Event; 1] {
+    [Event::Rejected { reason, id }]
+}
+
+/// A good request is served as if nothing had been.
+fn serves(stage: &mut Stage) {
+    let file = content(123_456);
+    stage.disk.put(b"good", file.clone());
+    stage.tell_open(4_000_000_000, b"good");
+    let header = header(60_000, 0, Flags::ACK, 1);
+    let send = Send {
+        id: SendId(u64::MAX),
+        flow: FlowId(60_000),
+        stream_offset: 0,
+        issued_us: 0,
+        tsval_fraction_us: 0,
+        mss: 1448,
+        header: &header,
+        segments: [range(4_000_000_000, 0, 123_456)].into(),
+    };
+    stage.tell(&Command::Send(send));
+    assert_eq!(
+        departed(&stage.take_events()).last(),
+        Some(&SendId(u64::MAX))
+    );
+    let sent: Vec<u8> = stage
+        .wire
+        .packets()
+        .iter()
+        .filter(|packet| packet.flow() == FlowId(60_000))
+        .flat_map(|packet| packet.payload.clone())
+        .collect();
+    assert_eq!(sent, file);
+}
+
+#[test]
+fn an_id_that_is_open_cannot_be_opened() {
+    let mut stage = Stage::new();
+    stage.disk.put(b"a", content(10));
+    stage.open(1, b"a");
+    stage.tell_open(1, b"a");
+    assert_eq!(stage.take_events(), rejected(RejectReason::FileInUse, 1));
+
+    // Nor one that is being opened.
+    stage.disk.hold(b"a");
+    stage.tell_open(2, b"a");
+    stage.tell_open(2, b"a");
+    assert_eq!(stage.take_events(), rejected(RejectReason::FileInUse, 2));
+}
+
+#[test]
+fn a_failed_open_is_reported_and_frees_the_id() {
+    let mut stage = Stage::new();
+    stage.tell_open(1, b"none");
+    let failed = Event::OpenFailed {
+        file: FileId(1),
+        errno: ENOENT,
+    };
+    assert_eq!(stage.take_events(), [failed]);
+    stage.disk.put(b"a", content(10));
+    stage.open(1, b"a");
+}
+
+#[test]
+fn sends_of_a_file_whose_open_fails_fail_too() {
+    let mut stage = Stage::new();
+    stage.disk.hold(b"none");
+    stage.tell_open(1, b"none");
+    let header_alone = stage.send(1, 0, [Segment::Inline(b"header")]);
+    let send = stage.send(1, 6, [Segment::Inline(b"more"), range(1, 77, 100)]);
+    stage.settle();
+    stage.disk.release(b"none");
+    let events = stage.take_events();
+    assert_eq!(departed(&events), [header_alone]);
+    let failed = Event::ReadFailed {
+        send,
+        flow: FlowId(1),
+        file: FileId(1),
+        offset: 77,
+        errno: ENOENT,
+    };
+    assert_eq!(events.last(), Some(&failed));
+    serves(&mut stage);
+}
+
+#[test]
+fn there_may_be_too_many_files() {
+    let config = Config {
+        files_max: 3,
+        ..small_config()
+    };
+    let mut stage = Stage::with(&config);
+    stage.disk.put(b"a", content(10));
+    for file in 1..=3 {
+        stage.open(file, b"a");
+    }
+    stage.tell_open(4, b"a");
+    assert_eq!(stage.take_events(), rejected(RejectReason::TooManyFiles, 4));
+    stage.tell(&Command::Close { file: FileId(2) });
+    stage.open(4, b"a");
+}
+
+#[test]
+fn there_may_be_too_many_flows() {
+    let config = Config {
+        flows_max: 2,
+        ..small_config()
+    };
+    let mut stage = Stage::with(&config);
+    stage.disk.put(b"a", content(10));
+    stage.open(1, b"a");
+    stage.send(1, 0, [range(1, 0, 10)]);
+    stage.send(2, 0, [range(1, 0, 10)]);
+    stage.settle();
+    stage.events.clear();
+    let third = stage.send(3, 0, [range(1, 0, 10)]);
+    assert_eq!(
+        stage.take_events(),
+        rejected(RejectReason::TooManyFlows, third.0)
+    );
+    stage.acked(1, 10, false);
+    let third = stage.send(3, 0, [range(1, 0, 10)]);
+    assert_eq!(departed(&stage.take_events()), [third]);
+}
+
+#[test]
+fn unknown_files_are_rejected() {
+    let mut stage = Stage::new();
+    let send = stage.send(1, 0, [range(9, 0, 10)]);
+    assert_eq!(
+        stage.take_events(),
+        rejected(RejectReason::UnknownFile, send.0)
+    );
+    stage.tell(&Command::Close { file: FileId(9) });
+    assert_eq!(stage.take_events(), rejected(RejectReason::UnknownFile, 9));
+    serves(&mut stage);
+}
+
+#[test]
+fn ranges_past_the_end_are_rejected() {
+    let mut stage = Stage::new();
+    stage.disk.put(b"a", content(1000));
+    stage.disk.put(b"empty", Vec::new());
+    stage.open(1, b"a");
+    stage.open(2, b"empty");
+    for segment in [
+        range(1, 0, 1001),
+        range(1, 999, 2),
+        range(1, 1000, 1),
+        range(1, u64::MAX - 1, 1),
+        range(1, u64::MAX - 1_000_000, 1_000_000),
+        range(1, 1 << 63, 1),
+        range(2, 0, 1),
+    ] {
+        let send = stage.send(1, 0, [segment]);
+        assert_eq!(
+            stage.take_events(),
+            rejected(RejectReason::RangePastEnd, send.0),
+            "{segment:?}"
+        );
+    }
+    assert_eq!(stage.wire.packets(), []);
+    serves(&mut stage);
+}
+
+#[test]
+fn headers_that_are_not_tcp_are_rejected() {
+    let mut stage = Stage::new();
+    let good = header(1, 0, Flags::ACK, 1);
+    let changed = |at: usize, to: u8| {
+        let mut bad = good.clone();
+        bad[at] = to;
+        bad
+    };
+    let mut bad: Vec<Vec<u8>> = vec![
+        changed(12, 0x86),           // an EtherType of nobody
+        changed(14, 0x46),           // IPv4 with options that are not there
+        changed(14, 0x65),           // IPv6
+        changed(23, 17),             // UDP
+        changed(14 + 20 + 12, 0x40), // TCP header too short
+        changed(14 + 20 + 12, 0xf0), // longer than there is
+        vec![0xff; 128],
+        [good.as_slice(), &[0; 4]].concat(),
+    ];
+    bad.extend((1..good.len()).map(|len| good[..len].to_vec()));
+    for header in bad {
+        let send = stage.send_with(1, 0, &header, [Segment::Inline(b"x")].into());
+        let [Event::Rejected { reason, id }] = stage.take_events()[..] else {
+            panic!("{header:?} was accepted");
+        };
+        assert_eq!(id, send.0);
+        assert!(matches!(
+            reason,
+            RejectReason::BadHeader | RejectReason::Malformed
+        ));
+    }
+    assert_eq!(stage.wire.packets(), []);
+    serves(&mut stage);
+}
+
+#[test]
+fn a_record_that_breaks_the_contract_is_malformed() {
+    let mut stage = Stage::new();
+    let good = header(1, 0, Flags::ACK, 1);
+    let send = Send {
+        id: SendId(55),
+        flow: FlowId(1),
+        stream_offset: 0,
+        issued_us: 0,
+        tsval_fraction_us: 0,
+        mss: 0,
+        header: &good,
+        segments: [Segment::Inline(b"x")].into(),
+    };
+    stage.tell(&Command::Send(send));
+    assert_eq!(stage.take_events(), rejected(RejectReason::Malformed, 55));
+    let beyond = stage.send(1, 0, [range(1, u64::MAX - 5, 1_000_000)]);
+    assert_eq!(
+        stage.take_events(),
+        rejected(RejectReason::Malformed, beyond.0)
+    );
+    stage.tell_open(7, b"with\0zero");
+    assert_eq!(stage.take_events(), rejected(RejectReason::Malformed, 7));
+    assert_eq!(stage.counters().rejected, 3);
+    serves(&mut stage);
+}
+
+#[test]
+fn a_disk_that_cannot_read_fails_the_flow_until_it_is_over() {
+    let mut stage = Stage::new();
+    stage.disk.put(b"bad", content(300_000));
+    stage.disk.spoil(b"bad", 150_000, EIO);
+    stage.open(1, b"bad");
+    let fails = stage.send(1, 0, [range(1, 0, 300_000)]);
+    stage.send(1, 300_000, [Segment::Inline(b"dropped")]);
+    let unaffected = stage.send(2, 0, [range(1, 0, 150_000)]);
+    let events = stage.take_events();
+    assert_eq!(departed(&events), [unaffected]);
+    let failed = Event::ReadFailed {
+        send: fails,
+        flow: FlowId(1),
+        file: FileId(1),
+        offset: 150_000,
+        errno: EIO,
+    };
+    assert!(events.contains(&failed), "{events:?}");
+
+    // What could be read before has departed, and nothing after.
+    let sent = stage.wire.streams()[&1].len();
+    assert_eq!(sent, 2 * 45 * 1448);
+    stage.send(1, 0, [Segment::Inline(b"still dropped")]);
+    assert_eq!(stage.take_events(), []);
+    stage.acked(1, 0, true);
+    let again = stage.send(1, 0, [range(1, 0, 1000)]);
+    assert_eq!(departed(&stage.take_events()), [again]);
+}
+
+#[test]
+fn a_failed_block_is_read_again_when_it_is_wanted_again() {
+    let mut stage = Stage::new();
+    stage.disk.put(b"a", content(1000));
+    stage.disk.spoil(b"a", 0, EIO);
+    stage.open(1, b"a");
+    stage.send(1, 0, [range(1, 0, 1000)]);
+    assert!(matches!(
+        stage.take_events()[..],
+        [Event::ReadFailed {
+            offset: 0,
+            errno: EIO,
+            ..
+        }]
+    ));
+    stage.disk.spoil(b"a", u64::MAX, 0);
+    stage.send(2, 0, [range(1, 0, 1000)]);
+    stage.settle();
+    assert_eq!(stage.wire.streams()[&2], content(1000));
+}
+
+#[test]
+fn a_file_that_has_shrunk_has_no_data() {
+    let mut stage = Stage::new();
+    stage.disk.put(b"a", content(100_000));
+    stage.open(1, b"a");
+    stage
+        .disk
+        .overwrite(b"a", content(100_000)[..70_000].to_vec());
+    let send = stage.send(1, 0, [range(1, 69_000, 2000)]);
+    assert_eq!(
+        stage.take_events(),
+        [Event::ReadFailed {
+            send,
+            flow: FlowId(1),
+            file: FileId(1),
+            offset: 70_000,
+            errno: ENODATA,
+        }]
+    );
+    serves(&mut stage);
+}
+
+#[test]
+fn the_end_of_a_flow_that_is_not_known_is_no_error() {
+    let mut stage = Stage::new();
+    stage.acked(9, u64::MAX, false);
+    stage.acked(9, 0, true);
+    assert_eq!(stage.take_events(), []);
+}
+
+/// A command that somebody might make up.
+#[derive(Clone, Debug)]
+enum Wild {
+    Open { file: u32, path: Vec<u8> },
+    Close { file: u32 },
+    Send(WildSend),
+    Acked { flow: u64, offset: u64, last: bool },
+    Hold { name: u8, hold: bool },
+    Busy { busy: bool },
+}
+
+#[derive(Clone, Debug)]
+struct WildSend {
+    id: u64,
+    flow: u64,
+    offset: u64,
+    times: (u64, u16),
+    mss: u16,
+    header: Vec<u8>,
+    segments: Vec<WildSegment>,
+}
+
+#[derive(Clone, Debug)]
+enum WildSegment {
+    Inline(Vec<u8>),
+    File { file: u32, offset: u64, len: u32 },
+}
+
+fn wild_number() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        4 => 0..100_000u64,
+        1 => Just(u64::MAX),
+        1 => (u64::MAX - 100_000)..u64::MAX,
+        1 => any::<u64>(),
+    ]
+}
+
+fn wild_header() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![
+        6 => (0..5u64).prop_map(|flow| header(flow, 0, Flags::ACK | Flags::PSH, 9)),
+        1 => (any::<prop::sample::Index>(), any::<u8>()).prop_map(|(at, to)| {
+            let mut header = header(1, 0, Flags::ACK, 9);
+            let at = at.index(header.len());
+            header[at] = to;
+            header
+        }),
+        1 => prop::collection::vec(any::<u8>(), 0..140),
+    ]
+}
+
+fn wild_segment() -> impl Strategy<Value = WildSegment> {
+    prop_oneof![
+        prop::collection::vec(any::<u8>(), 0..300).prop_map(WildSegment::Inline),
+        (
+            0..6u32,
+            wild_number(),
+            prop_oneof![0..100_000u32, any::<u32>()]
+        )
+            .prop_map(|(file, offset, len)| WildSegment::File { file, offset, len }),
+    ]
+}
+
+fn wild() -> impl Strategy<Value = Wild> {
+    let path = prop_oneof![
+        4 => (0..6u8).prop_map(|name| vec![b'a' + name]),
+        1 => prop::collection::vec(any::<u8>(), 0..300),
+    ];
+    let send = (
+        any::<u64>(),
+        0..5u64,
+        wild_number(),
+        (wild_number(), any::<u16>()),
+        prop_oneof![4 => Just(1448u16), 1 => any::<u16>()],
+        wild_header(),
+        prop::collection::vec(wild_segment(), 0..6),
+    )
+        .prop_map(|(id, flow, offset, times, mss, header, segments)| {
+            Wild::Send(WildSend {
+                id,
+                flow,
+                offset,
+                times,
+                mss,
+                header,
+                segments,
+            })
+        });
+    prop_oneof![
+        3 => (0..6u32, path).prop_map(|(file, path)| Wild::Open { file, path }),
+        1 => (0..6u32).prop_map(|file| Wild::Close { file }),
+        8 => send,
+        2 => (0..5u64, wild_number(), any::<bool>())
+            .prop_map(|(flow, offset, last)| Wild::Acked { flow, offset, last }),
+        1 => (0..6u8, any::<bool>()).prop_map(|(name, hold)| Wild::Hold { name, hold }),
+        1 => any::<bool>().prop_map(|busy| Wild::Busy { busy }),
+    ]
+}
+
+impl Wild {
+    fn perform(&self, stage: &mut Stage) {
+        match self {
+            Wild::Open { file, path } => stage.tell_open(*file, path),
+            Wild::Close { file } => stage.tell(&Command::Close {
+                file: FileId(*file),
+            }),
+            Wild::Acked { flow, offset, last } => stage.acked(*flow, *offset, *last),
+            Wild::Hold { name, hold: true } => stage.disk.hold(&[b'a' + name]),
+            Wild::Hold { name, .. } => stage.disk.release(&[b'a' + name]),
+            Wild::Busy { busy } => stage.wire.close(*busy),
+            Wild::Send(wild) => {
+                let mut segments = Segments::new();
+                for segment in &wild.segments {
+                    let segment = match segment {
+                        WildSegment::Inline(bytes) => Segment::Inline(bytes),
+                        WildSegment::File { file, offset, len } => range(*file, *offset, *len),
+                    };
+                    segments.push(segment).expect("few segments");
+                }
+                stage.tell(&Command::Send(Send {
+                    id: SendId(wild.id),
+                    flow: FlowId(wild.flow),
+                    stream_offset: wild.offset,
+                    issued_us: wild.times.0,
+                    tsval_fraction_us: wild.times.1,
+                    mss: wild.mss,
+                    header: &wild.header,
+                    segments,
+                }));
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn after_any_commands_a_good_request_is_served(
+        commands in prop::collection::vec((wild(), any::<bool>()), 1..60),
+        jobs_max in 1..8usize,
+    ) {
+        let config = Config { buffer_bytes: 0, cache_bytes_max: 1 << 20, jobs_max, ..small_config() };
+        let mut stage = Stage::with(&config);
+        for name in 0..5u8 {
+            stage.disk.put(&[b'a' + name], content(usize::from(name) * 40_000));
+        }
+        stage.disk.spoil(b"e", 100_000, EIO);
+        // A ring too full to take more would make `tell` wait for what is held up for good.
+        for (command, settle) in &commands {
+            command.perform(&mut stage);
+            if *settle {
+                stage.settle();
+            }
+        }
+        for name in 0..6u8 {
+            stage.disk.release(&[b'a' + name]);
+        }
+        stage.wire.close(false);
+        stage.settle();
+
+        let counters = stage.counters();
+        let sends = counters.sends;
+        let answered = stage.events.iter().filter(|event| {
+            matches!(event, Event::Departed { .. } | Event::ReadFailed { .. })
+        }).count() as u64;
+        prop_assert!(answered <= sends);
+        serves(&mut stage);
+
+        // Everything can be let go of again.
+        for flow in (0..5).chain([60_000]) {
+            stage.acked(flow, 0, true);
+        }
+        for file in (0..6).chain([4_000_000_000]) {
+            stage.tell(&Command::Close { file: FileId(file) });
+        }
+        stage.settle();
+        prop_assert_eq!(stage.disk.open_files(), 0);
+    }
+}
