@@ -454,7 +454,7 @@ impl Wild {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(300) })]
 
     #[test]
     fn after_any_commands_a_good_request_is_served(
@@ -463,11 +463,11 @@ proptest! {
     ) {
         let config = Config { buffer_bytes: 0, cache_bytes_max: 1 << 20, jobs_max, ..small_config() };
         let mut stage = Stage::with(&config);
+        stage.wire.be_lenient();
         for name in 0..5u8 {
             stage.disk.put(&[b'a' + name], content(usize::from(name) * 40_000));
         }
         stage.disk.spoil(b"e", 100_000, EIO);
-        // A ring too full to take more would make `tell` wait for what is held up for good.
         for (command, settle) in &commands {
             command.perform(&mut stage);
             if *settle {
