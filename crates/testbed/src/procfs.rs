@@ -1,7 +1,8 @@
-//! What the kernel tells of processes.
+//! What the kernel tells of processes: time, memory, who is there.
 
 use std::fs;
 
+use nix::time::{ClockId, clock_getcpuclockid};
 use rustix::process::Pid;
 
 use crate::{Context, Failure, Result};
@@ -10,26 +11,16 @@ fn read(path: &str) -> Result<String> {
     fs::read_to_string(path).context(|| format!("reading {path}"))
 }
 
-/// Time on a CPU of all threads of a process so far, in nanoseconds.
+/// Time on a CPU of all threads of a process so far, also of those that have ended, in nanoseconds.
 ///
 /// User and system time; also that of the interrupts that came while it ran, for the kernel charges them to
 /// whatever they interrupt unless it was built to account for them separately.
 pub fn cpu_ns(pid: Pid) -> Result<u64> {
-    let tasks = format!("/proc/{}/task", pid.as_raw_nonzero());
-    let mut total = 0;
-    for task in fs::read_dir(&tasks).context(|| format!("reading {tasks}"))? {
-        let path = task.context(|| format!("reading {tasks}"))?.path();
-        // A thread may have ended since the directory was read; the time of a thread that ended is lost.
-        let Ok(schedstat) = fs::read_to_string(path.join("schedstat")) else {
-            continue;
-        };
-        let on_cpu = schedstat
-            .split_whitespace()
-            .next()
-            .and_then(|ns| ns.parse().ok());
-        total += on_cpu.unwrap_or(0u64);
-    }
-    Ok(total)
+    let number = pid.as_raw_nonzero().get();
+    let clock = clock_getcpuclockid(nix::unistd::Pid::from_raw(number));
+    let time = clock.and_then(ClockId::now);
+    let time = time.context(|| format!("reading the CPU clock of process {number}"))?;
+    Ok(time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64)
 }
 
 /// Memory of a process, in bytes.

@@ -127,8 +127,8 @@ fn a_thousand_lossy_connections_get_a_megabyte_each() {
         for hook in ["input", "output"] {
             nft(&format!(
                 "add table inet loss_{hook}; \
-                 add chain inet loss_{hook} all {{ type filter hook {hook} priority 0; }}; \
-                 add rule inet loss_{hook} all meta l4proto tcp numgen random mod 100 < 1 drop"
+                 add chain inet loss_{hook} packets {{ type filter hook {hook} priority 0; }}; \
+                 add rule inet loss_{hook} packets meta l4proto tcp numgen random mod 100 < 1 drop"
             ));
         }
         on_threads(1000, |index| {

@@ -18,21 +18,22 @@ use crate::support::{FAMILIES, serve, started};
 const EACCES: i32 = 13;
 
 /// Has a running process call `open(path, O_RDONLY)`; `Err` is its `errno`.
+///
+/// By the name that the C library gives it for large files: functions of the program itself are named `open`.
 fn open_within(pid: Pid, path: &Path) -> Result<i32, i32> {
     let mut gdb = Command::new("gdb");
     gdb.args(["-nx", "-batch", "-iex", "set debuginfod enabled off"]);
     gdb.args(["-p", &pid.as_raw_nonzero().to_string()]);
-    gdb.args([
-        "-ex",
+    for line in [
+        "set language c",
         &format!(
-            "set $fd = ((int (*)(const char *, int)) open)(\"{}\", 0)",
+            "set $fd = ((int (*)(const char *, int)) open64)(\"{}\", 0)",
             path.display()
         ),
-    ]);
-    gdb.args([
-        "-ex",
         "printf \"opened %d %d\\n\", $fd, *((int *(*)(void)) __errno_location)()",
-    ]);
+    ] {
+        gdb.args(["-ex", line]);
+    }
     let printed = run(&mut gdb).unwrap();
     let numbers: Vec<i32> = printed
         .lines()

@@ -105,8 +105,8 @@ fn lose_one_in_a_hundred(random: &mut Random) {
             .collect();
         nft(&format!(
             "add table inet loss_{hook}; \
-             add chain inet loss_{hook} all {{ type filter hook {hook} priority 0; }}; \
-             add rule inet loss_{hook} all meta l4proto tcp numgen inc mod 300 vmap {{ {} }}",
+             add chain inet loss_{hook} packets {{ type filter hook {hook} priority 0; }}; \
+             add rule inet loss_{hook} packets meta l4proto tcp numgen inc mod 300 vmap {{ {} }}",
             verdicts.join(", ")
         ));
     }
