@@ -45,6 +45,12 @@ fn ip(arguments: &str) {
     run(&mut tool(&format!("ip {arguments}"))).unwrap();
 }
 
+/// Lets `va` send 100 MB a second, and keeps up to `limit` on the way.
+fn shape(limit: &str) {
+    let arguments = format!("qdisc add dev va root tbf rate 800mbit burst 200kb limit {limit}");
+    run(&mut tool(&format!("tc {arguments}"))).unwrap();
+}
+
 fn bytes(len: usize, seed: usize) -> Vec<u8> {
     (0..len)
         .map(|i| (i * 31 + i / 253 + seed * 17) as u8)
@@ -112,6 +118,12 @@ fn receive<P: Port>(port: &mut P, count: usize) -> Vec<(Vec<u8>, bool)> {
     })
     .unwrap();
     frames
+}
+
+fn writable(port: &PacketPort, timeout: Duration) -> bool {
+    let fd = port.send_fd().unwrap();
+    let timeout = Timespec::try_from(timeout).unwrap();
+    poll(&mut [PollFd::new(&fd, PollFlags::OUT)], Some(&timeout)).unwrap() > 0
 }
 
 fn readable(port: &PacketPort, timeout: Duration) -> bool {
@@ -388,6 +400,43 @@ fn arrival_wakes_a_sleeper() {
                 assert!(!readable(&b, Duration::ZERO));
             }
         }
+    });
+}
+
+#[test]
+fn sender_that_is_faster_than_the_link_has_to_wait() {
+    isolated(|_| {
+        let (mut a, mut b) = ports(1500);
+        shape("100mb");
+        let header = header(a.mac(), b.mac(), B[0], 0);
+        let payload = bytes(60_000, 0);
+        let mut sent = 0;
+        let outcome = loop {
+            match send(&mut a, &header, &payload, 1400) {
+                Ok(()) => sent += 1,
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(outcome, SendError::WouldBlock), "{outcome:?}");
+        assert!(sent > 20, "only {sent} superpackets were on the way");
+        assert!(!writable(&a, Duration::ZERO));
+        for frame in receive(&mut b, sent) {
+            assert!(payload_of(&frame) == payload);
+        }
+        assert!(writable(&a, SOON));
+        send(&mut a, &header, &payload, 1400).unwrap();
+    });
+}
+
+#[test]
+fn full_queue_on_the_way_drops() {
+    isolated(|_| {
+        let (mut a, b) = ports(1500);
+        shape("250kb");
+        let header = header(a.mac(), b.mac(), B[1], 0);
+        let payload = bytes(60_000, 0);
+        let outcome = (0..100).find_map(|_| send(&mut a, &header, &payload, 1400).err());
+        assert!(matches!(outcome, Some(SendError::Dropped)), "{outcome:?}");
     });
 }
 
