@@ -1,0 +1,340 @@
+//! Whole sessions: real files, real readers, real sleeping, workers in threads.
+
+mod support;
+
+use std::fs;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::thread;
+
+use contract::channel::HostChannel;
+use contract::control::{HostSession, host_hello, nic_hello};
+use contract::{Command, Event, FileId, FlowId, Segment, Segments, Send, SendId};
+use nic::{Config, Counters, ReaderKind, RootDir, RunError};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use support::{MSS, TestPort, Wire, content, header, range, small_config};
+use tempfile::TempDir;
+use wire::tcp::Flags;
+
+/// Long enough for the slowest machine; nothing waits for it to pass.
+const PATIENCE: Timespec = Timespec {
+    tv_sec: 60,
+    tv_nsec: 0,
+};
+
+/// The host's side of a session.
+struct Host {
+    session: HostSession,
+}
+
+impl Host {
+    fn tell(&mut self, worker: usize, command: &Command<'_>) {
+        let channel = &mut self.session.channels[worker];
+        while channel.send(command).is_err() {
+            wait(channel);
+        }
+        channel.flush();
+    }
+
+    fn send(
+        &mut self,
+        worker: usize,
+        flow: u64,
+        offset: u64,
+        segments: impl Into<Segments<'static>>,
+    ) {
+        let header = header(flow, offset, Flags::ACK, 1);
+        let send = Send {
+            id: SendId(flow << 32 | offset),
+            flow: FlowId(flow),
+            stream_offset: offset,
+            issued_us: 0,
+            tsval_fraction_us: 0,
+            mss: MSS,
+            header: &header,
+            segments: segments.into(),
+        };
+        self.tell(worker, &Command::Send(send));
+    }
+
+    fn open(&mut self, worker: usize, file: u32, path: &str) -> u64 {
+        let open = Command::Open {
+            file: FileId(file),
+            path: path.as_bytes(),
+        };
+        self.tell(worker, &open);
+        match self.next(worker) {
+            Event::Opened { meta, .. } => meta.size,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The next event of a worker, sleeping until it comes.
+    fn next(&mut self, worker: usize) -> Event {
+        let channel = &mut self.session.channels[worker];
+        loop {
+            if let Some(event) = channel.receive().expect("the ring is sound") {
+                return event;
+            }
+            wait(channel);
+        }
+    }
+}
+
+fn wait(channel: &mut HostChannel) {
+    if channel.prepare_sleep() {
+        let fd = channel.wake_fd().expect("a descriptor to wait for");
+        let ready = poll(
+            &mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)],
+            Some(&PATIENCE),
+        );
+        assert_eq!(ready, Ok(1), "the NIC stack does not answer");
+        channel.finish_sleep();
+    }
+}
+
+/// Runs a session while `act` is the host; returns what `run` did.
+fn session(
+    root: &Path,
+    config: &Config,
+    wires: &[Wire],
+    act: impl FnOnce(Host, &OwnedFd),
+) -> Result<Counters, RunError> {
+    let (host_end, nic_end) = socketpair(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC,
+        None,
+    )
+    .unwrap();
+    let stop = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+    thread::scope(|scope| {
+        let nic = scope.spawn(|| {
+            let root = RootDir::open(root).expect("the root");
+            let session = nic_hello(nic_end, wires.len()).expect("a hello");
+            let ports = wires
+                .iter()
+                .map(|wire| TestPort::new(wire, 65_535))
+                .collect();
+            nic::run(config, root, session, ports, stop.as_fd())
+        });
+        let session = host_hello(host_end, 1).expect("a hello");
+        act(Host { session }, &stop);
+        nic.join().expect("no panic")
+    })
+}
+
+fn each_reader(test: impl Fn(&Config)) {
+    for reader in [ReaderKind::Threads, ReaderKind::Uring, ReaderKind::Auto] {
+        for direct in [true, false] {
+            test(&Config {
+                reader,
+                direct,
+                ..small_config()
+            });
+        }
+    }
+}
+
+/// Sends a whole file in SENDs of `step` bytes, and waits for their departure.
+fn serve(host: &mut Host, worker: usize, file: u32, flow: u64, size: u64, step: u64) {
+    let mut offset = 0;
+    let mut sends = 0;
+    while offset < size {
+        let len = step.min(size - offset);
+        host.send(worker, flow, offset, [range(file, offset, len as u32)]);
+        offset += len;
+        sends += 1;
+    }
+    for _ in 0..sends {
+        assert!(matches!(host.next(worker), Event::Departed { .. }));
+    }
+}
+
+#[test]
+fn files_of_all_sizes_arrive_whole() {
+    let root = TempDir::new().unwrap();
+    let sizes = [1, 1447, 1448, 1449, 4095, 4096, 4097, 500_000, 3_000_000];
+    for size in sizes {
+        fs::write(root.path().join(size.to_string()), content(size)).unwrap();
+    }
+    each_reader(|config| {
+        let wire = Wire::default();
+        let result = session(root.path(), config, &[wire.clone()], |mut host, _| {
+            for (flow, size) in (1..).zip(sizes) {
+                let opened = host.open(0, flow, &size.to_string());
+                assert_eq!(opened, size as u64);
+                serve(&mut host, 0, flow, flow.into(), opened, 77_777);
+            }
+        });
+        let streams = wire.streams();
+        for (flow, size) in (1..).zip(sizes) {
+            assert_eq!(streams[&flow], content(size), "{size}, {config:?}");
+        }
+        let counters = result.expect("the host has gone, which is no error");
+        assert_eq!(counters.file_bytes_sent, sizes.iter().sum::<usize>() as u64);
+    });
+}
+
+#[test]
+fn many_flows_share_a_worker_and_workers_share_nothing() {
+    let root = TempDir::new().unwrap();
+    let file = content(400_000);
+    fs::write(root.path().join("f"), &file).unwrap();
+    let wires = [Wire::default(), Wire::default(), Wire::default()];
+    let result = session(root.path(), &small_config(), &wires, |mut host, _| {
+        for worker in 0..3 {
+            host.open(worker, 1, "f");
+            for flow in 0..50 {
+                for part in 0..4 {
+                    let offset = part * 100_000;
+                    host.send(worker, flow, offset, [range(1, offset, 100_000)]);
+                }
+            }
+        }
+        for worker in 0..3 {
+            let mut last = [None; 50];
+            for _ in 0..200 {
+                let Event::Departed { send, flow, .. } = host.next(worker) else {
+                    panic!("nothing else was asked for");
+                };
+                let before = last[flow.0 as usize].replace(send);
+                assert!(before < Some(send), "in order within a flow");
+            }
+        }
+    });
+    for wire in &wires {
+        let streams = wire.streams();
+        assert_eq!(streams.len(), 50);
+        assert!(streams.values().all(|stream| *stream == file));
+    }
+    assert_eq!(result.unwrap().sends, 600);
+}
+
+#[test]
+fn a_sparse_file_beyond_four_gigabytes_can_be_sent_from_anywhere() {
+    use std::os::unix::fs::FileExt;
+    let root = TempDir::new().unwrap();
+    let size = (4u64 << 30) + 12_345;
+    let tail = content(10_000);
+    let file = fs::File::create(root.path().join("sparse")).unwrap();
+    file.write_all_at(&tail, size - 10_000).unwrap();
+    each_reader(|config| {
+        let wire = Wire::default();
+        session(root.path(), config, &[wire.clone()], |mut host, _| {
+            assert_eq!(host.open(0, 1, "sparse"), size);
+            host.send(
+                0,
+                1,
+                0,
+                [range(1, 0, 100_000), range(1, size - 10_000, 10_000)],
+            );
+            assert!(matches!(host.next(0), Event::Departed { .. }));
+        })
+        .unwrap();
+        let stream = &wire.streams()[&1];
+        assert!(stream[..100_000].iter().all(|byte| *byte == 0));
+        assert_eq!(stream[100_000..], tail);
+    });
+}
+
+#[test]
+fn a_file_truncated_after_its_open_has_no_data() {
+    let root = TempDir::new().unwrap();
+    let path = root.path().join("f");
+    each_reader(|config| {
+        fs::write(&path, content(200_000)).unwrap();
+        let wire = Wire::default();
+        session(root.path(), config, &[wire.clone()], |mut host, _| {
+            host.open(0, 1, "f");
+            fs::File::options()
+                .write(true)
+                .open(&path)
+                .unwrap()
+                .set_len(70_000)
+                .unwrap();
+            host.send(0, 1, 0, [range(1, 0, 60_000)]);
+            host.send(0, 1, 60_000, [range(1, 60_000, 60_000)]);
+            assert!(matches!(host.next(0), Event::Departed { .. }));
+            let failed = Event::ReadFailed {
+                send: SendId(1 << 32 | 60_000),
+                flow: FlowId(1),
+                file: FileId(1),
+                offset: 70_000,
+                errno: 61,
+            };
+            assert_eq!(host.next(0), failed);
+        })
+        .unwrap();
+        assert_eq!(wire.streams()[&1], content(200_000)[..60_000]);
+    });
+}
+
+#[test]
+fn an_idle_session_sleeps_and_wakes_for_each_command() {
+    let root = TempDir::new().unwrap();
+    let wire = Wire::default();
+    let result = session(root.path(), &small_config(), &[wire], |mut host, _| {
+        for number in 0..100 {
+            host.send(0, 1, number, [Segment::Inline(b"x")]);
+            assert!(matches!(host.next(0), Event::Departed { .. }));
+        }
+    });
+    assert_eq!(result.unwrap().sends, 100);
+}
+
+#[test]
+fn a_session_ends_when_it_is_told_to_even_while_busy() {
+    let root = TempDir::new().unwrap();
+    let wires = [Wire::default(), Wire::default()];
+    let result = session(root.path(), &small_config(), &wires, |mut host, stop| {
+        host.send(0, 1, 0, [Segment::Inline(b"x")]);
+        assert!(matches!(host.next(0), Event::Departed { .. }));
+        rustix::io::write(stop, &1u64.to_ne_bytes()).unwrap();
+        // The host stays and listens until the NIC stack has hung up.
+        let mut hangup = [PollFd::new(&host.session.socket, PollFlags::RDHUP)];
+        assert_eq!(poll(&mut hangup, Some(&PATIENCE)), Ok(1));
+    });
+    assert_eq!(result.unwrap().sends, 1);
+}
+
+#[test]
+fn workers_and_ports_must_be_as_many() {
+    let root = TempDir::new().unwrap();
+    let (host_end, nic_end) = socketpair(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC,
+        None,
+    )
+    .unwrap();
+    let host = thread::spawn(move || host_hello(host_end, 1).map(drop));
+    let session = nic_hello(nic_end, 2).unwrap();
+    host.join().unwrap().unwrap();
+    let stop = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+    let ports = vec![TestPort::new(&Wire::default(), 65_535)];
+    let root = RootDir::open(root.path()).unwrap();
+    let result = nic::run(&small_config(), root, session, ports, stop.as_fd());
+    assert!(matches!(
+        result,
+        Err(RunError::PortCount {
+            ports: 1,
+            workers: 2
+        })
+    ));
+}
+
+#[test]
+fn a_root_that_is_none_is_named() {
+    let root = TempDir::new().unwrap();
+    fs::write(root.path().join("file"), b"x").unwrap();
+    let file = RootDir::open(&root.path().join("file"))
+        .unwrap_err()
+        .to_string();
+    assert!(file.contains("file is not a directory"), "{file}");
+    let missing = RootDir::open(&root.path().join("none"))
+        .unwrap_err()
+        .to_string();
+    assert!(missing.contains("none: No such file"), "{missing}");
+}
