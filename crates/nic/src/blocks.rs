@@ -445,3 +445,229 @@ impl Blocks {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn meta(inode: u64) -> FileMeta {
+        FileMeta {
+            size: 1 << 30,
+            inode,
+            ..FileMeta::default()
+        }
+    }
+
+    fn name(version: Key, number: u64) -> BlockName {
+        BlockName { version, number }
+    }
+
+    /// Allocates a block and has it read, with its number as content.
+    fn read(blocks: &mut Blocks, name: BlockName) -> BlockIndex {
+        let (index, mut buffer) = blocks.allocate(name);
+        buffer[..8].copy_from_slice(&name.number.to_le_bytes());
+        blocks.complete(index, buffer, BLOCK_BYTES, None, &mut Vec::new());
+        index
+    }
+
+    #[test]
+    fn a_block_is_found_until_its_memory_is_wanted() {
+        let mut blocks = Blocks::new(3, 3);
+        let version = blocks.open_version(&meta(1), true);
+        for number in 0..3 {
+            let index = read(&mut blocks, name(version, number));
+            blocks.release(index);
+        }
+        // Using the first again makes the second the longest unused.
+        let first = blocks.find(name(version, 0)).unwrap();
+        blocks.release(first);
+        read(&mut blocks, name(version, 3));
+        assert_eq!(blocks.find(name(version, 1)), None);
+        assert!(blocks.find(name(version, 0)).is_some());
+        assert!(blocks.find(name(version, 2)).is_some());
+        assert_eq!(blocks.available(), 0);
+    }
+
+    #[test]
+    fn cached_blocks_go_before_retained_ones_and_those_in_use_never() {
+        let mut blocks = Blocks::new(3, 3);
+        let version = blocks.open_version(&meta(1), true);
+        let retained = read(&mut blocks, name(version, 0));
+        let reference = blocks.to_retain(retained).unwrap();
+        blocks.retain(reference);
+        blocks.release(retained);
+        let cached = read(&mut blocks, name(version, 1));
+        blocks.release(cached);
+        let _in_use = read(&mut blocks, name(version, 2));
+
+        read(&mut blocks, name(version, 3));
+        assert_eq!(blocks.find(name(version, 1)), None, "cached");
+        assert_eq!(blocks.available(), 1);
+        read(&mut blocks, name(version, 4));
+        assert_eq!(blocks.find(name(version, 0)), None, "retained");
+        assert_eq!(blocks.available(), 0);
+        // The flow that retained it learns nothing, and harms nobody.
+        blocks.let_go(reference);
+        assert_eq!(blocks.available(), 0);
+    }
+
+    #[test]
+    fn a_failed_block_is_not_found_again() {
+        let mut blocks = Blocks::new(1, 1);
+        let version = blocks.open_version(&meta(1), true);
+        let (index, buffer) = blocks.allocate(name(version, 0));
+        blocks.wait(index, version);
+        let mut waiters = Vec::new();
+        blocks.complete(index, buffer, 100, Some(5), &mut waiters);
+        assert_eq!(waiters, [version]);
+        assert_eq!(blocks.bytes(index).len(), 100);
+        assert_eq!(blocks.find(name(version, 0)), None);
+        assert_eq!(blocks.to_retain(index), None);
+        assert_eq!(blocks.available(), 0, "somebody still looks at it");
+        blocks.release(index);
+        assert_eq!(blocks.available(), 1);
+    }
+
+    #[test]
+    fn a_read_that_nobody_waits_for_any_more_is_not_wasted() {
+        let mut blocks = Blocks::new(1, 1);
+        let version = blocks.open_version(&meta(1), true);
+        let (index, buffer) = blocks.allocate(name(version, 0));
+        blocks.release(index);
+        assert_eq!(blocks.available(), 0, "the reader has the buffer");
+        blocks.complete(index, buffer, 10, None, &mut Vec::new());
+        assert_eq!(blocks.available(), 1);
+        assert_eq!(blocks.find(name(version, 0)), Some(index));
+    }
+
+    #[test]
+    fn a_version_outlives_its_file_by_its_blocks_and_no_more() {
+        let mut blocks = Blocks::new(2, 2);
+        let version = blocks.open_version(&meta(1), true);
+        let index = read(&mut blocks, name(version, 0));
+        blocks.release(index);
+        blocks.close_version(version);
+        assert_eq!(blocks.open_version(&meta(1), true), version);
+        blocks.close_version(version);
+
+        let other = blocks.open_version(&meta(2), true);
+        for number in 0..2 {
+            read(&mut blocks, name(other, number));
+        }
+        assert_ne!(blocks.open_version(&meta(1), true), version);
+        // One without settled timestamps is never the same.
+        assert_ne!(blocks.open_version(&meta(2), false), other);
+    }
+
+    #[derive(Clone, Copy, Debug)]
+    enum Step {
+        /// Finds or allocates.
+        Use(u64),
+        /// Completes a read; one in a few fails.
+        Complete(prop::sample::Index, bool),
+        Release(prop::sample::Index),
+        Retain(prop::sample::Index),
+        LetGo(prop::sample::Index),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let index = any::<prop::sample::Index>;
+        prop_oneof![
+            4 => (0..12u64).prop_map(Step::Use),
+            4 => (index(), prop::bool::weighted(0.2)).prop_map(|(i, fails)| Step::Complete(i, fails)),
+            3 => index().prop_map(Step::Release),
+            2 => index().prop_map(Step::Retain),
+            2 => index().prop_map(Step::LetGo),
+        ]
+    }
+
+    fn take<T>(from: &mut Vec<T>, index: prop::sample::Index) -> Option<T> {
+        (!from.is_empty()).then(|| from.swap_remove(index.index(from.len())))
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// Whatever is done in whatever order: a block in use keeps its content, and every block is
+        /// accounted for.
+        #[test]
+        fn blocks_in_use_stay_what_they_are(
+            steps in prop::collection::vec(step(), 0..200),
+            cached_max in 0..6usize,
+        ) {
+            const COUNT: usize = 5;
+            let mut blocks = Blocks::new(COUNT, cached_max);
+            let version = blocks.open_version(&meta(1), true);
+            let mut users: Vec<(BlockIndex, u64)> = Vec::new();
+            let mut reads: Vec<(BlockIndex, u64, Box<Buffer>)> = Vec::new();
+            let mut references: Vec<BlockRef> = Vec::new();
+            for step in steps {
+                match step {
+                    Step::Use(number) => {
+                        if let Some(index) = blocks.find(name(version, number)) {
+                            users.push((index, number));
+                        } else if blocks.available() > 0 {
+                            let (index, buffer) = blocks.allocate(name(version, number));
+                            users.push((index, number));
+                            reads.push((index, number, buffer));
+                        }
+                    }
+                    Step::Complete(which, fails) => {
+                        if let Some((index, number, mut buffer)) = take(&mut reads, which) {
+                            buffer[..8].copy_from_slice(&number.to_le_bytes());
+                            let (valid, failure) = if fails { (8, Some(5)) } else { (BLOCK_BYTES, None) };
+                            blocks.complete(index, buffer, valid, failure, &mut Vec::new());
+                        }
+                    }
+                    Step::Release(which) => {
+                        if let Some((index, _)) = take(&mut users, which) {
+                            blocks.release(index);
+                        }
+                    }
+                    Step::Retain(which) => {
+                        if !users.is_empty() {
+                            let (index, _) = users[which.index(users.len())];
+                            let ready = matches!(blocks.content(index), Content::Ready { .. });
+                            if let Some(reference) = blocks.to_retain(index).filter(|_| ready) {
+                                blocks.retain(reference);
+                                references.push(reference);
+                            }
+                        }
+                    }
+                    Step::LetGo(which) => {
+                        if let Some(reference) = take(&mut references, which) {
+                            blocks.let_go(reference);
+                        }
+                    }
+                }
+
+                for (index, number) in &users {
+                    if let Content::Ready { .. } = blocks.content(*index) {
+                        prop_assert_eq!(&blocks.bytes(*index)[..8], &number.to_le_bytes());
+                    }
+                }
+                let mut busy: HashMap<BlockIndex, ()> = users.iter().map(|(i, _)| (*i, ())).collect();
+                busy.extend(reads.iter().map(|(index, ..)| (*index, ())));
+                prop_assert_eq!(blocks.available(), COUNT - busy.len());
+                prop_assert!(blocks.cached.len <= cached_max);
+            }
+
+            // When all have let go, every block can be had, and nothing is retained.
+            for (index, _) in users {
+                blocks.release(index);
+            }
+            for reference in references {
+                blocks.let_go(reference);
+            }
+            for (index, _, buffer) in reads {
+                blocks.complete(index, buffer, 8, Some(5), &mut Vec::new());
+            }
+            prop_assert_eq!(blocks.available(), COUNT);
+            prop_assert_eq!(blocks.occupied(), 0);
+        }
+    }
+}

@@ -71,3 +71,80 @@ impl Retention {
         self.entries.is_empty()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use contract::FileMeta;
+
+    use super::*;
+    use crate::blocks::BlockName;
+    use crate::buffer::BLOCK_BYTES;
+
+    /// Blocks in a table with nothing to spare, and how many of them are retained.
+    struct Table {
+        blocks: Blocks,
+        references: Vec<BlockRef>,
+    }
+
+    impl Table {
+        fn new(count: usize) -> Table {
+            let mut blocks = Blocks::new(count, 0);
+            let version = blocks.open_version(&FileMeta::default(), true);
+            let references = (0..count as u64)
+                .map(|number| {
+                    let (index, buffer) = blocks.allocate(BlockName { version, number });
+                    blocks.complete(index, buffer, BLOCK_BYTES, None, &mut Vec::new());
+                    blocks.to_retain(index).expect("it can be retained")
+                })
+                .collect();
+            Table { blocks, references }
+        }
+
+        fn keep(&mut self, retention: &mut Retention, stream_end: u64, block: usize) {
+            retention.keep(stream_end, self.references[block], &mut self.blocks);
+        }
+    }
+
+    fn ends(retention: &Retention) -> Vec<u64> {
+        retention.entries.iter().map(|e| e.stream_end).collect()
+    }
+
+    #[test]
+    fn a_block_that_several_superpackets_share_is_kept_once() {
+        let mut table = Table::new(2);
+        let mut retention = Retention::default();
+        table.keep(&mut retention, 10, 0);
+        table.keep(&mut retention, 20, 0);
+        table.keep(&mut retention, 30, 1);
+        assert_eq!(ends(&retention), [20, 30]);
+        retention.acknowledge(19, &mut table.blocks);
+        assert_eq!(ends(&retention), [20, 30]);
+        retention.acknowledge(20, &mut table.blocks);
+        assert_eq!(ends(&retention), [30]);
+        retention.acknowledge(u64::MAX, &mut table.blocks);
+        assert!(retention.is_empty());
+    }
+
+    #[test]
+    fn a_retransmission_keeps_nothing_twice_and_the_order_stays() {
+        let mut table = Table::new(3);
+        let mut retention = Retention::default();
+        for (stream_end, block) in [(100, 0), (200, 1), (300, 2), (50, 0), (150, 1), (200, 1)] {
+            table.keep(&mut retention, stream_end, block);
+        }
+        assert_eq!(ends(&retention), [100, 200, 300]);
+    }
+
+    #[test]
+    fn a_host_that_never_acknowledges_keeps_a_bounded_number() {
+        let mut table = Table::new(2);
+        let mut retention = Retention::default();
+        for stream_end in 0..3 * ENTRIES_MAX as u64 {
+            table.keep(&mut retention, stream_end, (stream_end % 2) as usize);
+        }
+        assert_eq!(retention.entries.len(), ENTRIES_MAX);
+        assert!(ends(&retention).is_sorted());
+        retention.clear(&mut table.blocks);
+        assert!(retention.is_empty());
+    }
+}

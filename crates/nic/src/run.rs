@@ -9,6 +9,7 @@ use contract::control::NicSession;
 use port::Port;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::config::{Config, ReaderKind};
@@ -74,6 +75,7 @@ pub fn run<P: Port + Send>(
             workers,
         });
     }
+    raise_descriptor_limit();
     let opener = Opener {
         root: Arc::new(root),
         direct: config.direct,
@@ -125,6 +127,19 @@ pub fn run<P: Port + Send>(
         sum.add(&counters?);
     }
     Ok(sum)
+}
+
+/// An open file is a descriptor, and the usual soft limit of 1024 is that of programs that use
+/// `select`. What cannot be raised shows as OPENs that fail with `EMFILE`.
+fn raise_descriptor_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        ..limit
+    };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        tracing::debug!(%error, "the limit on open files stays as it is");
+    }
 }
 
 /// What ends the workers.
@@ -334,5 +349,35 @@ impl std::error::Error for RunError {
             RunError::Reader(error) | RunError::Start(error) | RunError::Wait(error) => Some(error),
             RunError::PortCount { .. } | RunError::Corrupt { .. } => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn polling_needs_short_sleeps_lately_and_ends_soon() {
+        let mut pause = Pause::new(20);
+        assert!(!pause.spins(1_000), "nothing is known yet");
+        for _ in 0..300 {
+            pause.slept(5);
+        }
+        assert!(pause.spins(2_000));
+        assert!(pause.spins(2_019));
+        assert!(!pause.spins(2_020));
+        pause.busy();
+        assert!(pause.spins(2_021), "work has come in between");
+        pause.slept(1_000_000);
+        assert!(!pause.spins(3_000));
+    }
+
+    #[test]
+    fn without_time_to_poll_there_is_no_polling() {
+        let mut pause = Pause::new(0);
+        for _ in 0..300 {
+            pause.slept(0);
+        }
+        assert!(!pause.spins(1));
     }
 }

@@ -90,3 +90,79 @@ fn milliseconds_late(job: &Job, departure_us: u64) -> u32 {
     let late_ms = waited_us.saturating_add(u64::from(job.tsval_fraction_us)) / 1000;
     late_ms.min(i32::MAX as u64) as u32
 }
+
+#[cfg(test)]
+mod tests {
+    use contract::{FlowId, Segment, Send, SendId};
+    use wire::frame::TcpTemplate;
+    use wire::tcp;
+
+    use super::*;
+    use crate::files::Files;
+
+    fn job(flags: Flags, payload: &[u8]) -> Job {
+        let template = TcpTemplate::new(
+            [2; 6],
+            [4; 6],
+            "10.0.0.1:80".parse().unwrap(),
+            "10.0.0.2:5000".parse().unwrap(),
+        );
+        let header = tcp::Header {
+            seq: 1000,
+            flags,
+            ..tcp::Header::default()
+        };
+        let mut buffer = [0; HEADER_BYTES_MAX];
+        let len = template.write(&header, &mut buffer).unwrap();
+        HeaderMut::parse(&mut buffer[..len])
+            .unwrap()
+            .set_identification(0xfffe);
+        let send = Send {
+            id: SendId(1),
+            flow: FlowId(1),
+            stream_offset: 0,
+            issued_us: 0,
+            tsval_fraction_us: 0,
+            mss: 100,
+            header: &buffer[..len],
+            segments: [Segment::Inline(payload)].into(),
+        };
+        let mut job = *Job::new();
+        job.accept(&send, 540, &Files::new()).expect("a good SEND");
+        job
+    }
+
+    fn place(start: usize, len: usize, last: bool) -> Place {
+        Place { start, len, last }
+    }
+
+    fn parsed(header: &Header) -> (u32, Flags, u16) {
+        let mut bytes = header.bytes().to_vec();
+        let header = HeaderMut::parse(&mut bytes).unwrap();
+        (
+            header.seq(),
+            header.flags(),
+            header.identification().unwrap(),
+        )
+    }
+
+    #[test]
+    fn superpackets_hold_whole_packets() {
+        assert_eq!(job(Flags::ACK, &[0; 1000]).superpacket_payload, 500);
+    }
+
+    #[test]
+    fn syn_is_on_the_first_packet_and_takes_a_sequence_number() {
+        let job = job(Flags::SYN | Flags::FIN, &[0; 900]);
+        let first = header(&job, place(0, 500, false), 0).unwrap();
+        assert_eq!(parsed(&first), (1000, Flags::SYN, 0xfffe));
+        let last = header(&job, place(500, 400, true), 0).unwrap();
+        assert_eq!(parsed(&last), (1501, Flags::FIN, 3));
+    }
+
+    #[test]
+    fn a_clock_that_leaps_moves_the_timestamp_by_less_than_half_its_range() {
+        let job = job(Flags::ACK, b"");
+        assert_eq!(milliseconds_late(&job, u64::MAX), i32::MAX as u32);
+    }
+}

@@ -155,12 +155,12 @@ fn a_file_whose_timestamps_are_too_young_is_not_shared() {
 #[test]
 fn when_buffers_run_short_everybody_waits_and_nobody_fails() {
     let config = Config {
-        jobs_max: 50,
+        jobs_max: 100,
         ..tight_config()
     };
     let mut stage = Stage::with(&config);
     const FLOWS: u64 = 250;
-    let file = content(4 * 150_000);
+    let file = content(4 * 40_000);
     for flow in 0..FLOWS {
         // Files of their own, so that nothing is shared.
         let name = flow.to_string();
@@ -170,8 +170,8 @@ fn when_buffers_run_short_everybody_waits_and_nobody_fails() {
     let mut sends = HashSet::new();
     for part in 0..4 {
         for flow in 0..FLOWS {
-            let offset = part * 150_000;
-            sends.insert(stage.send(flow, offset, [range(flow as u32, offset, 150_000)]));
+            let offset = part * 40_000;
+            sends.insert(stage.send(flow, offset, [range(flow as u32, offset, 40_000)]));
         }
     }
     let events = stage.take_events();

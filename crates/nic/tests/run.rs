@@ -161,13 +161,18 @@ fn files_of_all_sizes_arrive_whole() {
     }
     each_reader(|config| {
         let wire = Wire::default();
-        let result = session(root.path(), config, &[wire.clone()], |mut host, _| {
-            for (flow, size) in (1..).zip(sizes) {
-                let opened = host.open(0, flow, &size.to_string());
-                assert_eq!(opened, size as u64);
-                serve(&mut host, 0, flow, flow.into(), opened, 77_777);
-            }
-        });
+        let result = session(
+            root.path(),
+            config,
+            std::slice::from_ref(&wire),
+            |mut host, _| {
+                for (flow, size) in (1..).zip(sizes) {
+                    let opened = host.open(0, flow, &size.to_string());
+                    assert_eq!(opened, size as u64);
+                    serve(&mut host, 0, flow, flow.into(), opened, 77_777);
+                }
+            },
+        );
         let streams = wire.streams();
         for (flow, size) in (1..).zip(sizes) {
             assert_eq!(streams[&flow], content(size), "{size}, {config:?}");
@@ -222,16 +227,21 @@ fn a_sparse_file_beyond_four_gigabytes_can_be_sent_from_anywhere() {
     file.write_all_at(&tail, size - 10_000).unwrap();
     each_reader(|config| {
         let wire = Wire::default();
-        session(root.path(), config, &[wire.clone()], |mut host, _| {
-            assert_eq!(host.open(0, 1, "sparse"), size);
-            host.send(
-                0,
-                1,
-                0,
-                [range(1, 0, 100_000), range(1, size - 10_000, 10_000)],
-            );
-            assert!(matches!(host.next(0), Event::Departed { .. }));
-        })
+        session(
+            root.path(),
+            config,
+            std::slice::from_ref(&wire),
+            |mut host, _| {
+                assert_eq!(host.open(0, 1, "sparse"), size);
+                host.send(
+                    0,
+                    1,
+                    0,
+                    [range(1, 0, 100_000), range(1, size - 10_000, 10_000)],
+                );
+                assert!(matches!(host.next(0), Event::Departed { .. }));
+            },
+        )
         .unwrap();
         let stream = &wire.streams()[&1];
         assert!(stream[..100_000].iter().all(|byte| *byte == 0));
@@ -246,26 +256,31 @@ fn a_file_truncated_after_its_open_has_no_data() {
     each_reader(|config| {
         fs::write(&path, content(200_000)).unwrap();
         let wire = Wire::default();
-        session(root.path(), config, &[wire.clone()], |mut host, _| {
-            host.open(0, 1, "f");
-            fs::File::options()
-                .write(true)
-                .open(&path)
-                .unwrap()
-                .set_len(70_000)
-                .unwrap();
-            host.send(0, 1, 0, [range(1, 0, 60_000)]);
-            host.send(0, 1, 60_000, [range(1, 60_000, 60_000)]);
-            assert!(matches!(host.next(0), Event::Departed { .. }));
-            let failed = Event::ReadFailed {
-                send: SendId(1 << 32 | 60_000),
-                flow: FlowId(1),
-                file: FileId(1),
-                offset: 70_000,
-                errno: 61,
-            };
-            assert_eq!(host.next(0), failed);
-        })
+        session(
+            root.path(),
+            config,
+            std::slice::from_ref(&wire),
+            |mut host, _| {
+                host.open(0, 1, "f");
+                fs::File::options()
+                    .write(true)
+                    .open(&path)
+                    .unwrap()
+                    .set_len(70_000)
+                    .unwrap();
+                host.send(0, 1, 0, [range(1, 0, 60_000)]);
+                host.send(0, 1, 60_000, [range(1, 60_000, 60_000)]);
+                assert!(matches!(host.next(0), Event::Departed { .. }));
+                let failed = Event::ReadFailed {
+                    send: SendId(1 << 32 | 60_000),
+                    flow: FlowId(1),
+                    file: FileId(1),
+                    offset: 70_000,
+                    errno: 61,
+                };
+                assert_eq!(host.next(0), failed);
+            },
+        )
         .unwrap();
         assert_eq!(wire.streams()[&1], content(200_000)[..60_000]);
     });

@@ -342,7 +342,7 @@ fn what_may_not_be_read_does_not_open() {
     let root = TempDir::new().unwrap();
     let path = root.path().join("private");
     fs::write(&path, b"x").unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o000)).unwrap();
     each_reader(root.path(), |which, reader| {
         assert_eq!(
             open(reader, 1, b"private"),

@@ -15,6 +15,9 @@ use super::{Completion, FileToken, Read, Reader};
 /// Reads under way at once; more wait for one to complete. A disk is busy with far fewer.
 const DEPTH: u32 = 128;
 
+/// How long the end of a session waits for reads under way, in seconds.
+const DROP_SECONDS_MAX: u64 = 2;
+
 /// Threads for paths that the kernel does not have in memory.
 const OPEN_THREADS: usize = 2;
 
@@ -182,28 +185,26 @@ impl Reader for UringReader {
 }
 
 impl Drop for UringReader {
-    /// Waits for the reads under way: the kernel writes to their buffers.
+    /// Waits for the reads under way, because the kernel writes to their buffers; but not for ever,
+    /// because a server that is gone may never answer.
     fn drop(&mut self) {
         self.waiting.clear();
+        let patience = types::Timespec::new().sec(DROP_SECONDS_MAX);
+        let patience = types::SubmitArgs::new().timespec(&patience);
         while self.in_flight() > 0 {
-            match self.ring.submit_and_wait(1) {
+            match self.ring.submitter().submit_with_args(1, &patience) {
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(_) => {
                     // The kernel may write to these later: the memory is never used for anything else.
-                    for transfer in self.under_way.drain(..).flatten() {
-                        std::mem::forget(transfer);
-                    }
+                    self.under_way.drain(..).for_each(std::mem::forget);
                     return;
                 }
             }
             for entry in self.ring.completion() {
                 let place = entry.user_data() as u32;
-                if self
-                    .under_way
-                    .get_mut(place as usize)
-                    .and_then(Option::take)
-                    .is_some()
+                if let Some(under_way) = self.under_way.get_mut(place as usize)
+                    && under_way.take().is_some()
                 {
                     self.vacant.push(place);
                 }
