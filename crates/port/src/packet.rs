@@ -47,7 +47,7 @@ const IDLE_TURNS_MAX: u32 = 64;
 /// Largest IP packet that its length field can describe, in bytes.
 const IP_BYTES_MAX: usize = 65_535;
 
-/// A port on a network interface.
+/// A port on a network interface. MTU and hardware address are those that it had when it was opened.
 #[derive(Debug)]
 pub struct PacketPort {
     interface: Interface,

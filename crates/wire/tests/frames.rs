@@ -163,14 +163,25 @@ fn superframe_of_64_kb_is_one_segment() {
 #[test]
 fn superframe_beyond_64_kb_says_length_zero() {
     let payload = vec![0x5a; 100_000];
-    let mut frame = tcp_frame(V4, &segment_header(), &payload[..1000]);
-    frame.extend(&payload[1000..]);
-    frame[16..18].fill(0);
-    fix_ipv4_checksum(&mut frame);
-    let Ok(Received::Tcp(TcpPacket { segment, .. })) = parse(&frame, true) else {
-        panic!("not a segment");
-    };
-    assert_eq!(segment.payload, payload);
+    let mut v4 = tcp_frame(V4, &segment_header(), &payload[..1000]);
+    v4.extend(&payload[1000..]);
+    v4[16..18].fill(0);
+    fix_ipv4_checksum(&mut v4);
+
+    let mut v6 = tcp_frame(V6, &segment_header(), &payload[..1000]);
+    v6.extend(&payload[1000..]);
+    v6[18..20].fill(0);
+    // Hop-by-hop options with the jumbo payload option (RFC 2675 §2).
+    let [l0, l1, l2, l3] = (8 + 32 + 100_000u32).to_be_bytes();
+    v6[20] = 0;
+    v6.splice(54..54, [6, 0, 0xc2, 4, l0, l1, l2, l3]);
+
+    for frame in [v4, v6] {
+        let Ok(Received::Tcp(TcpPacket { segment, .. })) = parse(&frame, true) else {
+            panic!("not a segment");
+        };
+        assert_eq!(segment.payload, payload);
+    }
 }
 
 #[test]
