@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::os::fd::AsFd;
 
 use contract::control::{HelloError, host_hello};
-use host::{Shard, ShardError, Stack, StackConfig, monotonic_us};
+use host::{Polling, Shard, ShardError, Stack, StackConfig, monotonic_us};
 use port::Port;
 use port::packet::PacketPort;
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -18,6 +18,10 @@ use crate::{child, link, lockdown};
 
 /// Longest time that the shard looks for work before it sleeps, in microseconds.
 const SPIN_US_MAX: u64 = 20;
+
+/// Length of a pause in which work gathers under load, in microseconds: short beside the round-trip times of
+/// the Internet.
+const PAUSE_US: u64 = 200;
 
 /// Runs until the supervisor ends it or the NIC process is gone.
 pub(crate) fn run(args: &HostArgs) -> Result<(), Failure> {
@@ -57,7 +61,7 @@ pub(crate) fn run(args: &HostArgs) -> Result<(), Failure> {
         monotonic_us(),
     );
     let server = server::Server::new(server::Config::default());
-    let mut shard = Shard::new(stack, port, server, SPIN_US_MAX);
+    let mut shard = Shard::new(stack, port, server, Polling::new(SPIN_US_MAX, PAUSE_US));
 
     child::tell(&Message::HostReady(locked_out))?;
     let ended = shard.run(session.socket.as_fd(), signals.as_fd());

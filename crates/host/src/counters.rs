@@ -56,6 +56,8 @@ counters! {
     connections_broken,
     /// RSTs sent to segments of no connection.
     resets_sent,
-    /// Times that the shard went to sleep.
+    /// Times that the shard went to sleep until woken.
     sleeps,
+    /// Times that the shard let work gather.
+    pauses,
 }

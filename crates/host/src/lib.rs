@@ -12,7 +12,7 @@
 //! | `connections`, `files`, `time_wait` | the tables |
 //! | `neighbor`, `icmp` | ARP, neighbour discovery, next hops; echo |
 //! | [`timer`] | the timing wheel |
-//! | `shard`, [`polling`] | the event loop and its sleep |
+//! | `shard`, `polling` | the event loop and its sleep |
 //!
 //! This room may touch the clock, ports, the contract and `tcp`. It never touches file content, and it
 //! does not know the NIC stack's code.
@@ -26,7 +26,7 @@ mod counters;
 mod files;
 mod icmp;
 mod neighbor;
-pub mod polling;
+mod polling;
 mod shard;
 mod stack;
 mod streams;
@@ -35,5 +35,6 @@ pub mod timer;
 
 pub use config::StackConfig;
 pub use counters::Counters;
-pub use shard::{Shard, ShardError, monotonic_us};
+pub use polling::Polling;
+pub use shard::{Shard, ShardError, Turn, monotonic_us};
 pub use stack::{ChannelCorrupt, Stack};

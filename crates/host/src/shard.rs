@@ -8,7 +8,7 @@ use rustix::event::epoll;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
 use crate::app::Application;
-use crate::polling::Polling;
+use crate::polling::{Polling, Rest};
 use crate::stack::{ChannelCorrupt, Stack};
 
 /// Most frames, and most events of each worker, that a turn takes in before it serves connections.
@@ -61,13 +61,13 @@ pub fn monotonic_us() -> u64 {
 }
 
 impl<P: Port, A: Application> Shard<P, A> {
-    /// A shard that looks for work for at most `spin_us_max` microseconds before it sleeps.
-    pub fn new(stack: Stack, port: P, app: A, spin_us_max: u64) -> Shard<P, A> {
+    /// A shard that rests as `polling` says.
+    pub fn new(stack: Stack, port: P, app: A, polling: Polling) -> Shard<P, A> {
         Shard {
             stack,
             port,
             app,
-            polling: Polling::new(spin_us_max),
+            polling,
         }
     }
 
@@ -86,8 +86,8 @@ impl<P: Port, A: Application> Shard<P, A> {
         &self.port
     }
 
-    /// One round of work without a sleep. Returns true if there was any.
-    pub fn turn(&mut self, now_us: u64) -> Result<bool, ShardError> {
+    /// One round of work without a sleep.
+    pub fn turn(&mut self, now_us: u64) -> Result<Turn, ShardError> {
         let events = self
             .stack
             .on_channels(now_us, BATCH)
@@ -99,7 +99,11 @@ impl<P: Port, A: Application> Shard<P, A> {
             .map_err(ShardError::Port)?;
         self.stack.on_time(now_us);
         let served = self.stack.serve(now_us, &mut self.port, &mut self.app);
-        Ok(events + frames > 0 || served)
+        let items = events + frames;
+        Ok(Turn {
+            items,
+            busy: items > 0 || served,
+        })
     }
 
     /// Runs until `stop` becomes readable, or until the NIC stack hangs up `nic_socket`. Connections
@@ -124,30 +128,29 @@ impl<P: Port, A: Application> Shard<P, A> {
         loop {
             let now_us = monotonic_us();
             self.stack.set_unix_time(unix_time());
-            if self.turn(now_us)? {
-                self.polling.on_work();
+            let turn = self.turn(now_us)?;
+            if turn.busy {
+                self.polling.on_work(turn.items);
                 continue;
             }
-            if !self.polling.on_idle(now_us) {
-                std::hint::spin_loop();
-                continue;
-            }
-            let mut quiet = true;
-            for channel in self.stack.channels() {
-                quiet &= channel.prepare_sleep();
-            }
-            let woken = if quiet {
-                self.stack.counters_mut().sleeps += 1;
-                waiter
-                    .wait(timeout(&self.stack, now_us))
-                    .map_err(ShardError::Wait)?
-            } else {
-                Woken::Work
+            let woken = match self.polling.on_idle(now_us) {
+                Rest::LookAgain => {
+                    std::hint::spin_loop();
+                    continue;
+                }
+                Rest::Pause => {
+                    self.stack.counters_mut().pauses += 1;
+                    pause(self.polling.pause_us());
+                    // Work is looked for anyway; this is about the end.
+                    waiter.wait(Some(NO_TIME)).map_err(ShardError::Wait)?
+                }
+                Rest::Sleep => {
+                    let woken = self.sleep(&waiter, now_us)?;
+                    let slept_us = monotonic_us().saturating_sub(now_us);
+                    self.polling.on_wake(slept_us);
+                    woken
+                }
             };
-            for channel in self.stack.channels() {
-                channel.finish_sleep();
-            }
-            self.polling.on_wake(monotonic_us().saturating_sub(now_us));
             match woken {
                 Woken::Work => {}
                 Woken::Stop => return Ok(()),
@@ -156,6 +159,48 @@ impl<P: Port, A: Application> Shard<P, A> {
             self.stack.retry_waiting_room();
         }
     }
+
+    /// Sleeps until a frame, an event, a timer or an end.
+    fn sleep(&mut self, waiter: &Waiter, now_us: u64) -> Result<Woken, ShardError> {
+        let mut quiet = true;
+        for channel in self.stack.channels() {
+            quiet &= channel.prepare_sleep();
+        }
+        let timeout = match quiet {
+            true => timeout(&self.stack, now_us),
+            false => Some(NO_TIME),
+        };
+        self.stack.counters_mut().sleeps += u64::from(quiet);
+        let woken = waiter.wait(timeout).map_err(ShardError::Wait);
+        for channel in self.stack.channels() {
+            channel.finish_sleep();
+        }
+        woken
+    }
+}
+
+/// What a turn has come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turn {
+    /// Frames and events taken in.
+    pub items: usize,
+    /// Anything was done, so that there may be more to do.
+    pub busy: bool,
+}
+
+const NO_TIME: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 0,
+};
+
+/// Waits, without being woken by work.
+fn pause(us: u64) {
+    let time = Timespec {
+        tv_sec: 0,
+        tv_nsec: (us * 1_000) as i64,
+    };
+    // Ended early by a signal, it has still been a pause.
+    let _ = rustix::thread::nanosleep(&time);
 }
 
 fn unix_time() -> std::time::Duration {

@@ -300,6 +300,7 @@ proptest! {
         let mut rig = Rig::new();
         rig.ask(&["200000", "17", "x"]);
         rig.nic.lenient = true;
+        rig.app.lenient = true;
         for step in 0..60 {
             for (_, event) in hostile.iter().filter(|(at, _)| *at == step) {
                 rig.nic.report(event);
