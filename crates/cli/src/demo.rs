@@ -252,7 +252,9 @@ impl Serve {
     fn end(&mut self) -> Result<(), Failure> {
         let failed = |error: io::Error| Failure::broken("ending splitway serve", error);
         let _ = rustix::process::kill_process(Pid::from_child(&self.process), Signal::TERM);
-        io::copy(&mut self.output, &mut io::stdout().lock()).map_err(failed)?;
+        let mut rest = String::new();
+        self.output.read_to_string(&mut rest).map_err(failed)?;
+        say(&rest);
         let status = self.process.wait().map_err(failed)?;
         self.ended = true;
         if status.success() {

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use nix::sys::socket::sockopt::PeerCredentials;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, Mode};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -21,8 +22,9 @@ use crate::serve::{check_root, option};
 use crate::signals::EndSignals;
 use crate::{features, privileges, say};
 
-/// How long to leave a host stack unanswered while no process can be made for it.
-const RETRY_WAIT: Duration = Duration::from_secs(1);
+/// How long a host stack may wait for the one before it: longer than a session takes to end, shorter than
+/// a host stack waits for the hello.
+const WAITING_MAX: Duration = Duration::from_secs(2);
 
 /// Runs until the user ends it.
 pub(crate) fn run(args: &NicArgs, log: &str) -> Result<(), Failure> {
@@ -48,34 +50,35 @@ fn serve(
     args: &NicArgs,
     log: &str,
 ) -> Result<(), Failure> {
+    let mut waiting: Option<Visitor> = None;
     loop {
-        match family.next_or_readable(Some(listener.socket.as_fd()), None)? {
+        if family.pid(Role::Nic).is_none()
+            && let Some(visitor) = waiting.take()
+        {
+            match Child::spawn("NIC process", session_arguments(args, log), visitor.socket) {
+                Ok(child) => {
+                    say(&format!(
+                        "nic process {}: serves a host stack\n",
+                        child.pid()
+                    ));
+                    family.adopt(Role::Nic, child);
+                }
+                Err(failure) => tracing::error!("{failure}"),
+            }
+        }
+        // One waits; the others stay in the socket's queue.
+        let accepting = waiting.is_none().then(|| listener.socket.as_fd());
+        let deadline = waiting.as_ref().map(|visitor| visitor.until);
+        match family.next_or_readable(accepting, deadline)? {
             Happening::Signal => return Ok(()),
-            Happening::Readable => {
-                let Some(host_stack) = listener.accept() else {
-                    continue;
-                };
-                if family.pid(Role::Nic).is_some() {
-                    // Closing the connection is the answer: the host stack tells its user.
-                    tracing::warn!("refused a host stack: another one is being served");
-                    continue;
-                }
-                match Child::spawn("NIC process", session_arguments(args, log), host_stack) {
-                    Ok(child) => {
-                        say(&format!(
-                            "nic process {}: serves a host stack\n",
-                            child.pid()
-                        ));
-                        family.adopt(Role::Nic, child);
-                    }
-                    Err(failure) => {
-                        tracing::error!("{failure}");
-                        family.next(Some(Instant::now() + RETRY_WAIT))?;
-                    }
-                }
+            Happening::Readable => waiting = listener.accept(),
+            Happening::Nothing => {
+                // Closing the connection is the answer: the host stack tells its user.
+                waiting = None;
+                tracing::warn!("refused a host stack: another one is being served");
             }
             Happening::Said(Message::Failed(failure)) => tracing::error!("{failure}"),
-            Happening::Said(..) | Happening::Nothing => {}
+            Happening::Said(_) => {}
             Happening::Ended => {
                 if let Err(failure) = family.end(&[Role::Nic]) {
                     tracing::error!("{failure}");
@@ -85,6 +88,12 @@ fn serve(
             }
         }
     }
+}
+
+/// A host stack that has connected and is not served yet.
+struct Visitor {
+    socket: OwnedFd,
+    until: Instant,
 }
 
 fn session_arguments(args: &NicArgs, log: &str) -> Vec<OsString> {
@@ -155,8 +164,15 @@ impl Listener {
         Ok(listener)
     }
 
-    fn accept(&self) -> Option<OwnedFd> {
-        rustix::net::accept_with(&self.socket, SocketFlags::CLOEXEC).ok()
+    /// The next host stack, unless it has gone again.
+    fn accept(&self) -> Option<Visitor> {
+        let socket = rustix::net::accept_with(&self.socket, SocketFlags::CLOEXEC).ok()?;
+        let mut fds = [PollFd::new(&socket, PollFlags::RDHUP)];
+        let here = matches!(poll(&mut fds, Some(&Timespec::default())), Ok(0));
+        here.then(|| Visitor {
+            socket,
+            until: Instant::now() + WAITING_MAX,
+        })
     }
 }
 
