@@ -1,0 +1,449 @@
+//! What a person can get wrong, and what is said about it. Every refusal has exit code 2.
+#![forbid(unsafe_code)]
+
+mod support;
+
+use std::fs;
+use std::path::Path;
+
+use rustix::process::Signal;
+use support::{Outcome, PROGRAM, sh, splitway_in, splitway_without};
+use testbed::namespace::{isolated, isolated_unprivileged};
+use testbed::splitway::Splitway;
+
+/// Runs it in a directory with a small site, `site`.
+fn with_site(arguments: &[&str]) -> Outcome {
+    let directory = directory_with_site();
+    splitway_in(directory.path(), arguments)
+}
+
+fn directory_with_site() -> tempfile::TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    fs::create_dir(directory.path().join("site")).unwrap();
+    fs::write(directory.path().join("site/index.html"), "hello").unwrap();
+    directory
+}
+
+/// An Ethernet interface that is up (`wire`, the kernel has 192.0.2.1 there) and one that is down.
+fn interfaces() {
+    sh("ip link add wire type veth peer name far");
+    sh("ip link set wire up");
+    sh("ip address add 192.0.2.1/24 dev wire");
+}
+
+#[test]
+fn a_root_that_is_missing() {
+    with_site(&["serve", "nowhere"]).refused(&["root nowhere", "no such directory"]);
+    with_site(&["demo", "nowhere"]).refused(&["root nowhere", "no such directory"]);
+    with_site(&["nic", "--root", "nowhere", "--dev", "lo"])
+        .refused(&["root nowhere", "no such directory"]);
+}
+
+#[test]
+fn a_root_that_is_a_file() {
+    with_site(&["serve", "site/index.html"]).refused(&["root site/index.html", "not a directory"]);
+}
+
+#[test]
+fn a_root_that_may_not_be_read() {
+    isolated(|site| {
+        let closed = site.root().join("closed");
+        fs::create_dir(&closed).unwrap();
+        sh(&format!("chmod 000 {}", closed.display()));
+        // Without the privileges that let root read everything.
+        let outcome = splitway_without(
+            &["dac_override", "dac_read_search"],
+            site.root(),
+            &["serve", "closed"],
+        );
+        outcome.refused(&["root closed", "not readable"]);
+    });
+}
+
+#[test]
+fn no_root_at_all() {
+    with_site(&["serve"]).refused(&["<ROOT>"]);
+}
+
+#[test]
+fn numbers_out_of_range() {
+    for (option, value) in [
+        ("--listen", "0"),
+        ("--listen", "65536"),
+        ("--listen", "-1"),
+        ("--listen", "http"),
+        ("--workers", "0"),
+        ("--workers", "65"),
+        ("--mtu", "1279"),
+        ("--mtu", "65536"),
+        ("--buffers", "0"),
+    ] {
+        let argument = format!("{option}={value}");
+        with_site(&["serve", "site", &argument]).refused(&["invalid value", option, value]);
+    }
+}
+
+#[test]
+fn an_option_that_does_not_exist() {
+    with_site(&["serve", "site", "--prot", "80"]).refused(&["--prot"]);
+    with_site(&["srve"]).refused(&["srve", "serve"]);
+}
+
+#[test]
+fn addresses_that_are_none() {
+    for (address, complaint) in [
+        ("192.0.2.10", "prefix is missing"),
+        ("fd00::10", "prefix is missing"),
+        ("192.0.2.10/33", "from 1 to 32"),
+        ("fd00::10/0", "from 1 to 128"),
+        ("192.0.2.10/twenty-four", "from 1 to 32"),
+        ("192.0.2.300/24", "not an IP address"),
+        ("192.0.2.0/24", "address of the network itself"),
+        ("192.0.2.255/24", "broadcast"),
+        ("127.0.0.1/8", "not an address that a host can have"),
+        ("ff02::1/64", "not an address that a host can have"),
+        ("fe80::1/64", "link-local"),
+    ] {
+        with_site(&["serve", "site", "--dev", "lo", "--addr", address])
+            .refused(&["--addr", address, complaint]);
+    }
+}
+
+#[test]
+fn an_interface_without_an_address_and_an_address_without_an_interface() {
+    with_site(&["serve", "site", "--dev", "lo"]).refused(&["--addr"]);
+    with_site(&["serve", "site", "--addr", "192.0.2.10/24"]).refused(&["--dev"]);
+    with_site(&["serve", "site", "--gateway", "192.0.2.1"]).refused(&["--dev"]);
+}
+
+#[test]
+fn an_interface_that_does_not_exist() {
+    isolated(|site| {
+        interfaces();
+        for arguments in [
+            &["serve", ".", "--dev", "eth7", "--addr", "192.0.2.10/24"][..],
+            &["nic", "--root", ".", "--dev", "eth7", "--socket", "socket"],
+        ] {
+            let outcome = splitway_in(site.root(), arguments);
+            outcome.refused(&["interface eth7", "no such interface", "lo", "wire", "far"]);
+        }
+    });
+}
+
+#[test]
+fn an_interface_that_is_down() {
+    isolated(|site| {
+        interfaces();
+        let outcome = splitway_in(
+            site.root(),
+            &["serve", ".", "--dev", "far", "--addr", "192.0.2.10/24"],
+        );
+        outcome.refused(&["interface far", "it is down", "ip link set far up"]);
+    });
+}
+
+#[test]
+fn an_interface_that_is_not_ethernet() {
+    isolated(|site| {
+        let outcome = splitway_in(
+            site.root(),
+            &["serve", ".", "--dev", "lo", "--addr", "192.0.2.10/24"],
+        );
+        outcome.refused(&["interface lo", "not an Ethernet interface"]);
+    });
+}
+
+#[test]
+fn an_address_that_the_kernel_has_itself() {
+    isolated(|site| {
+        interfaces();
+        sh("ip link set far up");
+        // On that interface, and on another one.
+        for interface in ["wire", "far"] {
+            let arguments = ["serve", ".", "--dev", interface, "--addr", "192.0.2.1/24"];
+            splitway_in(site.root(), &arguments)
+                .refused(&["address 192.0.2.1/24", "the kernel has it on wire"]);
+        }
+        let twice = [
+            "serve",
+            ".",
+            "--dev",
+            "wire",
+            "--addr",
+            "192.0.2.10/24",
+            "192.0.2.10/16",
+        ];
+        splitway_in(site.root(), &twice).refused(&["address 192.0.2.10/16", "given twice"]);
+    });
+}
+
+#[test]
+fn a_gateway_that_is_no_neighbour() {
+    isolated(|site| {
+        interfaces();
+        let serve = |gateway: &str| {
+            let arguments = [
+                "serve",
+                ".",
+                "--dev",
+                "wire",
+                "--addr",
+                "192.0.2.10/24",
+                "--gateway",
+                gateway,
+            ];
+            splitway_in(site.root(), &arguments)
+        };
+        serve("198.51.100.1").refused(&[
+            "gateway 198.51.100.1",
+            "not on the link",
+            "192.0.2.10/24",
+        ]);
+        serve("fd00::1").refused(&["gateway fd00::1", "not on the link"]);
+        serve("192.0.2.10").refused(&["gateway 192.0.2.10", "own address"]);
+        serve("router").refused(&["--gateway", "router"]);
+        let arguments = [
+            "serve",
+            ".",
+            "--dev",
+            "wire",
+            "--addr",
+            "192.0.2.10/24",
+            "--gateway",
+            "192.0.2.1",
+            "192.0.2.2",
+        ];
+        splitway_in(site.root(), &arguments)
+            .refused(&["gateway 192.0.2.2", "one gateway for IPv4"]);
+    });
+}
+
+#[test]
+fn a_port_in_use() {
+    isolated(|site| {
+        let first = Splitway::serve(Path::new(PROGRAM), site.root(), [""; 0]).unwrap();
+        let process = format!("(process {})", first.supervisor().as_raw_nonzero());
+        let outcome = splitway_in(site.root(), &["serve", "."]);
+        outcome.refused(&[
+            "port 80 of 10.77.0.2",
+            "in use by another splitway",
+            &process,
+            "--dev",
+        ]);
+    });
+}
+
+#[test]
+fn a_port_in_use_on_an_interface() {
+    isolated(|site| {
+        interfaces();
+        sh("ip link set far up");
+        let device = ["--dev", "far", "--addr"];
+        let mut first = Splitway::serve(
+            Path::new(PROGRAM),
+            site.root(),
+            device.iter().chain(&["192.0.2.10/24"]),
+        )
+        .unwrap();
+        let process = format!("(process {})", first.supervisor().as_raw_nonzero());
+        let same = [
+            "serve",
+            ".",
+            "--dev",
+            "far",
+            "--addr",
+            "192.0.2.11/24",
+            "192.0.2.10/24",
+        ];
+        splitway_in(site.root(), &same).refused(&[
+            "port 80 of 192.0.2.10",
+            "in use by another",
+            &process,
+        ]);
+        // It would answer the other's connections on every port.
+        let other_port = [
+            "serve",
+            ".",
+            "--dev",
+            "far",
+            "--addr",
+            "192.0.2.10/24",
+            "--listen",
+            "81",
+        ];
+        splitway_in(site.root(), &other_port).refused(&["port 81 of 192.0.2.10", &process]);
+
+        // An address of its own is fine, and so is the first one's when that has ended, however it went.
+        let other_address = device.iter().chain(&["192.0.2.11/24"]);
+        let second = Splitway::serve(Path::new(PROGRAM), site.root(), other_address).unwrap();
+        first.end_with(Signal::KILL).unwrap();
+        let third = Splitway::serve(
+            Path::new(PROGRAM),
+            site.root(),
+            device.iter().chain(&["192.0.2.10/24"]),
+        );
+        drop((second, third.unwrap()));
+    });
+}
+
+#[test]
+fn the_link_exists_already() {
+    isolated(|site| {
+        sh("ip link add splitway0 type veth peer name other");
+        let outcome = splitway_in(site.root(), &["serve", "."]);
+        outcome.refused(&[
+            "interface splitway0",
+            "exists already",
+            "ip link delete splitway0",
+        ]);
+        sh("ip link show splitway0");
+    });
+}
+
+#[test]
+fn the_network_of_the_link_is_in_use() {
+    isolated(|site| {
+        interfaces();
+        sh("ip address add 10.77.5.1/16 dev wire");
+        let outcome = splitway_in(site.root(), &["serve", "."]);
+        outcome.refused(&[
+            "10.77.0.1/24",
+            "overlaps with 10.77.5.1/16 on wire",
+            "--dev",
+        ]);
+        assert!(!sh("ip link").contains("splitway0"));
+    });
+}
+
+#[test]
+fn no_privileges() {
+    isolated(|site| {
+        interfaces();
+        let without = |capabilities, arguments: &[&str]| {
+            splitway_without(capabilities, site.root(), arguments)
+        };
+        let outcome = without(&["all"], &["serve", "."]);
+        outcome.refused(&[
+            "the capabilities CAP_NET_ADMIN, CAP_NET_RAW, CAP_SYS_ADMIN are missing",
+            "sudo setcap cap_net_admin,cap_net_raw,cap_sys_admin+ep",
+            PROGRAM,
+            "splitway demo",
+        ]);
+        let outcome = without(&["net_admin"], &["serve", "."]);
+        outcome.refused(&[
+            "the capability CAP_NET_ADMIN is missing",
+            "setcap cap_net_admin,cap_net_raw,cap_sys_admin",
+        ]);
+
+        let on_a_device = ["serve", ".", "--dev", "wire", "--addr", "192.0.2.10/24"];
+        let outcome = without(&["net_raw"], &on_a_device);
+        outcome.refused(&[
+            "wire",
+            "the capability CAP_NET_RAW is missing",
+            "setcap cap_net_raw+ep",
+        ]);
+        let alone = ["nic", "--root", ".", "--dev", "wire", "--socket", "socket"];
+        without(&["net_raw"], &alone).refused(&["the capability CAP_NET_RAW is missing"]);
+    });
+}
+
+#[test]
+fn a_nic_socket_that_nobody_listens_on() {
+    isolated(|site| {
+        interfaces();
+        let attach = |path| {
+            splitway_in(
+                site.root(),
+                &[
+                    "serve",
+                    "--nic",
+                    path,
+                    "--dev",
+                    "wire",
+                    "--addr",
+                    "192.0.2.10/24",
+                ],
+            )
+        };
+        attach("nowhere").refused(&["NIC socket nowhere", "there is none", "splitway nic --root"]);
+        fs::write(site.root().join("file"), "").unwrap();
+        attach("file").refused(&["NIC socket file", "no NIC process listens"]);
+        attach(&"long".repeat(30)).refused(&["NIC socket"]);
+        let both = [
+            "serve",
+            ".",
+            "--nic",
+            "socket",
+            "--dev",
+            "wire",
+            "--addr",
+            "192.0.2.10/24",
+        ];
+        splitway_in(site.root(), &both).refused(&["ROOT", "--nic"]);
+    });
+}
+
+#[test]
+fn a_nic_socket_whose_place_is_taken() {
+    isolated(|site| {
+        interfaces();
+        let listen = |path| {
+            splitway_in(
+                site.root(),
+                &["nic", "--root", ".", "--dev", "wire", "--socket", path],
+            )
+        };
+        fs::write(site.root().join("precious"), "data").unwrap();
+        listen("precious").refused(&["NIC socket precious", "not a socket"]);
+        assert_eq!(fs::read(site.root().join("precious")).unwrap(), b"data");
+        listen("no/such/place").refused(&["NIC socket no/such/place", "directory does not exist"]);
+    });
+}
+
+#[test]
+fn a_demonstration_where_namespaces_are_forbidden() {
+    isolated_unprivileged(|site| {
+        site.file("file", 1).unwrap();
+        fs::write("/proc/sys/user/max_user_namespaces", "0").unwrap();
+        let outcome = splitway_without(&["all"], site.root(), &["demo", "."]);
+        outcome.refused(&[
+            "creating a user and network namespace",
+            "sudo sysctl user.max_user_namespaces=10000",
+            "sudo splitway demo",
+        ]);
+    });
+}
+
+#[test]
+fn a_demonstration_without_curl() {
+    let directory = directory_with_site();
+    let mut command = std::process::Command::new(PROGRAM);
+    let outcome = command
+        .args(["demo", "site"])
+        .current_dir(&directory)
+        .env("PATH", "/nowhere")
+        .output()
+        .unwrap();
+    let complaint = String::from_utf8_lossy(&outcome.stderr);
+    assert_eq!(outcome.status.code(), Some(2), "{complaint}");
+    assert!(
+        complaint.starts_with("splitway: curl: ") && complaint.contains("apt-get install curl"),
+        "{complaint}"
+    );
+}
+
+#[test]
+fn a_demonstration_of_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    splitway_in(directory.path(), &["demo", "."])
+        .code
+        .map(|code| assert_eq!(code, 2))
+        .unwrap();
+}
+
+#[test]
+fn processes_that_only_the_supervisor_starts() {
+    let outcome = with_site(&["nic", "--root", "site", "--dev", "lo", "--control-stdin"]);
+    assert_eq!(outcome.code, Some(2), "{outcome:?}");
+    assert!(outcome.stdout.contains("not a socket"), "{outcome:?}");
+}
