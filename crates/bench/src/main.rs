@@ -23,6 +23,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use clap::{Parser, Subcommand};
+use rustix::process::Signal;
 use testbed::namespace::{self, Privilege};
 use testbed::process::{run as run_tool, tool};
 use testbed::site::Site;
@@ -87,6 +88,10 @@ pub(crate) struct Settings {
     /// Size of each file, in bytes.
     #[arg(long, default_value_t = 500_000)]
     file_bytes: u64,
+    /// Has the kernel receive the clients' packets on the servers' core, instead of in the context of the client
+    /// that sends them: as between machines, but for an interrupt from core to core with each.
+    #[arg(long)]
+    steer_requests: bool,
     /// A further argument for `splitway serve`, such as `--splitway=--mtu=9000`; may be repeated.
     #[arg(long, value_name = "ARGUMENT", allow_hyphen_values = true)]
     splitway: Vec<String>,
@@ -177,8 +182,8 @@ fn measure(settings: &Settings) -> Result<()> {
         site.file(&load::file_name(index), settings.file_bytes)?;
     }
     run_tool(&mut tool("ip link set lo up"))?;
-    let splitway = start_splitway(&splitway, &site, settings)?;
-    let nginx = Nginx::start(site.root(), site.outside())?;
+    let mut splitway = start_splitway(&splitway, &site, settings)?;
+    let nginx = Nginx::start(site.root(), site.outside(), settings)?;
     let servers = [
         Server::new(
             "splitway",
@@ -216,6 +221,11 @@ fn measure(settings: &Settings) -> Result<()> {
         };
         report.add_memory(run::run(server, &load)?);
     }
+    splitway.end_with(Signal::TERM)?;
+    eprintln!(
+        "\nSplitway's own account of all these runs:\n{}",
+        splitway.output().join("\n")
+    );
     report.print();
     report.write(&output)
 }
@@ -233,6 +243,9 @@ fn start_splitway(program: &Path, site: &Site, settings: &Settings) -> Result<Sp
         device: LINK,
         core: CLIENT_CORE,
     })?;
+    if !settings.steer_requests {
+        return Ok(splitway);
+    }
     for device in namespace::devices_of(splitway.host())? {
         link::steer(Steering {
             namespace: Some(splitway.host()),

@@ -12,7 +12,7 @@ use testbed::process::{Process, run, tool};
 use testbed::{Context, Failure, Result, wait};
 
 use crate::link::{Steering, steer};
-use crate::{CLIENT_CORE, SERVER_CORE};
+use crate::{CLIENT_CORE, SERVER_CORE, Settings};
 
 const DEVICE: &str = "peer0";
 const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 1);
@@ -27,7 +27,7 @@ pub(crate) struct Nginx {
 
 impl Nginx {
     /// Serves `root`; `prefix` is an empty directory for what nginx wants to write.
-    pub(crate) fn start(root: &Path, prefix: &Path) -> Result<Nginx> {
+    pub(crate) fn start(root: &Path, prefix: &Path, settings: &Settings) -> Result<Nginx> {
         let network = Network::new()?;
         let holder = network.holder();
         let pid = holder.as_raw_nonzero();
@@ -47,6 +47,9 @@ impl Nginx {
                 format!("ip route replace 10.78.0.0/24 dev {DEVICE} src {address} congctl cubic"),
             ] {
                 run(&mut namespace.map_or_else(|| tool(&line), |process| within(process, &line)))?;
+            }
+            if namespace.is_some() && !settings.steer_requests {
+                continue;
             }
             steer(Steering {
                 namespace,
