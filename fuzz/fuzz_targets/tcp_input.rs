@@ -159,15 +159,20 @@ impl Rig {
                 timestamp,
                 sack,
             } => {
-                let mut options = Options::default();
-                options.timestamps = timestamp.map(|step| {
-                    self.ts_recent = self.ts_recent.wrapping_add_signed(step.into());
-                    self.timestamps()
-                });
-                options.sack[0] = sack.map(|(left, right)| {
-                    let edge = |distance: i16| self.snd_nxt.wrapping_add_signed(distance.into());
-                    (edge(left), edge(right))
-                });
+                self.ts_recent = self
+                    .ts_recent
+                    .wrapping_add_signed(timestamp.unwrap_or(0).into());
+                let edge = |distance: i16| self.snd_nxt.wrapping_add_signed(distance.into());
+                let options = Options {
+                    timestamps: timestamp.map(|_| self.timestamps()),
+                    sack: [
+                        sack.map(|(left, right)| (edge(left), edge(right))),
+                        None,
+                        None,
+                        None,
+                    ],
+                    ..Options::default()
+                };
                 let header = Header {
                     seq: self.rcv_nxt.wrapping_add_signed(seq.into()),
                     ack: self.snd_nxt.wrapping_add_signed(ack.into()),

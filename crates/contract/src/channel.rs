@@ -269,6 +269,9 @@ fn rings(memory: &Arc<Memory>) -> ((Producer, Consumer), (Producer, Consumer)) {
 }
 
 /// The event descriptors of an end.
+///
+/// They do not block. That is a property of the open file, which the peer shares and could change, to
+/// hang this side: a stack that wants to do so can stop serving as well.
 #[derive(Debug)]
 pub(crate) struct Bells {
     /// Wakes this end.

@@ -16,7 +16,25 @@
 //! | [`channel`] | a command ring, an event ring and their wake-ups |
 //! | [`control`] | the hello over a Unix socket that sets channels up |
 //!
+//! ```
+//! use contract::{Command, Event, FileId, channel};
+//!
+//! let (mut host, mut nic) = channel::in_memory();
+//! let open = Command::Open { file: FileId(1), path: b"movie.mp4" };
+//! host.send(&open).expect("an empty ring has room");
+//! host.flush();
+//!
+//! assert_eq!(nic.receive(), Ok(Some(open)));
+//! let answer = Event::OpenFailed { file: FileId(1), errno: 2 };
+//! nic.send(&answer).expect("an empty ring has room");
+//! nic.flush();
+//!
+//! assert_eq!(host.receive(), Ok(Some(answer)));
+//! ```
+//!
 //! This room may touch its arguments and a ring's shared memory; it knows no policy and no clock.
+
+#![cfg_attr(loom, allow(dead_code, reason = "loom checks the ring alone"))]
 
 #[cfg(not(loom))]
 pub mod channel;
