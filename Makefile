@@ -15,10 +15,6 @@ help: ## Shows this
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
 serve: setup-serve release ## Serves ROOT (default: examples/site) at http://10.77.0.2/ until Ctrl-C
-	@echo "When it is ready, in another terminal:"
-	@echo
-	@echo "    curl -O http://10.77.0.2/$(notdir $(firstword $(wildcard $(ROOT)/*.mp4 $(ROOT)/*.webm $(ROOT)/index.html)))"
-	@echo
 	@$(AS_ROOT) $(RELEASE)/splitway serve $(ROOT)
 
 demo: setup-serve release ## Downloads examples/site in a namespace of its own, and tells who did what; needs no privileges

@@ -1,5 +1,7 @@
 //! Links: of every size, lossy, and seen from ping.
 
+use std::collections::BTreeSet;
+
 use rustix::process::Signal;
 use testbed::http::{Connection, download};
 use testbed::namespace::{Network, devices_of, isolated, within};
@@ -95,20 +97,35 @@ fn send_single_packets(splitway: &Splitway) {
 /// Drops 1 % of all TCP packets in each direction: of every 300, three chosen by the seed.
 fn lose_one_in_a_hundred(random: &mut Random) {
     for hook in ["input", "output"] {
-        let mut lost = std::collections::BTreeSet::new();
+        let mut lost = BTreeSet::new();
         while lost.len() < 3 {
             lost.insert(random.below(300));
         }
         let verdicts: Vec<String> = lost
             .iter()
-            .map(|position| format!("{position} : drop"))
+            .map(|position| format!("{position} : goto lost"))
             .collect();
         nft(&format!(
-            "add table inet loss_{hook}; \
-             add chain inet loss_{hook} packets {{ type filter hook {hook} priority 0; }}; \
-             add rule inet loss_{hook} packets meta l4proto tcp numgen inc mod 300 vmap {{ {} }}",
+            "add table inet {hook}; \
+             add chain inet {hook} lost; \
+             add rule inet {hook} lost counter drop; \
+             add chain inet {hook} packets {{ type filter hook {hook} priority 0; }}; \
+             add rule inet {hook} packets meta l4proto tcp numgen inc mod 300 vmap {{ {} }}",
             verdicts.join(", ")
         ));
+    }
+}
+
+/// Loss that did not happen has shown nothing.
+fn packets_were_lost_both_ways() {
+    for hook in ["input", "output"] {
+        let chain = sh(&format!("nft list chain inet {hook} lost"));
+        // counter packets 7 bytes 123 drop
+        let mut words = chain
+            .split_whitespace()
+            .skip_while(|word| *word != "packets");
+        let lost: u64 = words.nth(1).unwrap().parse().unwrap();
+        assert!(lost > 0, "nothing was lost on {hook}");
     }
 }
 
@@ -126,6 +143,7 @@ fn every_byte_is_right_where_superpackets_are_lost() {
                 .iter()
                 .try_for_each(|file| connection.get(file).map(drop))
         });
+        packets_were_lost_both_ways();
     });
 }
 
@@ -144,6 +162,7 @@ fn every_byte_is_right_where_single_packets_are_lost() {
                 .iter()
                 .try_for_each(|file| connection.get(file).map(drop))
         });
+        packets_were_lost_both_ways();
     });
 }
 
@@ -156,6 +175,7 @@ fn connections_are_made_and_ended_where_packets_are_lost() {
         on_threads(16, |index| {
             (0..20).try_for_each(|_| download(FAMILIES[index % 2], &file).map(drop))
         });
+        packets_were_lost_both_ways();
     });
 }
 
