@@ -201,6 +201,13 @@ impl Blocks {
         }
     }
 
+    /// All buffers, in the order of their blocks; to be called before any is allocated.
+    pub(crate) fn buffers(&mut self) -> impl Iterator<Item = &mut Buffer> {
+        self.blocks
+            .iter_mut()
+            .filter_map(|block| block.buffer.as_deref_mut())
+    }
+
     /// Blocks that [`Blocks::allocate`] would find.
     pub(crate) fn available(&self) -> usize {
         self.free.len() + self.cached.len + self.retained.len

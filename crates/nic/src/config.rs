@@ -47,8 +47,8 @@ impl Config {
 impl Default for Config {
     fn default() -> Self {
         Config {
-            buffer_bytes: 64 << 20,
-            cache_bytes_max: 32 << 20,
+            buffer_bytes: 128 << 20,
+            cache_bytes_max: 112 << 20,
             reader: ReaderKind::Auto,
             direct: true,
             files_max: 1 << 16,

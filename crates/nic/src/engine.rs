@@ -46,6 +46,7 @@ pub(crate) struct Limits {
 pub(crate) struct Engine<P> {
     pub(crate) port: P,
     pub(crate) port_busy: bool,
+    /// Goes before the blocks: their buffers may be known to the kernel.
     pub(crate) reader: Box<dyn Reader>,
     pub(crate) blocks: Blocks,
     pub(crate) files: Files,
@@ -71,16 +72,17 @@ pub(crate) struct Engine<P> {
 }
 
 impl<P: Port> Engine<P> {
-    pub(crate) fn new(config: &Config, port: P, reader: Box<dyn Reader>) -> Engine<P> {
-        let buffer_bytes = config.buffer_bytes.max(Config::BUFFER_BYTES_MIN);
+    pub(crate) fn new(config: &Config, port: P, mut reader: Box<dyn Reader>) -> Engine<P> {
+        let mut blocks = Blocks::new(
+            config.buffer_bytes.max(Config::BUFFER_BYTES_MIN) / BLOCK_BYTES,
+            config.cache_bytes_max / BLOCK_BYTES,
+        );
+        reader.prepare(&mut blocks.buffers());
         Engine {
             port,
             port_busy: false,
             reader,
-            blocks: Blocks::new(
-                buffer_bytes / BLOCK_BYTES,
-                config.cache_bytes_max / BLOCK_BYTES,
-            ),
+            blocks,
             files: Files::new(),
             flows: Slab::new(),
             flow_keys: HashMap::new(),

@@ -78,6 +78,11 @@ pub struct Opened {
 
 /// Opens files and reads blocks. Nothing here waits for a disk.
 pub trait Reader {
+    /// Makes the buffers of all later reads known: the read with token `n` comes with the `n`-th of
+    /// them. Called once, before anything else; what can be prepared for them is prepared.
+    fn prepare(&mut self, buffers: &mut dyn Iterator<Item = &mut Buffer>) {
+        let _ = buffers;
+    }
     /// Starts opening a file below the root. One completion follows.
     fn open(&mut self, file: FileToken, path: &[u8]);
     /// Forgets a file whose open has completed. Reads under way still complete.

@@ -223,6 +223,41 @@ fn many_reads_complete_each_with_its_own_bytes() {
 }
 
 #[test]
+fn buffers_may_be_made_known_and_others_still_work() {
+    let root = TempDir::new().unwrap();
+    let whole = content(4 * BLOCK_BYTES);
+    fs::write(root.path().join("f"), &whole).unwrap();
+    each_reader(root.path(), |which, reader| {
+        let mut buffers: Vec<Box<Buffer>> = (0..4).map(|_| Buffer::new()).collect();
+        reader.prepare(&mut buffers.iter_mut().map(|buffer| &mut **buffer));
+        open(reader, 1, b"f").unwrap();
+        let known = (0..).zip(buffers);
+        let unknown = (0..6).map(|token| (token, Buffer::new()));
+        for (token, buffer) in known.chain(unknown) {
+            let block = token as usize % 4;
+            reader.read(Read {
+                token: ReadToken(token),
+                file: FileToken(1),
+                offset: (block * BLOCK_BYTES) as u64,
+                len: BLOCK_BYTES,
+                buffer,
+            });
+        }
+        for _ in 0..10 {
+            let Completion::Read { token, buffer, .. } = next(reader) else {
+                panic!("only reads were asked for");
+            };
+            let block = token.0 as usize % 4;
+            assert_eq!(
+                buffer[..],
+                whole[block * BLOCK_BYTES..][..BLOCK_BYTES],
+                "{which}"
+            );
+        }
+    });
+}
+
+#[test]
 fn a_read_of_a_file_that_is_not_open_fails() {
     let root = TempDir::new().unwrap();
     each_reader(root.path(), |which, reader| {

@@ -14,7 +14,7 @@ const ATTEMPTS_MAX: u8 = 16;
 /// A read on its way.
 #[derive(Debug)]
 pub(super) struct Transfer {
-    token: ReadToken,
+    pub(super) token: ReadToken,
     pub(super) file: Arc<OpenFile>,
     /// In the file.
     start: u64,

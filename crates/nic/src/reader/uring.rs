@@ -11,6 +11,7 @@ use rustix::io::Errno;
 use super::pool::{Opener, PoolReader};
 use super::transfer::Transfer;
 use super::{Completion, FileToken, Read, Reader};
+use crate::buffer::{BLOCK_BYTES, Buffer};
 
 /// Reads under way at once; more wait for one to complete. A disk is busy with far fewer.
 const DEPTH: u32 = 128;
@@ -34,7 +35,12 @@ pub(crate) struct UringReader {
     /// Submissions written and not seen by the kernel yet.
     unsubmitted: usize,
     completions: VecDeque<Completion>,
+    /// Addresses of the buffers that the kernel keeps mapped, by read token.
+    registered: Vec<*mut u8>,
 }
+
+/// Most buffers that the kernel lets itself be told of.
+const REGISTERED_MAX: usize = 1 << 14;
 
 impl UringReader {
     /// Fails where the kernel has no io_uring or forbids it (`ENOSYS`, `EPERM`).
@@ -56,6 +62,7 @@ impl UringReader {
             waiting: VecDeque::new(),
             unsubmitted: 0,
             completions: VecDeque::new(),
+            registered: Vec::new(),
         })
     }
 
@@ -79,15 +86,21 @@ impl UringReader {
             return;
         };
         let asked = transfer.asked();
-        let into = &mut transfer.buffer[asked.at..asked.at + asked.len];
-        let entry = opcode::Read::new(
-            types::Fd(transfer.file.as_fd().as_raw_fd()),
-            into.as_mut_ptr(),
-            asked.len as u32,
-        )
-        .offset(asked.offset)
-        .build()
-        .user_data(u64::from(place));
+        let file = types::Fd(transfer.file.as_fd().as_raw_fd());
+        let whole = transfer.buffer.as_mut_ptr();
+        let into = transfer.buffer[asked.at..asked.at + asked.len].as_mut_ptr();
+        let token = transfer.token.0;
+        let entry = if self.registered.get(token as usize) == Some(&whole) {
+            // A token below REGISTERED_MAX fits into 16 bits.
+            opcode::ReadFixed::new(file, into, asked.len as u32, token as u16)
+                .offset(asked.offset)
+                .build()
+        } else {
+            opcode::Read::new(file, into, asked.len as u32)
+                .offset(asked.offset)
+                .build()
+        };
+        let entry = entry.user_data(u64::from(place));
         // SAFETY: The kernel writes to `into` and uses the descriptor until the completion with this
         // `user_data` is reaped. Both belong to the transfer in `under_way[place]`, whose buffer is a
         // box that does not move and whose file is kept open by an `Arc`. The transfer is neither taken
@@ -136,6 +149,32 @@ impl UringReader {
 }
 
 impl Reader for UringReader {
+    /// Has the kernel keep the buffers mapped, which saves looking their pages up for each read. It may
+    /// refuse: pages that it keeps count as locked memory.
+    fn prepare(&mut self, buffers: &mut dyn Iterator<Item = &mut Buffer>) {
+        let addresses: Vec<*mut u8> = buffers
+            .take(REGISTERED_MAX)
+            .map(|buffer| buffer.as_mut_ptr())
+            .collect();
+        let vectors: Vec<libc::iovec> = addresses
+            .iter()
+            .map(|address| libc::iovec {
+                iov_base: address.cast(),
+                iov_len: BLOCK_BYTES,
+            })
+            .collect();
+        // SAFETY: Each vector is a buffer of BLOCK_BYTES. Registering does not write to it; reads do,
+        // and only those of a transfer that owns the buffer at this address (`push`). Should a buffer
+        // have been freed meanwhile, the kernel keeps the old pages to itself.
+        match unsafe { self.ring.submitter().register_buffers(&vectors) } {
+            Ok(()) => self.registered = addresses,
+            Err(error) => tracing::debug!(
+                %error,
+                "buffers are not registered with io_uring: CAP_IPC_LOCK or a higher `ulimit -l` allows it"
+            ),
+        }
+    }
+
     fn open(&mut self, file: FileToken, path: &[u8]) {
         self.files.open(file, path);
     }
