@@ -14,6 +14,9 @@ pub(crate) struct Acks {
     immediate: bool,
     /// Acknowledgments that must go alone, so that the peer counts each as a duplicate (RFC 5681 §2).
     duplicates: u8,
+    /// The first transmission that carries the acknowledgment of a position, and the position, while its
+    /// departure is not reported. It may be on its way for long: the acknowledgment is not given yet.
+    carried: Option<(u64, u64)>,
 }
 
 /// When received text is to be acknowledged.
@@ -62,10 +65,24 @@ impl Acks {
         self.immediate
     }
 
-    /// A segment with an acknowledgment has been issued.
+    /// An acknowledgment of all that was received has left.
     pub(crate) fn on_sent(&mut self) {
         self.pending_bytes = 0;
         self.immediate = false;
+        self.carried = None;
+    }
+
+    /// A transmission that acknowledges everything before `nxt` is on its way through the NIC stack.
+    pub(crate) fn on_carried(&mut self, transmission: u64, nxt: u64) {
+        if self.carried.is_none_or(|(_, position)| position < nxt) {
+            self.carried = Some((transmission, nxt));
+        }
+    }
+
+    /// A transmission has departed. True if everything before `nxt` is acknowledged by it.
+    pub(crate) fn on_departed(&mut self, transmission: u64, nxt: u64) -> bool {
+        self.carried
+            .is_some_and(|(carrier, position)| carrier <= transmission && position == nxt)
     }
 }
 

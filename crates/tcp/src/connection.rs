@@ -298,6 +298,9 @@ impl Connection {
     /// Reports that the packets of a transmission have left, and when. Reports for transmissions that are
     /// acknowledged already, or were never issued, are welcome to come.
     pub fn on_departed(&mut self, transmission: u64, at: Instant) {
+        if self.acks.on_departed(transmission, self.rcv.nxt()) {
+            self.on_ack_sent();
+        }
         match self.sent.depart(transmission, at) {
             // RFC 6298 §5.1, with "sent" meaning departed. The timer belongs to the first byte not
             // acknowledged.
@@ -418,10 +421,10 @@ impl Connection {
 
     /// After an acknowledgment: tell a writer that was held back.
     pub(crate) fn wake_writer(&mut self) {
-        let low = |bound: usize| bound - bound / 4;
+        let low = |bound: usize| bound - bound.div_ceil(4);
         if self.write_blocked
             && self.queue.real_bytes() <= low(self.config.send_buffer_bytes)
-            && self.queue.extents() < low(self.config.extents_max).max(1)
+            && self.queue.extents() <= low(self.config.extents_max)
         {
             self.write_blocked = false;
             self.events.writable = !self.fin_queued;

@@ -145,6 +145,11 @@ impl Connection {
             return self.on_reset(now, start);
         }
 
+        // The peer is not silent, or we hold it up ourselves.
+        if !payload.is_empty() || self.rcv.readable() > 0 {
+            self.arm_fin_wait_2(now);
+        }
+
         // Fourth, check the SYN bit.
         if syn {
             match (self.state, self.passive) {
@@ -275,8 +280,10 @@ impl Connection {
         {
             self.congestion.on_loss(snd.flight());
         }
-        // "If SND.WL1 < SEG.SEQ or (SND.WL1 = SEG.SEQ and SND.WL2 =< SEG.ACK)"
-        if snd.wl1 < start || (snd.wl1 == start && snd.wl2 <= ack) {
+        // "If SND.WL1 < SEG.SEQ or (SND.WL1 = SEG.SEQ and SND.WL2 =< SEG.ACK)". A segment that acknowledges
+        // more than any before is newer, too, though a retransmission has an older SEG.SEQ. The window counts
+        // from SND.UNA: to advance one without the other would move the right edge.
+        if ack > snd.una || snd.wl1 < start || (snd.wl1 == start && snd.wl2 <= ack) {
             self.update_window(header, start, ack, snd.shift);
         }
         if self.fin_queued && self.snd.una > self.fin_position() {
@@ -382,7 +389,6 @@ impl Connection {
         }
         let text = segment.payload;
         if !text.is_empty() {
-            self.arm_fin_wait_2(now);
             match self.rcv.on_text(start, text) {
                 Arrival::Nothing => self.acks.request_duplicate(),
                 // RFC 5681 §4.2: at once, out of order or filling a gap.

@@ -83,7 +83,6 @@ impl Connection {
         }
         let agreed = self.state == State::SynReceived;
         let mut header = self.header(now, 0, Flags::SYN);
-        header.window = self.rcv.syn_window();
         header.options.mss = Some(self.config.mss);
         // RFC 7323 §2.2, §3.2: an answer carries an option only if the peer's SYN did.
         let shift = crate::rcv::window_shift(self.config.receive_buffer_bytes);
@@ -188,6 +187,7 @@ impl Connection {
             return None;
         }
         let header = self.header(now, self.snd.una.saturating_sub(1), Flags::default());
+        self.on_ack_sent();
         Some(self.transmit_empty(now, header))
     }
 
@@ -255,8 +255,16 @@ impl Connection {
             self.recovery.on_retransmitted(positions.end);
         }
         let transmission = self.sent.issue(positions, retransmission);
+        let has_virtual = self.queue.has_virtual(&range);
+        // The NIC stack may have to read for long: an acknowledgment that goes with the data goes when the
+        // data does.
+        if has_virtual || follows_undeparted {
+            self.acks.on_carried(transmission, self.rcv.nxt());
+        } else {
+            self.on_ack_sent();
+        }
         Transmit {
-            has_virtual: self.queue.has_virtual(&range),
+            has_virtual,
             range,
             transmission: Some(transmission),
             retransmission,
@@ -282,6 +290,7 @@ impl Connection {
     /// <SEQ=SND.NXT><ACK=RCV.NXT><CTL=ACK>
     fn transmit_ack(&mut self, now: Instant) -> Transmit {
         let header = self.header(now, self.snd.nxt, Flags::default());
+        self.on_ack_sent();
         self.transmit_empty(now, header)
     }
 
@@ -308,18 +317,26 @@ impl Connection {
         self.transmit_empty(now, header)
     }
 
-    /// The header of a segment that acknowledges all that was received.
-    fn header(&mut self, now: Instant, position: u64, flags: Flags) -> Header {
+    /// All that was received is acknowledged.
+    pub(crate) fn on_ack_sent(&mut self) {
         self.acks.on_sent();
         self.timers.cancel(Timer::DelayedAck);
         self.last_ack_sent = self.rcv.nxt();
+    }
+
+    /// The header of a segment that acknowledges all that was received.
+    fn header(&mut self, now: Instant, position: u64, flags: Flags) -> Header {
+        let window = match flags.contains(Flags::SYN) {
+            true => self.rcv.syn_window(),
+            false => self.rcv.offer_window(self.receive_mss()),
+        };
         Header {
             source_port: self.local_port,
             destination_port: self.remote_port,
             seq: self.snd.space.wire(position),
             ack: self.rcv.wire_nxt(),
             flags: flags | Flags::ACK,
-            window: self.rcv.offer_window(self.receive_mss()),
+            window,
             options: Options {
                 timestamps: self.timestamps.option(now),
                 ..Options::default()

@@ -46,6 +46,8 @@ pub(crate) struct Recovery {
     /// What duplicate acknowledgments add to the congestion window, as each tells that a segment has left the
     /// network, and what partial acknowledgments take away again.
     inflation: i64,
+    /// Bound of the inflation: no more can have left the network than was in flight.
+    inflation_max: i64,
     /// RFC 6582 §4: the first partial acknowledgment alone restarts the timer.
     partial_seen: bool,
 }
@@ -87,8 +89,8 @@ impl Recovery {
         let mss = i64::from(mss);
         match self.phase {
             Phase::FastRecovery => {
-                // RFC 5681 §3.2 step 4.
-                self.inflation = self.inflation.saturating_add(mss);
+                // RFC 5681 §3.2 step 4, with the bound that its last paragraph advises.
+                self.inflation = (self.inflation + mss).min(self.inflation_max);
                 false
             }
             Phase::AfterTimeout => false,
@@ -110,6 +112,9 @@ impl Recovery {
                 self.retransmitted_end = una;
                 // RFC 5681 §3.2 step 3.
                 self.inflation = 3 * mss;
+                self.inflation_max = i64::try_from(nxt - una)
+                    .unwrap_or(i64::MAX)
+                    .max(self.inflation);
                 self.lose_one(una, nxt, mss);
                 true
             }

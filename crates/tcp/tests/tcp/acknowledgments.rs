@@ -1,0 +1,126 @@
+//! When received text is acknowledged (RFC 9293 §3.8.6.3, RFC 5681 §4.2).
+
+use crate::script::{Script, config};
+use tcp::Config;
+
+#[test]
+fn one_segment_waits_and_the_second_does_not() {
+    let mut script = Script::established();
+    script.trace(
+        "
+        < ACK 1..1001 ack 1 win 10000
+        +39ms
+        < ACK 1001..2001 ack 1 win 10000
+        > ACK 1 ack 2001
+        < ACK 2001..3001 ack 1 win 10000
+        +39ms
+        +1ms
+        > ACK 1 ack 3001
+        +1s
+        ",
+    );
+}
+
+#[test]
+fn the_delay_counts_from_the_first_segment_that_waits() {
+    let mut script = Script::established();
+    script.trace(
+        "
+        < PSH ACK 1..101 ack 1 win 10000
+        +30ms
+        < PSH ACK 101..201 ack 1 win 10000
+        +10ms
+        > ACK 1 ack 201
+        ",
+    );
+}
+
+#[test]
+fn data_carries_the_acknowledgment() {
+    let mut script = Script::established();
+    script.trace(
+        "
+        < PSH ACK 1..301 ack 1 win 10000
+        write 500
+        > PSH ACK 1..501 ack 301
+        < ACK 301 ack 501 win 10000
+        +1s
+        ",
+    );
+}
+
+#[test]
+fn a_merged_superpacket_is_acknowledged_at_once() {
+    let mut script = Script::established();
+    script.trace(
+        "
+        < ACK 1..8001 ack 1 win 10000
+        > ACK 1 ack 8001
+        ",
+    );
+}
+
+#[test]
+fn each_segment_out_of_order_is_acknowledged_at_once_and_so_is_the_one_that_fills_the_gap() {
+    let mut script = Script::established();
+    script.trace(
+        "
+        < ACK 1001..2001 ack 1 win 10000
+        > ACK 1 ack 1 win 10000
+        < ACK 3001..4001 ack 1 win 10000
+        > ACK 1 ack 1 win 10000
+        < ACK 1..1001 ack 1 win 10000
+        > ACK 1 ack 2001
+        < ACK 2001..3001 ack 1 win 10000
+        > ACK 1 ack 4001
+        read 4000
+        ",
+    );
+}
+
+#[test]
+fn duplicates_go_alone_even_if_there_is_data() {
+    let mut script = Script::established();
+    script.trace(
+        "
+        < ACK 1..101 ack 1 win 10000
+        write 100
+        > PSH ACK 1..101 ack 101
+        write 100; < ACK 201..301 ack 1 win 10000
+        > ACK 101 ack 101
+        > PSH ACK 101..201 ack 101
+        ",
+    );
+}
+
+#[test]
+fn old_text_is_acknowledged_at_once() {
+    let mut script = Script::established();
+    script.trace(
+        "
+        < ACK 1..2001 ack 1 win 10000
+        > ACK 1 ack 2001
+        < ACK 1..1001 ack 1 win 10000
+        > ACK 1 ack 2001
+        < ACK 1001..2001 ack 1 win 10000
+        > ACK 1 ack 2001
+        ! Readable
+        ",
+    );
+}
+
+#[test]
+fn the_delay_is_configurable() {
+    let delayed_ack = std::time::Duration::from_millis(5);
+    let mut script = Script::established_with(Config {
+        delayed_ack,
+        ..config()
+    });
+    script.trace(
+        "
+        < ACK 1..101 ack 1 win 10000
+        +5ms
+        > ACK 1 ack 101
+        ",
+    );
+}

@@ -1,0 +1,339 @@
+//! Closing connections (RFC 9293 §3.6, §3.10.4, §3.10.7.4).
+
+use crate::script::{Script, config};
+use tcp::Config;
+
+#[test]
+fn active_close() {
+    let mut script = Script::established();
+    script.trace(
+        "
+        shutdown
+        = FinWait1
+        > FIN ACK 1 ack 1
+        < ACK 1 ack 2 win 10000
+        = FinWait2
+        < FIN ACK 1 ack 2 win 10000
+        > ACK 2 ack 2
+        = TimeWait
+        ! PeerFinished, Closed(Finished)
+        +59999ms
+        = TimeWait
+        +1ms
+        = Closed
+        !
+        ",
+    );
+    assert!(script.tcp().is_closed());
+}
+
+#[test]
+fn passive_close() {
+    let mut script = Script::established();
+    script.trace(
+        "
+        < FIN ACK 1 ack 1 win 10000
+        > ACK 1 ack 2
+        = CloseWait
+        ! PeerFinished
+        shutdown
+        > FIN ACK 1 ack 2
+        = LastAck
+        < ACK 2 ack 2 win 10000
+        = Closed
+        ! Closed(Finished)
+        ",
+    );
+    assert!(script.tcp().is_closed());
+}
+
+/// §3.6, figure 13.
+#[test]
+fn simultaneous_close() {
+    let mut script = Script::established();
+    script.trace(
+        "
+        shutdown
+        > FIN ACK 1 ack 1
+        < FIN ACK 1 ack 1 win 10000
+        > ACK 2 ack 2
+        = Closing
+        ! PeerFinished
+        < ACK 2 ack 2 win 10000
+        = TimeWait
+        ! Closed(Finished)
+        ",
+    );
+}
+
+#[test]
+fn fin_wait_1_goes_to_time_wait_when_fin_and_ack_come_together() {
+    let mut script = Script::in_state("FinWait1");
+    script.trace(
+        "
+        < FIN ACK 1 ack 2 win 10000
+        > ACK 2 ack 2
+        = TimeWait
+        ",
+    );
+}
+
+#[test]
+fn half_close_goes_on_receiving() {
+    let mut script = Script::in_state("FinWait2");
+    script.trace(
+        "
+        < ACK 1..1001 ack 2 win 10000
+        < PSH ACK 1001..2001 ack 2 win 10000
+        > ACK 2 ack 2001
+        ! Readable
+        read 2000
+        < FIN ACK 2001..2101 ack 2 win 10000
+        > ACK 2 ack 2102
+        ! Readable, PeerFinished, Closed(Finished)
+        = TimeWait
+        read 100
+        ",
+    );
+}
+
+#[test]
+fn half_closed_by_the_peer_goes_on_sending() {
+    let mut script = Script::in_state("CloseWait");
+    script.trace(
+        "
+        write 2000
+        > PSH ACK 1..2001 ack 2
+        < ACK 2 ack 2001 win 10000
+        ! Drained
+        = CloseWait
+        ",
+    );
+}
+
+#[test]
+fn fin_follows_all_that_is_queued() {
+    let mut script = Script::listen(config());
+    script.trace(
+        "
+        < SYN 0 win 1500 mss 1000
+        > SYN ACK 0 ack 1
+        < ACK 1 ack 1 win 1500
+        write 2000; shutdown
+        > ACK 1..1001 ack 1
+        = FinWait1
+        < ACK 1 ack 1001 win 1500
+        > FIN PSH ACK 1001..2001 ack 1
+        < ACK 1 ack 2001 win 1500
+        = FinWait1
+        < ACK 1 ack 2002 win 1500
+        = FinWait2
+        ",
+    );
+}
+
+#[test]
+fn nothing_can_be_written_after_shutdown() {
+    let mut script = Script::in_state("FinWait1");
+    assert_eq!(script.tcp().write(b"more"), 0);
+    assert_eq!(script.tcp().write_virtual(1, 0, 10), 0);
+    script.trace("shutdown\n = FinWait1");
+}
+
+#[test]
+fn a_lost_fin_is_sent_again() {
+    let mut script = Script::in_state("FinWait1");
+    script.trace(
+        "
+        +210ms
+        > FIN ACK 1 ack 1
+        < ACK 1 ack 2 win 10000
+        = FinWait2
+        ",
+    );
+    let mut script = Script::in_state("LastAck");
+    script.trace(
+        "
+        +210ms
+        > FIN ACK 1 ack 2
+        < ACK 2 ack 2 win 10000
+        = Closed
+        ",
+    );
+}
+
+#[test]
+fn a_lost_fin_goes_again_with_the_text_before_it() {
+    let mut script = Script::established();
+    script.trace(
+        "
+        write 500; shutdown
+        > FIN PSH ACK 1..501 ack 1
+        +210ms
+        > FIN PSH ACK 1..501 ack 1
+        < ACK 1 ack 501 win 10000
+        = FinWait1
+        +420ms
+        > FIN ACK 501 ack 1
+        < ACK 1 ack 502 win 10000
+        = FinWait2
+        ",
+    );
+}
+
+#[test]
+fn fin_ahead_of_the_text_before_it_waits() {
+    let mut script = Script::established();
+    script.trace(
+        "
+        < FIN PSH ACK 1001..1101 ack 1 win 10000
+        > ACK 1 ack 1
+        = Established
+        !
+        < ACK 1..1001 ack 1 win 10000
+        > ACK 1 ack 1102
+        = CloseWait
+        ! Readable, PeerFinished
+        read 1100
+        ",
+    );
+    let mut script = Script::established();
+    script.trace(
+        "
+        < FIN ACK 101 ack 1 win 10000
+        > ACK 1 ack 1
+        < ACK 1..101 ack 1 win 10000
+        > ACK 1 ack 102
+        = CloseWait
+        ",
+    );
+}
+
+#[test]
+fn a_repeated_fin_is_acknowledged_again() {
+    for state in ["CloseWait", "Closing", "LastAck", "TimeWait"] {
+        let mut script = Script::in_state(state);
+        let seq = match state {
+            "CloseWait" => 1,
+            _ => 2,
+        };
+        script.trace(&format!(
+            "
+            < FIN ACK 1 ack 1 win 10000
+            > ACK {seq} ack 2
+            = {state}
+            "
+        ));
+    }
+}
+
+#[test]
+fn text_after_the_fin_is_ignored() {
+    for state in ["CloseWait", "Closing", "LastAck"] {
+        let mut script = Script::in_state(state);
+        script.trace(&format!(
+            "
+            < ACK 2..102 ack 1 win 10000
+            = {state}
+            !
+            "
+        ));
+        assert_eq!(script.tcp().unread_bytes(), 0);
+    }
+}
+
+#[test]
+fn fin_wait_2_gives_up_on_a_silent_peer_only() {
+    let mut script = Script::in_state("FinWait2");
+    script.trace(
+        "
+        +59s
+        < ACK 1..101 ack 2 win 10000
+        +40ms
+        > ACK 2 ack 101
+        read 100
+        +59s
+        = FinWait2
+        +1s
+        = Closed
+        ! Readable, Closed(TimedOut)
+        ",
+    );
+    let mut script = Script::established_with(Config {
+        fin_wait_2: None,
+        ..config()
+    });
+    script.trace(
+        "
+        shutdown
+        > FIN ACK 1 ack 1
+        < ACK 1 ack 2 win 10000
+        +100000s
+        = FinWait2
+        ",
+    );
+}
+
+#[test]
+fn abort_resets_a_peer_that_still_hopes_for_something() {
+    // §3.10.5, ABORT
+    for state in ["Established", "FinWait1", "FinWait2", "CloseWait"] {
+        let mut script = Script::in_state(state);
+        let (seq, ack) = match state {
+            "Established" => (1, 1),
+            "CloseWait" => (1, 2),
+            _ => (2, 1),
+        };
+        script.trace(&format!(
+            "
+            abort
+            > RST ACK {seq} ack {ack}
+            = Closed
+            ! Closed(Aborted)
+            "
+        ));
+        assert!(script.tcp().is_closed());
+    }
+    for state in ["Closing", "LastAck"] {
+        let mut script = Script::in_state(state);
+        script.trace("abort\n = Closed\n ! Closed(Aborted)");
+    }
+    let mut script = Script::in_state("TimeWait");
+    script.trace("abort\n = Closed\n !");
+    let mut script = Script::connect(config());
+    script.trace("> SYN 0\n abort\n = Closed\n ! Closed(Aborted)");
+    let mut script = Script::listen(config());
+    script.trace(
+        "
+        < SYN 0 win 10000
+        > SYN ACK 0 ack 1
+        abort
+        > RST ACK 1 ack 1
+        = Closed
+        ",
+    );
+}
+
+#[test]
+fn closed_ignores_everything() {
+    let mut script = Script::in_state("Established");
+    script.trace(
+        "
+        abort
+        > RST ACK 1 ack 1
+        ! Closed(Aborted)
+        < ACK 1..100 ack 1 win 10000
+        < FIN ACK 1 ack 1 win 10000
+        < RST 1
+        < SYN 1
+        abort
+        shutdown
+        +1000s
+        = Closed
+        !
+        ",
+    );
+    assert_eq!(script.tcp().write(b"x"), 0);
+    assert_eq!(script.tcp().write_virtual(1, 0, 1), 0);
+    assert_eq!(script.tcp().next_timeout(), None);
+}

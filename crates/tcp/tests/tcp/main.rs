@@ -1,0 +1,19 @@
+//! TCP from the outside: packet traces named by state and event, and pairs of connections over a bad network.
+
+mod script;
+
+mod acknowledgments;
+mod close;
+mod congestion;
+mod departures;
+mod handshake;
+mod long_streams;
+mod memory;
+mod network;
+mod pairs;
+mod receive;
+mod resets;
+mod retransmission;
+mod time_wait;
+mod timestamps;
+mod windows;

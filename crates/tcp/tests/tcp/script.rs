@@ -1,0 +1,443 @@
+//! Packet traces as tests.
+//!
+//! A [`Script`] is one connection and the hand that feeds it. A trace is text, one step a line:
+//!
+//! ```text
+//! < SYN 0 win 1000 mss 1000       a segment arrives
+//! > SYN ACK 0 ack 1               this is sent, and nothing else before it
+//! +40ms                           time passes, timers fire
+//! = ESTABLISHED                   the state
+//! ! Connected, Readable           the events since the last such line; `!` alone: none
+//! write 300                       the application: write, virtual, read, shutdown, abort
+//! hold                            from now on departures are not reported ...
+//! depart                          ... but here, for the oldest transmission that waits
+//! write 300; shutdown             both, before anything is sent
+//! ```
+//!
+//! Sequence numbers are relative: 0 is the SYN of either side, 1 its first byte. `1..101` is text. Windows
+//! are as on the wire. `ts 5 7` is the timestamps option, `-` for an absent one. In an expected segment only
+//! what is written is compared, except flags, sequence numbers and the acknowledgment, which always are.
+//! All bytes are a function of their stream offset, and are checked.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use tcp::{Config, Connection, ConnectionEvent, Instant, Limits, Piece, Transmit};
+use wire::tcp::{Flags, Header, Options, Segment, Timestamps};
+
+/// The connection's initial sequence number in all traces: wraps soon.
+pub(crate) const ISS: u32 = u32::MAX - 500;
+/// The peer's.
+pub(crate) const IRS: u32 = u32::MAX - 300;
+
+pub(crate) const LIMITS: Limits = Limits {
+    bytes_max: 1 << 20,
+    pieces_max: 32,
+    real_bytes_max: 4096,
+};
+
+/// The byte at an offset of a stream, or of an object.
+pub(crate) fn byte_at(offset: u64) -> u8 {
+    (offset.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u8
+}
+
+pub(crate) fn bytes_at(range: std::ops::Range<u64>) -> Vec<u8> {
+    range.map(byte_at).collect()
+}
+
+/// Timestamps off, round numbers: an MSS of 1000, an IW of 10,000.
+pub(crate) fn config() -> Config {
+    Config {
+        mss: 1000,
+        timestamps: false,
+        window_scaling: false,
+        receive_buffer_bytes: 10_000,
+        ..Config::default()
+    }
+}
+
+pub(crate) struct Script {
+    pub(crate) config: Config,
+    pub(crate) now: Instant,
+    pub(crate) connection: Option<Connection>,
+    pub(crate) limits: Limits,
+    /// Sent and not looked at by the script.
+    sent: VecDeque<Transmit>,
+    /// Issued, with departure not reported.
+    undeparted: VecDeque<u64>,
+    hold: bool,
+    written: u64,
+    read: u64,
+    line: String,
+}
+
+impl Script {
+    /// A listener, before the SYN.
+    pub(crate) fn listen(config: Config) -> Script {
+        Script {
+            config,
+            now: Instant::from_us(1_000_000),
+            connection: None,
+            limits: LIMITS,
+            sent: VecDeque::new(),
+            undeparted: VecDeque::new(),
+            hold: false,
+            written: 0,
+            read: 0,
+            line: String::new(),
+        }
+    }
+
+    /// An active open; the SYN waits to be looked at.
+    pub(crate) fn connect(config: Config) -> Script {
+        let mut script = Script::listen(config);
+        script.connection = Some(Connection::connect(&config, 80, 40_000, ISS, 0, script.now));
+        script.poll();
+        script
+    }
+
+    /// In ESTABLISHED after a passive open, with a window of 10,000 and no options.
+    pub(crate) fn established() -> Script {
+        Script::established_with(config())
+    }
+
+    pub(crate) fn established_with(config: Config) -> Script {
+        let mut script = Script::listen(config);
+        script.trace(
+            "
+            < SYN 0 win 10000 mss 1000
+            > SYN ACK 0 ack 1
+            +10ms
+            < ACK 1 ack 1 win 10000
+            = Established
+            ! Connected
+            ",
+        );
+        script
+    }
+
+    /// In one of the states behind ESTABLISHED, with nothing in flight but what the state is about.
+    pub(crate) fn in_state(state: &str) -> Script {
+        let mut script = Script::established();
+        script.trace(match state {
+            "Established" => "",
+            "FinWait1" => "shutdown\n> FIN ACK 1 ack 1",
+            "FinWait2" => "shutdown\n> FIN ACK 1 ack 1\n< ACK 1 ack 2 win 10000",
+            "CloseWait" => "< FIN ACK 1 ack 1 win 10000\n> ACK 1 ack 2\n! PeerFinished",
+            "Closing" => "shutdown\n> FIN ACK 1 ack 1\n< FIN ACK 1 ack 1 win 10000\n> ACK 2 ack 2\n! PeerFinished",
+            "LastAck" => {
+                "< FIN ACK 1 ack 1 win 10000\n> ACK 1 ack 2\n! PeerFinished\nshutdown\n> FIN ACK 1 ack 2"
+            }
+            "TimeWait" => {
+                "shutdown\n> FIN ACK 1 ack 1\n< FIN ACK 1 ack 2 win 10000\n> ACK 2 ack 2\n\
+                 ! PeerFinished, Closed(Finished)"
+            }
+            other => panic!("no such state: {other}"),
+        });
+        script.trace(&format!("= {state}"));
+        script
+    }
+
+    /// All states in which the handshake is complete.
+    pub(crate) const SYNCHRONIZED: [&'static str; 6] = [
+        "Established",
+        "FinWait1",
+        "FinWait2",
+        "CloseWait",
+        "Closing",
+        "LastAck",
+    ];
+
+    pub(crate) fn tcp(&mut self) -> &mut Connection {
+        self.connection.as_mut().expect("a SYN has come")
+    }
+
+    /// Runs a trace; panics with the line that does not hold.
+    pub(crate) fn trace(&mut self, text: &str) {
+        self.poll();
+        for line in text
+            .lines()
+            .map(str::trim)
+            .filter(|line| !line.is_empty() && !line.starts_with('#'))
+        {
+            self.line = line.to_owned();
+            for step in line.split("; ") {
+                let (word, rest) = step.split_once(' ').unwrap_or((step, ""));
+                self.step(word, rest);
+            }
+            self.poll();
+        }
+        self.line = "end of trace".to_owned();
+        self.expect_silence();
+    }
+
+    fn step(&mut self, word: &str, rest: &str) {
+        if !matches!(word, ">" | "=" | "!") {
+            self.expect_silence();
+        }
+        match word {
+            "<" => self.receive(rest),
+            ">" => self.expect_sent(rest),
+            "=" => {
+                let state = format!("{:?}", self.tcp().state());
+                assert_eq!(state, rest, "at `{}`", self.line);
+            }
+            "!" => self.expect_events(rest),
+            "write" => self.write(rest),
+            "virtual" => self.write_virtual(rest),
+            "read" => self.read(rest),
+            "shutdown" => self.tcp().shutdown(),
+            "abort" => self.tcp().abort(),
+            "hold" => self.hold = true,
+            "depart" => {
+                let transmission = self.undeparted.pop_front().expect("something was held");
+                let now = self.now;
+                self.tcp().on_departed(transmission, now);
+            }
+            _ if word.starts_with('+') => self.pass(word),
+            _ => panic!("unknown step in `{}`", self.line),
+        }
+    }
+
+    fn expect_silence(&mut self) {
+        if let Some(transmit) = self.sent.front() {
+            panic!(
+                "before `{}`: unexpected `> {}`",
+                self.line,
+                describe(transmit)
+            );
+        }
+    }
+
+    fn poll(&mut self) {
+        let Some(connection) = &mut self.connection else {
+            return;
+        };
+        while let Some(transmit) = connection.poll_transmit(self.now, &self.limits) {
+            let len = transmit.range.end - transmit.range.start;
+            let content: u64 = connection
+                .pieces(transmit.range.clone())
+                .map(|piece| match piece {
+                    Piece::Real(bytes) => bytes.len() as u64,
+                    Piece::Virtual { len, .. } => len,
+                })
+                .sum();
+            assert_eq!(content, len, "the pieces make up the range");
+            if let Some(transmission) = transmit.transmission {
+                if self.hold {
+                    self.undeparted.push_back(transmission);
+                } else {
+                    connection.on_departed(transmission, self.now);
+                }
+            }
+            self.sent.push_back(transmit);
+            assert!(
+                self.sent.len() < 1000,
+                "at `{}`: does not stop sending",
+                self.line
+            );
+        }
+    }
+
+    fn receive(&mut self, text: &str) {
+        let (header, len) = parse(text);
+        let mut header = Header {
+            source_port: 40_000,
+            destination_port: 80,
+            ..header
+        };
+        let relative = header.seq;
+        header.seq = IRS.wrapping_add(relative);
+        header.ack = ISS.wrapping_add(header.ack);
+        let first = u64::from(relative).saturating_sub(1);
+        let payload = bytes_at(first..first + u64::from(len));
+        let segment = Segment {
+            header,
+            payload: &payload,
+        };
+        match &mut self.connection {
+            Some(connection) => connection.on_segment(self.now, &segment),
+            None => {
+                let connection = Connection::accept(&self.config, &segment, ISS, 0, self.now);
+                self.connection = Some(connection.expect("an acceptable SYN"));
+            }
+        }
+    }
+
+    fn expect_sent(&mut self, text: &str) {
+        let Some(transmit) = self.sent.pop_front() else {
+            panic!("expected `> {text}`, nothing is sent");
+        };
+        let (expected, len) = parse(text);
+        let header = &transmit.header;
+        let got_len = (transmit.range.end - transmit.range.start) as u32;
+        let seq = header.seq.wrapping_sub(ISS);
+        let ack = match header.flags.contains(Flags::ACK) {
+            true => header.ack.wrapping_sub(IRS),
+            false => header.ack,
+        };
+        let has = |word: &str| text.split_whitespace().any(|w| w == word);
+        let wanted = &expected.options;
+        let same = (header.flags, seq, ack, got_len)
+            == (expected.flags, expected.seq, expected.ack, len)
+            && (!has("win") || header.window == expected.window)
+            && (!has("mss") || header.options.mss == wanted.mss)
+            && (!has("ws") || header.options.window_scale == wanted.window_scale)
+            && (!has("ts") || header.options.timestamps == wanted.timestamps)
+            && (header.source_port, header.destination_port) == (80, 40_000);
+        assert!(same, "expected `> {text}`, got `> {}`", describe(&transmit));
+    }
+
+    fn expect_events(&mut self, text: &str) {
+        let mut got = Vec::new();
+        while let Some(event) = self.tcp().poll_event() {
+            got.push(match event {
+                ConnectionEvent::Closed { reason } => format!("Closed({reason:?})"),
+                ConnectionEvent::Released { object, stream_end } => {
+                    format!("Released({object} {stream_end})")
+                }
+                other => format!("{other:?}"),
+            });
+        }
+        assert_eq!(got.join(", "), text, "events at `{}`", self.line);
+    }
+
+    fn write(&mut self, text: &str) {
+        let len: u64 = text.parse().expect("a length");
+        let bytes = bytes_at(self.written..self.written + len);
+        let written = self.tcp().write(&bytes);
+        assert_eq!(written as u64, len, "all is taken");
+        self.written += len;
+    }
+
+    /// The object and the offset in it do not matter to TCP; here the object is the stream itself.
+    fn write_virtual(&mut self, text: &str) {
+        let len: u64 = text.parse().expect("a length");
+        let offset = self.written;
+        assert_eq!(
+            self.tcp().write_virtual(7, offset, len),
+            len,
+            "all is queued"
+        );
+        self.written += len;
+    }
+
+    fn read(&mut self, text: &str) {
+        let len: usize = text.parse().expect("a length");
+        let mut bytes = vec![0; len];
+        let count = self.tcp().read(&mut bytes);
+        assert_eq!(count, len, "at `{}`: so much can be read", self.line);
+        assert_eq!(bytes, bytes_at(self.read..self.read + len as u64));
+        self.read += len as u64;
+    }
+
+    fn pass(&mut self, text: &str) {
+        let number = |unit: &str| {
+            text[1..]
+                .strip_suffix(unit)
+                .and_then(|n| n.parse::<u64>().ok())
+        };
+        let duration = number("us")
+            .map(Duration::from_micros)
+            .or_else(|| number("ms").map(Duration::from_millis))
+            .or_else(|| number("s").map(Duration::from_secs))
+            .unwrap_or_else(|| panic!("no duration: `{text}`"));
+        let until = self.now + duration;
+        while let Some(at) = self.tcp().next_timeout().filter(|&at| at <= until) {
+            self.now = self.now.max(at);
+            let now = self.now;
+            self.tcp().on_timeout(now);
+            self.poll();
+            let next = self.tcp().next_timeout();
+            assert!(
+                next.is_none_or(|next| next > now),
+                "a timer that fires for ever"
+            );
+        }
+        self.now = until;
+    }
+}
+
+fn parse(text: &str) -> (Header, u32) {
+    let mut header = Header::default();
+    let mut len = 0;
+    let mut words = text.split_whitespace();
+    let mut flags = Flags::default();
+    let number = |word: Option<&str>| -> u32 {
+        let word = word.unwrap_or_else(|| panic!("a number is missing in `{text}`"));
+        let number: i64 = word
+            .parse()
+            .unwrap_or_else(|_| panic!("no number: `{word}` in `{text}`"));
+        number as u32
+    };
+    let optional = |word: Option<&str>| {
+        word.filter(|word| *word != "-")
+            .map(|word| number(Some(word)))
+    };
+    while let Some(word) = words.next() {
+        match word {
+            "FIN" => flags = flags | Flags::FIN,
+            "SYN" => flags = flags | Flags::SYN,
+            "RST" => flags = flags | Flags::RST,
+            "PSH" => flags = flags | Flags::PSH,
+            "ACK" => flags = flags | Flags::ACK,
+            "URG" => flags = flags | Flags::URG,
+            "." => {}
+            "ack" => header.ack = number(words.next()),
+            "win" => header.window = number(words.next()) as u16,
+            "mss" => header.options.mss = optional(words.next()).map(|mss| mss as u16),
+            "ws" => header.options.window_scale = optional(words.next()).map(|shift| shift as u8),
+            "ts" => {
+                header.options.timestamps = optional(words.next()).map(|value| Timestamps {
+                    value,
+                    echo_reply: number(words.next()),
+                });
+            }
+            range => match range.split_once("..") {
+                Some((start, end)) => {
+                    header.seq = number(Some(start));
+                    len = number(Some(end)).wrapping_sub(header.seq);
+                }
+                None => header.seq = number(Some(range)),
+            },
+        }
+    }
+    header.flags = flags;
+    (header, len)
+}
+
+fn describe(transmit: &Transmit) -> String {
+    let header = &transmit.header;
+    let mut text = String::new();
+    let names = [
+        (Flags::FIN, "FIN "),
+        (Flags::SYN, "SYN "),
+        (Flags::RST, "RST "),
+        (Flags::PSH, "PSH "),
+        (Flags::ACK, "ACK "),
+    ];
+    for (flag, name) in names {
+        if header.flags.contains(flag) {
+            text += name;
+        }
+    }
+    let seq = header.seq.wrapping_sub(ISS);
+    let len = (transmit.range.end - transmit.range.start) as u32;
+    text += &match len {
+        0 => format!("{seq}"),
+        _ => format!("{seq}..{}", seq.wrapping_add(len)),
+    };
+    if header.flags.contains(Flags::ACK) {
+        text += &format!(" ack {}", header.ack.wrapping_sub(IRS));
+    }
+    let Options {
+        mss,
+        window_scale,
+        timestamps,
+        ..
+    } = header.options;
+    format!(
+        "{text} win {} mss {mss:?} ws {window_scale:?} ts {timestamps:?}",
+        header.window
+    )
+}

@@ -1,0 +1,220 @@
+//! TIME-WAIT, as a connection and as the little that is left of one.
+
+use crate::script::{IRS, ISS, Script, config};
+use tcp::{Config, Connection, TimeWait};
+use wire::tcp::{Flags, Header, Options, Segment, Timestamps};
+
+#[test]
+fn a_repeated_fin_restarts_the_timer() {
+    let mut script = Script::in_state("TimeWait");
+    script.trace(
+        "
+        +50s
+        < FIN ACK 1 ack 2 win 10000
+        > ACK 2 ack 2
+        +59999ms
+        = TimeWait
+        +1ms
+        = Closed
+        ",
+    );
+}
+
+#[test]
+fn other_old_segments_are_answered_and_change_nothing() {
+    let mut script = Script::in_state("TimeWait");
+    script.trace(
+        "
+        +50s
+        < ACK 1 ack 2 win 10000
+        > ACK 2 ack 2
+        < ACK 500..600 ack 2 win 10000
+        > ACK 2 ack 2
+        < SYN 0 win 10000
+        > ACK 2 ack 2
+        < ACK 2 ack 2 win 10000
+        +10s
+        = Closed
+        !
+        ",
+    );
+}
+
+#[test]
+fn resets_follow_rfc_5961() {
+    let mut script = Script::in_state("TimeWait");
+    script.trace(
+        "
+        < RST 1
+        < RST 3
+        > ACK 2 ack 2
+        < RST 20000
+        = TimeWait
+        < RST 2
+        = Closed
+        !
+        ",
+    );
+}
+
+fn header(seq: u32, ack: u32, flags: Flags) -> Header {
+    Header {
+        source_port: 40_000,
+        destination_port: 80,
+        seq: IRS.wrapping_add(seq),
+        ack: ISS.wrapping_add(ack),
+        flags,
+        window: 1000,
+        ..Header::default()
+    }
+}
+
+fn compact(script: &mut Script) -> TimeWait {
+    let mut script = std::mem::replace(script, Script::listen(config()));
+    script.tcp().time_wait().expect("all is read and sent")
+}
+
+#[test]
+fn the_compact_form_answers_like_the_connection() {
+    let mut script = Script::in_state("TimeWait");
+    let now = script.now;
+    let mut time_wait = compact(&mut script);
+    assert_eq!(time_wait.expires(), now + config().time_wait);
+    let later = now + config().time_wait / 2;
+    let fin = Segment {
+        header: header(1, 2, Flags::FIN | Flags::ACK),
+        payload: &[],
+    };
+    let answer = time_wait
+        .on_segment(later, &fin)
+        .expect("an acknowledgment");
+    assert_eq!(
+        answer,
+        Header {
+            source_port: 80,
+            destination_port: 40_000,
+            seq: ISS.wrapping_add(2),
+            ack: IRS.wrapping_add(2),
+            flags: Flags::ACK,
+            window: 9_999,
+            options: Options::default(),
+        }
+    );
+    assert_eq!(time_wait.expires(), later + config().time_wait);
+    let reset = Segment {
+        header: header(2, 0, Flags::RST),
+        payload: &[],
+    };
+    assert_eq!(time_wait.on_segment(later, &reset), None);
+    assert_eq!(time_wait.expires(), later);
+}
+
+#[test]
+fn there_is_no_compact_form_while_something_is_unread() {
+    let mut script = Script::in_state("FinWait2");
+    script.trace(
+        "
+        < FIN ACK 1..11 ack 2 win 10000
+        > ACK 2 ack 12
+        = TimeWait
+        ",
+    );
+    assert!(script.tcp().time_wait().is_none());
+    script.trace("read 10");
+    assert!(script.tcp().time_wait().is_some());
+    assert!(Script::in_state("FinWait2").tcp().time_wait().is_none());
+}
+
+fn syn(seq: u32, timestamp: Option<u32>) -> Header {
+    let timestamps = timestamp.map(|value| Timestamps {
+        value,
+        echo_reply: 0,
+    });
+    Header {
+        options: Options {
+            timestamps,
+            ..Options::default()
+        },
+        ..header(seq, 0, Flags::SYN)
+    }
+}
+
+fn may_replace(connection: &mut Connection, header: Header) -> bool {
+    connection.may_be_replaced_by(&Segment {
+        header,
+        payload: &[],
+    })
+}
+
+#[test]
+fn a_newer_sequence_number_may_begin_a_new_incarnation() {
+    let mut script = Script::in_state("TimeWait");
+    let connection = script.tcp();
+    assert!(may_replace(connection, syn(3, None)));
+    assert!(may_replace(connection, syn(3, Some(5))));
+    assert!(!may_replace(connection, syn(2, None)));
+    assert!(!may_replace(connection, syn(0, None)));
+    assert!(!may_replace(
+        connection,
+        header(3, 2, Flags::SYN | Flags::ACK)
+    ));
+    assert!(!may_replace(connection, header(3, 2, Flags::ACK)));
+    assert!(!may_replace(
+        connection,
+        header(3, 2, Flags::SYN | Flags::RST)
+    ));
+    let mut script = Script::in_state("FinWait2");
+    assert!(!may_replace(script.tcp(), syn(3, None)));
+}
+
+/// RFC 6191
+#[test]
+fn with_timestamps_the_newer_timestamp_decides() {
+    let mut script = Script::listen(Config {
+        timestamps: true,
+        ..config()
+    });
+    script.trace(
+        "
+        < SYN 0 win 10000 mss 1000 ts 500 0
+        > SYN ACK 0 ack 1
+        < ACK 1 ack 1 win 10000 ts 501 1000
+        shutdown
+        > FIN ACK 1 ack 1
+        < FIN ACK 1 ack 2 win 10000 ts 502 1000
+        > ACK 2 ack 2 ts 1000 502
+        ",
+    );
+    let connection = script.tcp();
+    assert!(may_replace(connection, syn(0, Some(503))));
+    assert!(may_replace(connection, syn(3, Some(502))));
+    assert!(!may_replace(connection, syn(0, Some(502))));
+    assert!(!may_replace(connection, syn(3, Some(501))));
+    assert!(may_replace(connection, syn(3, None)));
+    assert!(!may_replace(connection, syn(2, None)));
+}
+
+#[test]
+fn old_timestamps_are_answered_and_missing_ones_dropped() {
+    let mut script = Script::listen(Config {
+        timestamps: true,
+        ..config()
+    });
+    script.trace(
+        "
+        < SYN 0 win 10000 mss 1000 ts 500 0
+        > SYN ACK 0 ack 1
+        < ACK 1 ack 1 win 10000 ts 501 1000
+        shutdown
+        > FIN ACK 1 ack 1
+        < FIN ACK 1 ack 2 win 10000 ts 502 1000
+        > ACK 2 ack 2 ts 1000 502
+        < FIN ACK 1 ack 2 win 10000
+        < FIN ACK 1 ack 2 win 10000 ts 400 1000
+        > ACK 2 ack 2 ts 1000 502
+        +5ms
+        < FIN ACK 1 ack 2 win 10000 ts 507 1000
+        > ACK 2 ack 2 ts 1005 502
+        ",
+    );
+}
