@@ -19,9 +19,9 @@ use crate::{child, link, lockdown};
 /// Longest time that the shard looks for work before it sleeps, in microseconds.
 const SPIN_US_MAX: u64 = 20;
 
-/// Length of a pause in which work gathers under load, in microseconds: short beside the round-trip times of
-/// the Internet.
-const PAUSE_US: u64 = 200;
+/// Longest pause in which work gathers while the NIC stack is busy, in microseconds: short beside the
+/// round-trip times of the Internet.
+const PAUSE_US_MAX: u64 = 500;
 
 /// Runs until the supervisor ends it or the NIC process is gone.
 pub(crate) fn run(args: &HostArgs) -> Result<(), Failure> {
@@ -61,7 +61,7 @@ pub(crate) fn run(args: &HostArgs) -> Result<(), Failure> {
         monotonic_us(),
     );
     let server = server::Server::new(server::Config::default());
-    let mut shard = Shard::new(stack, port, server, Polling::new(SPIN_US_MAX, PAUSE_US));
+    let mut shard = Shard::new(stack, port, server, Polling::new(SPIN_US_MAX, PAUSE_US_MAX));
 
     child::tell(&Message::HostReady(locked_out))?;
     let ended = shard.run(session.socket.as_fd(), signals.as_fd());

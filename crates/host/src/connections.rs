@@ -35,6 +35,8 @@ pub(crate) struct Entry {
     pub(crate) told: bool,
     /// A SEND was issued, so that the NIC stack keeps state for it.
     pub(crate) flow_open: bool,
+    /// SENDs issued and not departed.
+    pub(crate) sends_outstanding: u64,
     /// Stream offset up to which ACKD was sent.
     pub(crate) ackd_offset: u64,
     /// The last transmission handed out; completes the ids in departures.
@@ -127,6 +129,7 @@ impl Connections {
             dirty: false,
             told: false,
             flow_open: false,
+            sends_outstanding: 0,
             ackd_offset: 0,
             last_transmission: 0,
             app_deadline_us: None,

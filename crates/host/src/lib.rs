@@ -36,5 +36,5 @@ pub mod timer;
 pub use config::StackConfig;
 pub use counters::Counters;
 pub use polling::Polling;
-pub use shard::{Shard, ShardError, Turn, monotonic_us};
+pub use shard::{Shard, ShardError, monotonic_us};
 pub use stack::{ChannelCorrupt, Stack};

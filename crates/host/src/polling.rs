@@ -1,27 +1,28 @@
 //! Adaptive polling: when to look again for work, when to pause, when to sleep.
 //!
 //! Going to sleep and being woken costs several microseconds of CPU, part of it on the side that wakes.
-//! Three ways to spend less, each only when it has paid off lately:
+//! Three ways to rest, the cheapest that delays nothing:
 //!
-//! * *Look again* for some microseconds before sleeping, if work tends to come at once.
-//! * *Pause* without arming any wake-up, if sleeps are short anyway: work gathers and is done in one go,
-//!   and nobody has to wake this side. It is what a NIC's interrupt moderation does.
+//! * *Look again* for some microseconds before sleeping, if work has tended to come at once.
+//! * *Pause* without arming any wake-up while the NIC stack has SENDs enough to be busy anyway. Nothing
+//!   that the host could decide meanwhile would leave earlier; ACKs and departures gather and are dealt with
+//!   in one go. This is what a NIC's interrupt moderation does, with the backlog instead of a guess.
 //! * *Sleep* until woken, in all other cases. An idle stack costs nothing.
 
-/// A pause is worth its delay if it gathers so many frames and events.
-const PAUSE_ITEMS_MIN: usize = 4;
+/// A pause shorter than this would not pay, in microseconds.
+const PAUSE_US_MIN: u64 = 30;
 
-/// Short sleeps in a row before a pause is tried, at least and at most.
-const PATIENCE_MIN: u32 = 8;
-const PATIENCE_MAX: u32 = 4096;
+/// What a SEND is taken to cost the NIC stack before anything is known, in nanoseconds: a superpacket at
+/// 100 Gbit/s.
+const SEND_NS_INITIAL: u64 = 5_000;
 
 /// What to do when there is no work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rest {
     /// Look again at once.
     LookAgain,
-    /// Wait for [`Polling::pause_us`], whatever comes.
-    Pause,
+    /// Wait for so many microseconds, whatever comes.
+    Pause(u64),
     /// Wait until woken.
     Sleep,
 }
@@ -30,75 +31,65 @@ pub enum Rest {
 #[derive(Clone, Copy, Debug)]
 pub struct Polling {
     spin_us_max: u64,
-    pause_us: u64,
+    pause_us_max: u64,
     /// Looking again ends after this time.
     spin_us: u64,
     idle_since_us: Option<u64>,
-    short_sleeps: u32,
-    /// Short sleeps in a row that a pause takes now. Doubles whenever a pause has gathered too little.
-    patience: u32,
-    /// Frames and events since the last pause, if the last rest was one.
-    gathered: Option<usize>,
+    /// How long the NIC stack takes for a SEND, in nanoseconds; rather too little than too much.
+    send_ns: u64,
 }
 
 impl Polling {
-    /// Looks again for at most `spin_us_max` microseconds, and pauses for `pause_us`; 0 turns either off.
-    pub fn new(spin_us_max: u64, pause_us: u64) -> Polling {
+    /// Looks again for at most `spin_us_max` microseconds, and pauses for at most `pause_us_max`; 0 turns
+    /// either off.
+    pub fn new(spin_us_max: u64, pause_us_max: u64) -> Polling {
         Polling {
             spin_us_max,
-            pause_us,
+            pause_us_max,
             spin_us: 0,
             idle_since_us: None,
-            short_sleeps: 0,
-            patience: PATIENCE_MIN,
-            gathered: None,
+            send_ns: SEND_NS_INITIAL,
         }
     }
 
-    /// Length of a pause, in microseconds.
-    pub fn pause_us(&self) -> u64 {
-        self.pause_us
-    }
-
-    /// A turn has dealt with so many frames and events.
-    pub fn on_work(&mut self, items: usize) {
-        if let Some(gathered) = &mut self.gathered {
-            *gathered += items;
-        }
+    /// A turn has found work.
+    pub fn on_work(&mut self) {
         if self.idle_since_us.take().is_some() {
             self.grow_spin();
         }
     }
 
-    /// A turn has found nothing to do.
-    pub fn on_idle(&mut self, now_us: u64) -> Rest {
+    /// A turn has found nothing to do, with so many SENDs issued and not departed.
+    pub fn on_idle(&mut self, now_us: u64, outstanding: u64) -> Rest {
+        // Half of the backlog is left when the pause ends, in case the NIC stack is faster than thought.
+        let pause_us = (outstanding.saturating_mul(self.send_ns) / 2_000).min(self.pause_us_max);
+        if pause_us >= PAUSE_US_MIN {
+            self.idle_since_us = None;
+            return Rest::Pause(pause_us);
+        }
         let since_us = *self.idle_since_us.get_or_insert(now_us);
         if now_us.saturating_sub(since_us) < self.spin_us {
             return Rest::LookAgain;
         }
         self.idle_since_us = None;
-        match self.gathered {
-            Some(gathered) if gathered >= PAUSE_ITEMS_MIN => self.patience = PATIENCE_MIN,
-            Some(_) => {
-                self.patience = (self.patience * 2).min(PATIENCE_MAX);
-                self.short_sleeps = 0;
-            }
-            None => {}
-        }
-        let pauses = self.pause_us > 0 && self.short_sleeps >= self.patience;
-        self.gathered = pauses.then_some(0);
-        match pauses {
-            true => Rest::Pause,
-            false => Rest::Sleep,
-        }
+        Rest::Sleep
+    }
+
+    /// A pause of this length, begun with so many SENDs outstanding, has seen so many depart.
+    pub fn on_paused(&mut self, paused_us: u64, outstanding: u64, departed: u64) {
+        let Some(send_ns) = (paused_us * 1_000).checked_div(departed) else {
+            // Not a single one: it waits for a file, or the NIC stack for its turn on the CPU.
+            return;
+        };
+        self.send_ns = match departed < outstanding {
+            true => (3 * self.send_ns + send_ns) / 4,
+            // It has run dry, so it is faster than this.
+            false => self.send_ns.min(send_ns) / 2,
+        };
     }
 
     /// A [`Rest::Sleep`] has ended after this time.
     pub fn on_wake(&mut self, slept_us: u64) {
-        match slept_us < self.pause_us {
-            true => self.short_sleeps = self.short_sleeps.saturating_add(1),
-            false => self.short_sleeps = 0,
-        }
         match slept_us < self.spin_us_max {
             true => self.grow_spin(),
             false => self.spin_us /= 2,
@@ -114,24 +105,13 @@ impl Polling {
 mod tests {
     use super::*;
 
-    /// Rests until asked to wait, and says how.
-    fn rest(polling: &mut Polling) -> Rest {
-        let mut now_us = 1_000_000;
-        loop {
-            match polling.on_idle(now_us) {
-                Rest::LookAgain => now_us += 1,
-                rest => return rest,
-            }
-        }
-    }
-
     #[test]
     fn without_traffic_every_rest_is_a_sleep() {
-        let mut polling = Polling::new(20, 200);
+        let mut polling = Polling::new(20, 500);
         for second in 0..100 {
-            assert_eq!(polling.on_idle(second * 1_000_000), Rest::Sleep);
+            assert_eq!(polling.on_idle(second * 1_000_000, 0), Rest::Sleep);
             polling.on_wake(1_000_000);
-            polling.on_work(1);
+            polling.on_work();
         }
     }
 
@@ -139,69 +119,75 @@ mod tests {
     fn short_sleeps_lengthen_the_look_up_to_its_bound() {
         let mut polling = Polling::new(20, 0);
         for _ in 0..10 {
-            rest(&mut polling);
+            let mut now_us = 0;
+            while polling.on_idle(now_us, 0) == Rest::LookAgain {
+                now_us += 1;
+            }
             polling.on_wake(5);
         }
-        assert_eq!(polling.on_idle(0), Rest::LookAgain);
-        assert_eq!(polling.on_idle(19), Rest::LookAgain);
-        assert_eq!(polling.on_idle(20), Rest::Sleep);
+        assert_eq!(polling.on_idle(0, 0), Rest::LookAgain);
+        assert_eq!(polling.on_idle(19, 0), Rest::LookAgain);
+        assert_eq!(polling.on_idle(20, 0), Rest::Sleep);
         for _ in 0..10 {
             polling.on_wake(10_000);
         }
-        assert_eq!(
-            polling.on_idle(0),
-            Rest::Sleep,
-            "long sleeps shorten it to nothing"
-        );
+        let rest = polling.on_idle(0, 0);
+        assert_eq!(rest, Rest::Sleep, "long sleeps shorten it to nothing");
     }
 
     #[test]
-    fn short_sleeps_in_a_row_lead_to_pauses_and_rich_pauses_to_more_of_them() {
-        let mut polling = Polling::new(0, 200);
-        for _ in 0..PATIENCE_MIN {
-            assert_eq!(rest(&mut polling), Rest::Sleep);
-            polling.on_wake(30);
-            polling.on_work(1);
+    fn a_pause_lasts_half_as_long_as_the_backlog() {
+        let mut polling = Polling::new(20, 500);
+        // The NIC stack takes 20 µs for each.
+        for _ in 0..50 {
+            polling.on_paused(200, 100, 10);
         }
-        for _ in 0..100 {
-            assert_eq!(rest(&mut polling), Rest::Pause);
-            polling.on_work(PAUSE_ITEMS_MIN);
-        }
+        let Rest::Pause(us) = polling.on_idle(0, 40) else {
+            panic!("no pause with 800 µs of work ahead");
+        };
+        assert!((390..=400).contains(&us), "{us}");
+        assert_eq!(polling.on_idle(0, 1_000_000), Rest::Pause(500));
+        assert_eq!(polling.on_idle(0, 2), Rest::Sleep, "20 µs are not worth it");
     }
 
     #[test]
-    fn poor_pauses_become_rare() {
-        let mut polling = Polling::new(0, 200);
+    fn a_nic_stack_that_runs_dry_is_given_shorter_pauses() {
+        let mut polling = Polling::new(20, 500);
+        for _ in 0..50 {
+            polling.on_paused(200, 100, 10);
+        }
+        // Suddenly a SEND takes 1 µs only: whatever was outstanding is gone after each pause.
         let mut pauses = 0;
-        for _ in 0..100_000 {
-            match rest(&mut polling) {
-                Rest::Sleep => polling.on_wake(30),
-                _ => pauses += 1,
+        while let Rest::Pause(us) = polling.on_idle(0, 100) {
+            if us > 100 {
+                polling.on_paused(us, 100, 100);
+            } else {
+                polling.on_paused(us, 100, us);
             }
-            polling.on_work(1);
+            pauses += 1;
+            if pauses > 20 {
+                assert!((40..60).contains(&us), "{us}: half of 100 µs");
+                return;
+            }
         }
-        assert!((1..40).contains(&pauses), "{pauses} pauses");
+        panic!("100 µs of work are worth a pause");
     }
 
     #[test]
-    fn the_first_poor_pause_ends_a_run_of_rich_ones() {
-        let mut polling = Polling::new(0, 200);
-        for _ in 0..PATIENCE_MIN {
-            rest(&mut polling);
-            polling.on_wake(30);
-        }
-        assert_eq!(rest(&mut polling), Rest::Pause);
-        polling.on_work(PAUSE_ITEMS_MIN - 1);
-        assert_eq!(rest(&mut polling), Rest::Sleep);
+    fn a_nic_stack_that_stands_still_teaches_nothing() {
+        let mut polling = Polling::new(20, 500);
+        let before = polling.on_idle(0, 100);
+        polling.on_paused(500, 100, 0);
+        assert_eq!(polling.on_idle(0, 100), before);
     }
 
     #[test]
     fn both_can_be_turned_off() {
         let mut polling = Polling::new(0, 0);
-        for _ in 0..10_000 {
-            assert_eq!(polling.on_idle(5), Rest::Sleep);
+        for _ in 0..1_000 {
+            assert_eq!(polling.on_idle(5, 1_000), Rest::Sleep);
             polling.on_wake(0);
-            polling.on_work(100);
+            polling.on_work();
         }
     }
 }

@@ -86,8 +86,8 @@ impl<P: Port, A: Application> Shard<P, A> {
         &self.port
     }
 
-    /// One round of work without a sleep.
-    pub fn turn(&mut self, now_us: u64) -> Result<Turn, ShardError> {
+    /// One round of work without a sleep. True if there was any.
+    pub fn turn(&mut self, now_us: u64) -> Result<bool, ShardError> {
         let events = self
             .stack
             .on_channels(now_us, BATCH)
@@ -99,11 +99,7 @@ impl<P: Port, A: Application> Shard<P, A> {
             .map_err(ShardError::Port)?;
         self.stack.on_time(now_us);
         let served = self.stack.serve(now_us, &mut self.port, &mut self.app);
-        let items = events + frames;
-        Ok(Turn {
-            items,
-            busy: items > 0 || served,
-        })
+        Ok(events + frames > 0 || served)
     }
 
     /// Runs until `stop` becomes readable, or until the NIC stack hangs up `nic_socket`. Connections
@@ -128,19 +124,17 @@ impl<P: Port, A: Application> Shard<P, A> {
         loop {
             let now_us = monotonic_us();
             self.stack.set_unix_time(unix_time());
-            let turn = self.turn(now_us)?;
-            if turn.busy {
-                self.polling.on_work(turn.items);
+            if self.turn(now_us)? {
+                self.polling.on_work();
                 continue;
             }
-            let woken = match self.polling.on_idle(now_us) {
+            let woken = match self.polling.on_idle(now_us, self.stack.sends_outstanding()) {
                 Rest::LookAgain => {
                     std::hint::spin_loop();
                     continue;
                 }
-                Rest::Pause => {
-                    self.stack.counters_mut().pauses += 1;
-                    pause(self.polling.pause_us());
+                Rest::Pause(us) => {
+                    self.pause(us, now_us)?;
                     // Work is looked for anyway; this is about the end.
                     waiter.wait(Some(NO_TIME)).map_err(ShardError::Wait)?
                 }
@@ -158,6 +152,27 @@ impl<P: Port, A: Application> Shard<P, A> {
             }
             self.stack.retry_waiting_room();
         }
+    }
+
+    /// Lets work gather, and learns how fast the NIC stack is.
+    fn pause(&mut self, us: u64, now_us: u64) -> Result<(), ShardError> {
+        self.stack.counters_mut().pauses += 1;
+        let outstanding = self.stack.sends_outstanding();
+        let departed = self.stack.sends_departed();
+        let time = Timespec {
+            tv_sec: 0,
+            tv_nsec: (us * 1_000) as i64,
+        };
+        // Ended early by a signal, it has still been a pause.
+        let _ = rustix::thread::nanosleep(&time);
+        let woken_us = monotonic_us();
+        if self.turn(woken_us)? {
+            self.polling.on_work();
+        }
+        let departed = self.stack.sends_departed() - departed;
+        let paused_us = woken_us.saturating_sub(now_us);
+        self.polling.on_paused(paused_us, outstanding, departed);
+        Ok(())
     }
 
     /// Sleeps until a frame, an event, a timer or an end.
@@ -179,29 +194,10 @@ impl<P: Port, A: Application> Shard<P, A> {
     }
 }
 
-/// What a turn has come to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Turn {
-    /// Frames and events taken in.
-    pub items: usize,
-    /// Anything was done, so that there may be more to do.
-    pub busy: bool,
-}
-
 const NO_TIME: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 0,
 };
-
-/// Waits, without being woken by work.
-fn pause(us: u64) {
-    let time = Timespec {
-        tv_sec: 0,
-        tv_nsec: (us * 1_000) as i64,
-    };
-    // Ended early by a signal, it has still been a pause.
-    let _ = rustix::thread::nanosleep(&time);
-}
 
 fn unix_time() -> std::time::Duration {
     std::time::SystemTime::now()

@@ -77,6 +77,9 @@ pub struct Stack {
     /// Finished frames that belong to no connection.
     frames: VecDeque<Vec<u8>>,
     due: Vec<Token>,
+    /// SENDs issued and not departed, of all connections.
+    sends_outstanding: u64,
+    sends_departed: u64,
     pub(crate) unix_time: Duration,
     counters: Counters,
 }
@@ -188,6 +191,8 @@ impl Stack {
             app_events: VecDeque::new(),
             frames: VecDeque::new(),
             due: Vec::new(),
+            sends_outstanding: 0,
+            sends_departed: 0,
             unix_time: Duration::ZERO,
             counters: Counters::default(),
             config,
@@ -206,6 +211,16 @@ impl Stack {
 
     pub(crate) fn counters_mut(&mut self) -> &mut Counters {
         &mut self.counters
+    }
+
+    /// SENDs that the NIC stack has still to carry out.
+    pub fn sends_outstanding(&self) -> u64 {
+        self.sends_outstanding
+    }
+
+    /// SENDs that have departed since the start.
+    pub fn sends_departed(&self) -> u64 {
+        self.sends_departed
     }
 
     /// The channels, for arming wake-ups.
@@ -425,6 +440,11 @@ impl Stack {
         };
         if entry.worker != worker || index_of_send(send.0) != Some(index) {
             return false;
+        }
+        if entry.sends_outstanding > 0 {
+            entry.sends_outstanding -= 1;
+            self.sends_outstanding -= 1;
+            self.sends_departed += 1;
         }
         let transmission = transmission_of_send(send, entry.last_transmission);
         // The other side's clock is not trusted with the future.
@@ -779,6 +799,8 @@ impl Stack {
                     let sent = nic.channel.send(&Command::Send(send));
                     debug_assert!(sent.is_ok(), "has_room() was asked");
                     entry.flow_open = true;
+                    entry.sends_outstanding += 1;
+                    self.sends_outstanding += 1;
                     self.counters.sends += 1;
                     self.counters.real_bytes += real_bytes;
                     self.counters.virtual_bytes += bytes - real_bytes;
@@ -861,6 +883,8 @@ impl Stack {
         };
         let (worker, flow) = (entry.worker, entry.flow());
         let stream_offset = entry.tcp.acknowledged_bytes();
+        // What has not departed never will, and is not reported.
+        self.sends_outstanding -= std::mem::take(&mut entry.sends_outstanding);
         let files = std::mem::take(&mut entry.files);
         if std::mem::replace(&mut entry.flow_open, false) {
             self.counters.ackds += 1;
