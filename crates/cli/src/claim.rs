@@ -7,9 +7,10 @@
 use std::fmt;
 use std::os::fd::OwnedFd;
 
-use nix::sys::socket::sockopt::PeerCredentials;
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net::SocketAddrUnix;
+
+use crate::socket;
 
 /// A claim, given back when dropped.
 #[derive(Debug)]
@@ -30,7 +31,7 @@ impl Claim {
     pub(crate) fn take(name: impl fmt::Display) -> Result<Self, ClaimError> {
         let address = SocketAddrUnix::new_abstract_name(format!("splitway/{name}").as_bytes())
             .map_err(ClaimError::System)?;
-        let listener = socket().map_err(ClaimError::System)?;
+        let listener = socket::non_blocking().map_err(ClaimError::System)?;
         match rustix::net::bind(&listener, &address) {
             Ok(()) => {}
             Err(Errno::ADDRINUSE) => return Err(ClaimError::Taken(owner(&address))),
@@ -43,18 +44,11 @@ impl Claim {
     }
 }
 
-fn socket() -> rustix::io::Result<OwnedFd> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
-}
-
 /// Whoever listens on the socket, as the kernel noted it when listening began.
 fn owner(address: &SocketAddrUnix) -> Option<i32> {
-    let socket = socket().ok()?;
+    let socket = socket::non_blocking().ok()?;
     rustix::net::connect(&socket, address).ok()?;
-    let credentials = nix::sys::socket::getsockopt(&socket, PeerCredentials).ok()?;
-    // Zero stands for a process that is not visible in our process namespace.
-    (credentials.pid() > 0).then_some(credentials.pid())
+    socket::peer_pid(&socket)
 }
 
 impl fmt::Display for ClaimError {

@@ -75,7 +75,8 @@ fn missing(
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let why = format!("not usable on this kernel, {}: {errno}", release.trim_end());
     let remedy = format!(
-        "{remedy}\nSplitway needs {since} or later; a container's seccomp profile can also forbid it."
+        "{remedy}\nIt came with {since}; Splitway needs Linux 5.13 or later. A container's seccomp profile \
+         can also forbid it."
     );
     Err(Failure::input(feature, why).remedy(remedy))
 }

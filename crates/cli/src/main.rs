@@ -9,7 +9,7 @@
 //! | `host_process`, `nic_process` | the two processes that do the work |
 //! | `family`, `child`, `messages`, `signals` | supervision: processes, what they say, how they end |
 //! | `lockdown` | what the two processes give up |
-//! | `link`, `netlink`, `claim`, `cidr`, `namespace` | the network around the stack |
+//! | `link`, `netlink`, `claim`, `cidr`, `namespace`, `socket` | the network around the stack |
 //! | `features`, `privileges` | what the kernel can do, what the user may do |
 //! | `error`, `report`, `url` | what people read |
 //!
@@ -38,6 +38,7 @@ mod privileges;
 mod report;
 mod serve;
 mod signals;
+mod socket;
 mod url;
 
 use std::io::{IsTerminal, Write};

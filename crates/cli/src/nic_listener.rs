@@ -6,11 +6,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use nix::sys::socket::sockopt::PeerCredentials;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, Mode};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net::{SocketAddrUnix, SocketFlags};
 
 use crate::args::NicArgs;
 use crate::child::Child;
@@ -20,7 +19,7 @@ use crate::link::Inventory;
 use crate::messages::Message;
 use crate::serve::{check_root, option};
 use crate::signals::EndSignals;
-use crate::{features, privileges, say};
+use crate::{features, privileges, say, socket};
 
 /// How long a host stack may wait for the one before it: longer than a session takes to end, shorter than
 /// a host stack waits for the hello.
@@ -143,15 +142,15 @@ impl Listener {
                 Err(Errno::CONNREFUSED) => rustix::fs::unlink(path).map_err(failed)?,
                 Err(errno) => return Err(failed(errno)),
                 Ok(pid) => {
-                    return Err(Failure::input(
-                        &what,
-                        format!("in use by another process ({pid})"),
-                    )
-                    .remedy("End it, or choose another path with --socket."));
+                    let by = pid.map_or_else(String::new, |pid| format!(" (process {pid})"));
+                    return Err(
+                        Failure::input(&what, format!("in use by another splitway{by}"))
+                            .remedy("End it, or choose another path with --socket."),
+                    );
                 }
             }
         }
-        let socket = seqpacket_socket().map_err(failed)?;
+        let socket = socket::non_blocking().map_err(failed)?;
         // Whoever may write to it may connect. Linux creates the file with the mode that the socket has
         // before: not even for a moment can anybody else.
         rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR).map_err(failed)?;
@@ -182,22 +181,15 @@ impl Drop for Listener {
     }
 }
 
-fn seqpacket_socket() -> rustix::io::Result<OwnedFd> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
-}
-
-/// The process that listens there, or the error of connecting to it.
-fn owner(address: &SocketAddrUnix) -> rustix::io::Result<i32> {
-    let socket = seqpacket_socket()?;
+/// The process that listens there (`None`: one that cannot be named), or the error of connecting to it.
+fn owner(address: &SocketAddrUnix) -> rustix::io::Result<Option<i32>> {
+    let socket = socket::non_blocking()?;
     match rustix::net::connect(&socket, address) {
-        Ok(()) => {}
+        Ok(()) => Ok(socket::peer_pid(&socket)),
         // Too many wait already: it lives.
-        Err(Errno::AGAIN) => return Ok(0),
-        Err(errno) => return Err(errno),
+        Err(Errno::AGAIN) => Ok(None),
+        Err(errno) => Err(errno),
     }
-    Ok(nix::sys::socket::getsockopt(&socket, PeerCredentials)
-        .map_or(0, |credentials| credentials.pid()))
 }
 
 #[cfg(test)]
@@ -228,13 +220,13 @@ mod tests {
         assert!(
             failure
                 .to_string()
-                .contains(&format!("({})", std::process::id())),
+                .contains(&format!("(process {})", std::process::id())),
             "{failure}"
         );
 
         // As after a SIGKILL: the socket is closed, its file remains.
         drop(listener);
-        let left_behind = seqpacket_socket().unwrap();
+        let left_behind = socket::non_blocking().unwrap();
         rustix::net::bind(&left_behind, &SocketAddrUnix::new(&path).unwrap()).unwrap();
         drop(left_behind);
         assert!(path.exists());

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{Access, AtFlags, CWD};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net::SocketAddrUnix;
 
 use crate::args::ServeArgs;
 use crate::child::Child;
@@ -23,7 +23,7 @@ use crate::link::{self, INNER_NAME, Inventory, OUTER_NAME, VethPair};
 use crate::lockdown::LockedOut;
 use crate::messages::Message;
 use crate::signals::EndSignals;
-use crate::{features, privileges, report, say, url};
+use crate::{features, privileges, report, say, socket, url};
 
 /// How long the two processes may take until they serve.
 const READY_WAIT: Duration = Duration::from_secs(20);
@@ -122,15 +122,7 @@ fn connect(path: &Path) -> Result<OwnedFd, Failure> {
         errno => Failure::input(&what, errno),
     };
     let address = SocketAddrUnix::new(path).map_err(failed)?;
-    let socket = rustix::net::socket_with(
-        AddressFamily::UNIX,
-        SocketType::SEQPACKET,
-        SocketFlags::CLOEXEC,
-        None,
-    )
-    .map_err(failed)?;
-    rustix::net::connect(&socket, &address).map_err(failed)?;
-    Ok(socket)
+    socket::connect(&address).map_err(failed)
 }
 
 /// What the stack is attached to.
@@ -225,13 +217,9 @@ fn start(
 ) -> Result<LockedOut, Failure> {
     let host_socket = match source {
         Source::Root(root) => {
-            let (host_socket, nic_socket) = rustix::net::socketpair(
-                AddressFamily::UNIX,
-                SocketType::SEQPACKET,
-                SocketFlags::CLOEXEC,
-                None,
-            )
-            .map_err(|errno| Failure::broken("joining the two processes with a socket", errno))?;
+            let (host_socket, nic_socket) = socket::pair().map_err(|errno| {
+                Failure::broken("joining the two processes with a socket", errno)
+            })?;
             family.adopt(
                 Role::Nic,
                 Child::spawn(
@@ -399,8 +387,13 @@ fn announce(
                 ));
             }
         }
-        Source::Attached { path, .. } => {
-            line(format_args!("nic process: attached at {}", path.display()))
+        Source::Attached { path, socket } => {
+            let pid =
+                socket::peer_pid(socket).map_or_else(|| "?".to_owned(), |pid| pid.to_string());
+            line(format_args!(
+                "nic process {pid}: attached at {}",
+                path.display()
+            ));
         }
     }
     if link.lacks_ipv6() {

@@ -1,0 +1,39 @@
+//! Unix sockets that keep messages apart (`SOCK_SEQPACKET`), and who is at their other end.
+
+use std::os::fd::OwnedFd;
+
+use nix::sys::socket::sockopt::PeerCredentials;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
+/// A socket that does not block.
+pub(crate) fn non_blocking() -> rustix::io::Result<OwnedFd> {
+    seqpacket(SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
+}
+
+/// Connects a socket that blocks.
+pub(crate) fn connect(address: &SocketAddrUnix) -> rustix::io::Result<OwnedFd> {
+    let socket = seqpacket(SocketFlags::CLOEXEC)?;
+    rustix::net::connect(&socket, address)?;
+    Ok(socket)
+}
+
+/// Two sockets that are connected to each other.
+pub(crate) fn pair() -> rustix::io::Result<(OwnedFd, OwnedFd)> {
+    rustix::net::socketpair(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC,
+        None,
+    )
+}
+
+/// The process at the other end of a connected socket: of a listener, the one that began to listen.
+/// `None` if it is not visible in our process namespace.
+pub(crate) fn peer_pid(socket: &OwnedFd) -> Option<i32> {
+    let credentials = nix::sys::socket::getsockopt(socket, PeerCredentials).ok()?;
+    (credentials.pid() > 0).then_some(credentials.pid())
+}
+
+fn seqpacket(flags: SocketFlags) -> rustix::io::Result<OwnedFd> {
+    rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+}
