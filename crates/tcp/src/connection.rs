@@ -554,6 +554,11 @@ impl Connection {
         self.queue.pieces(range)
     }
 
+    /// Payload of a full packet, in bytes: what [`Transmit::mss`](crate::Transmit::mss) is going to say.
+    pub fn mss(&self) -> u16 {
+        self.snd.mss
+    }
+
     /// Smoothed round-trip time, once measured.
     pub fn smoothed_rtt(&self) -> Option<Duration> {
         self.rtt.srtt()

@@ -23,7 +23,7 @@ impl Persist {
     /// Time until the next probe. §3.8.6.1: the first after an RTO (SHLD-29), then exponentially (SHLD-30).
     pub(crate) fn interval(&self, config: &Config, rto: Duration) -> Duration {
         rto.saturating_mul(1 << self.backoff.min(20))
-            .min(config.rto_max)
+            .min(config.rto_max.max(rto))
     }
 
     /// The timer has expired. False if the peer has not answered for too long.

@@ -9,6 +9,9 @@ use crate::time::Instant;
 /// RFC 6298 §5.7: the RTO for data when a SYN had to be retransmitted and nothing was measured.
 const RTO_AFTER_LOST_SYN: Duration = Duration::from_secs(3);
 
+/// Whatever is configured, a timer does not fire at once.
+const RTO_FLOOR: Duration = Duration::from_millis(1);
+
 /// Timeouts since the peer was last heard.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Rto {
@@ -33,6 +36,7 @@ impl Rto {
         // RFC 6298 §5.5: back off the timer; a maximum may bound it.
         rto.saturating_mul(1 << self.backoff.min(20))
             .min(config.rto_max)
+            .max(RTO_FLOOR)
     }
 
     /// The timer has expired. False if it is time to give up.

@@ -117,7 +117,8 @@ impl Sent {
             if record.has_departed() {
                 return Departure::Unknown;
             }
-            record.departed = at;
+            // The last instant of all stands for "not yet".
+            record.departed = at.min(Instant::from_us(u64::MAX - 1));
             self.undeparted -= 1;
             return Departure::InFlight;
         }

@@ -7,6 +7,7 @@ mod close;
 mod congestion;
 mod departures;
 mod handshake;
+mod hostile;
 mod long_streams;
 mod memory;
 mod network;

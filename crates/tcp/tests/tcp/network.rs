@@ -127,6 +127,10 @@ struct End {
     read: usize,
     released: VecDeque<(u32, u64)>,
     shut_down: bool,
+    /// The application may write more.
+    writable: bool,
+    /// A thought is scheduled.
+    thinking: bool,
     peer_finished: bool,
     closed: Option<CloseReason>,
     /// Relative to our ISN: the furthest that the peer has allowed to send, by what was delivered.
@@ -198,6 +202,8 @@ impl World {
                 read: 0,
                 released: VecDeque::new(),
                 shut_down: false,
+                writable: true,
+                thinking: false,
                 peer_finished: false,
                 closed: None,
                 edge: 0,
@@ -220,7 +226,6 @@ impl World {
             scheduled: 0,
         };
         for of in 0..2 {
-            world.schedule(now, Happening::Thought { of });
             world.settle(of);
         }
         world
@@ -275,15 +280,16 @@ impl World {
                     let happening = self.happenings.remove(&number).expect("scheduled");
                     self.happen(happening);
                 }
-                _ => unreachable!("applications always think"),
+                _ => panic!("nothing will ever happen again: {:?}", self.states()),
             }
         }
-        panic!(
-            "does not end: {:?}",
-            self.ends
-                .each_ref()
-                .map(|end| end.tcp.as_ref().map(Connection::state))
-        );
+        panic!("does not end: {:?}", self.states());
+    }
+
+    fn states(&self) -> [Option<State>; 2] {
+        self.ends
+            .each_ref()
+            .map(|end| end.tcp.as_ref().map(Connection::state))
     }
 
     fn happen(&mut self, happening: Happening) {
@@ -301,11 +307,9 @@ impl World {
                 self.settle(to);
             }
             Happening::Thought { of } => {
+                self.ends[of].thinking = false;
                 self.think(of);
                 self.settle(of);
-                let range = self.ends[of].plan.think_us.clone();
-                let next = self.after(range);
-                self.schedule(next, Happening::Thought { of });
             }
         }
     }
@@ -332,6 +336,7 @@ impl World {
     fn think(&mut self, of: usize) {
         let end = &mut self.ends[of];
         let Some(tcp) = &mut end.tcp else { return };
+        end.writable = false;
         while let Some(&chunk) = end.chunks.front() {
             match chunk {
                 Chunk::Real(len) => {
@@ -380,6 +385,18 @@ impl World {
         end.read += count;
     }
 
+    /// Makes the application look at the connection soon, if there is anything to see.
+    fn wake(&mut self, of: usize) {
+        let end = &mut self.ends[of];
+        let Some(tcp) = &end.tcp else { return };
+        if !end.thinking && (end.writable || tcp.unread_bytes() > 0) {
+            end.thinking = true;
+            let range = end.plan.think_us.clone();
+            let at = self.after(range);
+            self.schedule(at, Happening::Thought { of });
+        }
+    }
+
     /// Takes what the connection has to say and to send.
     fn settle(&mut self, of: usize) {
         let now = self.now;
@@ -401,15 +418,15 @@ impl World {
                         );
                         end.peer_finished = true;
                     }
+                    ConnectionEvent::Writable => end.writable = true,
                     ConnectionEvent::Closed { reason } => end.closed = Some(reason),
                     ConnectionEvent::Connected
                     | ConnectionEvent::Readable
-                    | ConnectionEvent::Writable
                     | ConnectionEvent::Drained => {}
                 }
             }
             let Some(transmit) = tcp.poll_transmit(now, &end.plan.limits) else {
-                return;
+                return self.wake(of);
             };
             end.check(&transmit);
             self.send(of, transmit);

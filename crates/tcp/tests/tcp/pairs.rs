@@ -1,4 +1,5 @@
-//! Pairs of connections over bad networks. A failure prints the seed; `TCP_SEED=n cargo test pairs` replays it.
+//! Pairs of connections over bad networks. A failure prints the seed; `TCP_SEED=n cargo test pairs` replays it,
+//! `TCP_TIMES=100` tries more seeds.
 
 use std::time::Duration;
 
@@ -16,11 +17,10 @@ impl Drop for Seed {
     }
 }
 
-fn for_seeds(count: u64, mut run: impl FnMut(u64)) {
-    let replay = std::env::var("TCP_SEED")
-        .ok()
-        .and_then(|seed| seed.parse().ok());
-    let seeds = replay.map_or(0..count, |seed| seed..seed + 1);
+pub(crate) fn for_seeds(count: u64, mut run: impl FnMut(u64)) {
+    let number = |name: &str| std::env::var(name).ok()?.parse().ok();
+    let times: u64 = number("TCP_TIMES").unwrap_or(1);
+    let seeds = number("TCP_SEED").map_or(0..count * times, |seed: u64| seed..seed + 1);
     for seed in seeds {
         let _seed = Seed(seed);
         run(seed);
