@@ -4,8 +4,7 @@ use std::net::IpAddr;
 use std::os::fd::AsFd;
 
 use contract::control::{HelloError, host_hello};
-use host::{Polling, Shard, ShardError, Stack, StackConfig, monotonic_us};
-use port::Port;
+use host::{Link, Polling, Shard, ShardError, Stack, StackConfig, monotonic_us};
 use port::packet::PacketPort;
 use rustix::rand::{GetRandomFlags, getrandom};
 use rustix::thread::CapabilitySet;
@@ -53,13 +52,7 @@ pub(crate) fn run(args: &HostArgs) -> Result<(), Failure> {
         connections_max: StackConfig::CONNECTIONS_MAX,
         secret: random()?,
     };
-    let stack = Stack::new(
-        config,
-        port.mac(),
-        port.mtu(),
-        session.channels,
-        monotonic_us(),
-    );
+    let stack = Stack::new(config, Link::of(&port), session.channels, monotonic_us());
     let server = server::Server::new(server::Config::default());
     let mut shard = Shard::new(stack, port, server, Polling::new(SPIN_US_MAX, PAUSE_US_MAX));
 

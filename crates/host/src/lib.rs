@@ -37,4 +37,4 @@ pub use config::StackConfig;
 pub use counters::Counters;
 pub use polling::Polling;
 pub use shard::{Shard, ShardError, monotonic_us};
-pub use stack::{ChannelCorrupt, Stack};
+pub use stack::{ChannelCorrupt, Link, Stack};

@@ -36,21 +36,47 @@ use crate::timer::{TimerWheel, Token};
 /// Bytes that a peer may acknowledge before ACKD tells the NIC stack; the paper's 32 KB (IO-TCP §3.5).
 const ACKD_BYTES: u64 = 32 << 10;
 
-/// One transmission must fit into one SEND.
-const LIMITS: tcp::Limits = tcp::Limits {
-    bytes_max: SEND_BYTES_MAX,
-    pieces_max: contract::limits::SEGMENTS_MAX,
-    real_bytes_max: contract::limits::INLINE_BYTES_MAX,
-};
+/// Superpackets in a SEND, at most. More would save commands, departures and rounds, and let one flow hold
+/// up the decisions about itself: what is in a SEND has been decided.
+const SUPERPACKETS_MAX: usize = 4;
 
-/// Most bytes in a SEND. More would save commands, and blur the departure that is reported once for all
-/// its packets: 64 KiB cross a 10 Gbit/s link in 50 µs.
-const SEND_BYTES_MAX: usize = 64 << 10;
+/// The link that packets leave through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// Own hardware address.
+    pub mac: [u8; 6],
+    /// Largest IP packet on the wire, in bytes.
+    pub mtu: usize,
+    /// Largest IP packet that is cut below, in bytes.
+    pub superpacket_max: usize,
+}
 
-const _: () = assert!(
-    SEND_BYTES_MAX <= contract::limits::SEND_BYTES_MAX,
-    "the contract allows it"
-);
+impl Link {
+    /// The link of a port.
+    pub fn of(port: &impl Port) -> Link {
+        Link {
+            mac: port.mac(),
+            mtu: port.mtu(),
+            superpacket_max: port.superpacket_max(),
+        }
+    }
+
+    /// What fits into one SEND of a connection with packets of `mss` bytes: whole superpackets of whole
+    /// packets.
+    fn limits(&self, mss: u16) -> tcp::Limits {
+        let mss = usize::from(mss.max(1));
+        let packets = self.superpacket_max.saturating_sub(HEADERS_BYTES_MAX) / mss;
+        let bytes = packets.max(1) * mss * SUPERPACKETS_MAX;
+        tcp::Limits {
+            bytes_max: bytes.min(contract::limits::SEND_BYTES_MAX),
+            pieces_max: contract::limits::SEGMENTS_MAX,
+            real_bytes_max: contract::limits::INLINE_BYTES_MAX,
+        }
+    }
+}
+
+/// IPv6 and TCP headers with all options, in bytes.
+const HEADERS_BYTES_MAX: usize = 40 + 60;
 
 /// The host stack of one shard.
 #[derive(Debug)]
@@ -58,7 +84,7 @@ pub struct Stack {
     config: StackConfig,
     tcp_config_v4: tcp::Config,
     tcp_config_v6: tcp::Config,
-    mac: [u8; 6],
+    link: Link,
     isn: tcp::IsnGenerator,
     pub(crate) neighbors: Neighbors,
     pub(crate) connections: Connections,
@@ -150,16 +176,9 @@ impl Nic {
 }
 
 impl Stack {
-    /// A stack on a link with this hardware address and MTU (bytes of an IP packet), served by the NIC
-    /// workers behind `channels`.
-    pub fn new(
-        config: StackConfig,
-        mac: [u8; 6],
-        mtu: usize,
-        channels: Vec<HostChannel>,
-        now_us: u64,
-    ) -> Stack {
-        let mss = |headers: usize| (mtu.saturating_sub(headers)).clamp(64, 65_495) as u16;
+    /// A stack on a link, served by the NIC workers behind `channels`.
+    pub fn new(config: StackConfig, link: Link, channels: Vec<HostChannel>, now_us: u64) -> Stack {
+        let mss = |headers: usize| link.mtu.saturating_sub(headers).clamp(64, 65_495) as u16;
         let with_mss = |mss, peer_mss_default| tcp::Config {
             mss,
             peer_mss_default,
@@ -171,9 +190,9 @@ impl Stack {
             // RFC 9293 §3.7.1: the MSS counts neither IP nor TCP options.
             tcp_config_v4: with_mss(mss(40), 536),
             tcp_config_v6: with_mss(mss(60), 1220),
-            mac,
+            link,
             isn: tcp::IsnGenerator::new(config.secret),
-            neighbors: Neighbors::new(mac, &config.addresses, &config.gateways),
+            neighbors: Neighbors::new(link.mac, &config.addresses, &config.gateways),
             connections: Connections::new(KeyedHash(hash_key)),
             files: FileTable::default(),
             nics: channels
@@ -267,7 +286,7 @@ impl Stack {
                         .iter()
                         .any(|&(address, _)| address == ip)
                 };
-                if let Some(reply) = icmp::reply(self.mac, &other, own) {
+                if let Some(reply) = icmp::reply(self.link.mac, &other, own) {
                     self.frames.push_back(reply);
                 }
             }
@@ -341,7 +360,7 @@ impl Stack {
             return;
         };
         let mut buffer = [0; contract::limits::HEADER_BYTES_MAX];
-        let template = TcpTemplate::new(self.mac, destination_mac, tuple.local, tuple.remote);
+        let template = TcpTemplate::new(self.link.mac, destination_mac, tuple.local, tuple.remote);
         let Some(length) = template.write(header, &mut buffer) else {
             return;
         };
@@ -737,8 +756,9 @@ impl Stack {
         };
         let Tuple { local, remote } = entry.tuple;
         let template = destination_mac
-            .map(|destination_mac| TcpTemplate::new(self.mac, destination_mac, local, remote));
+            .map(|destination_mac| TcpTemplate::new(self.link.mac, destination_mac, local, remote));
         let tcp_offset = template.as_ref().map_or(0, TcpTemplate::tcp_offset) as u16;
+        let limits = self.link.limits(entry.tcp.mss());
         let now = Instant::from_us(now_us);
         let mut header = [0; contract::limits::HEADER_BYTES_MAX];
         loop {
@@ -746,7 +766,7 @@ impl Stack {
                 self.waiting_room.push(index);
                 return;
             }
-            let Some(transmit) = entry.tcp.poll_transmit(now, &LIMITS) else {
+            let Some(transmit) = entry.tcp.poll_transmit(now, &limits) else {
                 return;
             };
             let length = template

@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use contract::channel::{NicChannel, in_memory};
 use contract::{Command, Event, FileId, FileMeta, FlowId, Segment, SendId};
 use host::app::{AppEvent, Application, Io, StreamId};
-use host::{Stack, StackConfig};
-use port::memory::{Link, MemoryPort, pair};
+use host::{Link, Stack, StackConfig};
+use port::memory::{self, MemoryPort, pair};
 use port::{Offload, Port, Superpacket};
 use tcp::{Connection, ConnectionEvent, Instant, IsnGenerator, Limits};
 use wire::frame::{self, Received, TcpTemplate};
@@ -193,7 +193,7 @@ pub(crate) struct Rig {
 
 impl Rig {
     pub(crate) fn new() -> Rig {
-        let (port, client_port) = pair(Link::default());
+        let (port, client_port) = pair(memory::Link::default());
         let (host_channel, nic_channel) = in_memory();
         let config = StackConfig {
             addresses: vec![("10.77.0.2".parse().unwrap(), 24)],
@@ -204,7 +204,7 @@ impl Rig {
             secret: [7; 16],
         };
         let now_us = 1_000_000;
-        let stack = Stack::new(config, port.mac(), port.mtu(), vec![host_channel], now_us);
+        let stack = Stack::new(config, Link::of(&port), vec![host_channel], now_us);
         let client_address = SocketAddr::new(CLIENT.parse().unwrap(), 40_000);
         Rig {
             now_us,
