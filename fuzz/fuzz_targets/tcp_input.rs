@@ -93,14 +93,14 @@ struct Rig {
     ts_recent: u32,
     undeparted: Vec<u64>,
     written: u64,
-    read: u64,
+    read: i64,
     acknowledged: u64,
     closed: bool,
 }
 
 /// What the peer's stream holds: byte `n` after its SYN.
-fn peer_byte(n: u64) -> u8 {
-    (n % 251) as u8
+fn peer_byte(n: i64) -> u8 {
+    n.rem_euclid(251) as u8
 }
 
 impl Rig {
@@ -275,11 +275,9 @@ impl Rig {
             .seq
             .wrapping_add(is_syn.into())
             .wrapping_sub(self.irs);
-        // Positions before the stream stand for ones that have wrapped; nobody reads them.
-        let first = u64::from(first).wrapping_sub(1);
-        let payload: Vec<u8> = (0..len as u64)
-            .map(|n| peer_byte(first.wrapping_add(n)))
-            .collect();
+        // Behind the SYN; what lies before the stream is negative, and nobody must read it.
+        let first = i64::from(first as i32) - 1;
+        let payload: Vec<u8> = (first..first + len as i64).map(peer_byte).collect();
         let segment = Segment {
             header,
             payload: &payload,
@@ -310,7 +308,7 @@ impl Rig {
         for (n, byte) in (self.read..).zip(&buffer[..count]) {
             assert_eq!(*byte, peer_byte(n), "byte {n} of the peer's stream");
         }
-        self.read += count as u64;
+        self.read += count as i64;
     }
 
     /// Collects what is to be done, as the documentation of `Connection` tells.
