@@ -72,7 +72,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "IFACE", requires = "addr")]
     pub(crate) dev: Option<String>,
 
-    /// The stack's own address and the length of its on-link prefix; several may follow
+    /// The stack's own address with the length of its on-link prefix; several may follow
     #[arg(long, value_name = "CIDR", requires = "dev", num_args = 1.., value_delimiter = ',')]
     pub(crate) addr: Vec<Cidr>,
 
@@ -84,7 +84,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "N", default_value = "1", value_parser = value_parser!(u16).range(1..=64))]
     pub(crate) workers: u16,
 
-    /// Buffers of the NIC stack, all workers together, in MiB
+    /// Memory of the NIC stack for content, all workers together, in MiB [default: 128 each]
     #[arg(long, value_name = "MIB", value_parser = value_parser!(u32).range(1..=1 << 20))]
     pub(crate) buffers: Option<u32>,
 
@@ -103,12 +103,12 @@ pub(crate) struct ServeArgs {
 }
 
 pub(crate) const SERVE_HELP: &str = "\
-Without --dev, Splitway makes a link of its own: a veth pair whose end on this machine is splitway0 with
-10.77.0.1/24 and fd77::1/64; the stack answers at 10.77.0.2 and fd77::2. The pair vanishes with Splitway,
+Without --dev, Splitway makes a link of its own: a veth pair whose end on this machine is splitway0 with \
+10.77.0.1/24 and fd77::1/64; the stack answers at 10.77.0.2 and fd77::2. The pair vanishes with Splitway, \
 however that ends. This needs CAP_NET_ADMIN, CAP_NET_RAW and CAP_SYS_ADMIN (sudo has them).
 
-With --dev and --addr the stack joins the network of an interface that exists, as one more machine: choose
-an address that nobody uses, not the kernel's own. This needs CAP_NET_RAW. This machine itself does not
+With --dev and --addr the stack joins the network of an interface that exists, as one more machine: choose \
+an address that nobody uses, not the kernel's own. This needs CAP_NET_RAW. This machine itself does not \
 see packets that it sends on its own interface; try the URL from another one.
 
 Examples:
@@ -140,7 +140,7 @@ pub(crate) struct NicArgs {
     #[arg(long, value_name = "N", default_value = "1", value_parser = value_parser!(u16).range(1..=64))]
     pub(crate) workers: u16,
 
-    /// Buffers, all workers together, in MiB
+    /// Memory for content, all workers together, in MiB [default: 128 each]
     #[arg(long, value_name = "MIB", value_parser = value_parser!(u32).range(1..=1 << 20))]
     pub(crate) buffers: Option<u32>,
 
@@ -154,7 +154,7 @@ pub(crate) struct NicArgs {
 }
 
 pub(crate) const NIC_HELP: &str = "\
-The NIC process takes commands from one host stack at a time. Only processes of the same user can connect
+The NIC process takes commands from one host stack at a time. Only processes of the same user can connect \
 to its socket. When a host stack has gone, it waits for the next one. It needs CAP_NET_RAW.
 
 Example:
@@ -174,9 +174,9 @@ pub(crate) struct DemoArgs {
 }
 
 pub(crate) const DEMO_HELP: &str = "\
-The demonstration moves into a user and network namespace of its own, runs `splitway serve` there, downloads
-every file of the site with curl over IPv4 and IPv6, compares SHA-256 sums with those of the files, and
-prints what each process has done. Its exit code is 0 only if every byte was right.
+The demonstration moves into a user and network namespace of its own, runs `splitway serve` there, \
+downloads every file of the site with curl over IPv4 and IPv6, compares SHA-256 sums with those of the \
+files, and prints what each process has done. Its exit code is 0 only if every byte was right.
 
 Examples:
   splitway demo
