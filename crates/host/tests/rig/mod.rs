@@ -10,7 +10,8 @@ use host::{Link, Stack, StackConfig};
 use port::memory::{self, MemoryPort, pair};
 use port::{Offload, Port, Superpacket};
 use tcp::{Connection, ConnectionEvent, Instant, IsnGenerator, Limits};
-use wire::frame::{self, Received, TcpTemplate};
+use wire::frame::{self, HeaderMut, Received, TcpTemplate};
+use wire::tcp::Flags;
 use wire::{arp, ethernet};
 
 pub(crate) const SERVER: &str = "10.77.0.2:80";
@@ -91,7 +92,7 @@ pub(crate) enum Work {
     Send {
         id: SendId,
         flow: FlowId,
-        frame: Vec<u8>,
+        frames: Vec<Vec<u8>>,
         inline_bytes: usize,
     },
 }
@@ -152,14 +153,11 @@ impl FakeNic {
                             }
                         }
                     }
-                    let mut frame = send.header.to_vec();
-                    frame::complete_checksum(&mut frame, [&payload[..]])
-                        .expect("a finished header");
-                    frame.extend_from_slice(&payload);
+                    let frames = cut(send.header, &payload, usize::from(send.mss));
                     self.work.push_back(Work::Send {
                         id: send.id,
                         flow: send.flow,
-                        frame,
+                        frames,
                         inline_bytes,
                     });
                 }
@@ -171,6 +169,25 @@ impl FakeNic {
         self.channel.send(event).expect("room for an event");
         self.channel.flush();
     }
+}
+
+/// The packets of a SEND.
+fn cut(header: &[u8], payload: &[u8], mss: usize) -> Vec<Vec<u8>> {
+    let count = payload.len().div_ceil(mss).max(1);
+    let packet = |number: usize| {
+        let start = number * mss;
+        let payload = &payload[start..payload.len().min(start + mss)];
+        let mut frame = header.to_vec();
+        let mut view = HeaderMut::parse(&mut frame).expect("a finished header");
+        view.set_seq(view.seq().wrapping_add(start as u32));
+        if number + 1 < count {
+            view.set_flags(view.flags().without(Flags::FIN | Flags::PSH));
+        }
+        view.complete_checksum([payload]).expect("a packet");
+        frame.extend_from_slice(payload);
+        frame
+    };
+    (0..count).map(packet).collect()
 }
 
 /// Everything together.
@@ -298,9 +315,11 @@ impl Rig {
                 self.nic.report(&event);
             }
             Work::Send {
-                id, flow, frame, ..
+                id, flow, frames, ..
             } => {
-                self.client_hears(&frame);
+                for frame in frames {
+                    self.client_hears(&frame);
+                }
                 let send = id;
                 self.nic.report(&Event::Departed {
                     send,
