@@ -4,6 +4,8 @@
 //! attacker ran in it. The NIC process keeps read access below its root and nothing else. Both keep
 //! only the capabilities that they still need, and neither can gain new ones.
 
+use std::ffi::OsStr;
+use std::fs;
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 
@@ -39,6 +41,7 @@ pub(crate) fn lock_out(probe: &Path) -> Result<LockedOut, Failure> {
     // Without this, a directory closed to this user anyway would pass for a proof.
     open_directory(probe)
         .map_err(|errno| Failure::input(format!("root {}", probe.display()), errno))?;
+    check_inherited(probe)?;
     let landlock_abi = confine(Ok)?;
     match open_directory(probe) {
         Err(errno @ Errno::ACCESS) => Ok(LockedOut {
@@ -86,6 +89,52 @@ pub(crate) fn keep_capabilities(keep: CapabilitySet) -> Result<(), Failure> {
     drop().map_err(|errno| Failure::broken("dropping capabilities", errno))
 }
 
+/// Landlock governs opening, not what is open already. Fails if whoever started Splitway has handed
+/// down a descriptor through which a file below `root` could be read.
+fn check_inherited(root: &Path) -> Result<(), Failure> {
+    let what = "looking at the descriptors of the host process";
+    let failed = |error: std::io::Error| Failure::broken(what, error);
+    let root = fs::canonicalize(root).map_err(failed)?;
+    // Collected first, so that the descriptor of the listing itself is gone.
+    let names: Vec<_> = fs::read_dir("/proc/self/fd")
+        .map_err(failed)?
+        .filter_map(|entry| Some(entry.ok()?.file_name()))
+        .collect();
+    for name in names {
+        let link = Path::new("/proc/self/fd").join(&name);
+        let Ok(target) = fs::read_link(&link) else {
+            continue;
+        };
+        let has_content = fs::metadata(&link).is_ok_and(|meta| meta.is_file() || meta.is_dir());
+        if target.starts_with(&root) && has_content && is_readable(&name) {
+            let name = name.display();
+            return Err(Failure::input(
+                format!("descriptor {name}, handed down to Splitway"),
+                format!(
+                    "the host process could read {} through it",
+                    target.display()
+                ),
+            )
+            .remedy(format!(
+                "Start Splitway without it: in a shell, with `{name}>&-` or `{name}</dev/null`."
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// proc(5): the flags with which a descriptor was opened, in octal. When in doubt, readable.
+fn is_readable(descriptor: &OsStr) -> bool {
+    let info =
+        fs::read_to_string(Path::new("/proc/self/fdinfo").join(descriptor)).unwrap_or_default();
+    let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));
+    let flags = flags
+        .and_then(|flags| u32::from_str_radix(flags.trim(), 8).ok())
+        .unwrap_or(0);
+    let flags = OFlags::from_bits_retain(flags);
+    !flags.contains(OFlags::PATH) && !flags.contains(OFlags::WRONLY)
+}
+
 fn open_directory(path: &Path) -> rustix::io::Result<()> {
     // Not O_PATH: Landlock lets that pass, since nothing can be read through it.
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -120,7 +169,7 @@ fn confine(
 
 #[cfg(test)]
 mod tests {
-    use std::fs::{self, File};
+    use std::fs::File;
     use std::os::fd::AsFd;
 
     use super::*;
@@ -135,7 +184,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let file = root.path().join("content");
         fs::write(&file, "content").unwrap();
-        let (probe, kept_open) = (root.path().to_owned(), File::open(&file).unwrap());
+        let probe = root.path().to_owned();
         in_a_thread(move || {
             let proof = lock_out(&probe).unwrap();
             assert!(proof.landlock_abi >= 1);
@@ -154,13 +203,35 @@ mod tests {
                     path.display()
                 );
             }
-            drop(kept_open);
         });
         assert_eq!(
             fs::read(root.path().join("content")).unwrap(),
             b"content",
             "other threads are free"
         );
+    }
+
+    #[test]
+    fn what_is_open_already_is_no_way_around_it() {
+        let root = tempfile::tempdir().unwrap();
+        let file = root.path().join("content");
+        fs::write(&file, "content").unwrap();
+        let check = || check_inherited(root.path());
+        check().unwrap();
+        let written = File::options().append(true).open(&file).unwrap();
+        check().unwrap();
+        for path in [file.as_path(), root.path()] {
+            let open = File::open(path).unwrap();
+            let failure = check().unwrap_err();
+            assert_eq!(failure.exit_code(), 2);
+            assert!(
+                failure.to_string().contains(&path.display().to_string()),
+                "{failure}"
+            );
+            drop(open);
+        }
+        check().unwrap();
+        drop(written);
     }
 
     #[test]

@@ -42,7 +42,8 @@ pub(crate) fn splitway_without(
     )
 }
 
-fn outcome(command: &mut Command) -> Outcome {
+/// Runs a command to its end.
+pub(crate) fn outcome(command: &mut Command) -> Outcome {
     command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
