@@ -36,7 +36,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub struct Splitway {
     supervisor: Process,
     host: Pid,
-    nic: Pid,
+    nic: Option<Pid>,
     output: Receiver<String>,
     seen: Vec<String>,
 }
@@ -84,7 +84,8 @@ impl Splitway {
                     nic = nic.or_else(|| pid_in(&line, "nic process "));
                     let ready = line.contains("http://");
                     seen.push(line);
-                    if let (true, Some(host), Some(nic)) = (ready, host, nic) {
+                    // The processes are named before the address; a NIC process that was there before is not.
+                    if let (true, Some(host)) = (ready, host) {
                         return Ok(Splitway {
                             supervisor,
                             host,
@@ -118,9 +119,9 @@ impl Splitway {
         self.host
     }
 
-    /// The process of the NIC stack.
+    /// The process of the NIC stack that it started. Panics if it was to attach to one that was there.
     pub fn nic(&self) -> Pid {
-        self.nic
+        self.nic.expect("a NIC process of its own")
     }
 
     /// Sends the supervisor a signal, and waits for its end.
