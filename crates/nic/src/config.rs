@@ -35,7 +35,8 @@ pub struct Config {
     /// Most SENDs accepted and not departed. Beyond, commands stay in the ring.
     pub jobs_max: usize,
     /// Longest time to poll before sleeping, in microseconds. Polling happens only while sleeps have
-    /// been short lately.
+    /// been this short lately, and never on the only core that there is. About what falling asleep and
+    /// waking up cost is enough.
     pub spin_us_max: u64,
 }
 
@@ -54,7 +55,7 @@ impl Default for Config {
             files_max: 1 << 16,
             flows_max: 1 << 16,
             jobs_max: 4096,
-            spin_us_max: 20,
+            spin_us_max: 5,
         }
     }
 }

@@ -44,6 +44,6 @@ mod worker;
 pub use config::{Config, ReaderKind};
 pub use counters::Counters;
 pub use engine::Clock;
-pub use root::{RootDir, RootError, check};
+pub use root::{RootDir, RootError, check_kernel};
 pub use run::{RunError, run};
 pub use worker::{Corrupt, Progress, Sleep, Worker};

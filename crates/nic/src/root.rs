@@ -74,8 +74,8 @@ pub(crate) struct OpenFile {
     direct: AtomicBool,
 }
 
-/// Checks that the kernel can resolve paths below a root. To be called at start.
-pub fn check() -> Result<(), RootError> {
+/// Checks that the kernel can resolve paths below a root; [`RootDir::open`] does it too.
+pub fn check_kernel() -> Result<(), RootError> {
     match openat2(
         CWD,
         ".",
@@ -93,7 +93,7 @@ pub fn check() -> Result<(), RootError> {
 impl RootDir {
     /// Opens the root. Later renames of it do not matter.
     pub fn open(path: &Path) -> Result<RootDir, RootError> {
-        check()?;
+        check_kernel()?;
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         match rustix::fs::open(path, flags, Mode::empty()) {
             Ok(dir) => Ok(RootDir { dir }),

@@ -1,5 +1,6 @@
 //! The loop around a worker: when to poll, when to sleep, when to end.
 
+use std::num::NonZero;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::{fmt, hint, io, thread};
@@ -88,42 +89,40 @@ pub fn run<P: Port + Send>(
         ended: &ended,
     };
 
-    let mut ends_of_workers = thread::scope(|scope| {
-        let mut places = session.channels.into_iter().zip(ports).enumerate();
-        let first = places.next();
-        let mut threads = Vec::new();
-        let mut results = Vec::new();
-        for (number, (channel, port)) in places {
-            let (ends, opener) = (&ends, opener.clone());
-            let thread = thread::Builder::new()
-                .name(format!("nic-{number}"))
-                .spawn_scoped(scope, move || {
-                    ends.until_one_ends(|| work(number, config, opener, channel, port, ends))
-                });
-            match thread {
-                Ok(thread) => threads.push(thread),
-                Err(error) => {
-                    ends.end_all();
-                    results.push(Err(RunError::Start(error)));
-                }
-            }
-        }
-        if let Some((number, (channel, port))) = first {
-            results
-                .push(ends.until_one_ends(|| work(number, config, opener, channel, port, &ends)));
-        }
-        for thread in threads {
-            results.push(
-                thread
-                    .join()
-                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
-            );
-        }
-        results
+    let ends = &ends;
+    let mut works =
+        session
+            .channels
+            .into_iter()
+            .zip(ports)
+            .enumerate()
+            .map(|(number, (channel, port))| {
+                let opener = opener.clone();
+                move || work(number, config, opener, channel, port, ends)
+            });
+    let first = works.next();
+    let results: Vec<Result<Counters, RunError>> = thread::scope(|scope| {
+        let threads: Vec<_> = works
+            .zip(1..)
+            .map(|(work, number)| {
+                thread::Builder::new()
+                    .name(format!("nic-{number}"))
+                    .spawn_scoped(scope, work)
+                    .inspect_err(|_| ends.end_all())
+            })
+            .collect();
+        let first = first.map(|work| work());
+        let others = threads.into_iter().map(|thread| match thread {
+            Ok(thread) => thread
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+            Err(error) => Err(RunError::Start(error)),
+        });
+        first.into_iter().chain(others).collect()
     });
 
     let mut sum = Counters::default();
-    for counters in ends_of_workers.drain(..) {
+    for counters in results {
         sum.add(&counters?);
     }
     Ok(sum)
@@ -161,15 +160,18 @@ impl Ends<'_> {
         ]
     }
 
-    fn until_one_ends<T>(&self, work: impl FnOnce() -> T) -> T {
-        let result = work();
-        self.end_all();
-        result
-    }
-
     fn end_all(&self) {
         // Cannot fail before 2^64 workers have ended.
         let _ = rustix::io::write(self.ended, &1u64.to_ne_bytes());
+    }
+}
+
+/// When one worker ends, in whatever way, all do.
+struct EndsAll<'a>(&'a Ends<'a>);
+
+impl Drop for EndsAll<'_> {
+    fn drop(&mut self) {
+        self.0.end_all();
     }
 }
 
@@ -182,9 +184,10 @@ fn work<P: Port>(
     port: P,
     ends: &Ends<'_>,
 ) -> Result<Counters, RunError> {
+    let _ends_all = EndsAll(ends);
     let reader = reader(config.reader, opener)?;
     let mut worker = Worker::new(config, channel, port, reader);
-    let mut pause = Pause::new(config.spin_us_max);
+    let mut pause = Pause::new(if cores() > 1 { config.spin_us_max } else { 0 });
     let mut end_check_us = now_us() + END_CHECK_US;
     loop {
         match worker.turn(&now_us) {
@@ -278,6 +281,11 @@ fn wait_for_end(ends: &Ends<'_>) -> Result<bool, RunError> {
 fn now_us() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1000
+}
+
+/// Cores that this thread may run on. On a single one the host waits while a worker polls.
+fn cores() -> usize {
+    thread::available_parallelism().map_or(1, NonZero::get)
 }
 
 /// When to poll instead of sleeping: while sleeps would be so short that falling asleep and waking up

@@ -2,8 +2,8 @@
 //!
 //! | Reader | Where |
 //! |---|---|
-//! | [`uring`] | io_uring: one system call for a batch of reads |
-//! | [`pool`] | threads, where io_uring is forbidden |
+//! | `uring` | io_uring: one system call for a batch of reads |
+//! | `pool` | threads, where io_uring is forbidden |
 //! | [`memory`] | files in memory with scripted delays and errors, for tests and simulation |
 
 use std::os::fd::BorrowedFd;
