@@ -14,8 +14,12 @@ use crate::stack::{ChannelCorrupt, Stack};
 /// Most frames, and most events of each worker, that a turn takes in before it serves connections.
 const BATCH: usize = 256;
 
-/// Longest sleep while something waits for room in a ring, which no descriptor announces.
-const BLOCKED_SLEEP_US: u64 = 1_000;
+/// A shard that is never idle looks this often, in microseconds, whether it is to end.
+const END_CHECK_US: u64 = 10_000;
+
+/// Ending, the shard answers for so long, in microseconds, or until it has heard nothing for so long.
+const PARTING_US_MAX: u64 = 500_000;
+const PARTING_SILENCE_US: u64 = 50_000;
 
 /// Why a shard has ended.
 #[derive(Debug)]
@@ -109,42 +113,65 @@ impl<P: Port, A: Application> Shard<P, A> {
         nic_socket: BorrowedFd<'_>,
         stop: BorrowedFd<'_>,
     ) -> Result<(), ShardError> {
-        let result = self.turn_until(nic_socket, stop);
-        self.stack
-            .abort_all(monotonic_us(), &mut self.port, &mut self.app);
+        let waiter = Waiter::new(self, nic_socket, stop).map_err(ShardError::Wait)?;
+        let result = self.turn_until_end(&waiter);
+        self.part();
         result
     }
 
-    fn turn_until(
-        &mut self,
-        nic_socket: BorrowedFd<'_>,
-        stop: BorrowedFd<'_>,
-    ) -> Result<(), ShardError> {
-        let waiter = Waiter::new(self, nic_socket, stop).map_err(ShardError::Wait)?;
+    /// Resets all connections, and answers for a moment those who do not believe it: a peer that is still owed
+    /// bytes finds the RST out of place and asks back with a challenge ACK (RFC 5961 §3.2). The RST that
+    /// answers this carries the number it expects.
+    fn part(&mut self) {
+        let begun_us = monotonic_us();
+        self.stack
+            .abort_all(begun_us, &mut self.port, &mut self.app);
+        let mut heard_us = begun_us;
+        loop {
+            let now_us = monotonic_us();
+            if now_us - begun_us > PARTING_US_MAX || now_us - heard_us > PARTING_SILENCE_US {
+                return;
+            }
+            match self.turn(now_us) {
+                Ok(true) => heard_us = now_us,
+                Ok(false) => nap(1_000),
+                // The port is gone, or the NIC stack makes no sense: nothing is left to be said.
+                Err(_) => return,
+            }
+        }
+    }
+
+    fn turn_until_end(&mut self, waiter: &Waiter) -> Result<(), ShardError> {
+        let mut end_checked_us = 0;
         loop {
             let now_us = monotonic_us();
             self.stack.set_unix_time(unix_time());
-            if self.turn(now_us)? {
+            let woken = if self.turn(now_us)? {
                 self.polling.on_work();
-                continue;
-            }
-            let woken = match self.polling.on_idle(now_us, self.stack.sends_outstanding()) {
-                Rest::LookAgain => {
-                    std::hint::spin_loop();
+                if now_us - end_checked_us < END_CHECK_US {
                     continue;
                 }
-                Rest::Pause(us) => {
-                    self.pause(us, now_us)?;
-                    // Work is looked for anyway; this is about the end.
-                    waiter.wait(Some(NO_TIME)).map_err(ShardError::Wait)?
-                }
-                Rest::Sleep => {
-                    let woken = self.sleep(&waiter, now_us)?;
-                    let slept_us = monotonic_us().saturating_sub(now_us);
-                    self.polling.on_wake(slept_us);
-                    woken
+                waiter.wait(Some(NO_TIME)).map_err(ShardError::Wait)?
+            } else {
+                match self.polling.on_idle(now_us, self.stack.sends_outstanding()) {
+                    Rest::LookAgain => {
+                        std::hint::spin_loop();
+                        continue;
+                    }
+                    Rest::Pause(us) => {
+                        self.pause(us, now_us)?;
+                        // Work is looked for anyway; this is about the end.
+                        waiter.wait(Some(NO_TIME)).map_err(ShardError::Wait)?
+                    }
+                    Rest::Sleep => {
+                        let woken = self.sleep(waiter, now_us)?;
+                        let slept_us = monotonic_us().saturating_sub(now_us);
+                        self.polling.on_wake(slept_us);
+                        woken
+                    }
                 }
             };
+            end_checked_us = now_us;
             match woken {
                 Woken::Work => {}
                 Woken::Stop => return Ok(()),
@@ -159,12 +186,7 @@ impl<P: Port, A: Application> Shard<P, A> {
         self.stack.counters_mut().pauses += 1;
         let outstanding = self.stack.sends_outstanding();
         let departed = self.stack.sends_departed();
-        let time = Timespec {
-            tv_sec: 0,
-            tv_nsec: (us * 1_000) as i64,
-        };
-        // Ended early by a signal, it has still been a pause.
-        let _ = rustix::thread::nanosleep(&time);
+        nap(us);
         let woken_us = monotonic_us();
         if self.turn(woken_us)? {
             self.polling.on_work();
@@ -199,6 +221,16 @@ const NO_TIME: Timespec = Timespec {
     tv_nsec: 0,
 };
 
+/// Waits, without being woken by work.
+fn nap(us: u64) {
+    let time = Timespec {
+        tv_sec: 0,
+        tv_nsec: (us * 1_000) as i64,
+    };
+    // Ended early by a signal, it has still been a pause.
+    let _ = rustix::thread::nanosleep(&time);
+}
+
 fn unix_time() -> std::time::Duration {
     std::time::SystemTime::now()
         .duration_since(std::time::SystemTime::UNIX_EPOCH)
@@ -207,13 +239,7 @@ fn unix_time() -> std::time::Duration {
 
 /// How long the shard may sleep.
 fn timeout(stack: &Stack, now_us: u64) -> Option<Timespec> {
-    let until_timer_us = stack.next_timeout_us().map(|at| at.saturating_sub(now_us));
-    let us = match (until_timer_us, stack.is_blocked()) {
-        (Some(us), true) => us.min(BLOCKED_SLEEP_US),
-        (None, true) => BLOCKED_SLEEP_US,
-        (Some(us), false) => us,
-        (None, false) => return None,
-    };
+    let us = stack.next_timeout_us()?.saturating_sub(now_us);
     Some(Timespec {
         tv_sec: (us / 1_000_000) as i64,
         tv_nsec: (us % 1_000_000 * 1_000) as i64,

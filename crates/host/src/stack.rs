@@ -247,11 +247,6 @@ impl Stack {
         self.nics.iter_mut().map(|nic| &mut nic.channel)
     }
 
-    /// True if something waits for room in a ring, which nothing but time announces.
-    pub(crate) fn is_blocked(&self) -> bool {
-        !self.waiting_room.is_empty() || self.nics.iter().any(|nic| !nic.backlog.is_empty())
-    }
-
     /// Connections in the table, and those in TIME-WAIT.
     pub fn connections(&self) -> usize {
         self.connections.len() + self.time_waits.len()
@@ -492,13 +487,14 @@ impl Stack {
         if let Some(index) = index_of_send(id) {
             return self.connections.get(index).is_some() && self.fail(worker, index);
         }
-        match reason {
-            RejectReason::FileInUse | RejectReason::TooManyFiles => {
-                const EMFILE: u16 = 24;
-                self.on_open_failed(worker, FileId(id as u32), EMFILE)
-            }
-            _ => true,
-        }
+        // Not a SEND: if it was an OPEN, it has failed.
+        const EINVAL: u16 = 22;
+        const EMFILE: u16 = 24;
+        let errno = match reason {
+            RejectReason::TooManyFiles => EMFILE,
+            _ => EINVAL,
+        };
+        u32::try_from(id).is_ok_and(|id| self.on_open_failed(worker, FileId(id), errno))
     }
 
     /// Aborts a connection because the data plane could not do its part.
@@ -987,8 +983,9 @@ impl Stack {
         }
     }
 
-    /// Sends RST on every connection: the shard is about to end.
+    /// Sends RST on every connection and accepts no more: the shard is about to end.
     pub fn abort_all<P: Port, A: Application>(&mut self, now_us: u64, port: &mut P, app: &mut A) {
+        self.config.listen_ports.clear();
         for index in self.connections.indices() {
             if let Some(entry) = self.connections.get_mut(index) {
                 entry.tcp.abort();

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use contract::FileId;
+use contract::{Command, FileId};
 
 use crate::app::{AppEvent, FileHandle, FileMeta, Io, StreamId};
 use crate::connections::Entry;
@@ -67,7 +67,7 @@ impl Io for Streams<'_> {
     fn open(&mut self, stream: StreamId, path: &[u8]) -> FileHandle {
         const NOWHERE: FileHandle = FileHandle(u64::MAX);
         const EMFILE: u16 = 24;
-        const ENAMETOOLONG: u16 = 36;
+        const EINVAL: u16 = 22;
         let Some(entry) = self
             .index(stream)
             .and_then(|index| self.stack.connections.get_mut(index))
@@ -75,16 +75,20 @@ impl Io for Streams<'_> {
             return NOWHERE;
         };
         let worker = entry.worker;
-        let fits = path.len() <= contract::limits::PATH_BYTES_MAX;
-        let Some((file, handle)) = fits
+        let sane = (Command::Open {
+            file: FileId(0),
+            path,
+        })
+        .check()
+        .is_ok();
+        let opened = sane
             .then(|| self.stack.files.open(stream, worker, path))
-            .flatten()
-        else {
-            let errno = if fits { EMFILE } else { ENAMETOOLONG };
+            .flatten();
+        let Some((file, handle)) = opened else {
             self.stack.app_events.push_back(AppEvent::OpenFailed {
                 stream,
                 file: NOWHERE,
-                errno,
+                errno: if sane { EMFILE } else { EINVAL },
             });
             return NOWHERE;
         };
