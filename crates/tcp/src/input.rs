@@ -116,6 +116,11 @@ impl Connection {
             }
         }
 
+        // A peer that probes the window that we have closed is not silent: we hold it up.
+        if self.rcv.readable() > 0 {
+            self.arm_fin_wait_2(now);
+        }
+
         // First, check the sequence number.
         let len = payload.len() as u64 + u64::from(syn) + u64::from(has(Flags::FIN));
         let mut text_acceptable = true;
@@ -143,11 +148,6 @@ impl Connection {
         // Second, check the RST bit.
         if has(Flags::RST) {
             return self.on_reset(now, start);
-        }
-
-        // The peer is not silent, or we hold it up ourselves.
-        if !payload.is_empty() || self.rcv.readable() > 0 {
-            self.arm_fin_wait_2(now);
         }
 
         // Fourth, check the SYN bit.
@@ -389,6 +389,7 @@ impl Connection {
         }
         let text = segment.payload;
         if !text.is_empty() {
+            self.arm_fin_wait_2(now);
             match self.rcv.on_text(start, text) {
                 Arrival::Nothing => self.acks.request_duplicate(),
                 // RFC 5681 §4.2: at once, out of order or filling a gap.

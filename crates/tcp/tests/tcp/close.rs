@@ -337,3 +337,22 @@ fn closed_ignores_everything() {
     assert_eq!(script.tcp().write_virtual(1, 0, 1), 0);
     assert_eq!(script.tcp().next_timeout(), None);
 }
+
+#[test]
+fn fin_wait_2_does_not_count_the_time_in_which_the_peer_waits_for_us() {
+    let mut script = Script::in_state("FinWait2");
+    script.trace(
+        "
+        < ACK 1..10001 ack 2 win 10000
+        > ACK 2 ack 10001 win 0
+        +50s
+        # It probes our closed window.
+        < ACK 10000 ack 2 win 10000
+        > ACK 2 ack 10001 win 0
+        +50s
+        = FinWait2
+        +10s
+        = Closed
+        ",
+    );
+}

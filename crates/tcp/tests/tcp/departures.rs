@@ -259,3 +259,110 @@ fn limits_cut_transmissions_at_full_segments() {
     script.limits.bytes_max = 0;
     script.trace("virtual 25\n = Established");
 }
+
+#[test]
+fn a_fast_retransmission_that_departs_late_restarts_the_timer() {
+    let mut script = Script::established();
+    script.trace(
+        "
+        hold
+        virtual 10000
+        > PSH ACK 1..10001 ack 1
+        depart
+        +10ms
+        < ACK 1 ack 1 win 10000
+        < ACK 1 ack 1 win 10000
+        < ACK 1 ack 1 win 10000
+        > ACK 1..1001 ack 1
+        +190ms
+        depart
+        +209ms
+        +1ms
+        > ACK 1..1001 ack 1
+        ",
+    );
+}
+
+#[test]
+fn a_timer_that_recovery_left_running_does_not_hit_what_has_not_departed() {
+    let mut script = Script::established();
+    script.trace(
+        "
+        hold
+        virtual 10000
+        > PSH ACK 1..10001 ack 1
+        depart
+        < ACK 1 ack 1 win 10000
+        < ACK 1 ack 1 win 10000
+        < ACK 1 ack 1 win 10000
+        > ACK 1..1001 ack 1
+        depart
+        +10ms
+        < ACK 1 ack 2001 win 10000
+        > ACK 2001..3001 ack 1
+        depart
+        < ACK 1 ack 4001 win 10000
+        > ACK 4001..5001 ack 1
+        +10s
+        depart
+        +210ms
+        > ACK 4001..5001 ack 1
+        ",
+    );
+}
+
+#[test]
+fn an_acknowledgment_does_not_wait_for_data_that_the_nic_stack_is_reading() {
+    let mut script = Script::established();
+    script.trace(
+        "
+        hold
+        < PSH ACK 1..101 ack 1 win 10000
+        virtual 500
+        > PSH ACK 1..501 ack 101
+        +39ms
+        +1ms
+        > ACK 501 ack 101
+        ",
+    );
+    // One that must go at once does.
+    let mut script = Script::established();
+    script.trace(
+        "
+        hold
+        virtual 500; < ACK 1..2001 ack 1 win 10000
+        > PSH ACK 1..501 ack 2001
+        > ACK 501 ack 2001
+        ",
+    );
+}
+
+#[test]
+fn a_departure_gives_the_acknowledgment_that_it_carries() {
+    let mut script = Script::established();
+    script.trace(
+        "
+        hold
+        < PSH ACK 1..101 ack 1 win 10000
+        virtual 500
+        > PSH ACK 1..501 ack 101
+        +39ms
+        depart
+        +100ms
+        ",
+    );
+    // But not that of what has come since.
+    let mut script = Script::established();
+    script.trace(
+        "
+        hold
+        < PSH ACK 1..101 ack 1 win 10000
+        virtual 500
+        > PSH ACK 1..501 ack 101
+        < PSH ACK 101..201 ack 1 win 10000
+        depart
+        +40ms
+        > ACK 501 ack 201
+        ",
+    );
+}

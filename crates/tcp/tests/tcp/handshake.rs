@@ -434,3 +434,18 @@ fn effective_send_mss() {
         );
     }
 }
+
+#[test]
+fn syn_received_after_active_open_challenges_a_new_syn() {
+    let mut script = Script::connect(config());
+    script.trace(
+        "
+        > SYN 0
+        < SYN 0 win 10000 mss 1000
+        > SYN ACK 0 ack 1
+        < SYN 5 win 10000
+        > ACK 1 ack 1
+        = SynReceived
+        ",
+    );
+}

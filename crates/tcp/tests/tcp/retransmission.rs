@@ -372,3 +372,64 @@ fn mixed_content_is_retransmitted_as_it_was() {
         .collect();
     assert_eq!(kinds, ["real 300", "virtual 7 300 700"]);
 }
+
+#[test]
+fn after_a_timeout_retransmissions_respect_a_window_that_has_shrunk() {
+    let mut script = Script::established();
+    script.trace(
+        "
+        write 8000
+        > ACK 1..4001 ack 1
+        > PSH ACK 4001..8001 ack 1
+        +210ms
+        > ACK 1..1001 ack 1
+        < ACK 1 ack 1001 win 1500
+        > ACK 1001..2001 ack 1
+        < ACK 1 ack 2001 win 3000
+        > ACK 2001..5001 ack 1
+        ",
+    );
+}
+
+#[test]
+fn a_fin_waits_until_what_is_lost_has_been_sent_again() {
+    let mut script = Script::established();
+    script.trace(
+        "
+        write 3000
+        > PSH ACK 1..3001 ack 1
+        +210ms
+        > ACK 1..1001 ack 1
+        shutdown
+        < ACK 1 ack 1001 win 10000
+        > PSH ACK 1001..3001 ack 1
+        > FIN ACK 3001 ack 1
+        ",
+    );
+}
+
+#[test]
+fn a_partial_acknowledgment_deflates_the_window() {
+    let mut script = Script::listen(config());
+    script.trace(
+        "
+        < SYN 0 win 60000 mss 1000
+        > SYN ACK 0 ack 1
+        +10ms
+        < ACK 1 ack 1 win 60000
+        virtual 10000
+        > PSH ACK 1..10001 ack 1
+        < ACK 1 ack 1 win 60000
+        < ACK 1 ack 1 win 60000
+        < ACK 1 ack 1 win 60000
+        > ACK 1..1001 ack 1
+        ",
+    );
+    // ssthresh = 5000, plus three segments.
+    assert_eq!(script.tcp().congestion_window(), 8000);
+    script.trace("< ACK 1 ack 1 win 60000\n < ACK 1 ack 4001 win 60000\n > ACK 4001..5001 ack 1");
+    // 9000, less 4000 acknowledged, plus one segment.
+    assert_eq!(script.tcp().congestion_window(), 6000);
+    script.trace("< ACK 1 ack 10001 win 60000");
+    assert_eq!(script.tcp().congestion_window(), 2000);
+}

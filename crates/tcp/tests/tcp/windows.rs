@@ -321,3 +321,15 @@ fn empty_and_absurd_ranges_are_not_queued() {
     assert_eq!(connection.queued_bytes(), 0);
     script.trace("!");
 }
+
+#[test]
+fn a_peer_that_has_finished_needs_no_window() {
+    let mut script = Script::established();
+    script.trace(
+        "
+        < FIN ACK 1..10001 ack 1 win 10000
+        > ACK 1 ack 10002
+        read 10000
+        ",
+    );
+}
