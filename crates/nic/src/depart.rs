@@ -117,8 +117,20 @@ impl<P: Port> Engine<P> {
             }
         }
 
-        let mut stream_end = job.stream_offset.wrapping_add(place.start as u64);
-        flow.planned.pop_front();
+        self.departed(key, clock);
+        true
+    }
+
+    /// The first superpacket of a flow has left: retains its blocks, and reports its SEND if that is
+    /// complete.
+    fn departed(&mut self, key: Key, clock: Clock<'_>) {
+        let Some(flow) = self.flows.get_mut(key) else {
+            return;
+        };
+        let (Some(planned), Some(job)) = (flow.planned.pop_front(), flow.jobs.front()) else {
+            return;
+        };
+        let mut stream_end = job.stream_offset.wrapping_add(planned.place.start as u64);
         for piece in flow.pieces.drain(..planned.pieces) {
             match piece {
                 Piece::Inline { len, .. } => stream_end = stream_end.wrapping_add(len as u64),
@@ -132,7 +144,7 @@ impl<P: Port> Engine<P> {
                 Piece::Missing { .. } => {}
             }
         }
-        if place.last
+        if planned.place.last
             && let Some(job) = flow.jobs.pop_front()
         {
             flow.cutting -= 1;
@@ -143,7 +155,6 @@ impl<P: Port> Engine<P> {
             });
             self.retire(job);
         }
-        true
     }
 
     /// The first SEND of a flow cannot go on: reports it and drops what is queued behind it.
