@@ -22,6 +22,23 @@
 //! | timestamps and PAWS | `timestamps` |
 //! | attacks: initial sequence numbers, challenge ACKs | `isn`, `challenge` |
 //! | after the end, and outside of connections | `time_wait`, `reset` |
+//!
+//! # Where it departs from the letter
+//!
+//! | Clause | What is done instead, and why |
+//! |---|---|
+//! | RFC 9293 §3.10.1, LISTEN | belongs to the host; [`Connection::accept`] takes the SYN |
+//! | RFC 9293 §3.10.4, CLOSE in SYN-SENT | FIN follows the handshake, so that queued data is delivered |
+//! | RFC 9293 §3.10.7.4, first, in SYN-RECEIVED | a repeated SYN is answered with SYN,ACK: a bare ACK does not help a peer that has lost ours |
+//! | RFC 9293 §3.10.7.4, window update | a newer SEG.ACK also counts as newer: a retransmission may carry it |
+//! | RFC 9293 §3.8.5, urgent data | is text like any other (RFC 6093) |
+//! | RFC 9293 §3.7.4, Nagle | is not used: servers write whole responses |
+//! | RFC 9293 §3.8.6.1, probes of one byte | are empty and below the window: they cost no read and do not break alignment |
+//! | RFC 9293 §3.6.1, MSL of 2 minutes | 30 s, like everybody ([`Config::time_wait`]) |
+//! | RFC 6298 §2.4, RTO of at least 1 s | [`Config::rto_min`] above the smoothed round-trip time |
+//! | RFC 3465 §2.3, L = 2 in slow start | no limit, except after a timeout: receivers acknowledge whole superpackets |
+//! | RFC 5961 §7, one counter for the machine | one for each connection: a shared one can be read by outsiders |
+//! | RFC 5681 §4.1, restart after idle; RFC 2018, SACK; RFC 3168, ECN | not done; SACK and ECN are not offered |
 
 #![forbid(unsafe_code)]
 
