@@ -15,12 +15,16 @@ use crate::messages::{Message, Report};
 use crate::signals::EndSignals;
 use crate::{child, link, lockdown};
 
-/// Longest time that the shard looks for work before it sleeps, in microseconds.
+/// Longest time that the shard looks for work before it sleeps, in microseconds, if there are cores enough
+/// that looking takes none from those who bring the work.
 const SPIN_US_MAX: u64 = 20;
+
+/// Cores enough: one for either stack, and some for the rest of the machine.
+const SPIN_CORES_MIN: usize = 4;
 
 /// Longest pause in which work gathers while the NIC stack is busy, in microseconds: short beside the
 /// round-trip times of the Internet.
-const PAUSE_US_MAX: u64 = 500;
+const PAUSE_US_MAX: u64 = 1_000;
 
 /// Runs until the supervisor ends it or the NIC process is gone.
 pub(crate) fn run(args: &HostArgs) -> Result<(), Failure> {
@@ -54,7 +58,14 @@ pub(crate) fn run(args: &HostArgs) -> Result<(), Failure> {
     };
     let stack = Stack::new(config, Link::of(&port), session.channels, monotonic_us());
     let server = server::Server::new(server::Config::default());
-    let mut shard = Shard::new(stack, port, server, Polling::new(SPIN_US_MAX, PAUSE_US_MAX));
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let spin_us_max = if cores >= SPIN_CORES_MIN {
+        SPIN_US_MAX
+    } else {
+        0
+    };
+    let polling = Polling::new(spin_us_max, PAUSE_US_MAX);
+    let mut shard = Shard::new(stack, port, server, polling);
 
     child::tell(&Message::HostReady(locked_out))?;
     let ended = shard.run(session.socket.as_fd(), signals.as_fd());

@@ -143,35 +143,39 @@ impl<P: Port, A: Application> Shard<P, A> {
 
     fn turn_until_end(&mut self, waiter: &Waiter) -> Result<(), ShardError> {
         let mut end_checked_us = 0;
+        self.stack.set_unix_time(unix_time());
         loop {
             let now_us = monotonic_us();
-            self.stack.set_unix_time(unix_time());
-            let woken = if self.turn(now_us)? {
+            let mut rest = None;
+            if self.turn(now_us)? {
                 self.polling.on_work();
-                if now_us - end_checked_us < END_CHECK_US {
+            } else {
+                let outstanding = self.stack.sends_outstanding();
+                rest = Some(self.polling.on_idle(now_us, outstanding));
+            }
+            let woken = match rest {
+                Some(Rest::Sleep) => {
+                    let woken = self.sleep(waiter, now_us)?;
+                    let slept_us = monotonic_us().saturating_sub(now_us);
+                    self.polling.on_wake(slept_us);
+                    woken
+                }
+                // Never asleep, it has to ask.
+                _ if now_us - end_checked_us > END_CHECK_US => {
+                    waiter.wait(Some(NO_TIME)).map_err(ShardError::Wait)?
+                }
+                Some(Rest::Pause(us)) => {
+                    self.pause(us, now_us)?;
                     continue;
                 }
-                waiter.wait(Some(NO_TIME)).map_err(ShardError::Wait)?
-            } else {
-                match self.polling.on_idle(now_us, self.stack.sends_outstanding()) {
-                    Rest::LookAgain => {
-                        std::hint::spin_loop();
-                        continue;
-                    }
-                    Rest::Pause(us) => {
-                        self.pause(us, now_us)?;
-                        // Work is looked for anyway; this is about the end.
-                        waiter.wait(Some(NO_TIME)).map_err(ShardError::Wait)?
-                    }
-                    Rest::Sleep => {
-                        let woken = self.sleep(waiter, now_us)?;
-                        let slept_us = monotonic_us().saturating_sub(now_us);
-                        self.polling.on_wake(slept_us);
-                        woken
-                    }
+                Some(Rest::LookAgain) => {
+                    std::hint::spin_loop();
+                    continue;
                 }
+                None => continue,
             };
             end_checked_us = now_us;
+            self.stack.set_unix_time(unix_time());
             match woken {
                 Woken::Work => {}
                 Woken::Stop => return Ok(()),
@@ -187,6 +191,7 @@ impl<P: Port, A: Application> Shard<P, A> {
         let outstanding = self.stack.sends_outstanding();
         let departed = self.stack.sends_departed();
         nap(us);
+        self.stack.retry_waiting_room();
         let woken_us = monotonic_us();
         if self.turn(woken_us)? {
             self.polling.on_work();
