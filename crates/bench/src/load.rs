@@ -1,7 +1,7 @@
 //! The load generator: connections that ask for file after file, on one thread and one core.
 //!
-//! Bodies are discarded in the kernel (`MSG_TRUNC`), so that the client is not what limits the server; one in
-//! [`SAMPLE`] is read and compared byte by byte with what the file holds.
+//! It reads what it gets, as any client does, and compares one response in [`SAMPLE`] byte by byte with what
+//! the file holds. Told to discard, it has the kernel drop all other bodies unread (`MSG_TRUNC`).
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
@@ -23,6 +23,9 @@ const SAMPLE: u64 = 100;
 
 /// Longest response head that is accepted, in bytes.
 const HEAD_BYTES_MAX: usize = 4096;
+
+/// Most bytes that are read at once. What is discarded is not bounded by it.
+const READ_BYTES_MAX: usize = 64 << 10;
 
 /// Most bytes that are taken from a connection before the next has its turn.
 const TURN_BYTES_MAX: usize = 1 << 20;
@@ -48,19 +51,26 @@ pub(crate) struct Settings {
     /// Length of the measured span, in seconds.
     #[arg(long)]
     pub(crate) seconds: u64,
+    /// Have the kernel drop bodies unread.
+    #[arg(long)]
+    pub(crate) discard: bool,
 }
 
 impl Settings {
     /// The arguments that say the same.
-    pub(crate) fn arguments(&self) -> [String; 6] {
-        [
+    pub(crate) fn arguments(&self) -> Vec<String> {
+        let mut arguments = vec![
             "load".into(),
             format!("--server={}", self.server),
             format!("--connections={}", self.connections),
             format!("--files={}", self.files),
             format!("--file-bytes={}", self.file_bytes),
             format!("--seconds={}", self.seconds),
-        ]
+        ];
+        if self.discard {
+            arguments.push("--discard".into());
+        }
+        arguments
     }
 }
 
@@ -258,16 +268,14 @@ impl Generator<'_> {
                 // Short, so that little of the body comes with it.
                 Phase::Head(_) => (512, RecvFlags::empty()),
                 Phase::Body { offset, compare } => {
+                    let discard = self.settings.discard && !compare;
+                    let (most, flags) = if discard {
+                        (self.buffer.len(), RecvFlags::TRUNC)
+                    } else {
+                        (READ_BYTES_MAX, RecvFlags::empty())
+                    };
                     let left = self.settings.file_bytes - offset;
-                    let limit = left.min(self.buffer.len() as u64) as usize;
-                    (
-                        limit,
-                        if *compare {
-                            RecvFlags::empty()
-                        } else {
-                            RecvFlags::TRUNC
-                        },
-                    )
+                    (left.min(most as u64) as usize, flags)
                 }
             };
             let received = match recv(&connection.stream, &mut self.buffer[..limit], flags) {

@@ -88,6 +88,10 @@ pub(crate) struct Settings {
     /// Size of each file, in bytes.
     #[arg(long, default_value_t = 500_000)]
     file_bytes: u64,
+    /// Has the client drop bodies unread: then nobody but Splitway ever touches a byte, and the client's core
+    /// falls asleep between packets.
+    #[arg(long)]
+    discard: bool,
     /// Has the kernel receive the clients' packets on the servers' core, instead of in the context of the client
     /// that sends them: as between machines, but for an interrupt from core to core with each.
     #[arg(long)]
@@ -115,6 +119,7 @@ impl Settings {
             files: self.files,
             file_bytes: self.file_bytes,
             seconds: self.seconds(),
+            discard: self.discard,
         }
     }
 }
