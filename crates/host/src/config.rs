@@ -13,7 +13,7 @@ pub struct StackConfig {
     pub listen_ports: Vec<u16>,
     /// TCP's parameters. `mss` is set by the stack from the link's MTU.
     pub tcp: tcp::Config,
-    /// Most connections at once, those in TIME_WAIT included.
+    /// Most connections at once, half-open ones included. TIME-WAIT has a bound of its own.
     pub connections_max: usize,
     /// Secret from which initial sequence numbers (RFC 6528), timestamp offsets and hash keys are
     /// derived. Random in production; fixed in a simulation.
