@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use nix::sched::{CloneFlags, unshare};
 use port::packet::OpenError;
 use rustix::io::Errno;
+use wire::ip::SUPERPACKET_BYTES_MAX;
 
 use crate::cidr::Cidr;
 use crate::error::Failure;
@@ -86,6 +87,11 @@ impl VethPair {
         if let Err(error) = inner.disable_ipv6_address_generation(inner_index) {
             // A kernel without IPv6 has nothing to say in it either.
             tracing::debug!("{error}");
+        }
+        // Four times longer superpackets cost the whole machine a third less for each byte.
+        let bytes = SUPERPACKET_BYTES_MAX as u32;
+        if let Err(error) = inner.set_gso_ipv4_max_size(inner_index, bytes) {
+            tracing::debug!("{error}; superpackets stay at 64 KB");
         }
         inner.set_up(inner_index).map_err(setup_failed)?;
         pair.outer.set_up(pair.outer_index).map_err(setup_failed)?;

@@ -161,6 +161,24 @@ impl Netlink {
         Ok(())
     }
 
+    /// Lets IPv4 superpackets of up to this many bytes through an interface in one piece ("BIG TCP").
+    /// Kernels before 6.3 do not know that.
+    pub(crate) fn set_gso_ipv4_max_size(
+        &mut self,
+        index: u32,
+        bytes: u32,
+    ) -> Result<(), NetlinkError> {
+        let mut link = LinkMessage::default();
+        link.header.index = index;
+        link.attributes = vec![LinkAttribute::GsoIpv4MaxSize(bytes)];
+        self.request(
+            "setting the largest IPv4 superpacket",
+            RouteNetlinkMessage::SetLink(link),
+            NLM_F_ACK,
+        )?;
+        Ok(())
+    }
+
     /// Takes an interface up.
     pub(crate) fn set_up(&mut self, index: u32) -> Result<(), NetlinkError> {
         let mut link = LinkMessage::default();

@@ -36,9 +36,9 @@ use crate::timer::{TimerWheel, Token};
 /// Bytes that a peer may acknowledge before ACKD tells the NIC stack; the paper's 32 KB (IO-TCP §3.5).
 const ACKD_BYTES: u64 = 32 << 10;
 
-/// Superpackets in a SEND, at most. More would save commands, departures and rounds, and let one flow hold
-/// up the decisions about itself: what is in a SEND has been decided.
-const SUPERPACKETS_MAX: usize = 4;
+/// A SEND has about so many bytes, at most. More would save commands, departures and rounds, and let one flow
+/// hold up the decisions about itself: what is in a SEND has been decided.
+const SEND_BYTES: usize = 256 << 10;
 
 /// The link that packets leave through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,8 +47,10 @@ pub struct Link {
     pub mac: [u8; 6],
     /// Largest IP packet on the wire, in bytes.
     pub mtu: usize,
-    /// Largest IP packet that is cut below, in bytes.
-    pub superpacket_max: usize,
+    /// Largest IPv4 packet that is cut below, in bytes.
+    pub ipv4_superpacket_max: usize,
+    /// Largest IPv6 packet that is cut below, in bytes.
+    pub ipv6_superpacket_max: usize,
 }
 
 impl Link {
@@ -57,16 +59,22 @@ impl Link {
         Link {
             mac: port.mac(),
             mtu: port.mtu(),
-            superpacket_max: port.superpacket_max(),
+            ipv4_superpacket_max: port.superpacket_max(false),
+            ipv6_superpacket_max: port.superpacket_max(true),
         }
     }
 
     /// What fits into one SEND of a connection with packets of `mss` bytes: whole superpackets of whole
     /// packets.
-    fn limits(&self, mss: u16) -> tcp::Limits {
+    fn limits(&self, ipv6: bool, mss: u16) -> tcp::Limits {
+        let superpacket_max = match ipv6 {
+            true => self.ipv6_superpacket_max,
+            false => self.ipv4_superpacket_max,
+        };
         let mss = usize::from(mss.max(1));
-        let packets = self.superpacket_max.saturating_sub(HEADERS_BYTES_MAX) / mss;
-        let bytes = packets.max(1) * mss * SUPERPACKETS_MAX;
+        let packets = superpacket_max.saturating_sub(HEADERS_BYTES_MAX) / mss;
+        let superpacket = packets.max(1) * mss;
+        let bytes = superpacket * (SEND_BYTES / superpacket).max(1);
         tcp::Limits {
             bytes_max: bytes.min(contract::limits::SEND_BYTES_MAX),
             pieces_max: contract::limits::SEGMENTS_MAX,
@@ -754,7 +762,7 @@ impl Stack {
         let template = destination_mac
             .map(|destination_mac| TcpTemplate::new(self.link.mac, destination_mac, local, remote));
         let tcp_offset = template.as_ref().map_or(0, TcpTemplate::tcp_offset) as u16;
-        let limits = self.link.limits(entry.tcp.mss());
+        let limits = self.link.limits(local.is_ipv6(), entry.tcp.mss());
         let now = Instant::from_us(now_us);
         let mut header = [0; contract::limits::HEADER_BYTES_MAX];
         loop {

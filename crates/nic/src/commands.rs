@@ -70,7 +70,7 @@ impl<P: Port> Engine<P> {
             return self.reject(RejectReason::TooManyFlows, send.id.0);
         }
         let mut job = self.spare_job();
-        if let Err(reason) = job.accept(send, self.port.superpacket_max(), &self.files) {
+        if let Err(reason) = job.accept(send, |ipv6| self.port.superpacket_max(ipv6), &self.files) {
             self.keep_spare_job(job);
             return self.reject(reason, send.id.0);
         }

@@ -3,12 +3,10 @@
 use contract::limits::{HEADER_BYTES_MAX, SEND_BYTES_MAX};
 use contract::{FlowId, RejectReason, Segment, Send, SendId};
 use wire::frame::HeaderMut;
+use wire::ip::SUPERPACKET_BYTES_MAX;
 
 use crate::files::{FileState, Files};
 use crate::slab::Key;
-
-/// IP's length fields hold 16 bits, so a superpacket cannot be longer, in bytes.
-pub(crate) const IP_PACKET_BYTES_MAX: usize = 65_535;
 
 /// A SEND on its way: an own copy of all that was inline in the command.
 #[derive(Debug)]
@@ -77,12 +75,12 @@ impl Job {
         })
     }
 
-    /// Takes over a SEND, if it can be carried out by a port that cuts `superpacket_max` bytes. Does not
-    /// acquire the files yet.
+    /// Takes over a SEND, if it can be carried out by a port that cuts packets of at most
+    /// `superpacket_max(ipv6)` bytes. Does not acquire the files yet.
     pub(crate) fn accept(
         &mut self,
         send: &Send<'_>,
-        superpacket_max: usize,
+        superpacket_max: impl Fn(bool) -> usize,
         files: &Files,
     ) -> Result<(), RejectReason> {
         if send.mss == 0 {
@@ -104,7 +102,8 @@ impl Job {
         let header = HeaderMut::parse(&mut self.header[..self.header_len])
             .map_err(|_| RejectReason::BadHeader)?;
         let mss = usize::from(send.mss);
-        let payload_max = header.payload_max(superpacket_max.min(IP_PACKET_BYTES_MAX));
+        let ip_bytes_max = superpacket_max(header.ipv6()).min(SUPERPACKET_BYTES_MAX);
+        let payload_max = header.payload_max(ip_bytes_max);
         // A port with less room than a packet of the host's has a smaller link below it: it will say so.
         self.superpacket_payload = (payload_max - payload_max % mss).max(mss.min(payload_max));
 

@@ -7,13 +7,14 @@
 use contract::limits::SEGMENTS_MAX;
 use port::Port;
 use rustix::io::Errno;
+use wire::ip::SUPERPACKET_BYTES_MAX;
 
 use crate::blocks::{BlockIndex, BlockName, Blocks, Content};
 use crate::buffer::BLOCK_BYTES;
 use crate::engine::Engine;
 use crate::files::{FileState, Files};
 use crate::flow::{Origin, Piece, Planned};
-use crate::job::{Cursor, IP_PACKET_BYTES_MAX, Job, JobSegment};
+use crate::job::{Cursor, Job, JobSegment};
 use crate::reader::{FileToken, Read, ReadToken};
 use crate::segment::Place;
 use crate::slab::Key;
@@ -23,7 +24,7 @@ const PLANNED_MAX: usize = 16;
 
 /// Most pieces of a superpacket, and most blocks it can need: each segment may begin and end in the
 /// midst of a block.
-pub(crate) const PIECES_MAX: usize = 2 * SEGMENTS_MAX + IP_PACKET_BYTES_MAX.div_ceil(BLOCK_BYTES);
+pub(crate) const PIECES_MAX: usize = 2 * SEGMENTS_MAX + SUPERPACKET_BYTES_MAX.div_ceil(BLOCK_BYTES);
 
 /// What a superpacket needs, before its blocks are had.
 #[derive(Debug)]

@@ -128,7 +128,8 @@ mod tests {
             segments: [Segment::Inline(payload)].into(),
         };
         let mut job = *Job::new();
-        job.accept(&send, 540, &Files::new()).expect("a good SEND");
+        job.accept(&send, |_| 540, &Files::new())
+            .expect("a good SEND");
         job
     }
 

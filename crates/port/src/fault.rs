@@ -62,8 +62,8 @@ impl<P: Port> Port for FaultyPort<P> {
         self.port.mtu()
     }
 
-    fn superpacket_max(&self) -> usize {
-        self.port.superpacket_max()
+    fn superpacket_max(&self, ipv6: bool) -> usize {
+        self.port.superpacket_max(ipv6)
     }
 
     fn send(&mut self, packet: &Superpacket<'_>) -> Result<(), SendError> {

@@ -77,7 +77,7 @@ pub trait Port {
     /// Largest IP packet on the wire, in bytes.
     fn mtu(&self) -> usize;
     /// Largest IP packet that [`Port::send`] takes for cutting, in bytes.
-    fn superpacket_max(&self) -> usize;
+    fn superpacket_max(&self, ipv6: bool) -> usize;
     /// Sends a packet.
     fn send(&mut self, packet: &Superpacket<'_>) -> Result<(), SendError>;
     /// Hands up to `budget` received frames to `handle`; returns how many.

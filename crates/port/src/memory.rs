@@ -91,7 +91,7 @@ impl Port for MemoryPort {
         self.link.mtu
     }
 
-    fn superpacket_max(&self) -> usize {
+    fn superpacket_max(&self, _ipv6: bool) -> usize {
         self.link.superpacket_max
     }
 

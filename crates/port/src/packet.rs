@@ -21,7 +21,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, netdevice, recv, sendmsg, sockopt};
-use wire::ethernet;
+use wire::{ethernet, ip};
 
 pub use error::OpenError;
 use error::System;
@@ -44,14 +44,13 @@ const RECEIVE_BUFFER_BYTES: usize = 8 << 20;
 /// How many times in a row [`Port::receive`] finds nothing before it asks the sockets for errors.
 const IDLE_TURNS_MAX: u32 = 64;
 
-/// Largest IP packet that its length field can describe, in bytes.
-const IP_BYTES_MAX: usize = 65_535;
+/// Largest IPv6 packet without a jumbo payload option, in bytes, the header not counted twice.
+const IPV6_BYTES_MAX: usize = 65_535;
 
 /// A port on a network interface. MTU and hardware address are those that it had when it was opened.
 #[derive(Debug)]
 pub struct PacketPort {
     interface: Interface,
-    superpacket_max: usize,
     sender: OwnedFd,
     receivers: Vec<Receiver>,
     /// The receiver that comes first in the next turn.
@@ -111,7 +110,6 @@ impl PacketPort {
         }
         let sender = open_sender(found.index).map_err(|system| system.on(interface))?;
         Ok(PacketPort {
-            superpacket_max: superpacket_max(found.gso_max_size),
             interface: found,
             sender,
             receivers: Vec::new(),
@@ -157,11 +155,15 @@ impl PacketPort {
 }
 
 /// Longest IP packet that is cut by the driver or on its behalf, in bytes: the kernel compares the frame's
-/// length with `gso_max_size` and wants it below (`gso_features_check`).
-fn superpacket_max(gso_max_size: usize) -> usize {
+/// length with the link's setting and wants it below (`gso_features_check`).
+fn superpacket_max(interface: &Interface, ipv6: bool) -> usize {
+    let (gso_max_size, bytes_max) = match ipv6 {
+        true => (interface.gso_max_size, IPV6_BYTES_MAX),
+        false => (interface.gso_ipv4_max_size, ip::SUPERPACKET_BYTES_MAX),
+    };
     gso_max_size
         .saturating_sub(ethernet::HEADER_BYTES + 1)
-        .min(IP_BYTES_MAX)
+        .min(bytes_max)
 }
 
 fn open_sender(index: u32) -> Result<OwnedFd, System> {
@@ -277,13 +279,14 @@ impl Port for PacketPort {
         self.interface.mtu
     }
 
-    fn superpacket_max(&self) -> usize {
-        self.superpacket_max
+    fn superpacket_max(&self, ipv6: bool) -> usize {
+        superpacket_max(&self.interface, ipv6)
     }
 
     fn send(&mut self, packet: &Superpacket<'_>) -> Result<(), SendError> {
         // The kernel does not compare what it cuts with the MTU, and not every driver survives that.
-        check_size(packet, self.interface.mtu, self.superpacket_max)
+        let ipv6 = matches!(packet.offload, Offload::Tcp { ipv6: true, .. });
+        check_size(packet, self.interface.mtu, self.superpacket_max(ipv6))
             .map_err(|why| SendError::Failed(io::Error::new(io::ErrorKind::InvalidInput, why)))?;
         let virtio = virtio_net_header(packet);
         let slices = packet.payload.len() + 2;

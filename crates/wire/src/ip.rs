@@ -16,6 +16,10 @@ pub const IPV4_HEADER_BYTES: usize = 20;
 /// Length of the fixed IPv6 header, in bytes.
 pub const IPV6_HEADER_BYTES: usize = 40;
 
+/// Longest superpacket, in bytes from the IP header on: four times what IPv4's length field can say, which
+/// is what a link between host and guest, or a modern NIC, takes in one piece.
+pub const SUPERPACKET_BYTES_MAX: usize = 1 << 18;
+
 /// Time to live of what the stack sends (RFC 1700).
 pub const TTL: u8 = 64;
 

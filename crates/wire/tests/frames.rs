@@ -335,7 +335,8 @@ fn identification_is_of_ipv4_alone() {
 
 #[test]
 fn packet_longer_than_ip_can_say_is_refused() {
-    for (addresses, payload_max) in [(V4, 65_535 - 20 - 32), (V6, 65_535 - 32)] {
+    let superpacket_max = wire::ip::SUPERPACKET_BYTES_MAX;
+    for (addresses, payload_max) in [(V4, superpacket_max - 20 - 32), (V6, 65_535 - 32)] {
         let mut frame = tcp_frame(addresses, &segment_header(), b"");
         let mut header = HeaderMut::parse(&mut frame).unwrap();
         header.finish(payload_max).unwrap();
@@ -346,6 +347,31 @@ fn packet_longer_than_ip_can_say_is_refused() {
             );
         }
     }
+}
+
+#[test]
+fn a_superpacket_longer_than_the_ipv4_length_field_leaves_it_0_and_sums_its_true_length() {
+    let mut frame = tcp_frame(V4, &segment_header(), b"");
+    let mut header = HeaderMut::parse(&mut frame).unwrap();
+    header.finish(200_000).unwrap();
+    assert_eq!(frame[16..18], [0, 0]);
+    assert_eq!(
+        wire::checksum::of(&frame[14..34]),
+        0,
+        "the header's own sum is right"
+    );
+    // The pseudo-header counts the TCP length in 32 bits, as RFC 8200 §8.1 has it for IPv6.
+    let expected = |tcp_len: u32| {
+        let [source, destination] = V4;
+        wire::checksum::Checksum::pseudo_header(source, destination, wire::ip::TCP, tcp_len)
+            .partial()
+    };
+    let stored = u16::from_be_bytes([frame[34 + 16], frame[34 + 17]]);
+    assert_eq!(stored, expected(200_032));
+    // What is not cut below has to be a packet.
+    let mut header = HeaderMut::parse(&mut frame).unwrap();
+    let payload = vec![0; 65_535];
+    assert!(header.complete_checksum([&payload[..]]).is_err());
 }
 
 #[test]

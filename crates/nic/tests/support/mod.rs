@@ -182,7 +182,7 @@ impl Port for TestPort {
         1500
     }
 
-    fn superpacket_max(&self) -> usize {
+    fn superpacket_max(&self, _ipv6: bool) -> usize {
         self.superpacket_max
     }
 

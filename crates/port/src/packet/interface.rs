@@ -21,6 +21,8 @@ pub(super) struct Interface {
     /// What the kernel hands to the driver for segmentation is shorter than this, in bytes with the
     /// Ethernet header. The kernel cuts longer packets itself, which costs several times as much.
     pub(super) gso_max_size: usize,
+    /// The same for IPv4.
+    pub(super) gso_ipv4_max_size: usize,
 }
 
 /// All interfaces of this network namespace.
@@ -66,6 +68,7 @@ impl Interface {
             up: link.header.flags.contains(LinkFlags::Up),
             // `GSO_LEGACY_MAX_SIZE`, also that of kernels which do not tell.
             gso_max_size: 65_536,
+            gso_ipv4_max_size: 65_536,
             ..Interface::default()
         };
         for attribute in link.attributes {
@@ -75,8 +78,9 @@ impl Interface {
                 LinkAttribute::Address(address) => {
                     interface.mac = address.try_into().unwrap_or_default();
                 }
-                LinkAttribute::GsoMaxSize(size) | LinkAttribute::GsoIpv4MaxSize(size) => {
-                    interface.gso_max_size = interface.gso_max_size.min(size as usize);
+                LinkAttribute::GsoMaxSize(size) => interface.gso_max_size = size as usize,
+                LinkAttribute::GsoIpv4MaxSize(size) => {
+                    interface.gso_ipv4_max_size = size as usize;
                 }
                 _ => {}
             }

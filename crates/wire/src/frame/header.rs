@@ -11,7 +11,7 @@ pub enum HeaderError {
     /// Not Ethernet, then IPv4 without options or IPv6 without extension headers, then TCP, and nothing
     /// behind.
     NotTcp,
-    /// The packet would be longer than IP's length field can say.
+    /// The packet would be longer than IP, or a port that cuts superpackets, can carry.
     TooLong {
         /// Payload, in bytes.
         payload: usize,
@@ -152,8 +152,11 @@ impl<'a> HeaderMut<'a> {
 
     /// Prepares the header for a port that completes the TCP checksum: lengths for `payload_len` bytes of
     /// payload, the IPv4 header checksum, and the pseudo-header sum in the TCP checksum field.
+    ///
+    /// An IPv4 superpacket may be longer than its length field can say. The field is then 0 and Linux goes
+    /// by the length of the buffer ("BIG TCP"); IPv6 would need a hop-by-hop option for that.
     pub fn finish(&mut self, payload_len: usize) -> Result<(), HeaderError> {
-        let sum = self.prepare(payload_len)?;
+        let sum = self.prepare(payload_len, ip::SUPERPACKET_BYTES_MAX)?;
         self.set_tcp_checksum(sum.partial());
         Ok(())
     }
@@ -165,7 +168,7 @@ impl<'a> HeaderMut<'a> {
         payload: impl IntoIterator<Item = &'p [u8]> + Clone,
     ) -> Result<(), HeaderError> {
         let payload_len = payload.clone().into_iter().map(<[u8]>::len).sum();
-        let mut sum = self.prepare(payload_len)?;
+        let mut sum = self.prepare(payload_len, usize::from(u16::MAX))?;
         self.set_tcp_checksum(0);
         sum.add(&self.bytes[self.tcp_offset..]);
         for piece in payload {
@@ -175,8 +178,13 @@ impl<'a> HeaderMut<'a> {
         Ok(())
     }
 
-    /// Sets IP lengths and the IPv4 header checksum; returns the sum of the TCP pseudo-header.
-    fn prepare(&mut self, payload_len: usize) -> Result<Checksum, HeaderError> {
+    /// Sets IP lengths and the IPv4 header checksum; returns the sum of the TCP pseudo-header. An IPv4 packet
+    /// may have `ipv4_bytes_max` bytes.
+    fn prepare(
+        &mut self,
+        payload_len: usize,
+        ipv4_bytes_max: usize,
+    ) -> Result<Checksum, HeaderError> {
         let too_long = HeaderError::TooLong {
             payload: payload_len,
         };
@@ -191,10 +199,11 @@ impl<'a> HeaderMut<'a> {
             source = Ipv6Addr::from(self.octets_at::<16>(ethernet::HEADER_BYTES + 8)).into();
             destination = Ipv6Addr::from(self.octets_at::<16>(ethernet::HEADER_BYTES + 24)).into();
         } else {
-            let total_len = u16::try_from(tcp_len)
-                .ok()
-                .and_then(|tcp_len| tcp_len.checked_add(ip::IPV4_HEADER_BYTES as u16))
+            let total_len = tcp_len
+                .checked_add(ip::IPV4_HEADER_BYTES)
+                .filter(|&total_len| total_len <= ipv4_bytes_max)
                 .ok_or(too_long)?;
+            let total_len = u16::try_from(total_len).unwrap_or(0);
             let header = &mut self.bytes[ethernet::HEADER_BYTES..IPV4_TCP_OFFSET];
             ip::set_ipv4_length(header, total_len);
             source = Ipv4Addr::from(self.octets_at::<4>(ethernet::HEADER_BYTES + 12)).into();
