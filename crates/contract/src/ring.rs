@@ -146,6 +146,7 @@ pub struct Producer {
     published: u64,
     /// Where the peer's head was when last looked at.
     head: u64,
+    /// Somebody waits for room for a message of any length.
     starved: bool,
     corrupt: bool,
 }
@@ -156,7 +157,8 @@ impl Producer {
         self.fits(self.frame_words_max)
     }
 
-    /// True if there was no room when last asked, be it by writing or by [`Producer::has_room`].
+    /// True if there was no room when asked, be it by writing or by [`Producer::has_room`], and a message of
+    /// any length has not been found to fit since.
     pub fn is_starved(&self) -> bool {
         self.starved
     }
@@ -212,8 +214,8 @@ impl Producer {
         passes(alarm, from, self.tail)
     }
 
-    /// Before sleep: if there was no room when last asked, asks to be woken once there is room for a
-    /// message of any length. False if there is already, or never will be: do not sleep.
+    /// Before sleep: if [`Producer::is_starved`], asks to be woken once there is room for a message of any
+    /// length. False if there is already, or never will be: do not sleep.
     pub fn arm(&mut self) -> bool {
         if self.corrupt || !self.starved {
             return !self.corrupt;
@@ -248,8 +250,11 @@ impl Producer {
             }
             self.head = head;
         }
-        self.starved = room(self.tail, self.head) < words;
-        !self.starved
+        let room = room(self.tail, self.head);
+        let fits = room >= words;
+        // A short message that fits does not help whoever waits for room for a long one.
+        self.starved = !fits || (self.starved && room < self.frame_words_max);
+        fits
     }
 }
 

@@ -135,6 +135,22 @@ fn a_starved_producer_is_woken_as_soon_as_any_message_fits() {
 }
 
 #[test]
+fn a_short_message_that_fits_does_not_end_the_wait_for_room() {
+    let mut rig = rig();
+    while rig.producer.has_room() {
+        rig.write(&[7; MESSAGE_BYTES_MAX]).unwrap();
+    }
+    assert_eq!(rig.write(b"short"), Ok(()));
+    assert!(rig.producer.is_starved());
+    let _ = rig.producer.publish();
+    assert!(rig.producer.arm());
+    assert!(rig.read().is_some());
+    assert!(rig.consumer.release(), "there is room for any message now");
+    assert!(rig.producer.has_room());
+    assert!(!rig.producer.is_starved());
+}
+
+#[test]
 fn a_producer_that_had_room_is_not_woken() {
     let mut rig = rig();
     rig.write_and_publish(b"1");
