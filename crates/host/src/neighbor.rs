@@ -16,7 +16,8 @@
 //! ```
 //!
 //! Everybody on the link can write into this cache. So it is bounded; what others have made us remember
-//! gives way before what we use; and a changed hardware address is verified before it lasts.
+//! gives way before what we use; whoever waits for an answer hears of it, or of its absence; and a changed
+//! hardware address is verified before it lasts.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -57,7 +58,7 @@ pub(crate) enum Resolution {
     /// The neighbour has been asked. Ask again after [`Neighbors::on_arp`], [`Neighbors::on_ndisc`] or
     /// [`Neighbors::on_timeout`].
     Pending,
-    /// It has not answered, or there is no way to it.
+    /// It has not answered, there is no way to it, or too many others are being asked for.
     Unreachable,
 }
 
@@ -70,7 +71,10 @@ pub(crate) struct Neighbors {
     gateways: Vec<IpAddr>,
     /// Ordered, so that a simulation repeats itself.
     entries: BTreeMap<IpAddr, Entry>,
+    /// How many of them are incomplete or have failed.
     incomplete: usize,
+    /// How many of these have failed.
+    failed: usize,
     /// Probes to be sent.
     frames: VecDeque<Vec<u8>>,
     /// No entry's timer expires before.
@@ -106,7 +110,11 @@ impl State {
     }
 
     fn is_incomplete(self) -> bool {
-        matches!(self, State::Incomplete { .. } | State::Failed { .. })
+        matches!(self, State::Incomplete { .. }) || self.is_failed()
+    }
+
+    fn is_failed(self) -> bool {
+        matches!(self, State::Failed { .. })
     }
 
     /// When [`Neighbors::on_timeout`] has something to do. The others expire when they are looked at.
@@ -129,6 +137,7 @@ impl Neighbors {
             gateways: gateways.to_vec(),
             entries: BTreeMap::new(),
             incomplete: 0,
+            failed: 0,
             frames: VecDeque::new(),
             next_timeout_us: None,
         }
@@ -170,6 +179,9 @@ impl Neighbors {
             }
         }
         if !self.is_on_link(next_hop) || self.is_own(next_hop) {
+            return Resolution::Unreachable;
+        }
+        if self.incomplete >= INCOMPLETE_MAX && !self.forget_failed() {
             return Resolution::Unreachable;
         }
         let entry = Entry {
@@ -510,23 +522,22 @@ impl Neighbors {
     }
 
     fn insert(&mut self, address: IpAddr, entry: Entry) {
-        self.make_room(entry.state.is_incomplete());
+        if self.entries.len() >= ENTRIES_MAX {
+            self.make_room();
+        }
         self.entries.insert(address, entry);
         self.incomplete += usize::from(entry.state.is_incomplete());
+        self.failed += usize::from(entry.state.is_failed());
         self.note_timeout(entry.state);
     }
 
-    /// Forgets a neighbour if one more would be too many: of those looked for the oldest; else of those
-    /// never used the oldest; else the one used longest ago.
-    fn make_room(&mut self, for_incomplete: bool) {
-        let only_incomplete = for_incomplete && self.incomplete >= INCOMPLETE_MAX;
-        if !only_incomplete && self.entries.len() < ENTRIES_MAX {
-            return;
-        }
+    /// Forgets a neighbour: of those never used the oldest, else the one used longest ago. Those being
+    /// asked for stay, because who waits for one must hear of its end; they are never all there is.
+    fn make_room(&mut self) {
         let victim = self
             .entries
             .iter()
-            .filter(|(_, entry)| !only_incomplete || entry.state.is_incomplete())
+            .filter(|(_, entry)| !matches!(entry.state, State::Incomplete { .. }))
             .min_by_key(|(_, entry)| (entry.used_us, entry.learned_us))
             .map(|(address, _)| *address);
         if let Some(address) = victim {
@@ -534,9 +545,30 @@ impl Neighbors {
         }
     }
 
+    /// Forgets the neighbour that failed longest ago. False if none has. Whoever gets the place keeps it for
+    /// [`PROBES_MAX`] questions, so that a flood causes few searches.
+    fn forget_failed(&mut self) -> bool {
+        if self.failed == 0 {
+            return false;
+        }
+        let victim = self
+            .entries
+            .iter()
+            .filter_map(|(address, entry)| match entry.state {
+                State::Failed { until_us } => Some((until_us, *address)),
+                _ => None,
+            })
+            .min();
+        if let Some((_, address)) = victim {
+            self.remove(address);
+        }
+        victim.is_some()
+    }
+
     fn remove(&mut self, address: IpAddr) {
         if let Some(entry) = self.entries.remove(&address) {
             self.incomplete -= usize::from(entry.state.is_incomplete());
+            self.failed -= usize::from(entry.state.is_failed());
         }
     }
 
@@ -551,6 +583,8 @@ impl Neighbors {
         if let Some(entry) = self.entries.get_mut(&address) {
             self.incomplete -= usize::from(entry.state.is_incomplete());
             self.incomplete += usize::from(state.is_incomplete());
+            self.failed -= usize::from(entry.state.is_failed());
+            self.failed += usize::from(state.is_failed());
             entry.state = state;
             self.note_timeout(state);
         }
@@ -1009,6 +1043,42 @@ mod tests {
         assert_eq!(n.resolve(SECOND, v4(A_V4)), Resolution::Known(MAC_A));
     }
 
+    #[test]
+    fn flood_of_absent_neighbours_is_told_that_they_are_absent() {
+        let mut n = Neighbors::new(OUR_MAC, &[(OUR_V4.into(), 8)], &[]);
+        let mut absent: Vec<(IpAddr, bool)> = (0..3 * ENTRIES_MAX as u32)
+            .map(|i| (Ipv4Addr::from_bits(0x0a01_0000 + i).into(), false))
+            .collect();
+        let mut questions = 0;
+        for second in 0..=10 {
+            n.on_timeout(second * SECOND);
+            for (address, told) in &mut absent {
+                *told |= n.resolve(second * SECOND, *address) == Resolution::Unreachable;
+            }
+            questions += n.frames.drain(..).count();
+            absent.reverse();
+        }
+        let waiting = absent.iter().filter(|(_, told)| !told).count();
+        assert_eq!(waiting, 0, "still waiting after 10 s");
+        assert_eq!(questions, 11 * INCOMPLETE_MAX, "one a second for each");
+    }
+
+    #[test]
+    fn neighbour_asked_for_is_not_forgotten_for_others() {
+        let mut n = Neighbors::new(OUR_MAC, &[(OUR_V4.into(), 8)], &[]);
+        assert_eq!(n.resolve(0, v4(A_V4)), Resolution::Pending);
+        for i in 0..2 * ENTRIES_MAX as u32 {
+            let other = Ipv4Addr::from_bits(0x0a01_0000 + i);
+            n.on_arp(1, &request(MAC_B, other, OUR_V4));
+            assert_eq!(n.resolve(1, v4(other)), Resolution::Known(MAC_B));
+        }
+        assert_eq!(n.entries.len(), ENTRIES_MAX);
+        for second in 1..=3 {
+            n.on_timeout(second * SECOND);
+        }
+        assert_eq!(n.resolve(3 * SECOND, v4(A_V4)), Resolution::Unreachable);
+    }
+
     proptest! {
         #[test]
         fn books_stay_balanced(
@@ -1031,6 +1101,8 @@ mod tests {
                 }
                 let incomplete = n.entries.values().filter(|e| e.state.is_incomplete()).count();
                 prop_assert_eq!(n.incomplete, incomplete);
+                let failed = n.entries.values().filter(|e| e.state.is_failed()).count();
+                prop_assert_eq!(n.failed, failed);
                 prop_assert!(incomplete <= INCOMPLETE_MAX && n.entries.len() <= ENTRIES_MAX);
                 let earliest = n.entries.values().filter_map(|e| e.state.timeout_us()).min();
                 if let Some(earliest) = earliest {
