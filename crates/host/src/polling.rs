@@ -1,12 +1,13 @@
 //! Adaptive polling: when to look again for work, when to pause, when to sleep.
 //!
 //! Going to sleep and being woken costs several microseconds of CPU, part of it on the side that wakes.
-//! Three ways to rest, the cheapest that delays nothing:
+//! Three ways to rest, the cheapest that delays little:
 //!
 //! * *Look again* for some microseconds before sleeping, if work has tended to come at once.
-//! * *Pause* without arming any wake-up while the NIC stack has SENDs enough to be busy anyway. Nothing
-//!   that the host could decide meanwhile would leave earlier; ACKs and departures gather and are dealt with
-//!   in one go. This is what a NIC's interrupt moderation does, with the backlog instead of a guess.
+//! * *Pause* without arming any wake-up, so that ACKs and events gather and are dealt with in one go, as a
+//!   NIC's interrupt moderation does. While the NIC stack has SENDs enough to be busy anyway this delays
+//!   nothing: what the host could decide meanwhile would not leave earlier. If it has none, a pause is worth a
+//!   short delay only where it spares several wake-ups, and that is tried out.
 //! * *Sleep* until woken, in all other cases. An idle stack costs nothing.
 
 /// A pause shorter than this would not pay, in microseconds.
@@ -15,6 +16,16 @@ const PAUSE_US_MIN: u64 = 30;
 /// What a SEND is taken to cost the NIC stack before anything is known, in nanoseconds: a superpacket at
 /// 100 Gbit/s.
 const SEND_NS_INITIAL: u64 = 5_000;
+
+/// Length of a pause without a backlog, in microseconds: about what NICs wait before an interrupt.
+const MODERATION_US: u64 = 200;
+
+/// Such a pause is worth its delay if it gathers so many frames and events.
+const MODERATION_ITEMS_MIN: u64 = 4;
+
+/// Sleeps shorter than such a pause in a row before one is tried, at least and at most.
+const PATIENCE_MIN: u32 = 8;
+const PATIENCE_MAX: u32 = 4096;
 
 /// What to do when there is no work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +38,19 @@ pub enum Rest {
     Sleep,
 }
 
+/// What a pause has come to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pause {
+    /// Its true length, in microseconds.
+    pub us: u64,
+    /// SENDs issued and not departed when it began.
+    pub outstanding: u64,
+    /// SENDs that departed in it.
+    pub departed: u64,
+    /// Frames and events that came in it.
+    pub items: u64,
+}
+
 /// Decides how to rest.
 #[derive(Clone, Copy, Debug)]
 pub struct Polling {
@@ -37,6 +61,12 @@ pub struct Polling {
     idle_since_us: Option<u64>,
     /// How long the NIC stack takes for a SEND, in nanoseconds; rather too little than too much.
     send_ns: u64,
+    /// No SEND has departed during the last pause: the NIC stack waits for something itself.
+    stalled: bool,
+    short_sleeps: u32,
+    /// Short sleeps in a row that a pause without backlog takes now. Doubles when one has gathered too little.
+    patience: u32,
+    moderating: bool,
 }
 
 impl Polling {
@@ -49,6 +79,10 @@ impl Polling {
             spin_us: 0,
             idle_since_us: None,
             send_ns: SEND_NS_INITIAL,
+            stalled: false,
+            short_sleeps: 0,
+            patience: PATIENCE_MIN,
+            moderating: false,
         }
     }
 
@@ -61,11 +95,9 @@ impl Polling {
 
     /// A turn has found nothing to do, with so many SENDs issued and not departed.
     pub fn on_idle(&mut self, now_us: u64, outstanding: u64) -> Rest {
-        // Half of the backlog is left when the pause ends, in case the NIC stack is faster than thought.
-        let pause_us = (outstanding.saturating_mul(self.send_ns) / 2_000).min(self.pause_us_max);
-        if pause_us >= PAUSE_US_MIN {
+        if let Some(us) = self.pause_us(outstanding) {
             self.idle_since_us = None;
-            return Rest::Pause(pause_us);
+            return Rest::Pause(us);
         }
         let since_us = *self.idle_since_us.get_or_insert(now_us);
         if now_us.saturating_sub(since_us) < self.spin_us {
@@ -75,13 +107,37 @@ impl Polling {
         Rest::Sleep
     }
 
-    /// A pause of this length, begun with so many SENDs outstanding, has seen so many depart.
-    pub fn on_paused(&mut self, paused_us: u64, outstanding: u64, departed: u64) {
-        let Some(send_ns) = (paused_us * 1_000).checked_div(departed) else {
-            // Not a single one: it waits for a file, or the NIC stack for its turn on the CPU.
+    fn pause_us(&mut self, outstanding: u64) -> Option<u64> {
+        // Half of the backlog is left when the pause ends, in case the NIC stack is faster than thought.
+        let backlog_us = outstanding.saturating_mul(self.send_ns) / 2_000;
+        let us = backlog_us.min(self.pause_us_max);
+        self.moderating = false;
+        if us >= PAUSE_US_MIN && !self.stalled {
+            return Some(us);
+        }
+        self.moderating = self.short_sleeps >= self.patience;
+        self.moderating
+            .then_some(MODERATION_US.min(self.pause_us_max))
+            .filter(|&us| us >= PAUSE_US_MIN)
+    }
+
+    /// A pause has ended.
+    pub fn on_paused(&mut self, pause: Pause) {
+        if self.moderating {
+            if pause.items < MODERATION_ITEMS_MIN {
+                self.patience = (self.patience * 2).min(PATIENCE_MAX);
+                self.short_sleeps = 0;
+            } else {
+                self.patience = PATIENCE_MIN;
+            }
+            return;
+        }
+        let Some(send_ns) = (pause.us * 1_000).checked_div(pause.departed) else {
+            // It waits for a file, or for its turn on the CPU. Departures will wake a sleeper.
+            self.stalled = true;
             return;
         };
-        self.send_ns = match departed < outstanding {
+        self.send_ns = match pause.departed < pause.outstanding {
             true => (3 * self.send_ns + send_ns) / 4,
             // It has run dry, so it is faster than this.
             false => self.send_ns.min(send_ns) / 2,
@@ -90,6 +146,11 @@ impl Polling {
 
     /// A [`Rest::Sleep`] has ended after this time.
     pub fn on_wake(&mut self, slept_us: u64) {
+        self.stalled = false;
+        match slept_us < MODERATION_US {
+            true => self.short_sleeps = self.short_sleeps.saturating_add(1),
+            false => self.short_sleeps = 0,
+        }
         match slept_us < self.spin_us_max {
             true => self.grow_spin(),
             false => self.spin_us /= 2,
@@ -135,12 +196,22 @@ mod tests {
         assert_eq!(rest, Rest::Sleep, "long sleeps shorten it to nothing");
     }
 
+    /// A pause with a backlog of 100 SENDs, of which so many departed.
+    fn paused(us: u64, departed: u64) -> Pause {
+        Pause {
+            us,
+            outstanding: 100,
+            departed,
+            items: 2 * departed,
+        }
+    }
+
     #[test]
     fn a_pause_lasts_half_as_long_as_the_backlog() {
         let mut polling = Polling::new(20, 500);
         // The NIC stack takes 20 µs for each.
         for _ in 0..50 {
-            polling.on_paused(200, 100, 10);
+            polling.on_paused(paused(200, 10));
         }
         let Rest::Pause(us) = polling.on_idle(0, 40) else {
             panic!("no pause with 800 µs of work ahead");
@@ -154,16 +225,12 @@ mod tests {
     fn a_nic_stack_that_runs_dry_is_given_shorter_pauses() {
         let mut polling = Polling::new(20, 500);
         for _ in 0..50 {
-            polling.on_paused(200, 100, 10);
+            polling.on_paused(paused(200, 10));
         }
         // Suddenly a SEND takes 1 µs only: whatever was outstanding is gone after each pause.
         let mut pauses = 0;
         while let Rest::Pause(us) = polling.on_idle(0, 100) {
-            if us > 100 {
-                polling.on_paused(us, 100, 100);
-            } else {
-                polling.on_paused(us, 100, us);
-            }
+            polling.on_paused(paused(us, us.min(100)));
             pauses += 1;
             if pauses > 20 {
                 assert!((40..60).contains(&us), "{us}: half of 100 µs");
@@ -174,11 +241,59 @@ mod tests {
     }
 
     #[test]
-    fn a_nic_stack_that_stands_still_teaches_nothing() {
-        let mut polling = Polling::new(20, 500);
-        let before = polling.on_idle(0, 100);
-        polling.on_paused(500, 100, 0);
-        assert_eq!(polling.on_idle(0, 100), before);
+    fn a_nic_stack_that_stands_still_is_waited_for_asleep() {
+        let mut polling = Polling::new(0, 500);
+        let pause = polling.on_idle(0, 100);
+        assert!(matches!(pause, Rest::Pause(_)));
+        polling.on_paused(paused(500, 0));
+        assert_eq!(polling.on_idle(0, 100), Rest::Sleep);
+        polling.on_wake(5_000_000);
+        assert_eq!(
+            polling.on_idle(0, 100),
+            pause,
+            "nothing was learnt of its speed"
+        );
+    }
+
+    fn sleep_shortly(polling: &mut Polling, times: u32) {
+        for _ in 0..times {
+            assert_eq!(polling.on_idle(0, 0), Rest::Sleep);
+            polling.on_wake(MODERATION_US - 1);
+        }
+    }
+
+    #[test]
+    fn short_sleeps_in_a_row_lead_to_pauses_and_rich_pauses_to_more_of_them() {
+        let mut polling = Polling::new(0, 500);
+        sleep_shortly(&mut polling, PATIENCE_MIN);
+        for _ in 0..100 {
+            assert_eq!(polling.on_idle(0, 0), Rest::Pause(MODERATION_US));
+            polling.on_paused(Pause {
+                items: MODERATION_ITEMS_MIN,
+                ..Pause::default()
+            });
+        }
+        polling.on_paused(Pause::default());
+        assert_eq!(polling.on_idle(0, 0), Rest::Sleep, "a poor one ends them");
+    }
+
+    #[test]
+    fn poor_pauses_become_rare() {
+        let mut polling = Polling::new(0, 500);
+        let mut pauses = 0;
+        for _ in 0..100_000 {
+            match polling.on_idle(0, 0) {
+                Rest::Sleep => polling.on_wake(30),
+                _ => {
+                    pauses += 1;
+                    polling.on_paused(Pause {
+                        items: MODERATION_ITEMS_MIN - 1,
+                        ..Pause::default()
+                    });
+                }
+            }
+        }
+        assert!((1..40).contains(&pauses), "{pauses} pauses");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use rustix::event::epoll;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
 use crate::app::Application;
-use crate::polling::{Polling, Rest};
+use crate::polling::{Pause, Polling, Rest};
 use crate::stack::{ChannelCorrupt, Stack};
 
 /// Most frames, and most events of each worker, that a turn takes in before it serves connections.
@@ -190,15 +190,19 @@ impl<P: Port, A: Application> Shard<P, A> {
         self.stack.counters_mut().pauses += 1;
         let outstanding = self.stack.sends_outstanding();
         let departed = self.stack.sends_departed();
+        let items = self.stack.items();
         nap(us);
         self.stack.retry_waiting_room();
         let woken_us = monotonic_us();
         if self.turn(woken_us)? {
             self.polling.on_work();
         }
-        let departed = self.stack.sends_departed() - departed;
-        let paused_us = woken_us.saturating_sub(now_us);
-        self.polling.on_paused(paused_us, outstanding, departed);
+        self.polling.on_paused(Pause {
+            us: woken_us.saturating_sub(now_us),
+            outstanding,
+            departed: self.stack.sends_departed() - departed,
+            items: self.stack.items() - items,
+        });
         Ok(())
     }
 

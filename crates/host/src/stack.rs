@@ -250,6 +250,11 @@ impl Stack {
         self.sends_departed
     }
 
+    /// Frames and events taken in since the start.
+    pub(crate) fn items(&self) -> u64 {
+        self.counters.frames_received + self.counters.events
+    }
+
     /// The channels, for arming wake-ups.
     pub(crate) fn channels(&mut self) -> impl Iterator<Item = &mut HostChannel> {
         self.nics.iter_mut().map(|nic| &mut nic.channel)
