@@ -113,11 +113,12 @@ impl<P: Port> Worker<P> {
     pub fn prepare_sleep(&mut self) -> Sleep {
         let events_wait = !self.engine.events.is_empty();
         let port_wakes = !self.engine.port_busy || self.engine.port.send_fd().is_some();
+        let reader_wakes = !self.engine.reader.has_unsubmitted();
         // Without room for more commands they are of no interest, and those in the ring must not keep
         // the worker awake: a completion or the port comes first.
         if self.engine.has_room() && !self.channel.prepare_sleep() {
             Sleep::Not
-        } else if !port_wakes || (events_wait && !self.engine.has_room()) {
+        } else if !port_wakes || !reader_wakes || (events_wait && !self.engine.has_room()) {
             Sleep::Briefly
         } else {
             Sleep::UntilWoken

@@ -3,6 +3,7 @@
 mod support;
 
 use contract::{Event, FileId, RejectReason, Segment, SendId};
+use nic::Sleep;
 use support::{Answer, FIRST_SEQ, MSS, Stage, content, departed, header, header_v6, range};
 use wire::tcp::Flags;
 
@@ -29,6 +30,22 @@ fn header_bytes_and_file_leave_as_one_stream() {
     assert!(stage.wire.packets()[0].payload.len() > 60_000);
     assert_eq!(stage.counters().file_bytes_sent, 300_000);
     assert_eq!(stage.counters().inline_bytes_sent, 19);
+}
+
+#[test]
+fn a_worker_whose_reads_cannot_start_looks_again_soon() {
+    let mut stage = Stage::new();
+    stage.disk.put(b"a", content(1000));
+    stage.open(1, b"a");
+    stage.disk.refuse(true);
+    let send = stage.send(1, 0, [range(1, 0, 1000)]);
+    stage.settle();
+    assert_eq!(stage.worker.prepare_sleep(), Sleep::Briefly);
+    stage.worker.finish_sleep();
+
+    stage.disk.refuse(false);
+    assert_eq!(departed(&stage.take_events()), [send]);
+    assert_eq!(stage.worker.prepare_sleep(), Sleep::UntilWoken);
 }
 
 #[test]

@@ -20,6 +20,9 @@ struct State {
     files: HashMap<Vec<u8>, Stored>,
     open: HashMap<FileToken, Vec<u8>>,
     held: HashSet<Vec<u8>>,
+    refuses: bool,
+    /// Reads that have not been started.
+    unsubmitted: VecDeque<Asked>,
     queue: VecDeque<Asked>,
     reads: Vec<ReadSeen>,
 }
@@ -123,6 +126,11 @@ impl MemoryDisk {
         self.lock().held.remove(path);
     }
 
+    /// Whether no read can be started for now.
+    pub fn refuse(&self, refuses: bool) {
+        self.lock().refuses = refuses;
+    }
+
     /// All reads so far.
     pub fn reads(&self) -> Vec<ReadSeen> {
         self.lock().reads.clone()
@@ -135,6 +143,12 @@ impl MemoryDisk {
 }
 
 impl State {
+    fn submit(&mut self) {
+        if !self.refuses {
+            self.queue.append(&mut self.unsubmitted);
+        }
+    }
+
     fn perform(&mut self, asked: Asked) -> Completion {
         match asked {
             Asked::Open { file, path } => {
@@ -197,13 +211,20 @@ impl Reader for MemoryDisk {
             offset: read.offset,
             len: read.len,
         });
-        state.queue.push_back(Asked::Read { path, read });
+        state.unsubmitted.push_back(Asked::Read { path, read });
     }
 
-    fn submit(&mut self) {}
+    fn submit(&mut self) {
+        self.lock().submit();
+    }
+
+    fn has_unsubmitted(&mut self) -> bool {
+        !self.lock().unsubmitted.is_empty()
+    }
 
     fn next(&mut self) -> Option<Completion> {
         let mut state = self.lock();
+        state.submit();
         let free = state
             .queue
             .iter()

@@ -89,8 +89,12 @@ pub trait Reader {
     fn close(&mut self, file: FileToken);
     /// Takes a read; it starts with the next [`Reader::submit`] at the latest. One completion follows.
     fn read(&mut self, read: Read);
-    /// Starts the reads taken.
+    /// Starts the reads taken. Where that fails, [`Reader::next`] tries again.
     fn submit(&mut self);
+    /// True if reads taken have not been started. No descriptor wakes for their sake.
+    fn has_unsubmitted(&mut self) -> bool {
+        false
+    }
     /// The next completion, if there is one.
     fn next(&mut self) -> Option<Completion>;
     /// Descriptors that are readable while there is a completion.

@@ -38,7 +38,8 @@ fn each_reader(root: &Path, test: impl Fn(&str, &mut dyn Reader)) {
     }
 }
 
-fn next(reader: &mut dyn Reader) -> Completion {
+/// Waits for a completion.
+pub(super) fn next(reader: &mut dyn Reader) -> Completion {
     loop {
         reader.submit();
         if let Some(completion) = reader.next() {

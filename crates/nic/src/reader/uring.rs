@@ -32,8 +32,6 @@ pub(crate) struct UringReader {
     vacant: Vec<u32>,
     /// Transfers that wait for a place.
     waiting: VecDeque<Transfer>,
-    /// Submissions written and not seen by the kernel yet.
-    unsubmitted: usize,
     completions: VecDeque<Completion>,
     /// Addresses of the buffers that the kernel keeps mapped, by read token.
     registered: Vec<*mut u8>,
@@ -54,13 +52,16 @@ impl UringReader {
                 Some(code) if code == Errno::INVAL.raw_os_error() => IoUring::new(DEPTH),
                 _ => Err(error),
             })?;
+        UringReader::with(ring, opener)
+    }
+
+    fn with(ring: IoUring, opener: Opener) -> io::Result<UringReader> {
         Ok(UringReader {
             ring,
             files: PoolReader::new(opener, OPEN_THREADS)?,
             under_way: (0..DEPTH).map(|_| None).collect(),
             vacant: (0..DEPTH).rev().collect(),
             waiting: VecDeque::new(),
-            unsubmitted: 0,
             completions: VecDeque::new(),
             registered: Vec::new(),
         })
@@ -108,15 +109,22 @@ impl UringReader {
         let pushed = unsafe { self.ring.submission().push(&entry) };
         // The submission queue has as many places as `under_way`, and a place has one entry at a time.
         debug_assert!(pushed.is_ok(), "one submission entry for each transfer");
-        self.unsubmitted += 1;
+    }
+
+    /// Gives the kernel what is in the submission queue, and the kernel a chance to post completions. What
+    /// the kernel does not take stays in the queue, whose length is the only record of it.
+    fn enter(&mut self) {
+        if let Err(error) = self.ring.submit() {
+            // Short of memory, or interrupted.
+            tracing::debug!(%error, "io_uring_enter");
+        }
     }
 
     /// Collects what the kernel has completed.
     fn reap(&mut self) {
         if self.ring.submission().taskrun() {
             // Any system call does: the kernel posts completions on its way back.
-            let _ = self.ring.submit();
-            self.unsubmitted = 0;
+            self.enter();
         }
         loop {
             let Some(entry) = self.ring.completion().next() else {
@@ -194,13 +202,13 @@ impl Reader for UringReader {
     }
 
     fn submit(&mut self) {
-        if self.unsubmitted > 0 {
-            match self.ring.submit() {
-                Ok(count) => self.unsubmitted = self.unsubmitted.saturating_sub(count),
-                // Short of memory, or interrupted: what is written stays and goes with the next call.
-                Err(error) => tracing::debug!(%error, "io_uring_enter"),
-            }
+        if self.has_unsubmitted() {
+            self.enter();
         }
+    }
+
+    fn has_unsubmitted(&mut self) -> bool {
+        !self.ring.submission().is_empty()
     }
 
     fn next(&mut self) -> Option<Completion> {
@@ -209,7 +217,8 @@ impl Reader for UringReader {
         }
         let completion = self.completions.pop_front().or_else(|| self.files.next());
         if completion.is_none() {
-            // Reads that were cut short, and those that had to wait for a place.
+            // Reads that were cut short, those that had to wait for a place, and those that the kernel has
+            // refused so far.
             self.submit();
         }
         completion
@@ -258,5 +267,58 @@ impl fmt::Debug for UringReader {
             .field("in_flight", &self.in_flight())
             .field("waiting", &self.waiting.len())
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use tempfile::TempDir;
+
+    use super::super::ReadToken;
+    use super::super::tests::next;
+    use super::*;
+    use crate::root::RootDir;
+
+    #[test]
+    fn reads_that_the_kernel_refuses_are_submitted_again() {
+        // The kernel refuses everything (EBADFD) until the ring is enabled.
+        let ring = match IoUring::builder().setup_r_disabled().build(DEPTH) {
+            Ok(ring) => ring,
+            Err(error) => return eprintln!("io_uring is not tested here: {error}"),
+        };
+        let root = TempDir::new().unwrap();
+        fs::write(root.path().join("f"), b"content").unwrap();
+        let opener = Opener {
+            root: Arc::new(RootDir::open(root.path()).expect("the root")),
+            direct: false,
+        };
+        let mut reader = UringReader::with(ring, opener).expect("a reader");
+        reader.open(FileToken(1), b"f");
+        assert!(matches!(next(&mut reader), Completion::Opened { .. }));
+        for token in 0..DEPTH + 1 {
+            reader.read(Read {
+                token: ReadToken(token),
+                file: FileToken(1),
+                offset: 0,
+                len: 7,
+                buffer: Buffer::new(),
+            });
+        }
+        for _ in 0..3 {
+            reader.submit();
+            assert!(reader.next().is_none());
+            assert!(reader.has_unsubmitted());
+        }
+
+        reader.ring.submitter().register_enable_rings().unwrap();
+        for _ in 0..DEPTH + 1 {
+            match next(&mut reader) {
+                Completion::Read { buffer, valid, .. } => assert_eq!(buffer[..valid], *b"content"),
+                other => panic!("{other:?}"),
+            }
+        }
+        assert!(!reader.has_unsubmitted());
     }
 }
