@@ -9,7 +9,7 @@
 //!
 //! | File | What happens there |
 //! |---|---|
-//! | `run` | the loop around a worker: when to poll, when to sleep, when to end |
+//! | `run`, `polling` | the loop around a worker: when to poll, when to sleep, when to end |
 //! | `worker` | one turn: completions, commands, planning, departure, events |
 //! | `commands`, `job` | the command is checked and becomes a job of its flow |
 //! | `plan` | the job is cut into superpackets, which get hold of their blocks |
@@ -33,6 +33,7 @@ mod files;
 mod flow;
 mod job;
 mod plan;
+mod polling;
 pub mod reader;
 mod retention;
 mod root;

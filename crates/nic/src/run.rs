@@ -1,4 +1,4 @@
-//! The loop around a worker: when to poll, when to sleep, when to end.
+//! The loop around a worker: turns, sleep, the end.
 
 use std::num::NonZero;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -15,6 +15,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::config::{Config, ReaderKind};
 use crate::counters::Counters;
+use crate::polling::Polling;
 use crate::reader::Reader;
 use crate::reader::pool::{Opener, PoolReader};
 use crate::reader::uring::UringReader;
@@ -187,18 +188,18 @@ fn work<P: Port>(
     let _ends_all = EndsAll(ends);
     let reader = reader(config.reader, opener)?;
     let mut worker = Worker::new(config, channel, port, reader);
-    let mut pause = Pause::new(if cores() > 1 { config.spin_us_max } else { 0 });
-    let mut end_check_us = now_us() + END_CHECK_US;
+    let mut polling = Polling::new(if cores() > 1 { config.spin_us_max } else { 0 });
+    let mut end_check_us = monotonic_us() + END_CHECK_US;
     loop {
-        match worker.turn(&now_us) {
+        match worker.turn(&monotonic_us) {
             Err(Corrupt) => return Err(RunError::Corrupt { worker: number }),
             Ok(Progress::Busy) => {
-                pause.busy();
-                if now_us() < end_check_us {
+                polling.on_work();
+                if monotonic_us() < end_check_us {
                     continue;
                 }
             }
-            Ok(Progress::Idle) if pause.spins(now_us()) => {
+            Ok(Progress::Idle) if polling.on_idle(monotonic_us()) => {
                 hint::spin_loop();
                 continue;
             }
@@ -208,20 +209,20 @@ fn work<P: Port>(
                     Sleep::Briefly => Some(&BRIEF),
                     Sleep::UntilWoken => None,
                 };
-                let from_us = now_us();
+                let from_us = monotonic_us();
                 let ended = wait(&worker, ends, timeout)?;
                 worker.finish_sleep();
                 if ended {
                     return Ok(worker.counters());
                 }
-                pause.slept(now_us() - from_us);
+                polling.on_wake(monotonic_us() - from_us);
                 continue;
             }
         }
         if wait_for_end(ends)? {
             return Ok(worker.counters());
         }
-        end_check_us = now_us() + END_CHECK_US;
+        end_check_us = monotonic_us() + END_CHECK_US;
     }
 }
 
@@ -277,8 +278,8 @@ fn wait_for_end(ends: &Ends<'_>) -> Result<bool, RunError> {
     }
 }
 
-/// Microseconds of the clock that the host stamps its SENDs with.
-fn now_us() -> u64 {
+/// Microseconds of `CLOCK_MONOTONIC`, the clock that the host stamps its SENDs with.
+fn monotonic_us() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1000
 }
@@ -286,42 +287,6 @@ fn now_us() -> u64 {
 /// Cores that this thread may run on. On a single one the host waits while a worker polls.
 fn cores() -> usize {
     thread::available_parallelism().map_or(1, NonZero::get)
-}
-
-/// When to poll instead of sleeping: while sleeps would be so short that falling asleep and waking up
-/// cost more.
-#[derive(Debug)]
-struct Pause {
-    spin_us_max: u64,
-    /// How long sleeps have been lately: a moving average, in microseconds.
-    sleep_us: u64,
-    /// When the worker became idle.
-    idle_since_us: Option<u64>,
-}
-
-impl Pause {
-    fn new(spin_us_max: u64) -> Pause {
-        Pause {
-            spin_us_max,
-            sleep_us: u64::MAX / 2,
-            idle_since_us: None,
-        }
-    }
-
-    fn busy(&mut self) {
-        self.idle_since_us = None;
-    }
-
-    /// True if an idle worker is to look again rather than sleep.
-    fn spins(&mut self, now_us: u64) -> bool {
-        let since_us = *self.idle_since_us.get_or_insert(now_us);
-        self.sleep_us <= self.spin_us_max && now_us - since_us < self.spin_us_max
-    }
-
-    fn slept(&mut self, us: u64) {
-        self.sleep_us = (self.sleep_us / 4).saturating_mul(3).saturating_add(us / 4);
-        self.idle_since_us = None;
-    }
 }
 
 impl fmt::Display for RunError {
@@ -357,35 +322,5 @@ impl std::error::Error for RunError {
             RunError::Reader(error) | RunError::Start(error) | RunError::Wait(error) => Some(error),
             RunError::PortCount { .. } | RunError::Corrupt { .. } => None,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn polling_needs_short_sleeps_lately_and_ends_soon() {
-        let mut pause = Pause::new(20);
-        assert!(!pause.spins(1_000), "nothing is known yet");
-        for _ in 0..300 {
-            pause.slept(5);
-        }
-        assert!(pause.spins(2_000));
-        assert!(pause.spins(2_019));
-        assert!(!pause.spins(2_020));
-        pause.busy();
-        assert!(pause.spins(2_021), "work has come in between");
-        pause.slept(1_000_000);
-        assert!(!pause.spins(3_000));
-    }
-
-    #[test]
-    fn without_time_to_poll_there_is_no_polling() {
-        let mut pause = Pause::new(0);
-        for _ in 0..300 {
-            pause.slept(0);
-        }
-        assert!(!pause.spins(1));
     }
 }

@@ -1,0 +1,72 @@
+//! Adaptive polling: when to look again for work instead of sleeping, namely while sleeps would be so
+//! short that falling asleep and waking up cost more.
+
+/// Decides whether an idle worker looks again.
+#[derive(Debug)]
+pub(crate) struct Polling {
+    spin_us_max: u64,
+    /// How long sleeps have been lately: a moving average, in microseconds.
+    sleep_us: u64,
+    /// When the worker became idle.
+    idle_since_us: Option<u64>,
+}
+
+impl Polling {
+    /// Looks again for at most `spin_us_max` microseconds; 0 turns that off.
+    pub(crate) fn new(spin_us_max: u64) -> Polling {
+        Polling {
+            spin_us_max,
+            sleep_us: u64::MAX / 2,
+            idle_since_us: None,
+        }
+    }
+
+    /// A turn has found work.
+    pub(crate) fn on_work(&mut self) {
+        self.idle_since_us = None;
+    }
+
+    /// A turn has found nothing to do. True if the worker is to look again at once rather than sleep.
+    pub(crate) fn on_idle(&mut self, now_us: u64) -> bool {
+        let since_us = *self.idle_since_us.get_or_insert(now_us);
+        self.sleep_us <= self.spin_us_max && now_us.saturating_sub(since_us) < self.spin_us_max
+    }
+
+    /// A sleep has ended after this time.
+    pub(crate) fn on_wake(&mut self, slept_us: u64) {
+        self.sleep_us = (self.sleep_us / 4)
+            .saturating_mul(3)
+            .saturating_add(slept_us / 4);
+        self.idle_since_us = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn polling_needs_short_sleeps_lately_and_ends_soon() {
+        let mut polling = Polling::new(20);
+        assert!(!polling.on_idle(1_000), "nothing is known yet");
+        for _ in 0..300 {
+            polling.on_wake(5);
+        }
+        assert!(polling.on_idle(2_000));
+        assert!(polling.on_idle(2_019));
+        assert!(!polling.on_idle(2_020));
+        polling.on_work();
+        assert!(polling.on_idle(2_021), "work has come in between");
+        polling.on_wake(1_000_000);
+        assert!(!polling.on_idle(3_000));
+    }
+
+    #[test]
+    fn without_time_to_poll_there_is_no_polling() {
+        let mut polling = Polling::new(0);
+        for _ in 0..300 {
+            polling.on_wake(0);
+        }
+        assert!(!polling.on_idle(1));
+    }
+}
