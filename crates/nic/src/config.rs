@@ -30,7 +30,8 @@ pub struct Config {
     pub direct: bool,
     /// Most files open at once, including those that are closed and still being sent.
     pub files_max: usize,
-    /// Most flows with something queued or retained.
+    /// Most flows with something queued or retained. Memory is taken as they come: some hundred bytes each.
+    /// Fewer than the host has connections ([`Config::FLOWS_MAX`]) lets idle ones stand in the way of others.
     pub flows_max: usize,
     /// Most SENDs accepted and not departed. Beyond, commands stay in the ring.
     pub jobs_max: usize,
@@ -43,6 +44,9 @@ pub struct Config {
 impl Config {
     /// Less memory for file content would not hold what one superpacket may need.
     pub const BUFFER_BYTES_MIN: usize = PIECES_MAX * BLOCK_BYTES;
+    /// Default of [`Config::flows_max`]: as many as a host stack has connections unless told otherwise, all
+    /// of them with the same worker.
+    pub const FLOWS_MAX: usize = 1 << 17;
 }
 
 impl Default for Config {
@@ -53,7 +57,7 @@ impl Default for Config {
             reader: ReaderKind::Auto,
             direct: true,
             files_max: 1 << 16,
-            flows_max: 1 << 16,
+            flows_max: Config::FLOWS_MAX,
             jobs_max: 4096,
             spin_us_max: 5,
         }

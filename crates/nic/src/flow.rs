@@ -82,6 +82,11 @@ pub(crate) enum Front {
     Failed { origin: Origin, errno: u16 },
 }
 
+const _: () = assert!(
+    size_of::<Flow>() <= 256,
+    "idle connections by the hundred thousand have a flow each"
+);
+
 impl Flow {
     pub(crate) fn new(id: FlowId) -> Flow {
         Flow {

@@ -137,6 +137,23 @@ fn there_may_be_too_many_flows() {
     assert_eq!(departed(&stage.take_events()), [third]);
 }
 
+/// A host bounds its connections to 131,072, and any of them may wait for an ACK or for its client.
+#[test]
+fn every_connection_of_a_host_may_retain_something() {
+    const CONNECTIONS: u64 = 131_072;
+    let mut stage = Stage::new();
+    stage.disk.put(b"a", content(10));
+    stage.open(1, b"a");
+    for flow in 1..=CONNECTIONS {
+        stage.send(flow, 0, [range(1, 0, 10)]);
+        if flow % 1024 == 0 {
+            let sends = departed(&stage.take_events()).len();
+            assert_eq!(sends, 1024, "at flow {flow}");
+            stage.wire.take();
+        }
+    }
+}
+
 #[test]
 fn unknown_files_are_rejected() {
     let mut stage = Stage::new();
