@@ -1,33 +1,101 @@
-//! veth pairs, and on which core the kernel does their receive work.
+//! veth pairs: what they let through, and on which core the kernel does their receive work.
 
+use std::fs::File;
+
+use netlink_packet_core::{NLM_F_ACK, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload};
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::link::{LinkAttribute, LinkMessage};
+use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
+use nix::sched::{CloneFlags, setns};
 use rustix::process::Pid;
-use testbed::Result;
 use testbed::namespace::within;
 use testbed::process::{run, tool};
+use testbed::{Context, Failure, Result};
 
-/// Which core is to receive what comes in through a device.
-pub(crate) struct Steering<'a> {
-    /// The process in whose network namespace the device is; this process if `None`.
+/// A device, and the process in whose network namespace it is; this process if `None`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Device<'a> {
     pub(crate) namespace: Option<Pid>,
-    /// The device.
-    pub(crate) device: &'a str,
-    /// The core.
-    pub(crate) core: usize,
+    pub(crate) name: &'a str,
+}
+
+/// Gives a device the same MTU, and the same largest superpackets out and in, as another.
+pub(crate) fn copy_sizes(from: Device<'_>, to: Device<'_>) -> Result<()> {
+    let found = request(from, RouteNetlinkMessage::GetLink, Vec::new())?;
+    let found = found.ok_or_else(|| Failure::new(format!("{}: no answer", from.name)))?;
+    let is_size = |attribute: &LinkAttribute| {
+        matches!(
+            attribute,
+            LinkAttribute::Mtu(_)
+                | LinkAttribute::GsoMaxSize(_)
+                | LinkAttribute::GsoIpv4MaxSize(_)
+                | LinkAttribute::GroMaxSize(_)
+                | LinkAttribute::GroIpv4MaxSize(_)
+        )
+    };
+    let sizes = found.attributes.into_iter().filter(is_size).collect();
+    request(to, RouteNetlinkMessage::SetLink, sizes).map(drop)
+}
+
+/// One rtnetlink request about a device; the link that is answered, if any.
+fn request(
+    device: Device<'_>,
+    kind: impl FnOnce(LinkMessage) -> RouteNetlinkMessage + Send,
+    attributes: Vec<LinkAttribute>,
+) -> Result<Option<LinkMessage>> {
+    let asked = || format!("asking the kernel about {}", device.name);
+    let mut link = LinkMessage::default();
+    link.attributes = attributes;
+    link.attributes
+        .push(LinkAttribute::IfName(device.name.to_owned()));
+    let mut message = NetlinkMessage::from(kind(link));
+    message.header.flags = NLM_F_REQUEST;
+    if matches!(
+        message.payload,
+        NetlinkPayload::InnerMessage(RouteNetlinkMessage::SetLink(_))
+    ) {
+        message.header.flags |= NLM_F_ACK;
+    }
+    message.finalize();
+    let mut bytes = vec![0; message.buffer_len()];
+    message.serialize(&mut bytes);
+    // A thread of its own, for it stays in the namespace that it enters.
+    let answer = std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            if let Some(process) = device.namespace {
+                let path = format!("/proc/{}/ns/net", process.as_raw_nonzero());
+                setns(File::open(path)?, CloneFlags::CLONE_NEWNET)?;
+            }
+            let mut socket = Socket::new(NETLINK_ROUTE)?;
+            socket.bind_auto()?;
+            socket.connect(&SocketAddr::new(0, 0))?;
+            socket.send(&bytes, 0)?;
+            socket.recv_from_full().map(|(answer, _)| answer)
+        });
+        thread.join().expect("no panic")
+    });
+    let answer = answer.context(asked)?;
+    match NetlinkMessage::deserialize(&answer).context(asked)?.payload {
+        NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewLink(link)) => Ok(Some(link)),
+        NetlinkPayload::Error(error) if error.code.is_some() => Err(error.to_io()).context(asked),
+        _ => Ok(None),
+    }
 }
 
 /// Has the kernel receive what comes in through a device on the given core (Receive Packet Steering).
 ///
 /// On a veth pair the receiver's protocol work is done in the sender's context, and charged to it, unless it
-/// is steered away: then each side pays for what it receives, as between machines.
-pub(crate) fn steer(steering: Steering<'_>) -> Result<()> {
+/// is steered away.
+pub(crate) fn steer(device: Device<'_>, core: usize) -> Result<()> {
     // /sys shows the devices of the network namespace in which it was mounted.
     let script = format!(
-        "mount -t sysfs sysfs /sys && for queue in /sys/class/net/{}/queues/rx-*/rps_cpus; do echo {:x} > $queue || exit 1; done",
-        steering.device,
-        1u64 << steering.core,
+        "mount -t sysfs sysfs /sys && \
+         for queue in /sys/class/net/{}/queues/rx-*/rps_cpus; do echo {:x} > $queue || exit 1; done",
+        device.name,
+        1u64 << core,
     );
     let unshare = "unshare --mount sh -c";
-    let mut command = steering
+    let mut command = device
         .namespace
         .map_or_else(|| tool(unshare), |process| within(process, unshare));
     run(command.arg(script)).map(drop)

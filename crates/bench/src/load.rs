@@ -100,16 +100,14 @@ enum Phase {
     /// Reading status and header fields; what has come of them.
     Head(Vec<u8>),
     /// Reading a body.
-    Body {
-        offset: u64,
-        /// Whether it is compared byte by byte.
-        compare: bool,
-    },
+    Body { offset: u64 },
 }
 
 struct Connection {
     stream: TcpStream,
     file: usize,
+    /// Whether the response is compared byte by byte.
+    compare: bool,
     phase: Phase,
 }
 
@@ -233,6 +231,7 @@ impl Generator<'_> {
         let mut connection = Connection {
             stream,
             file: 0,
+            compare: false,
             phase: Phase::Head(Vec::new()),
         };
         self.ask(&mut connection)?;
@@ -246,6 +245,7 @@ impl Generator<'_> {
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
         connection.file = (self.random % self.files.len() as u64) as usize;
+        connection.compare = self.asked.is_multiple_of(SAMPLE);
         self.asked += 1;
         let (_, request) = &self.files[connection.file];
         let sent = connection
@@ -267,8 +267,8 @@ impl Generator<'_> {
             let (limit, flags) = match &connection.phase {
                 // Short, so that little of the body comes with it.
                 Phase::Head(_) => (512, RecvFlags::empty()),
-                Phase::Body { offset, compare } => {
-                    let discard = self.settings.discard && !compare;
+                Phase::Body { offset } => {
+                    let discard = self.settings.discard && !connection.compare;
                     let (most, flags) = if discard {
                         (self.buffer.len(), RecvFlags::TRUNC)
                     } else {
@@ -307,8 +307,7 @@ impl Generator<'_> {
                 };
                 check_head(&head[..len], self.settings.file_bytes)?;
                 let body = head.split_off(len + 4);
-                let compare = self.asked.is_multiple_of(SAMPLE);
-                connection.phase = Phase::Body { offset: 0, compare };
+                connection.phase = Phase::Body { offset: 0 };
                 self.buffer[..body.len()].copy_from_slice(&body);
                 self.advance_body(connection, body.len())
             }
@@ -317,10 +316,10 @@ impl Generator<'_> {
     }
 
     fn advance_body(&mut self, connection: &mut Connection, received: usize) -> Result<()> {
-        let Phase::Body { offset, compare } = &mut connection.phase else {
+        let Phase::Body { offset } = &mut connection.phase else {
             return Ok(());
         };
-        if *compare {
+        if connection.compare {
             let (file, _) = &self.files[connection.file];
             file.check(*offset, &self.buffer[..received])
                 .map_err(|mismatch| {
@@ -338,7 +337,7 @@ impl Generator<'_> {
         }
         if *offset == self.settings.file_bytes {
             self.total.responses += 1;
-            self.total.compared += u64::from(*compare);
+            self.total.compared += u64::from(connection.compare);
             connection.phase = Phase::Head(Vec::new());
             self.ask(connection)?;
         }

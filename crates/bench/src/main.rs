@@ -30,7 +30,7 @@ use testbed::site::Site;
 use testbed::splitway::{HTTP_V4, LINK, Splitway};
 use testbed::{Context, Failure, Result};
 
-use crate::link::Steering;
+use crate::link::Device;
 use crate::nginx::Nginx;
 use crate::report::Report;
 use crate::run::Server;
@@ -188,7 +188,15 @@ fn measure(settings: &Settings) -> Result<()> {
     }
     run_tool(&mut tool("ip link set lo up"))?;
     let mut splitway = start_splitway(&splitway, &site, settings)?;
-    let nginx = Nginx::start(site.root(), site.outside(), settings)?;
+    let stack_device = stack_device(&splitway)?;
+    let ends = [
+        Device {
+            namespace: None,
+            name: LINK,
+        },
+        stack_end(&splitway, &stack_device),
+    ];
+    let nginx = Nginx::start(site.root(), site.outside(), ends, settings)?;
     let servers = [
         Server::new(
             "splitway",
@@ -243,22 +251,32 @@ fn start_splitway(program: &Path, site: &Site, settings: &Settings) -> Result<Sp
         .arg(site.root())
         .args(&settings.splitway);
     let splitway = Splitway::start(&mut command)?;
-    link::steer(Steering {
-        namespace: None,
-        device: LINK,
-        core: CLIENT_CORE,
-    })?;
-    if !settings.steer_requests {
-        return Ok(splitway);
-    }
-    for device in namespace::devices_of(splitway.host())? {
-        link::steer(Steering {
-            namespace: Some(splitway.host()),
-            device: &device,
-            core: SERVER_CORE,
-        })?;
+    link::steer(
+        Device {
+            namespace: None,
+            name: LINK,
+        },
+        CLIENT_CORE,
+    )?;
+    if settings.steer_requests {
+        link::steer(stack_end(&splitway, &stack_device(&splitway)?), SERVER_CORE)?;
     }
     Ok(splitway)
+}
+
+/// The name of the stack's end of the link.
+fn stack_device(splitway: &Splitway) -> Result<String> {
+    let mut devices = namespace::devices_of(splitway.host())?;
+    devices
+        .pop()
+        .ok_or_else(|| Failure::new("the host process has no device"))
+}
+
+fn stack_end<'a>(splitway: &Splitway, name: &'a str) -> Device<'a> {
+    Device {
+        namespace: Some(splitway.host()),
+        name,
+    }
 }
 
 /// A command that runs on one core.

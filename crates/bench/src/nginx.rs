@@ -11,7 +11,7 @@ use testbed::namespace::{Network, within};
 use testbed::process::{Process, run, tool};
 use testbed::{Context, Failure, Result, wait};
 
-use crate::link::{Steering, steer};
+use crate::link::{Device, copy_sizes, steer};
 use crate::{CLIENT_CORE, SERVER_CORE, Settings};
 
 const DEVICE: &str = "peer0";
@@ -26,8 +26,14 @@ pub(crate) struct Nginx {
 }
 
 impl Nginx {
-    /// Serves `root`; `prefix` is an empty directory for what nginx wants to write.
-    pub(crate) fn start(root: &Path, prefix: &Path, settings: &Settings) -> Result<Nginx> {
+    /// Serves `root`; `prefix` is an empty directory for what nginx wants to write. The two ends of its link,
+    /// the client's and the server's, are made like those of `model`.
+    pub(crate) fn start(
+        root: &Path,
+        prefix: &Path,
+        model: [Device<'_>; 2],
+        settings: &Settings,
+    ) -> Result<Nginx> {
         let network = Network::new()?;
         let holder = network.holder();
         let pid = holder.as_raw_nonzero();
@@ -38,7 +44,12 @@ impl Nginx {
             (None, CLIENT, CLIENT_CORE),
             (Some(holder), SERVER, SERVER_CORE),
         ];
-        for (namespace, address, core) in ends {
+        for ((namespace, address, core), model) in ends.into_iter().zip(model) {
+            let device = Device {
+                namespace,
+                name: DEVICE,
+            };
+            copy_sizes(model, device)?;
             for line in [
                 format!("ip address add {address}/24 dev {DEVICE}"),
                 format!("ip link set {DEVICE} up"),
@@ -48,14 +59,9 @@ impl Nginx {
             ] {
                 run(&mut namespace.map_or_else(|| tool(&line), |process| within(process, &line)))?;
             }
-            if namespace.is_some() && !settings.steer_requests {
-                continue;
+            if namespace.is_none() || settings.steer_requests {
+                steer(device, core)?;
             }
-            steer(Steering {
-                namespace,
-                device: DEVICE,
-                core,
-            })?;
         }
 
         let configuration = prefix.join("nginx.conf");
