@@ -315,12 +315,6 @@ impl Connection {
         }
     }
 
-    /// True while the departure of any transmission has not been reported. What is sent now by another way
-    /// than it could overtake it.
-    pub fn has_undeparted(&self) -> bool {
-        self.sent.has_undeparted()
-    }
-
     /// When to call [`on_timeout`](Connection::on_timeout). It is up to date once
     /// [`poll_transmit`](Connection::poll_transmit) has returned `None`.
     pub fn next_timeout(&self) -> Option<Instant> {

@@ -38,6 +38,7 @@
 //! | RFC 6298 §2.4, RTO of at least 1 s | [`Config::rto_min`] above the smoothed round-trip time |
 //! | RFC 3465 §2.3, L = 2 in slow start | no limit, except after a timeout: receivers acknowledge whole superpackets |
 //! | RFC 5961 §7, one counter for the machine | one for each connection: a shared one can be read by outsiders |
+//! | RFC 9293 §3.9.2.2, ICMP; RFC 1191 and RFC 8201, path MTU | ICMP errors do not reach this room: segments are as long as the link and the peer's MSS allow, and a path with a smaller MTU must clamp the MSS (or [`Config::mss`] be lowered) |
 //! | RFC 5681 §4.1, restart after idle; RFC 2018, SACK; RFC 3168, ECN | not done; SACK and ECN are not offered |
 
 #![forbid(unsafe_code)]

@@ -12,6 +12,9 @@ use crate::seq::wraps_before;
 use crate::time::Instant;
 use crate::timestamps::{Timestamps, Verdict};
 
+/// Distance of a new connection's sequence numbers from those of the one whose place it takes.
+const ISN_GAP: u32 = 1 << 16;
+
 /// A connection in TIME-WAIT. Give it segments until it [expires](TimeWait::expires).
 #[derive(Clone, Copy, Debug)]
 pub struct TimeWait {
@@ -58,6 +61,16 @@ impl TimeWait {
                 self.expires = now;
                 None
             }
+        }
+    }
+
+    /// The initial sequence number of a connection that takes this one's place: `isn`, unless this one has got
+    /// further, as a fast download does (RFC 9293 §3.10.7.4).
+    pub fn isn_beyond(&self, isn: u32) -> u32 {
+        let beyond = self.snd_nxt.wrapping_add(ISN_GAP);
+        match wraps_before(beyond, isn) {
+            true => isn,
+            false => beyond,
         }
     }
 
