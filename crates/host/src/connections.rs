@@ -43,8 +43,11 @@ pub(crate) struct Entry {
     pub(crate) last_transmission: u64,
     /// The application's timer, in microseconds.
     pub(crate) app_deadline_us: Option<u64>,
-    /// For when the wheel will call, in microseconds; `u64::MAX` if it will not.
-    pub(crate) wheel_us: u64,
+    /// For when the wheel will call for TCP's sake, in microseconds; `u64::MAX` if it will not.
+    pub(crate) tcp_wheel_us: u64,
+    /// The same for the application's sake. Two places, so that a connection that sends now and then does not
+    /// leave one behind each time.
+    pub(crate) app_wheel_us: u64,
     /// The data plane failed it; the close is reported so.
     pub(crate) data_plane_failed: bool,
 }
@@ -133,7 +136,8 @@ impl Connections {
             ackd_offset: 0,
             last_transmission: 0,
             app_deadline_us: None,
-            wheel_us: u64::MAX,
+            tcp_wheel_us: u64::MAX,
+            app_wheel_us: u64::MAX,
             data_plane_failed: false,
         });
         self.by_tuple.insert(tuple, index);
@@ -162,6 +166,12 @@ impl Connections {
     pub(crate) fn index_of(&self, stream: StreamId) -> Option<usize> {
         let index = stream.0 as u32 as usize;
         (self.entries.get(index)?.stream == stream).then_some(index)
+    }
+
+    /// A stream that still exists.
+    pub(crate) fn by_stream_mut(&mut self, stream: StreamId) -> Option<&mut Entry> {
+        let index = self.index_of(stream)?;
+        self.entries.get_mut(index)
     }
 
     pub(crate) fn indices(&self) -> Vec<usize> {

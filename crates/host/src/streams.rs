@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use contract::{Command, FileId};
+use rustix::io::Errno;
 
 use crate::app::{AppEvent, FileHandle, FileMeta, Io, StreamId};
 use crate::connections::Entry;
@@ -66,8 +67,6 @@ impl Io for Streams<'_> {
 
     fn open(&mut self, stream: StreamId, path: &[u8]) -> FileHandle {
         const NOWHERE: FileHandle = FileHandle(u64::MAX);
-        const EMFILE: u16 = 24;
-        const EINVAL: u16 = 22;
         let Some(entry) = self
             .index(stream)
             .and_then(|index| self.stack.connections.get_mut(index))
@@ -88,7 +87,7 @@ impl Io for Streams<'_> {
             self.stack.app_events.push_back(AppEvent::OpenFailed {
                 stream,
                 file: NOWHERE,
-                errno: if sane { EMFILE } else { EINVAL },
+                errno: if sane { Errno::MFILE } else { Errno::INVAL }.raw_os_error() as u16,
             });
             return NOWHERE;
         };

@@ -21,12 +21,12 @@ pub(crate) struct TimeWaits {
 }
 
 /// What a segment for a connection in TIME-WAIT makes the stack do.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum Answer {
     /// There is no such connection.
     Unknown,
     /// A SYN may take its place (RFC 9293 §3.10.7.4, RFC 6191); it is gone.
-    Replaced,
+    Replaced(TimeWait),
     /// It has dealt with it; this is to be sent, if anything.
     Handled(Option<Header>),
 }
@@ -46,8 +46,9 @@ impl TimeWaits {
     pub(crate) fn insert(&mut self, tuple: Tuple, time_wait: TimeWait) {
         self.expiry.push_back((time_wait.expires(), tuple));
         self.by_tuple.insert(tuple, time_wait);
-        if self.by_tuple.len() > ENTRIES_MAX
-            && let Some((_, oldest)) = self.expiry.pop_front()
+        if self.expiry.len() > ENTRIES_MAX
+            && let Some((at, oldest)) = self.expiry.pop_front()
+            && self.by_tuple.get(&oldest).map(TimeWait::expires) == Some(at)
         {
             self.by_tuple.remove(&oldest);
         }
@@ -63,8 +64,9 @@ impl TimeWaits {
             return Answer::Unknown;
         };
         if time_wait.expires() <= now || time_wait.may_be_replaced_by(segment) {
+            let old = *time_wait;
             self.by_tuple.remove(tuple);
-            return Answer::Replaced;
+            return Answer::Replaced(old);
         }
         Answer::Handled(time_wait.on_segment(now, segment))
     }

@@ -212,22 +212,7 @@ fn a_connection_that_the_table_has_no_room_for_is_not_accepted() {
     let mut rig = Rig::new();
     // Half-open connections from other ports fill the table of 16.
     for port in 1..=40u16 {
-        let header = wire::tcp::Header {
-            seq: 7,
-            flags: Flags::SYN,
-            window: 1000,
-            ..wire::tcp::Header::default()
-        };
-        let template = wire::frame::TcpTemplate::new(
-            [2, 0, 0, 0, 0, 2],
-            [2, 0, 0, 0, 0, 1],
-            format!("{}:{port}", rig::CLIENT).parse().unwrap(),
-            rig::SERVER.parse().unwrap(),
-        );
-        let mut bytes = [0; wire::frame::HEADER_BYTES_MAX];
-        let len = template.write(&header, &mut bytes).unwrap();
-        wire::frame::complete_checksum(&mut bytes[..len], []).unwrap();
-        rig.inject(&bytes[..len]);
+        rig.inject_syn(port);
     }
     let (stack, now_us) = (&mut rig.stack, rig.now_us);
     port::Port::receive(&mut rig.port, 100, &mut |frame| {
@@ -236,6 +221,85 @@ fn a_connection_that_the_table_has_no_room_for_is_not_accepted() {
     .unwrap();
     assert_eq!(rig.stack.connections(), 16);
     assert_eq!(rig.stack.counters().connections_refused, 24);
+}
+
+#[test]
+fn a_flood_of_syns_takes_nobodys_place_for_long() {
+    let mut rig = Rig::with_connections_max(100_000);
+    rig.ask(&["1000"]);
+    rig.run_until(|rig| rig.received.len() == 1002);
+    for port in 1..=20_000 {
+        rig.inject_syn(port);
+        if port % 1000 == 0 {
+            rig.step();
+        }
+    }
+    assert!(
+        rig.stack.connections() < 5_000,
+        "{}",
+        rig.stack.connections()
+    );
+    // The established one has not suffered, and new ones come through.
+    rig.ask(&["2000"]);
+    rig.run_until(|rig| rig.received.len() == 1002 + 2002);
+    rig.reconnect();
+    rig.ask(&["3000"]);
+    rig.run_until(|rig| rig.received.len() == 3002);
+    assert!(rig.received == answer(3000));
+}
+
+#[test]
+fn the_nic_stack_is_told_when_nothing_is_left_to_be_sent_again() {
+    let mut rig = Rig::new();
+    rig.ask(&["100"]);
+    rig.run_until(|rig| !rig.nic.ackds.is_empty());
+    let (_, stream_offset, last) = rig.nic.ackds[0];
+    assert_eq!((stream_offset, last), (102, false), "far less than 32 KiB");
+    for _ in 0..1000 {
+        rig.step();
+    }
+    assert_eq!(rig.nic.ackds.len(), 1, "once is enough");
+}
+
+#[test]
+fn a_connection_that_replaces_one_in_time_wait_begins_beyond_it() {
+    let mut rig = Rig::new();
+    rig.ask(&["3000000"]);
+    rig.run_until(|rig| rig.received.len() == 3_000_002);
+    rig.ask(&["quit"]);
+    rig.run_until(|rig| {
+        rig.app
+            .count(|event| matches!(event, AppEvent::PeerFinished { .. }))
+            == 0
+            && rig.client.state() == tcp::State::CloseWait
+    });
+    rig.client.shutdown();
+    rig.run_until(|rig| rig.client_closed.is_some());
+    assert_eq!(rig.stack.connections(), 1, "in TIME-WAIT");
+    let (last, len) = *rig
+        .trace
+        .iter()
+        .rev()
+        .find(|(header, _)| header.flags.contains(Flags::FIN))
+        .unwrap();
+    let old_end = last.seq.wrapping_add(len as u32);
+    rig.trace.clear();
+    rig.reconnect_from(40_000);
+    rig.ask(&["1000"]);
+    rig.run_until(|rig| rig.received.len() == 1002);
+    assert!(rig.received == answer(1000));
+    let isn = rig
+        .trace
+        .iter()
+        .find(|(header, _)| header.flags.contains(Flags::SYN))
+        .unwrap()
+        .0
+        .seq;
+    let ahead = isn.wrapping_sub(old_end);
+    assert!(
+        (1..1 << 31).contains(&ahead),
+        "{ahead}: 3 MB were faster than the clock of RFC 6528"
+    );
 }
 
 /// Events that a broken or hostile NIC stack might report. Ids are small, so that they often hit.

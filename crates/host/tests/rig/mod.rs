@@ -210,6 +210,10 @@ pub(crate) struct Rig {
 
 impl Rig {
     pub(crate) fn new() -> Rig {
+        Rig::with_connections_max(16)
+    }
+
+    pub(crate) fn with_connections_max(connections_max: usize) -> Rig {
         let (port, client_port) = pair(memory::Link::default());
         let (host_channel, nic_channel) = in_memory();
         let config = StackConfig {
@@ -217,7 +221,7 @@ impl Rig {
             gateways: Vec::new(),
             listen_ports: vec![80],
             tcp: tcp::Config::default(),
-            connections_max: 16,
+            connections_max,
             secret: [7; 16],
         };
         let now_us = 1_000_000;
@@ -414,10 +418,34 @@ impl Rig {
 
     /// A new client takes the place of the old one, which falls silent.
     pub(crate) fn reconnect(&mut self) {
-        self.client_address.set_port(self.client_address.port() + 1);
+        self.reconnect_from(self.client_address.port() + 1);
+    }
+
+    pub(crate) fn reconnect_from(&mut self, port: u16) {
+        self.client_address.set_port(port);
         self.client = connect(self.client_address, self.now_us);
         self.received.clear();
         self.client_closed = None;
+    }
+
+    /// A SYN from a port of the client's machine, whose answer nobody waits for.
+    pub(crate) fn inject_syn(&mut self, port: u16) {
+        let header = wire::tcp::Header {
+            seq: 7,
+            flags: Flags::SYN,
+            window: 1000,
+            ..wire::tcp::Header::default()
+        };
+        let template = TcpTemplate::new(
+            CLIENT_MAC,
+            self.port.mac(),
+            SocketAddr::new(CLIENT.parse().unwrap(), port),
+            SERVER.parse().unwrap(),
+        );
+        let mut bytes = [0; frame::HEADER_BYTES_MAX];
+        let len = template.write(&header, &mut bytes).unwrap();
+        frame::complete_checksum(&mut bytes[..len], []).unwrap();
+        self.inject(&bytes[..len]);
     }
 
     /// The client asks for files of these sizes, in one go.

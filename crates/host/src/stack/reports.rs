@@ -1,0 +1,168 @@
+//! What the NIC workers report. They are not trusted: an id that means nothing is counted, and at most the
+//! connection that an event names suffers from it.
+
+use contract::channel::ReceiveError;
+use contract::{Event, FileId, FlowId, RejectReason, SendId};
+use rustix::io::Errno;
+use tcp::Instant;
+
+use super::Stack;
+use crate::app::{AppEvent, StreamId};
+use crate::connections::{index_of_send, transmission_of_send};
+
+/// The NIC stack has written nonsense into a ring's indices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChannelCorrupt {
+    /// Which worker's channel.
+    pub worker: usize,
+}
+
+impl Stack {
+    /// Takes in what the NIC workers have reported, at most `budget` events each; returns how many.
+    /// An error means that a channel is unusable.
+    pub fn on_channels(&mut self, now_us: u64, budget: usize) -> Result<usize, ChannelCorrupt> {
+        let mut taken = 0;
+        for worker in 0..self.nics.len() {
+            for _ in 0..budget {
+                match self.nics[worker].channel.receive() {
+                    Ok(Some(event)) => self.on_event(now_us, worker, event),
+                    Ok(None) => break,
+                    Err(ReceiveError::Malformed { .. }) => self.counters.events_invalid += 1,
+                    Err(ReceiveError::Corrupt) => return Err(ChannelCorrupt { worker }),
+                }
+                taken += 1;
+            }
+        }
+        self.counters.events += taken as u64;
+        if taken > 0 {
+            self.retry_waiting_room();
+        }
+        Ok(taken)
+    }
+
+    fn on_event(&mut self, now_us: u64, worker: usize, event: Event) {
+        let valid = match event {
+            Event::Departed {
+                send,
+                flow,
+                departed_us,
+            } => self.on_departed(now_us, worker, send, flow, departed_us),
+            Event::Opened { file, meta } => match self.files.opened(worker, file, meta) {
+                Some(Ok((stream, file))) => {
+                    self.app_events.push_back(AppEvent::Opened {
+                        stream,
+                        file,
+                        meta: meta.into(),
+                    });
+                    true
+                }
+                Some(Err(close)) => {
+                    self.close_below(close);
+                    true
+                }
+                None => false,
+            },
+            Event::OpenFailed { file, errno } => self.on_open_failed(worker, file, errno),
+            Event::ReadFailed {
+                flow,
+                file,
+                offset,
+                errno,
+                ..
+            } => {
+                self.counters.reads_failed += 1;
+                let path = self
+                    .files
+                    .by_id(file)
+                    .map_or_else(Default::default, |file| String::from_utf8_lossy(&file.path));
+                tracing::warn!(path = %path, offset, errno, "reading failed: the response is aborted");
+                match self.connections.index_of(StreamId(flow.0)) {
+                    Some(index) => self.fail(worker, index),
+                    // The connection may have ended while the event was on its way.
+                    None => true,
+                }
+            }
+            Event::Rejected { reason, id } => self.on_rejected(worker, reason, id),
+        };
+        if !valid {
+            self.counters.events_invalid += 1;
+            tracing::debug!(worker, ?event, "an event that makes no sense");
+        }
+    }
+
+    fn on_departed(
+        &mut self,
+        now_us: u64,
+        worker: usize,
+        send: SendId,
+        flow: FlowId,
+        departed_us: u64,
+    ) -> bool {
+        let Some(index) = self.connections.index_of(StreamId(flow.0)) else {
+            // The connection may have ended while the event was on its way.
+            return true;
+        };
+        let Some(entry) = self.connections.get_mut(index) else {
+            return false;
+        };
+        if entry.worker != worker || index_of_send(send.0) != Some(index) {
+            return false;
+        }
+        if entry.sends_outstanding > 0 {
+            entry.sends_outstanding -= 1;
+            self.sends_outstanding -= 1;
+            self.sends_departed += 1;
+        }
+        let transmission = transmission_of_send(send, entry.last_transmission);
+        // The other side's clock is not trusted with the future.
+        entry
+            .tcp
+            .on_departed(transmission, Instant::from_us(departed_us.min(now_us)));
+        self.mark_dirty(index);
+        true
+    }
+
+    fn on_open_failed(&mut self, worker: usize, file: FileId, errno: u16) -> bool {
+        let known = self.files.by_id(file).is_some();
+        if let Some((stream, file)) = self.files.open_failed(worker, file) {
+            self.app_events.push_back(AppEvent::OpenFailed {
+                stream,
+                file,
+                errno,
+            });
+        }
+        known
+    }
+
+    /// The NIC stack did not carry a command out: whatever depends on it fails.
+    fn on_rejected(&mut self, worker: usize, reason: RejectReason, id: u64) -> bool {
+        tracing::warn!(worker, ?reason, id, "the NIC stack rejected a command");
+        if let Some(index) = index_of_send(id) {
+            // The connection that it was for may be gone, and another one be in its place.
+            let entry = self.connections.get(index);
+            let asked = entry.is_some_and(|entry| entry.sends_outstanding > 0);
+            return asked && self.fail(worker, index);
+        }
+        // Not a SEND: if it was an OPEN, it has failed.
+        let errno = match reason {
+            RejectReason::TooManyFiles => Errno::MFILE,
+            _ => Errno::INVAL,
+        };
+        let errno = errno.raw_os_error() as u16;
+        u32::try_from(id).is_ok_and(|id| self.on_open_failed(worker, FileId(id), errno))
+    }
+
+    /// Aborts a connection because the data plane could not do its part.
+    fn fail(&mut self, worker: usize, index: usize) -> bool {
+        let Some(entry) = self.connections.get_mut(index) else {
+            return false;
+        };
+        if entry.worker != worker {
+            return false;
+        }
+        entry.data_plane_failed = true;
+        entry.tcp.abort();
+        self.mark_dirty(index);
+        true
+    }
+}

@@ -1,0 +1,200 @@
+//! What leaves: SENDs for the NIC stack, and packets of the host's own.
+
+use std::io::IoSlice;
+
+use contract::{Command, FileId, Segment, SendId};
+use port::{Offload, Port, SendError, Superpacket};
+use tcp::{Instant, Piece, State, Transmit};
+use wire::frame::{HeaderMut, TcpTemplate};
+
+use super::Stack;
+use super::workers::{Deferred, Nic};
+use crate::connections::{Entry, Tuple, send_id};
+use crate::counters::Counters;
+use crate::neighbor::Resolution;
+
+/// Bytes that a peer may acknowledge before ACKD tells the NIC stack; the paper's 32 KB (IO-TCP §3.5).
+const ACKD_BYTES: u64 = 32 << 10;
+
+impl Stack {
+    /// Hands out what the connection wants to send.
+    pub(super) fn transmit<P: Port>(&mut self, now_us: u64, index: usize, port: &mut P) {
+        let Some(entry) = self.connections.get_mut(index) else {
+            return;
+        };
+        let nic = &mut self.nics[entry.worker];
+        let destination_mac = match self.neighbors.resolve(now_us, entry.next_hop) {
+            Resolution::Known(mac) => Some(mac),
+            Resolution::Pending => {
+                self.waiting_neighbor.push(index);
+                return;
+            }
+            // Sent to nobody, so that TCP's own timers decide when to give up.
+            Resolution::Unreachable => None,
+        };
+        let Tuple { local, remote } = entry.tuple;
+        let template = destination_mac
+            .map(|destination_mac| TcpTemplate::new(self.link.mac, destination_mac, local, remote));
+        let limits = self.link.limits(local.is_ipv6(), entry.tcp.mss());
+        let now = Instant::from_us(now_us);
+        let mut buffer = [0; contract::limits::HEADER_BYTES_MAX];
+        loop {
+            // Of a connection that was aborted only the RST is left, which needs no room.
+            if entry.tcp.state() != State::Closed && !nic.has_room() {
+                self.waiting_room.push_back(index);
+                return;
+            }
+            let Some(transmit) = entry.tcp.poll_transmit(now, &limits) else {
+                return;
+            };
+            self.counters.retransmissions += u64::from(transmit.retransmission);
+            if let Some(transmission) = transmit.transmission {
+                entry.last_transmission = transmission;
+            }
+            let len = template
+                .as_ref()
+                .and_then(|template| template.write(&transmit.header, &mut buffer));
+            let below = transmit.has_virtual || transmit.follows_undeparted;
+            match (len, transmit.transmission) {
+                (Some(len), Some(transmission)) if below => {
+                    let id = send_id(index, transmission);
+                    let header = &buffer[..len];
+                    issue_send(&mut self.counters, nic, entry, &transmit, id, header);
+                    self.sends_outstanding += 1;
+                    continue;
+                }
+                (Some(len), _) => {
+                    let header = &mut buffer[..len];
+                    send_own(&mut self.counters, port, entry, &transmit, header);
+                }
+                (None, _) => self.counters.packets_dropped += 1,
+            }
+            if let Some(transmission) = transmit.transmission {
+                entry.tcp.on_departed(transmission, now);
+            }
+        }
+    }
+
+    /// Sends ACKD when enough has been acknowledged, or everything: then the NIC stack need not know the flow
+    /// until there is more. Takes it as a sign that the next hop lives.
+    pub(super) fn acknowledge_below(&mut self, now_us: u64, index: usize) {
+        let Some(entry) = self.connections.get_mut(index) else {
+            return;
+        };
+        let stream_offset = entry.tcp.acknowledged_bytes();
+        let news = stream_offset - entry.ackd_offset;
+        let everything = entry.tcp.queued_bytes() == 0;
+        if !entry.flow_open || news == 0 || (news < ACKD_BYTES && !everything) {
+            return;
+        }
+        entry.ackd_offset = stream_offset;
+        self.neighbors.confirm(now_us, entry.next_hop);
+        let flow = entry.flow();
+        self.counters.ackds += 1;
+        self.nics[entry.worker].send_or_defer(Deferred::Acked {
+            flow,
+            stream_offset,
+            last: false,
+        });
+    }
+}
+
+/// Hands a transmission to the NIC stack, which has room for it.
+fn issue_send(
+    counters: &mut Counters,
+    nic: &mut Nic,
+    entry: &mut Entry,
+    transmit: &Transmit,
+    id: SendId,
+    header: &[u8],
+) {
+    let mut real_bytes = 0;
+    let segments = entry
+        .tcp
+        .pieces(transmit.range.clone())
+        .map(|piece| match piece {
+            Piece::Real(bytes) => {
+                real_bytes += bytes.len() as u64;
+                Segment::Inline(bytes)
+            }
+            Piece::Virtual {
+                object,
+                offset,
+                len,
+            } => Segment::File {
+                file: FileId(object),
+                offset,
+                len: len as u32,
+            },
+        })
+        .collect();
+    let sent = nic.channel.send(&Command::Send(contract::Send {
+        id,
+        flow: entry.flow(),
+        stream_offset: transmit.range.start,
+        issued_us: transmit.issued.as_us(),
+        tsval_fraction_us: transmit.tsval_fraction_us,
+        mss: transmit.mss,
+        header,
+        segments,
+    }));
+    debug_assert!(sent.is_ok(), "there was room");
+    entry.flow_open = true;
+    entry.sends_outstanding += 1;
+    counters.sends += 1;
+    counters.real_bytes += real_bytes;
+    counters.virtual_bytes += transmit.range.end - transmit.range.start - real_bytes;
+}
+
+/// Sends a packet that has no file bytes.
+fn send_own<P: Port>(
+    counters: &mut Counters,
+    port: &mut P,
+    entry: &Entry,
+    transmit: &Transmit,
+    header: &mut [u8],
+) {
+    let bytes = transmit.range.end - transmit.range.start;
+    let mut payload = [IoSlice::new(&[]); contract::limits::SEGMENTS_MAX];
+    let mut pieces = 0;
+    let real = entry
+        .tcp
+        .pieces(transmit.range.clone())
+        .filter_map(|piece| match piece {
+            Piece::Real(bytes) => Some(IoSlice::new(bytes)),
+            Piece::Virtual { .. } => None,
+        });
+    for (slot, piece) in payload.iter_mut().zip(real) {
+        *slot = piece;
+        pieces += 1;
+    }
+    let mut offload = Offload::None;
+    if let Ok(mut view) = HeaderMut::parse(header)
+        && view.finish(bytes as usize).is_ok()
+    {
+        offload = Offload::Tcp {
+            tcp_offset: view.tcp_offset() as u16,
+            mss: transmit.mss,
+            ipv6: view.ipv6(),
+        };
+    }
+    let packet = Superpacket {
+        header,
+        payload: &payload[..pieces],
+        offload,
+    };
+    send_frame(counters, port, &packet);
+    counters.real_bytes += bytes;
+}
+
+/// Sends a frame, or counts it as dropped, as links do.
+pub(super) fn send_frame<P: Port>(counters: &mut Counters, port: &mut P, packet: &Superpacket<'_>) {
+    match port.send(packet) {
+        Ok(()) => counters.packets_sent += 1,
+        Err(SendError::WouldBlock | SendError::Dropped) => counters.packets_dropped += 1,
+        Err(SendError::Failed(error)) => {
+            counters.packets_dropped += 1;
+            tracing::debug!(%error, "a frame could not be sent");
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! The channel to a NIC worker, and what did not fit into it.
+
+use std::collections::VecDeque;
+
+use contract::channel::HostChannel;
+use contract::{Command, FileId, FlowId};
+
+/// A channel to a NIC worker, and what did not fit into it.
+#[derive(Debug)]
+pub(super) struct Nic {
+    pub(super) channel: HostChannel,
+    backlog: VecDeque<Deferred>,
+}
+
+/// A small command that waits for room. Their number is bounded by the files, the flows, and the bytes in
+/// flight.
+#[derive(Debug)]
+pub(super) enum Deferred {
+    Open {
+        file: FileId,
+        path: Box<[u8]>,
+    },
+    Close {
+        file: FileId,
+    },
+    Acked {
+        flow: FlowId,
+        stream_offset: u64,
+        last: bool,
+    },
+}
+
+impl Deferred {
+    fn command(&self) -> Command<'_> {
+        match self {
+            Deferred::Open { file, path } => Command::Open { file: *file, path },
+            Deferred::Close { file } => Command::Close { file: *file },
+            Deferred::Acked {
+                flow,
+                stream_offset,
+                last,
+            } => Command::Acked {
+                flow: *flow,
+                stream_offset: *stream_offset,
+                last: *last,
+            },
+        }
+    }
+}
+
+impl Nic {
+    pub(super) fn new(channel: HostChannel) -> Nic {
+        Nic {
+            channel,
+            backlog: VecDeque::new(),
+        }
+    }
+
+    /// Sends now, or later but in order.
+    pub(super) fn send_or_defer(&mut self, command: Deferred) {
+        if !self.backlog.is_empty() || self.channel.send(&command.command()).is_err() {
+            self.backlog.push_back(command);
+        }
+    }
+
+    pub(super) fn send_backlog(&mut self) {
+        while let Some(command) = self.backlog.front() {
+            if self.channel.send(&command.command()).is_err() {
+                return;
+            }
+            self.backlog.pop_front();
+        }
+    }
+
+    /// True if any SEND fits now and would overtake nothing.
+    pub(super) fn has_room(&mut self) -> bool {
+        self.backlog.is_empty() && self.channel.has_room()
+    }
+}
