@@ -22,7 +22,8 @@ const NOTE: &str = "\
 CPU time is user and system time of all threads of a process. This kernel charges the time of soft interrupts
 (receiving packets, freeing sent ones) to whatever process they interrupt, so that some of one process's work
 may stand in another's account; the column of the whole machine, with client and kernel in it, has no such error.
-Servers run on one core, the client on another; each side's receive work is steered to its own core.
+Servers run on one core, the client on another, with what it receives; both links have the same sizes, and
+both kernels use CUBIC.
 Machines are noisy: compare ratios of one invocation, not seconds of two.";
 
 /// The median of some values, and their extremes.
