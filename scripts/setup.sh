@@ -54,7 +54,10 @@ need_rust() {
         if [ -n "$(apt_candidate rustup)" ]; then
             apt_install rustup
         elif at_least "$(apt_candidate cargo)" "$RUST_MIN"; then
-            apt_install cargo rustc
+            apt_install cargo rustc rustfmt rust-clippy
+        elif at_least "$(apt_candidate cargo-web)" "$RUST_MIN"; then
+            # Debian 12 keeps a recent compiler for its browsers.
+            apt_install cargo-web rustc-web rustfmt-web rust-web-clippy
         else
             apt_install curl ca-certificates
             say "this release packages neither rustup nor Rust $RUST_MIN: fetching rustup from its own site"
