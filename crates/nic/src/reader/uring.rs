@@ -313,12 +313,13 @@ mod tests {
         }
 
         reader.ring.submitter().register_enable_rings().unwrap();
+        assert!(reader.next().is_none());
+        assert!(!reader.has_unsubmitted());
         for _ in 0..DEPTH + 1 {
             match next(&mut reader) {
                 Completion::Read { buffer, valid, .. } => assert_eq!(buffer[..valid], *b"content"),
                 other => panic!("{other:?}"),
             }
         }
-        assert!(!reader.has_unsubmitted());
     }
 }
