@@ -15,6 +15,9 @@ use crate::signals::EndSignals;
 /// How long a process may take to end in order before it is killed.
 const END_WAIT: Duration = Duration::from_secs(5);
 
+/// A signal that comes so soon after another means the same.
+const SIGNAL_REPEAT: Duration = Duration::from_secs(1);
+
 /// How long it may take until all processes that end for one reason have ended.
 const DIAGNOSIS_WAIT: Duration = Duration::from_secs(2);
 
@@ -228,18 +231,21 @@ impl Family {
         if !member.ended {
             member.child.terminate();
         }
-        let deadline = Instant::now() + END_WAIT;
-        let mut killed = false;
+        let begun = Instant::now();
+        let mut killed = None;
         while self.member(role).is_some_and(|member| !member.ended) {
-            let patience = if killed { None } else { Some(deadline) };
-            match self.next(patience)? {
-                Happening::Nothing | Happening::Signal => {
-                    killed = true;
-                    if let Some(member) = self.member(role) {
-                        member.child.kill();
-                    }
+            let patience = killed.is_none().then_some(begun + END_WAIT);
+            let why = match self.next(patience)? {
+                Happening::Nothing => format!("did not end within {END_WAIT:?}"),
+                // The same wish often comes twice: from a terminal and from the one who started us.
+                Happening::Signal if begun.elapsed() > SIGNAL_REPEAT => {
+                    "was not waited for any longer: another signal came".to_owned()
                 }
-                Happening::Said(..) | Happening::Ended | Happening::Readable => {}
+                _ => continue,
+            };
+            killed.get_or_insert(why);
+            if let Some(member) = self.member(role) {
+                member.child.kill();
             }
         }
         let Some(member) = self.members.iter_mut().find(|member| member.role == role) else {
@@ -248,14 +254,11 @@ impl Family {
         let name = format!("{} (process {})", member.child.name, member.child.pid());
         match member.child.wait() {
             Ok(status) if status.success() => Ok(()),
-            Ok(_) if killed => Err(Failure::broken(
-                name,
-                format!("did not end within {END_WAIT:?}; killed"),
-            )),
-            Ok(status) => Err(member
-                .failure
-                .clone()
-                .unwrap_or_else(|| Failure::broken(name, describe(status)))),
+            Ok(status) => Err(match (killed, &member.failure) {
+                (Some(why), _) => Failure::broken(name, format!("{why}; killed")),
+                (None, Some(failure)) => failure.clone(),
+                (None, None) => Failure::broken(name, describe(status)),
+            }),
             Err(error) => Err(Failure::broken(name, error)),
         }
     }

@@ -62,6 +62,18 @@ fn ctrl_c_ends_it() {
     });
 }
 
+/// As from a terminal and from `timeout`, which signals the group and then the process.
+#[test]
+fn a_signal_that_comes_twice_is_one_wish() {
+    isolated(|site| {
+        ends_cleanly(&site, |splitway| {
+            signal(splitway.supervisor(), Signal::INT).unwrap();
+            let status = splitway.end_with(Signal::INT).unwrap();
+            assert!(status.success(), "{status}");
+        });
+    });
+}
+
 #[test]
 fn sigterm_ends_it_and_that_is_success() {
     isolated(|site| {
