@@ -106,8 +106,8 @@ impl HostChannel {
         }
     }
 
-    /// Arms the wake-up: for events and, if there was no room when last asked, for room. False if
-    /// either has come meanwhile: do not sleep. Flushes.
+    /// Arms the wake-up: for events and, if there was no room when asked, for room for any message. False
+    /// if either has come meanwhile: do not sleep. Flushes.
     pub fn prepare_sleep(&mut self) -> bool {
         // Events always wake the host, even one that waits for room: a NIC stack without room for
         // events waits for the host, so both would sleep for ever.
@@ -158,9 +158,9 @@ impl NicChannel {
         }
     }
 
-    /// Arms the wake-up: for commands or, if there was no room when last asked, for room alone, since
-    /// a NIC stack that cannot report leaves commands where they are. False if it has come meanwhile:
-    /// do not sleep. Flushes.
+    /// Arms the wake-up: for commands or, if there was no room when asked, for room for any message alone,
+    /// since a NIC stack that cannot report leaves commands where they are. False if it has come
+    /// meanwhile: do not sleep. Flushes.
     pub fn prepare_sleep(&mut self) -> bool {
         let for_messages = !self.end.out.is_starved();
         self.end.prepare_sleep(for_messages)
