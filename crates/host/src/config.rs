@@ -23,4 +23,9 @@ pub struct StackConfig {
 impl StackConfig {
     /// Default of [`StackConfig::connections_max`].
     pub const CONNECTIONS_MAX: usize = 1 << 17;
+
+    /// True if the address is one of ours.
+    pub(crate) fn has_address(&self, ip: IpAddr) -> bool {
+        self.addresses.iter().any(|&(address, _)| address == ip)
+    }
 }

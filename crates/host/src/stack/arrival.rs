@@ -1,7 +1,7 @@
 //! What arrives through the port: frames, and the part of segment arrival that comes before any connection
 //! (RFC 9293 §3.10.7).
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 use port::Frame;
 use tcp::{Instant, State};
@@ -40,13 +40,9 @@ impl Stack {
                 self.retry_waiting_neighbor();
             }
             Ok(other) => {
-                let own = |ip: IpAddr| {
-                    self.config
-                        .addresses
-                        .iter()
-                        .any(|&(address, _)| address == ip)
-                };
-                if let Some(reply) = icmp::reply(self.link.mac, &other, own) {
+                if let Some(reply) =
+                    icmp::reply(self.link.mac, &other, |ip| self.config.has_address(ip))
+                {
                     self.frames.push_back(reply);
                 }
             }
@@ -56,12 +52,7 @@ impl Stack {
 
     /// Segment arrival, RFC 9293 §3.10.7: the part that comes before any connection.
     fn on_tcp(&mut self, now_us: u64, tuple: Tuple, segment: &wire::tcp::Segment<'_>) {
-        if !self
-            .config
-            .addresses
-            .iter()
-            .any(|&(address, _)| address == tuple.local.ip())
-        {
+        if !self.config.has_address(tuple.local.ip()) {
             return;
         }
         self.counters.segments_received += 1;
