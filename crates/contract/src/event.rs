@@ -40,7 +40,8 @@ pub enum Event {
         file: FileId,
         /// Where reading failed, in bytes from the start of the file.
         offset: u64,
-        /// `errno` of Linux; `ENODATA` if the file ends before the range does.
+        /// `errno` of Linux; `ENODATA` if the file ends before the range does, `ESTALE` if the file has
+        /// changed since it was opened.
         errno: u16,
     },
     /// A command that could not be carried out as it stands.

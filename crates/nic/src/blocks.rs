@@ -10,7 +10,8 @@
 //!   cache.
 //!
 //! A file version is (device, inode, size, mtime, ctime). An open file whose timestamps are too young to
-//! tell versions apart shares its blocks with nobody.
+//! tell versions apart shares its blocks with nobody. Readers give no bytes of a file that has become another
+//! version since it was opened; blocks read before serve those who began with them.
 
 use std::collections::HashMap;
 

@@ -71,6 +71,8 @@ pub(crate) struct OpenFile {
     pub(crate) meta: FileMeta,
     /// The timestamps are old enough that a change of content would show in them.
     pub(crate) settled: bool,
+    /// Names that the file had when it was opened.
+    links: u32,
     direct: AtomicBool,
 }
 
@@ -134,6 +136,7 @@ impl RootDir {
             fd,
             settled: is_settled(&meta),
             meta,
+            links: stat.stx_nlink,
             direct: AtomicBool::new(direct),
         })
     }
@@ -174,6 +177,26 @@ impl OpenFile {
         fcntl_setfl(&self.fd, OFlags::empty())?;
         self.direct.store(false, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Checks that what has been read until now is of the version that was opened; else `ESTALE`.
+    ///
+    /// A write sets the timestamps before it changes bytes, so to look after the read is enough. What does
+    /// not show: the rest of a write that was under way at the open, and a change to the same size within
+    /// the timestamps' grain of the last one before the open.
+    ///
+    /// The change time catches writers that set the modification time back. It also changes when the
+    /// file loses or gains a name, which leaves the bytes alone: a file may be replaced by a rename, or
+    /// removed, while it is sent.
+    pub(crate) fn check_version(&self) -> Result<(), Errno> {
+        // Reads over a network bring fresh attributes along: asking for them would make who reads wait.
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        let stat = statx(&self.fd, "", flags, StatxFlags::BASIC_STATS)?;
+        let now = meta_of(&stat);
+        let same = now.size == self.meta.size
+            && now.mtime_ns == self.meta.mtime_ns
+            && (now.ctime_ns == self.meta.ctime_ns || stat.stx_nlink != self.links);
+        if same { Ok(()) } else { Err(Errno::STALE) }
     }
 }
 

@@ -4,8 +4,10 @@ mod support;
 
 use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::thread;
+use std::time::UNIX_EPOCH;
 
 use contract::channel::HostChannel;
 use contract::control::{HostSession, host_hello, nic_hello};
@@ -250,11 +252,14 @@ fn a_sparse_file_beyond_four_gigabytes_can_be_sent_from_anywhere() {
 }
 
 #[test]
-fn a_file_truncated_after_its_open_has_no_data() {
+fn a_file_overwritten_after_its_open_is_sent_as_it_was_or_not_at_all() {
     let root = TempDir::new().unwrap();
     let path = root.path().join("f");
     each_reader(|config| {
         fs::write(&path, content(200_000)).unwrap();
+        let file = fs::File::options().write(true).open(&path).unwrap();
+        // The next change shows however coarse the timestamps are.
+        file.set_modified(UNIX_EPOCH).unwrap();
         let wire = Wire::default();
         session(
             root.path(),
@@ -262,21 +267,17 @@ fn a_file_truncated_after_its_open_has_no_data() {
             std::slice::from_ref(&wire),
             |mut host, _| {
                 host.open(0, 1, "f");
-                fs::File::options()
-                    .write(true)
-                    .open(&path)
-                    .unwrap()
-                    .set_len(70_000)
-                    .unwrap();
                 host.send(0, 1, 0, [range(1, 0, 60_000)]);
-                host.send(0, 1, 60_000, [range(1, 60_000, 60_000)]);
                 assert!(matches!(host.next(0), Event::Departed { .. }));
+                file.write_all_at(&[7; 200_000], 0).unwrap();
+                // The first block was read before the change, the second is wanted after it.
+                host.send(0, 1, 60_000, [range(1, 60_000, 60_000)]);
                 let failed = Event::ReadFailed {
                     send: SendId(1 << 32 | 60_000),
                     flow: FlowId(1),
                     file: FileId(1),
-                    offset: 70_000,
-                    errno: 61,
+                    offset: 65_536,
+                    errno: 116, // ESTALE
                 };
                 assert_eq!(host.next(0), failed);
             },

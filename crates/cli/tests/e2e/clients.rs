@@ -1,8 +1,10 @@
 //! Clients of every kind: patient, hasty, slow, rude, and gone.
 
+use std::fs::{self, File};
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
-use std::time::Duration;
+use std::os::unix::fs::FileExt;
+use std::time::{Duration, UNIX_EPOCH};
 
 use rustix::net::sockopt::{set_socket_linger, set_socket_recv_buffer_size};
 use rustix::net::{AddressFamily, SocketType, connect, socket};
@@ -91,18 +93,24 @@ fn a_client_that_half_closes_after_its_request_gets_everything_and_then_the_end(
     });
 }
 
+/// A client that has asked for a file and has stopped reading so long ago that its window is closed.
+fn stopped(server: SocketAddr, file: &KnownFile) -> Connection {
+    let closed_before = tcp_counter("TcpExt", "TCPToZeroWindowAdv");
+    let connection = started(server, file);
+    wait::until(SOON, "the client's window closing", || {
+        (tcp_counter("TcpExt", "TCPToZeroWindowAdv") > closed_before).then_some(())
+    })
+    .unwrap();
+    connection
+}
+
 #[test]
 fn a_client_that_stops_reading_may_go_on_later() {
     isolated(|site| {
         let file = site.file("file", 20_000_000).unwrap();
         let _splitway = serve(&site);
         for server in FAMILIES {
-            let closed_before = tcp_counter("TcpExt", "TCPToZeroWindowAdv");
-            let mut connection = started(server, &file);
-            wait::until(SOON, "the client's window closing", || {
-                (tcp_counter("TcpExt", "TCPToZeroWindowAdv") > closed_before).then_some(())
-            })
-            .unwrap();
+            let mut connection = stopped(server, &file);
             // Nothing else is on this link: what comes now are probes of the closed window (RFC 9293, 3.8.6.1).
             let frames = frames_received();
             wait::until(SOON, "three probes", || {
@@ -110,6 +118,41 @@ fn a_client_that_stops_reading_may_go_on_later() {
             })
             .unwrap();
             connection.read_file_part(&file, 0..file.size()).unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_file_overwritten_during_a_download_never_arrives_as_a_mixture() {
+    isolated(|site| {
+        const SIZE: u64 = 20_000_000;
+        let new = site.file("new", SIZE).unwrap();
+        let new_bytes = fs::read(site.root().join(new.name())).unwrap();
+        let _splitway = serve(&site);
+        for (name, server) in ["four", "six"].into_iter().zip(FAMILIES) {
+            let old = site.file(name, SIZE).unwrap();
+            let file = File::options()
+                .write(true)
+                .open(site.root().join(name))
+                .unwrap();
+            // The next change shows however coarse the timestamps are.
+            file.set_modified(UNIX_EPOCH).unwrap();
+            let mut connection = stopped(server, &old);
+            file.write_all_at(&new_bytes, 0).unwrap();
+
+            let mut received = 0;
+            let end = connection.read_body(SIZE, |offset, bytes| {
+                assert_eq!(old.check(offset, bytes), Ok(()), "bytes of the old version");
+                received = offset + bytes.len() as u64;
+                Ok(())
+            });
+            assert!(received > 0 && received < SIZE, "{received} bytes");
+            let end = end.unwrap_err().to_string();
+            assert!(end.contains("reset"), "{end}");
+
+            let mut connection = Connection::open(server).unwrap();
+            connection.send_get(name).unwrap();
+            connection.read_file(&new).unwrap();
         }
     });
 }

@@ -62,7 +62,8 @@ pub enum Completion {
         /// How many bytes from the buffer's start are the file's.
         valid: usize,
         /// Why `valid` is less than what was wanted: an `errno` of Linux, `ENODATA` for the end of
-        /// the file. `None` if it is not less.
+        /// the file, `ESTALE` if the file has changed since it was opened (then `valid` is zero). `None`
+        /// if it is not less.
         failure: Option<u16>,
     },
 }

@@ -2,10 +2,11 @@
 //! is allowed), directly and through the page cache.
 
 use std::fs::{self, File};
-use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::UNIX_EPOCH;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -130,7 +131,6 @@ fn files_of_all_sizes_are_read_whole() {
 
 #[test]
 fn metadata_is_the_kernels() {
-    use std::os::unix::fs::MetadataExt;
     let root = TempDir::new().unwrap();
     let path = root.path().join("f");
     fs::write(&path, b"12345").unwrap();
@@ -170,24 +170,114 @@ fn holes_read_as_zeros() {
 }
 
 #[test]
-fn a_file_that_ends_early_is_reported_with_what_there_is() {
+fn the_end_of_the_file_is_reported_with_what_there_is() {
     let root = TempDir::new().unwrap();
-    let path = root.path().join("f");
-    for (size, left) in [(100_000, 0), (100_000, 1), (100_000, 4096), (100_000, 5000)] {
+    for size in [0, 1, 4096, 5000] {
+        fs::write(root.path().join("f"), content(size)).unwrap();
         each_reader(root.path(), |which, reader| {
-            fs::write(&path, content(size)).unwrap();
             open(reader, 1, b"f").unwrap();
-            File::options()
-                .write(true)
-                .open(&path)
-                .unwrap()
-                .set_len(left as u64)
-                .unwrap();
             let (bytes, failure) = read(reader, 0, BLOCK_BYTES);
-            assert_eq!(bytes, &content(size)[..left], "{which}, {left} bytes left");
-            assert_eq!(failure, Some(errno(Errno::NODATA)), "{which}");
+            assert_eq!(bytes, content(size), "{which}");
+            assert_eq!(failure, Some(errno(Errno::NODATA)), "{which}, {size}");
         });
     }
+}
+
+/// Writes a file whose last modification was long ago, so that the next one shows however coarse the
+/// timestamps are.
+fn write_old(path: &Path, content: &[u8]) -> File {
+    let file = File::create(path).unwrap();
+    file.write_all_at(content, 0).unwrap();
+    file.set_modified(UNIX_EPOCH).unwrap();
+    file
+}
+
+#[test]
+fn nothing_is_given_of_a_file_that_has_changed_since_its_open() {
+    let root = TempDir::new().unwrap();
+    let path = root.path().join("f");
+    type Change = fn(&File);
+    let changes: [(&str, Change); 5] = [
+        ("rewritten", |file| {
+            file.write_all_at(&[7; 100_000], 0).unwrap()
+        }),
+        ("changed elsewhere", |file| {
+            file.write_all_at(b"x", 99_999).unwrap()
+        }),
+        ("longer", |file| file.write_all_at(b"x", 100_000).unwrap()),
+        ("shorter", |file| file.set_len(5000).unwrap()),
+        ("rewritten as if it was not", |file| {
+            let before = file.metadata().unwrap();
+            while file.metadata().unwrap().ctime_nsec() == before.ctime_nsec() {
+                file.write_all_at(&[7; 100_000], 0).unwrap();
+                file.set_modified(before.modified().unwrap()).unwrap();
+            }
+        }),
+    ];
+    for (change, make) in changes {
+        each_reader(root.path(), |which, reader| {
+            let file = write_old(&path, &content(100_000));
+            open(reader, 1, b"f").unwrap();
+            assert_eq!(
+                read(reader, 0, BLOCK_BYTES),
+                (content(BLOCK_BYTES), None),
+                "{which}, not {change} yet"
+            );
+            make(&file);
+            assert_eq!(
+                read(reader, 0, BLOCK_BYTES),
+                (vec![], Some(errno(Errno::STALE))),
+                "{which}, {change}"
+            );
+            // Who opens it now sees one version again.
+            open(reader, 1, b"f").unwrap();
+            assert_eq!(read(reader, 0, 5000).1, None, "{which}, {change}");
+        });
+    }
+}
+
+#[test]
+fn a_file_that_has_lost_its_name_is_read_to_the_end() {
+    let root = TempDir::new().unwrap();
+    let path = root.path().join("f");
+    let other = root.path().join("other");
+    type Removal = fn(&Path, &Path);
+    let removals: [(&str, Removal); 2] = [
+        ("replaced", |path, other| fs::rename(other, path).unwrap()),
+        ("removed", |path, _| fs::remove_file(path).unwrap()),
+    ];
+    for (removal, make) in removals {
+        each_reader(root.path(), |which, reader| {
+            let file = write_old(&path, &content(100_000));
+            write_old(&other, b"another");
+            open(reader, 1, b"f").unwrap();
+            // The change time shows it, however coarse.
+            let before = file.metadata().unwrap();
+            while file.metadata().unwrap().ctime_nsec() == before.ctime_nsec() {
+                fs::hard_link(&path, root.path().join("link")).unwrap();
+                fs::remove_file(root.path().join("link")).unwrap();
+            }
+            make(&path, &other);
+            assert_eq!(
+                read(reader, 0, BLOCK_BYTES),
+                (content(BLOCK_BYTES), None),
+                "{which}, {removal}"
+            );
+        });
+    }
+}
+
+#[test]
+fn reading_and_being_read_changes_nothing() {
+    let root = TempDir::new().unwrap();
+    let path = root.path().join("f");
+    each_reader(root.path(), |which, reader| {
+        write_old(&path, &content(100_000));
+        open(reader, 1, b"f").unwrap();
+        assert_eq!(read(reader, 0, 100), (content(100), None));
+        assert_eq!(fs::read(&path).unwrap(), content(100_000));
+        assert_eq!(read(reader, 0, 100), (content(100), None), "{which}");
+    });
 }
 
 #[test]

@@ -67,6 +67,16 @@ impl Transfer {
 
     /// Takes the kernel's answer. True if the transfer is over, else [`Transfer::asked`] has changed.
     pub(super) fn advance(&mut self, answer: Result<usize, Errno>) -> bool {
+        let over = self.take(answer);
+        if over && let Err(errno) = self.file.check_version() {
+            // No telling which of the bytes are of which version.
+            self.filled = 0;
+            self.failure = Some(errno.raw_os_error() as u16);
+        }
+        over
+    }
+
+    fn take(&mut self, answer: Result<usize, Errno>) -> bool {
         match answer {
             Ok(count) => {
                 let reached = self.asked.at + count.min(self.asked.len);
@@ -75,7 +85,7 @@ impl Transfer {
                     return true;
                 }
                 if reached <= self.filled {
-                    // Nothing new: the file ends here, whatever its size was when it was opened.
+                    // Nothing new: the file ends here.
                     self.failure = Some(Errno::NODATA.raw_os_error() as u16);
                     return true;
                 }
