@@ -53,10 +53,20 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
+    /// Its place in the table.
+    pub(crate) fn index(&self) -> usize {
+        place(self.stream)
+    }
+
     /// The flow under which the NIC stack knows it.
     pub(crate) fn flow(&self) -> FlowId {
         FlowId(self.stream.0)
     }
+}
+
+/// The place in the table that a stream has, or had.
+fn place(stream: StreamId) -> usize {
+    stream.0 as u32 as usize
 }
 
 /// Name of a transmission of the connection at `index`. Never below 2³², so that it cannot be taken
@@ -164,7 +174,7 @@ impl Connections {
 
     /// The place of a stream that still exists.
     pub(crate) fn index_of(&self, stream: StreamId) -> Option<usize> {
-        let index = stream.0 as u32 as usize;
+        let index = place(stream);
         (self.entries.get(index)?.stream == stream).then_some(index)
     }
 

@@ -11,7 +11,7 @@
 //! | `streams` | what an application may do, on a stack |
 //! | `connections`, `files`, `time_wait` | the tables |
 //! | `neighbor`, `icmp` | ARP, neighbour discovery, next hops; echo |
-//! | [`timer`] | the timing wheel |
+//! | `timer` | the timing wheel |
 //! | `shard`, `polling` | the event loop and its sleep |
 //!
 //! This room may touch the clock, ports, the contract and `tcp`. It never touches file content, and it
@@ -31,7 +31,7 @@ mod shard;
 mod stack;
 mod streams;
 mod time_wait;
-pub mod timer;
+mod timer;
 
 pub use config::StackConfig;
 pub use counters::Counters;

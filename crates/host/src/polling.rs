@@ -144,7 +144,7 @@ impl Polling {
         };
     }
 
-    /// A [`Rest::Sleep`] has ended after this time.
+    /// A `Rest::Sleep` has ended after this time.
     pub fn on_wake(&mut self, slept_us: u64) {
         self.stalled = false;
         match slept_us < MODERATION_US {

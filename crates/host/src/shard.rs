@@ -85,11 +85,6 @@ impl<P: Port, A: Application> Shard<P, A> {
         &self.app
     }
 
-    /// The port.
-    pub fn port(&self) -> &P {
-        &self.port
-    }
-
     /// One round of work without a sleep. True if there was any.
     pub fn turn(&mut self, now_us: u64) -> Result<bool, ShardError> {
         let events = self

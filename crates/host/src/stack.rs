@@ -53,7 +53,7 @@ pub struct Stack {
     tcp_config_v6: tcp::Config,
     link: Link,
     isn: tcp::IsnGenerator,
-    pub(crate) neighbors: Neighbors,
+    neighbors: Neighbors,
     pub(crate) connections: Connections,
     pub(crate) files: FileTable,
     nics: Vec<Nic>,
@@ -136,12 +136,12 @@ impl Stack {
     }
 
     /// SENDs that the NIC stack has still to carry out.
-    pub fn sends_outstanding(&self) -> u64 {
+    pub(crate) fn sends_outstanding(&self) -> u64 {
         self.sends_outstanding
     }
 
     /// SENDs that have departed since the start.
-    pub fn sends_departed(&self) -> u64 {
+    pub(crate) fn sends_departed(&self) -> u64 {
         self.sends_departed
     }
 

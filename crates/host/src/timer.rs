@@ -5,7 +5,7 @@
 //! therefore touches the wheel about once per deadline, not once per ACK.
 
 /// Length of a tick, in microseconds. A timer fires at most one tick late, and never early.
-pub const TICK_US: u64 = 1024;
+pub(crate) const TICK_US: u64 = 1024;
 
 const SLOT_BITS: u32 = 6;
 const SLOTS: usize = 1 << SLOT_BITS;
@@ -17,7 +17,7 @@ const _: () = assert!(
 );
 
 /// What fires: whatever the owner wants to be called with.
-pub type Token = u64;
+pub(crate) type Token = u64;
 
 #[derive(Clone, Copy, Debug)]
 struct Timer {
@@ -27,7 +27,7 @@ struct Timer {
 
 /// The wheel. Times are microseconds of a monotonic clock.
 #[derive(Debug)]
-pub struct TimerWheel {
+pub(crate) struct TimerWheel {
     /// Everything due at or before this tick has fired.
     now_tick: u64,
     /// `slots[level * SLOTS + slot]`. A timer of level `l` is due within `SLOTS^(l+1)` ticks.
@@ -40,7 +40,7 @@ pub struct TimerWheel {
 
 impl TimerWheel {
     /// An empty wheel that starts at `now_us`.
-    pub fn new(now_us: u64) -> TimerWheel {
+    pub(crate) fn new(now_us: u64) -> TimerWheel {
         TimerWheel {
             now_tick: now_us / TICK_US,
             slots: (0..LEVELS * SLOTS).map(|_| Vec::new()).collect(),
@@ -50,7 +50,7 @@ impl TimerWheel {
     }
 
     /// Calls with `token` once `deadline_us` has passed.
-    pub fn schedule(&mut self, deadline_us: u64, token: Token) {
+    pub(crate) fn schedule(&mut self, deadline_us: u64, token: Token) {
         let deadline_tick = deadline_us.div_ceil(TICK_US).max(self.now_tick + 1);
         self.insert(Timer {
             deadline_tick,
@@ -78,7 +78,7 @@ impl TimerWheel {
     }
 
     /// Moves time on and pushes the tokens that are due onto `due`.
-    pub fn advance(&mut self, now_us: u64, due: &mut Vec<Token>) {
+    pub(crate) fn advance(&mut self, now_us: u64, due: &mut Vec<Token>) {
         let target = now_us / TICK_US;
         while self.now_tick < target {
             // Ticks in which nothing can happen are skipped.
@@ -116,7 +116,7 @@ impl TimerWheel {
     }
 
     /// When [`TimerWheel::advance`] should next be called, in microseconds: no timer fires before.
-    pub fn next_us(&self) -> Option<u64> {
+    pub(crate) fn next_us(&self) -> Option<u64> {
         self.next_tick().map(|tick| tick * TICK_US)
     }
 

@@ -98,13 +98,11 @@ impl Stack {
         flow: FlowId,
         departed_us: u64,
     ) -> bool {
-        let Some(index) = self.connections.index_of(StreamId(flow.0)) else {
+        let Some(entry) = self.connections.by_stream_mut(StreamId(flow.0)) else {
             // The connection may have ended while the event was on its way.
             return true;
         };
-        let Some(entry) = self.connections.get_mut(index) else {
-            return false;
-        };
+        let index = entry.index();
         if entry.worker != worker || index_of_send(send.0) != Some(index) {
             return false;
         }
