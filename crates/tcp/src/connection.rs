@@ -261,7 +261,7 @@ impl Connection {
     }
 
     /// The handshake is complete.
-    pub(crate) fn establish(&mut self) {
+    pub(crate) fn establish(&mut self, now: Instant) {
         // CLOSE was called before: RFC 9293 §3.10.4, SYN-RECEIVED: queued until ESTABLISHED.
         self.state = if self.fin_queued {
             State::FinWait1
@@ -270,7 +270,7 @@ impl Connection {
         };
         self.events.connected = true;
         let syn_lost = self.rto.timeouts() > 0;
-        self.congestion.on_established(self.snd.mss, syn_lost);
+        self.congestion.on_established(now, self.snd.mss, syn_lost);
         self.rto
             .on_established(syn_lost && self.rtt.srtt().is_none());
         self.timers.cancel(Timer::Retransmit);
@@ -359,7 +359,7 @@ impl Connection {
         } else if self.state.is_opening() {
             self.recovery.retransmit(0..1);
         } else {
-            self.congestion.on_timeout(self.snd.flight(), again);
+            self.congestion.on_timeout(now, self.snd.flight(), again);
             let departed_end = self.sent.departed_end().unwrap_or(self.snd.nxt);
             self.recovery.on_timeout(una, departed_end, self.snd.nxt);
         }

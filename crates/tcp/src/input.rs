@@ -3,11 +3,12 @@
 use wire::tcp::{Flags, Header, Segment};
 
 use crate::ack::Urgency;
+use crate::congestion::{Ack, Signal};
 use crate::connection::Connection;
 use crate::event::CloseReason;
 use crate::output::Reset;
 use crate::rcv::Arrival;
-use crate::recovery::Progress;
+use crate::recovery::{Phase, Progress};
 use crate::sent::Evidence;
 use crate::state::State;
 use crate::time::Instant;
@@ -56,7 +57,7 @@ impl Connection {
         self.on_peer_syn(now, header);
         if has(Flags::ACK) {
             self.on_handshake_ack(now, header);
-            self.establish();
+            self.establish(now);
             self.update_window(header, self.rcv.position(header.seq), ack as u64, 0);
             self.acks.request();
             // "If there are other controls or text in the segment, then continue processing at the sixth
@@ -245,7 +246,7 @@ impl Connection {
                 return false;
             }
             self.on_handshake_ack(now, header);
-            self.establish();
+            self.establish(now);
             self.update_window(header, start, ack as u64, snd.shift);
             return true;
         }
@@ -278,7 +279,8 @@ impl Connection {
             // RFC 5681 §2: this is what a duplicate acknowledgment looks like.
             && self.recovery.on_duplicate_ack(snd.una, snd.nxt, snd.mss)
         {
-            self.congestion.on_loss(snd.flight());
+            self.congestion
+                .on_congestion(now, Signal::Loss, snd.flight());
         }
         // "If SND.WL1 < SEG.SEQ or (SND.WL1 = SEG.SEQ and SND.WL2 =< SEG.ACK)". A segment that acknowledges
         // more than any before is newer, too, though a retransmission has an older SEG.SEQ. The window counts
@@ -318,11 +320,12 @@ impl Connection {
 
         let progress = self.recovery.on_ack(ack, acked, self.snd.nxt, self.snd.mss);
         match progress {
-            // RFC 7661: a window that is not used does not grow.
-            Progress::Ordinary if was_limited => self.congestion.on_ack(acked, false),
-            Progress::Ordinary | Progress::Partial => {}
-            Progress::AfterTimeout => self.congestion.on_ack(acked, true),
-            Progress::Recovered => self.congestion.on_recovered(self.snd.flight()),
+            Progress::Ordinary => self.tell_congestion(now, acked, was_limited, Phase::Open),
+            Progress::Partial => {}
+            Progress::AfterTimeout => {
+                self.tell_congestion(now, acked, true, Phase::AfterTimeout);
+            }
+            Progress::Recovered => self.congestion.on_recovered(now, self.snd.flight()),
         }
 
         if self.snd.flight() == 0 || !self.sent.has_departed(ack) {
@@ -332,6 +335,25 @@ impl Connection {
             // RFC 6298 §5.3; RFC 6582 §3.2 step 3: only the first partial acknowledgment restarts the timer.
             self.timers.arm(Timer::Retransmit, now + self.rto());
         }
+    }
+
+    fn tell_congestion(&mut self, now: Instant, acked: u64, window_limited: bool, phase: Phase) {
+        let flight = self.snd.flight();
+        self.congestion.on_ack(&Ack {
+            now,
+            una: self.snd.una,
+            nxt: self.snd.nxt,
+            acked,
+            delivered: acked,
+            lost: 0,
+            prior_flight: flight + acked,
+            flight,
+            rtt: None,
+            srtt: self.rtt.srtt(),
+            rate: None,
+            window_limited,
+            phase,
+        });
     }
 
     /// Takes from an acknowledgment of new data what it tells of the round-trip time.

@@ -46,6 +46,7 @@
 mod ack;
 mod challenge;
 mod config;
+#[allow(dead_code)]
 mod congestion;
 mod connection;
 mod event;
@@ -54,6 +55,8 @@ mod isn;
 mod newreno;
 mod output;
 mod persist;
+#[allow(dead_code)]
+mod rate;
 mod rcv;
 mod reassembly;
 mod recovery;

@@ -31,6 +31,8 @@ pub struct Transmit {
     /// Microseconds elapsed since then within the millisecond of the header's timestamp: below 1000. Who sends
     /// it later than `issued` can correct the timestamp exactly.
     pub tsval_fraction_us: u16,
+    /// It may not leave earlier than this: the connection is paced. `None`: at once.
+    pub not_before: Option<Instant>,
     /// Some of the payload is virtual.
     pub has_virtual: bool,
     /// All of the payload was sent before.
@@ -281,6 +283,7 @@ impl Connection {
             mss: self.snd.mss,
             issued: now,
             tsval_fraction_us: (now.as_us() % 1000) as u16,
+            not_before: None,
             has_virtual: false,
             retransmission: false,
             follows_undeparted: self.sent.has_undeparted(),

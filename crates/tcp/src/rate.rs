@@ -1,0 +1,211 @@
+//! Delivery rate estimation (draft-ietf-ccwg-bbr, "Delivery Rate Samples"): how fast the network delivers,
+//! measured over about a round trip.
+//!
+//! Time of sending is the departure from the NIC stack: what waits there is not in the network.
+
+use std::time::Duration;
+
+use crate::time::Instant;
+
+/// What a transmission remembers of the connection at its departure.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Snapshot {
+    /// `P.delivered`, in bytes.
+    pub(crate) delivered: u64,
+    /// `P.delivered_time`
+    pub(crate) delivered_at: Instant,
+    /// `P.first_send_time`
+    pub(crate) first_departed_at: Instant,
+    /// `P.lost`, in bytes.
+    pub(crate) lost: u64,
+    /// `P.tx_in_flight`, in bytes, the transmission itself included.
+    pub(crate) flight: u64,
+    /// `P.is_app_limited`
+    pub(crate) app_limited: bool,
+}
+
+/// What an acknowledgment tells of the delivery rate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RateSample {
+    /// `RS.delivered`: bytes delivered over the interval.
+    pub(crate) delivered: u64,
+    /// `RS.lost`: bytes found lost over the interval.
+    pub(crate) lost: u64,
+    /// `RS.interval`, never zero.
+    pub(crate) interval: Duration,
+    /// `RS.prior_delivered`: what was delivered when the newest transmission acknowledged had departed.
+    pub(crate) prior_delivered: u64,
+    /// `RS.tx_in_flight`: what was in flight then.
+    pub(crate) flight: u64,
+    /// `RS.is_app_limited`: the sender had nothing to send then; the network may be faster than this.
+    pub(crate) app_limited: bool,
+}
+
+impl RateSample {
+    /// `RS.delivery_rate`, in bytes per second.
+    pub(crate) fn bytes_per_second(&self) -> u64 {
+        let per_second = u128::from(self.delivered) * 1_000_000_000 / self.interval.as_nanos();
+        u64::try_from(per_second).unwrap_or(u64::MAX)
+    }
+}
+
+/// The estimator of a connection: `C` of the draft.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct DeliveryRate {
+    delivered: u64,
+    delivered_at: Instant,
+    first_departed_at: Instant,
+    lost: u64,
+    /// `C.app_limited`: the sender had nothing to send until more than this is delivered. 0: not lately.
+    app_limited_until: u64,
+    /// The newest transmission that the current acknowledgment delivers, and its departure.
+    newest: Option<(Snapshot, Instant)>,
+}
+
+impl DeliveryRate {
+    /// `C.delivered`, in bytes.
+    pub(crate) fn delivered(&self) -> u64 {
+        self.delivered
+    }
+
+    /// A transmission departs. `flight`: bytes in flight, itself included; `alone`: nothing else is.
+    pub(crate) fn on_departed(&mut self, at: Instant, flight: u64, alone: bool) -> Snapshot {
+        if alone {
+            self.first_departed_at = at;
+            self.delivered_at = at;
+        }
+        Snapshot {
+            delivered: self.delivered,
+            delivered_at: self.delivered_at,
+            first_departed_at: self.first_departed_at,
+            lost: self.lost,
+            flight,
+            app_limited: self.app_limited_until != 0,
+        }
+    }
+
+    /// There is nothing to send although the windows are open. `flight`: bytes in flight.
+    pub(crate) fn on_app_limited(&mut self, flight: u64) {
+        self.app_limited_until = (self.delivered + flight).max(1);
+    }
+
+    /// Bytes were found lost.
+    pub(crate) fn on_lost(&mut self, bytes: u64) {
+        self.lost += bytes;
+    }
+
+    /// `bytes` of a transmission are delivered. `departed`: its snapshot and when it left; `None` if its
+    /// departure was not reported.
+    pub(crate) fn on_delivered(
+        &mut self,
+        now: Instant,
+        bytes: u64,
+        departed: Option<(Snapshot, Instant)>,
+    ) {
+        self.delivered += bytes;
+        self.delivered_at = now;
+        if let Some((snapshot, at)) = departed
+            && self.newest.is_none_or(|(newest, newest_at)| {
+                (snapshot.delivered, at) >= (newest.delivered, newest_at)
+            })
+        {
+            self.newest = Some((snapshot, at));
+        }
+    }
+
+    /// After all of an acknowledgment was told: the sample. `min_rtt`: the shortest round-trip time seen;
+    /// an interval below it says nothing.
+    pub(crate) fn sample(&mut self, now: Instant, min_rtt: Option<Duration>) -> Option<RateSample> {
+        if self.delivered > self.app_limited_until {
+            self.app_limited_until = 0;
+        }
+        let (snapshot, departed_at) = self.newest.take()?;
+        let send_elapsed = departed_at.since(snapshot.first_departed_at);
+        let ack_elapsed = now.since(snapshot.delivered_at);
+        self.first_departed_at = departed_at;
+        // The slower phase counts: neither a burst of sending nor one of ACKs makes the network faster.
+        let interval = send_elapsed.max(ack_elapsed);
+        if interval.is_zero() || min_rtt.is_some_and(|min_rtt| interval < min_rtt) {
+            return None;
+        }
+        Some(RateSample {
+            delivered: self.delivered - snapshot.delivered,
+            lost: self.lost - snapshot.lost,
+            interval,
+            prior_delivered: snapshot.delivered,
+            flight: snapshot.flight,
+            app_limited: snapshot.app_limited,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Instant {
+        Instant::from_us(ms * 1000)
+    }
+
+    #[test]
+    fn the_rate_is_what_was_delivered_over_a_round_trip() {
+        let mut rate = DeliveryRate::default();
+        let first = rate.on_departed(at(0), 1000, true);
+        let second = rate.on_departed(at(10), 2000, false);
+        rate.on_delivered(at(100), 1000, Some((first, at(0))));
+        let sample = rate.sample(at(100), None).expect("a sample");
+        assert_eq!(
+            (sample.delivered, sample.bytes_per_second()),
+            (1000, 10_000)
+        );
+        rate.on_delivered(at(110), 1000, Some((second, at(10))));
+        let sample = rate.sample(at(110), None).expect("a sample");
+        assert_eq!(
+            (sample.delivered, sample.interval),
+            (2000, Duration::from_millis(110))
+        );
+        assert_eq!(rate.delivered(), 2000);
+    }
+
+    #[test]
+    fn a_burst_of_acknowledgments_does_not_make_the_network_faster() {
+        let mut rate = DeliveryRate::default();
+        let first = rate.on_departed(at(0), 1000, true);
+        let late = rate.on_departed(at(500), 2000, false);
+        rate.on_delivered(at(501), 1000, Some((first, at(0))));
+        rate.on_delivered(at(501), 1000, Some((late, at(500))));
+        let sample = rate.sample(at(501), None).expect("a sample");
+        assert!(sample.interval >= Duration::from_millis(500));
+    }
+
+    #[test]
+    fn an_interval_below_the_shortest_round_trip_says_nothing() {
+        let mut rate = DeliveryRate::default();
+        let first = rate.on_departed(at(0), 1000, true);
+        rate.on_delivered(at(5), 1000, Some((first, at(0))));
+        assert_eq!(rate.sample(at(5), Some(Duration::from_millis(6))), None);
+    }
+
+    #[test]
+    fn samples_are_marked_while_the_sender_had_nothing_to_send() {
+        let mut rate = DeliveryRate::default();
+        rate.on_app_limited(1000);
+        let first = rate.on_departed(at(0), 1000, true);
+        rate.on_delivered(at(10), 1000, Some((first, at(0))));
+        assert!(rate.sample(at(10), None).expect("a sample").app_limited);
+        let second = rate.on_departed(at(10), 1000, true);
+        rate.on_delivered(at(20), 1000, Some((second, at(10))));
+        assert!(rate.sample(at(20), None).expect("a sample").app_limited);
+        let third = rate.on_departed(at(20), 1000, true);
+        rate.on_delivered(at(30), 1000, Some((third, at(20))));
+        assert!(!rate.sample(at(30), None).expect("a sample").app_limited);
+    }
+
+    #[test]
+    fn what_was_not_reported_as_departed_counts_as_delivered_but_measures_nothing() {
+        let mut rate = DeliveryRate::default();
+        rate.on_delivered(at(10), 700, None);
+        assert_eq!(rate.sample(at(10), None), None);
+        assert_eq!(rate.delivered(), 700);
+    }
+}
