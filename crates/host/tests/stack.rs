@@ -44,6 +44,7 @@ fn pipelined_requests_are_answered_in_order() {
     assert!(rig.received == expected);
 }
 
+/// Covers: IO-TCP §3.5
 #[test]
 fn a_fin_behind_virtual_bytes_goes_through_the_nic_stack_and_stays_behind_them() {
     let mut rig = Rig::new();
@@ -73,6 +74,7 @@ fn a_fin_behind_virtual_bytes_goes_through_the_nic_stack_and_stays_behind_them()
     assert!(rig.received == answer(20_000));
 }
 
+/// Covers: IO-TCP §3.5
 #[test]
 fn real_bytes_behind_virtual_ones_go_through_the_nic_stack() {
     let mut rig = Rig::new();
@@ -96,6 +98,7 @@ fn real_bytes_behind_virtual_ones_go_through_the_nic_stack() {
     assert!(rig.received.is_empty());
 }
 
+/// Covers: IO-TCP §3.5
 #[test]
 fn acknowledged_bytes_are_reported_every_32_kib_and_at_the_end() {
     let mut rig = Rig::new();
@@ -129,6 +132,7 @@ fn a_file_is_closed_below_only_when_it_is_acknowledged() {
     assert!(rig.nic.sizes.is_empty());
 }
 
+/// Covers: IO-TCP §3.5
 #[test]
 fn rto_does_not_run_while_the_nic_stack_reads() {
     let mut rig = Rig::new();
@@ -148,6 +152,7 @@ fn rto_does_not_run_while_the_nic_stack_reads() {
     rig.run_until(|rig| rig.received.len() == 1002);
 }
 
+/// Covers: IO-TCP §3.5
 #[test]
 fn a_send_that_departs_and_is_lost_is_sent_again() {
     let mut rig = Rig::new();
@@ -223,6 +228,7 @@ fn a_connection_that_the_table_has_no_room_for_is_not_accepted() {
     assert_eq!(rig.stack.counters().connections_refused, 24);
 }
 
+/// Covers: RFC 4987 §3
 #[test]
 fn a_flood_of_syns_takes_nobodys_place_for_long() {
     let mut rig = Rig::with_connections_max(100_000);
@@ -261,6 +267,7 @@ fn the_nic_stack_is_told_when_nothing_is_left_to_be_sent_again() {
     assert_eq!(rig.nic.ackds.len(), 1, "once is enough");
 }
 
+/// Covers: RFC 6191 §2, RFC 9293 §3.4.1
 #[test]
 fn a_connection_that_replaces_one_in_time_wait_begins_beyond_it() {
     let mut rig = Rig::new();

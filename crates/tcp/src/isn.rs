@@ -69,6 +69,7 @@ mod tests {
         s.parse().expect("an address")
     }
 
+    /// Covers: RFC 6528 §3, RFC 7323 §5.4
     #[test]
     fn isn_depends_on_key_and_every_part_of_the_connection() {
         let local = address("10.77.0.2:80");
@@ -93,6 +94,7 @@ mod tests {
         }
     }
 
+    /// Covers: RFC 6528 §3, RFC 9293 §3.4.1
     #[test]
     fn isn_advances_by_one_every_4_us() {
         let generator = IsnGenerator::new([7; 16]);

@@ -156,6 +156,7 @@ mod tests {
         }
     }
 
+    /// Covers: RFC 6928 §2
     #[test]
     fn initial_window_is_ten_segments_or_14600_bytes() {
         let window = |mss, lost| {
@@ -170,6 +171,7 @@ mod tests {
         assert_eq!(window(1460, true), 1460);
     }
 
+    /// Covers: RFC 5681 §3.1
     #[test]
     fn slow_start_doubles_each_round_trip_until_ssthresh() {
         let mut newreno = established();
@@ -185,6 +187,7 @@ mod tests {
         assert_eq!(newreno.window(), 10 * MSS);
     }
 
+    /// Covers: RFC 5681 §3.1, RFC 3465 §2.1
     #[test]
     fn congestion_avoidance_adds_one_segment_each_round_trip() {
         let mut newreno = established();
@@ -197,6 +200,7 @@ mod tests {
         assert_eq!(newreno.window(), 11 * MSS);
     }
 
+    /// Covers: RFC 7661 §4.3
     #[test]
     fn a_window_that_is_not_used_does_not_grow() {
         let mut newreno = established();
@@ -207,6 +211,7 @@ mod tests {
         assert_eq!(newreno.window(), 10 * MSS);
     }
 
+    /// Covers: RFC 5681 §3.1
     #[test]
     fn repeated_timeouts_hold_ssthresh() {
         let mut newreno = established();
@@ -217,6 +222,7 @@ mod tests {
         assert_eq!(newreno.window(), 20 * MSS);
     }
 
+    /// Covers: RFC 6582 §3.2 (step 3)
     #[test]
     fn recovery_ends_without_a_burst() {
         let mut newreno = established();
@@ -228,6 +234,7 @@ mod tests {
         assert_eq!(newreno.window(), 20 * MSS);
     }
 
+    /// Covers: RFC 4015 §3
     #[test]
     fn undo_restores_window_and_threshold() {
         let mut newreno = established();
@@ -237,6 +244,7 @@ mod tests {
         assert_eq!((newreno.window(), newreno.ssthresh()), (10 * MSS, u64::MAX));
     }
 
+    /// Covers: RFC 5681 §4.1
     #[test]
     fn after_an_idle_rto_the_window_is_the_initial_one_again() {
         let mut newreno = established();

@@ -147,6 +147,7 @@ mod tests {
         Instant::from_us(ms * 1000)
     }
 
+    /// Covers: draft-ietf-ccwg-bbr §4.1
     #[test]
     fn the_rate_is_what_was_delivered_over_a_round_trip() {
         let mut rate = DeliveryRate::default();
@@ -186,6 +187,7 @@ mod tests {
         assert_eq!(rate.sample(at(5), Some(Duration::from_millis(6))), None);
     }
 
+    /// Covers: draft-ietf-ccwg-bbr §4.1
     #[test]
     fn samples_are_marked_while_the_sender_had_nothing_to_send() {
         let mut rate = DeliveryRate::default();

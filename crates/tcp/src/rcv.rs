@@ -238,6 +238,7 @@ mod tests {
         receiver
     }
 
+    /// Covers: RFC 7323 §2.3
     #[test]
     fn shift_is_the_smallest_that_offers_the_whole_buffer() {
         assert_eq!(window_shift(1), 0);
@@ -248,6 +249,7 @@ mod tests {
         assert_eq!(window_shift(usize::MAX), 14);
     }
 
+    /// Covers: RFC 9293 §3.10.7.4 (first)
     #[test]
     fn segments_overlapping_the_window_are_acceptable() {
         let receiver = receiver(1000);
@@ -320,6 +322,7 @@ mod tests {
         assert_eq!(receiver.fin, Some(8));
     }
 
+    /// Covers: RFC 9293 §3.8.6.2.2
     #[test]
     fn silly_windows_are_not_offered() {
         let mut receiver = receiver(1000);
@@ -335,6 +338,7 @@ mod tests {
         assert!(!receiver.is_update_due(MSS));
     }
 
+    /// Covers: RFC 9293 §3.8.6 (SHLD-14), RFC 7323 §2.4
     #[test]
     fn the_right_edge_never_retreats_although_windows_are_scaled() {
         let mut receiver = receiver(100_001);

@@ -53,6 +53,7 @@ mod tests {
         }
     }
 
+    /// Covers: RFC 9293 §3.10.7.1
     #[test]
     fn syn_is_answered_with_a_reset_that_acknowledges_it() {
         let reset = reset_for(&segment(Flags::SYN, b"ab")).expect("a reset");
@@ -65,12 +66,14 @@ mod tests {
         assert_eq!(reset.ack, 1);
     }
 
+    /// Covers: RFC 9293 §3.10.7.1
     #[test]
     fn ack_is_answered_with_a_reset_where_the_peer_expects_it() {
         let reset = reset_for(&segment(Flags::ACK | Flags::FIN, b"ab")).expect("a reset");
         assert_eq!((reset.seq, reset.ack, reset.flags), (77, 0, Flags::RST));
     }
 
+    /// Covers: RFC 9293 §3.10.7.1
     #[test]
     fn rst_is_never_answered() {
         assert_eq!(reset_for(&segment(Flags::RST, b"")), None);

@@ -82,6 +82,7 @@ impl Rto {
 mod tests {
     use super::*;
 
+    /// Covers: RFC 6298 §2.5, RFC 6298 §5.5
     #[test]
     fn backoff_doubles_up_to_the_maximum_and_a_sample_ends_it() {
         let config = Config::default();
@@ -114,6 +115,7 @@ mod tests {
         assert!(!rto.on_timeout(at(1_000_005), 100, limit));
     }
 
+    /// Covers: RFC 6298 §5.7
     #[test]
     fn a_lost_syn_makes_the_first_data_wait_longer() {
         let mut rto = Rto::default();

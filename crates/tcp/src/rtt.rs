@@ -43,6 +43,7 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
+    /// Covers: RFC 6298 §2.2, RFC 6298 §2.3
     #[test]
     fn first_sample_sets_and_later_ones_smooth() {
         let mut rtt = Rtt::default();

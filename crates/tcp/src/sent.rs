@@ -231,6 +231,7 @@ mod tests {
         );
     }
 
+    /// Covers: RFC 6298 §3
     #[test]
     fn karn_retransmitted_data_gives_no_measurement() {
         let mut sent = Sent::default();

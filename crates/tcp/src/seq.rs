@@ -56,6 +56,7 @@ mod tests {
         }
     }
 
+    /// Covers: RFC 9293 §3.4
     #[test]
     fn wire_numbers_compare_modulo_their_size() {
         assert!(wraps_before(1, 2));

@@ -135,6 +135,7 @@ mod tests {
         Instant::from_us(ms * 1000)
     }
 
+    /// Covers: RFC 7323 §5.3 (R1)
     #[test]
     fn older_values_are_refused_also_across_the_wrap() {
         let mut timestamps = Timestamps::new(0);
@@ -151,6 +152,7 @@ mod tests {
         assert_eq!(timestamps.check(at_ms(1), None), Verdict::Missing);
     }
 
+    /// Covers: RFC 7323 §5.5
     #[test]
     fn a_recent_value_of_24_days_ago_means_nothing() {
         let mut timestamps = Timestamps::new(0);
@@ -166,6 +168,7 @@ mod tests {
         );
     }
 
+    /// Covers: RFC 7323 §3.2
     #[test]
     fn without_agreement_nothing_is_sent_checked_or_measured() {
         let timestamps = Timestamps::new(5);

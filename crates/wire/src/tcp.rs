@@ -365,6 +365,7 @@ mod tests {
         prop::collection::vec(piece, 0..4).prop_map(|pieces| pieces.concat())
     }
 
+    /// Covers: RFC 7323 §A
     #[test]
     fn syn_of_linux() {
         let bytes = [
@@ -386,6 +387,7 @@ mod tests {
         assert_eq!(written[..len], bytes);
     }
 
+    /// Covers: RFC 9293 §3.1 (MUST-6)
     #[test]
     fn option_of_wrong_length_is_skipped() {
         // An MSS of 3 bytes, an unknown option, then window scale.
@@ -399,6 +401,7 @@ mod tests {
         );
     }
 
+    /// Covers: RFC 9293 §3.1 (MUST-7)
     #[test]
     fn option_of_senseless_length_hides_the_rest() {
         for senseless in [[254, 0], [254, 1], [254, 200]] {
@@ -410,6 +413,7 @@ mod tests {
     }
 
     proptest! {
+        /// Covers: RFC 9293 §3.2, RFC 2018 §3
         #[test]
         fn options_survive_the_wire(options in options()) {
             let mut bytes = [0xff; OPTIONS_BYTES_MAX];

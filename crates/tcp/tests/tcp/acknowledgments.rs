@@ -3,6 +3,7 @@
 use crate::script::{Script, config};
 use tcp::Config;
 
+/// Covers: RFC 5681 §4.2, RFC 9293 §3.8.6.3
 #[test]
 fn one_segment_waits_and_the_second_does_not() {
     let mut script = Script::established();
@@ -21,6 +22,7 @@ fn one_segment_waits_and_the_second_does_not() {
     );
 }
 
+/// Covers: RFC 5681 §4.2
 #[test]
 fn the_delay_counts_from_the_first_segment_that_waits() {
     let mut script = Script::established();
@@ -35,6 +37,7 @@ fn the_delay_counts_from_the_first_segment_that_waits() {
     );
 }
 
+/// Covers: RFC 9293 §3.8.6.3
 #[test]
 fn data_carries_the_acknowledgment() {
     let mut script = Script::established();
@@ -49,6 +52,7 @@ fn data_carries_the_acknowledgment() {
     );
 }
 
+/// Covers: RFC 5681 §4.2
 #[test]
 fn a_merged_superpacket_is_acknowledged_at_once() {
     let mut script = Script::established();
@@ -60,6 +64,7 @@ fn a_merged_superpacket_is_acknowledged_at_once() {
     );
 }
 
+/// Covers: RFC 5681 §4.2
 #[test]
 fn each_segment_out_of_order_is_acknowledged_at_once_and_so_is_the_one_that_fills_the_gap() {
     let mut script = Script::established();
@@ -78,6 +83,7 @@ fn each_segment_out_of_order_is_acknowledged_at_once_and_so_is_the_one_that_fill
     );
 }
 
+/// Covers: RFC 5681 §2, RFC 5681 §4.2
 #[test]
 fn duplicates_go_alone_even_if_there_is_data() {
     let mut script = Script::established();
@@ -93,6 +99,7 @@ fn duplicates_go_alone_even_if_there_is_data() {
     );
 }
 
+/// Covers: RFC 9293 §3.10.7.4 (first)
 #[test]
 fn old_text_is_acknowledged_at_once() {
     let mut script = Script::established();
@@ -109,6 +116,7 @@ fn old_text_is_acknowledged_at_once() {
     );
 }
 
+/// Covers: RFC 9293 §3.8.6.3
 #[test]
 fn the_delay_is_configurable() {
     let delayed_ack = std::time::Duration::from_millis(5);

@@ -3,6 +3,7 @@
 use crate::script::{Script, config};
 use tcp::Config;
 
+/// Covers: RFC 9293 §3.6, RFC 9293 §3.6.1, RFC 9293 §3.10.4
 #[test]
 fn active_close() {
     let mut script = Script::established();
@@ -27,6 +28,7 @@ fn active_close() {
     assert!(script.tcp().is_closed());
 }
 
+/// Covers: RFC 9293 §3.6, RFC 9293 §3.10.7.4 (eighth)
 #[test]
 fn passive_close() {
     let mut script = Script::established();
@@ -48,6 +50,8 @@ fn passive_close() {
 }
 
 /// §3.6, figure 13.
+///
+/// Covers: RFC 9293 §3.6
 #[test]
 fn simultaneous_close() {
     let mut script = Script::established();
@@ -66,6 +70,7 @@ fn simultaneous_close() {
     );
 }
 
+/// Covers: RFC 9293 §3.10.7.4 (eighth)
 #[test]
 fn fin_wait_1_goes_to_time_wait_when_fin_and_ack_come_together() {
     let mut script = Script::in_state("FinWait1");
@@ -78,6 +83,7 @@ fn fin_wait_1_goes_to_time_wait_when_fin_and_ack_come_together() {
     );
 }
 
+/// Covers: RFC 9293 §3.6, RFC 9293 §3.10.7.4 (seventh)
 #[test]
 fn half_close_goes_on_receiving() {
     let mut script = Script::in_state("FinWait2");
@@ -97,6 +103,7 @@ fn half_close_goes_on_receiving() {
     );
 }
 
+/// Covers: RFC 9293 §3.6
 #[test]
 fn half_closed_by_the_peer_goes_on_sending() {
     let mut script = Script::in_state("CloseWait");
@@ -111,6 +118,7 @@ fn half_closed_by_the_peer_goes_on_sending() {
     );
 }
 
+/// Covers: RFC 9293 §3.10.4, RFC 9293 §3.10.7.4 (fifth)
 #[test]
 fn fin_follows_all_that_is_queued() {
     let mut script = Script::listen(config());
@@ -132,6 +140,7 @@ fn fin_follows_all_that_is_queued() {
     );
 }
 
+/// Covers: RFC 9293 §3.10.2, RFC 9293 §3.10.4
 #[test]
 fn nothing_can_be_written_after_shutdown() {
     let mut script = Script::in_state("FinWait1");
@@ -140,6 +149,7 @@ fn nothing_can_be_written_after_shutdown() {
     script.trace("shutdown\n = FinWait1");
 }
 
+/// Covers: RFC 9293 §3.6, RFC 6298 §5.4
 #[test]
 fn a_lost_fin_is_sent_again() {
     let mut script = Script::in_state("FinWait1");
@@ -162,6 +172,7 @@ fn a_lost_fin_is_sent_again() {
     );
 }
 
+/// Covers: RFC 6298 §5.4
 #[test]
 fn a_lost_fin_goes_again_with_the_text_before_it() {
     let mut script = Script::established();
@@ -181,6 +192,7 @@ fn a_lost_fin_goes_again_with_the_text_before_it() {
     );
 }
 
+/// Covers: RFC 9293 §3.10.7.4 (eighth)
 #[test]
 fn fin_ahead_of_the_text_before_it_waits() {
     let mut script = Script::established();
@@ -209,6 +221,7 @@ fn fin_ahead_of_the_text_before_it_waits() {
     );
 }
 
+/// Covers: RFC 9293 §3.10.7.4 (first)
 #[test]
 fn a_repeated_fin_is_acknowledged_again() {
     for state in ["CloseWait", "Closing", "LastAck", "TimeWait"] {
@@ -227,6 +240,7 @@ fn a_repeated_fin_is_acknowledged_again() {
     }
 }
 
+/// Covers: RFC 9293 §3.10.7.4 (seventh)
 #[test]
 fn text_after_the_fin_is_ignored() {
     for state in ["CloseWait", "Closing", "LastAck"] {
@@ -242,6 +256,7 @@ fn text_after_the_fin_is_ignored() {
     }
 }
 
+/// Covers: RFC 9293 §3.6
 #[test]
 fn fin_wait_2_gives_up_on_a_silent_peer_only() {
     let mut script = Script::in_state("FinWait2");
@@ -274,6 +289,7 @@ fn fin_wait_2_gives_up_on_a_silent_peer_only() {
     );
 }
 
+/// Covers: RFC 9293 §3.10.5
 #[test]
 fn abort_resets_a_peer_that_still_hopes_for_something() {
     // §3.10.5, ABORT
@@ -314,6 +330,7 @@ fn abort_resets_a_peer_that_still_hopes_for_something() {
     );
 }
 
+/// Covers: RFC 9293 §3.10.7.1
 #[test]
 fn closed_ignores_everything() {
     let mut script = Script::in_state("Established");
@@ -338,6 +355,7 @@ fn closed_ignores_everything() {
     assert_eq!(script.tcp().next_timeout(), None);
 }
 
+/// Covers: RFC 9293 §3.6, RFC 9293 §3.8.6.1
 #[test]
 fn fin_wait_2_does_not_count_the_time_in_which_the_peer_waits_for_us() {
     let mut script = Script::in_state("FinWait2");

@@ -20,6 +20,7 @@ fn established(window: u32) -> Script {
     script
 }
 
+/// Covers: RFC 6928 §2, RFC 5681 §3.1
 #[test]
 fn the_initial_window_is_ten_segments_and_doubles_each_round_trip() {
     let mut script = established(1_000_000);
@@ -40,6 +41,7 @@ fn the_initial_window_is_ten_segments_and_doubles_each_round_trip() {
     assert_eq!(script.tcp().congestion_window(), 40_000);
 }
 
+/// Covers: RFC 7661 §4.3
 #[test]
 fn a_window_that_is_not_used_does_not_grow() {
     let mut script = established(1_000_000);
@@ -58,6 +60,7 @@ fn a_window_that_is_not_used_does_not_grow() {
     assert_eq!(script.tcp().congestion_window(), 10_000);
 }
 
+/// Covers: RFC 7661 §4.3
 #[test]
 fn a_window_that_the_peer_limits_does_not_grow() {
     let mut script = established(4_000);
@@ -74,6 +77,7 @@ fn a_window_that_the_peer_limits_does_not_grow() {
     assert_eq!(script.tcp().congestion_window(), 10_000);
 }
 
+/// Covers: RFC 5681 §3.1, RFC 3465 §2.1
 #[test]
 fn a_timeout_leaves_one_segment_and_slow_start_ends_at_half_of_what_was_in_flight() {
     let mut script = established(1_000_000);

@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::script::{Script, config};
 use tcp::Config;
 
+/// Covers: IO-TCP §3.5, RFC 6298 §5.1
 #[test]
 fn rto_does_not_run_before_the_departure() {
     let mut script = Script::established();
@@ -31,6 +32,7 @@ fn rto_does_not_run_before_the_departure() {
     );
 }
 
+/// Covers: IO-TCP §3.5, RFC 6298 §5.1
 #[test]
 fn rto_runs_from_the_oldest_departure() {
     let mut script = Script::established();
@@ -50,6 +52,7 @@ fn rto_runs_from_the_oldest_departure() {
     );
 }
 
+/// Covers: IO-TCP §3.5, RFC 6298 §5.3
 #[test]
 fn an_ack_moves_the_timer_to_what_has_departed_or_stops_it() {
     let mut script = Script::established();
@@ -71,6 +74,7 @@ fn an_ack_moves_the_timer_to_what_has_departed_or_stops_it() {
     );
 }
 
+/// Covers: IO-TCP §3.5, RFC 6298 §5.4
 #[test]
 fn a_timeout_does_not_touch_what_waits_for_its_departure() {
     let mut script = Script::established();
@@ -98,6 +102,7 @@ fn a_timeout_does_not_touch_what_waits_for_its_departure() {
     );
 }
 
+/// Covers: IO-TCP §3.5, RFC 6298 §2.3
 #[test]
 fn rtt_excludes_the_time_on_the_nic() {
     let mut script = Script::established();
@@ -115,6 +120,7 @@ fn rtt_excludes_the_time_on_the_nic() {
     assert_eq!(script.tcp().smoothed_rtt(), Some(Duration::from_millis(10)));
 }
 
+/// Covers: IO-TCP §3.5
 #[test]
 fn an_ack_before_the_report_proves_the_departure() {
     let mut script = Script::established();
@@ -144,6 +150,7 @@ fn an_ack_before_the_report_proves_the_departure() {
     );
 }
 
+/// Covers: IO-TCP §3.5
 #[test]
 fn a_partial_ack_before_the_report_leaves_the_rest_undeparted() {
     let mut script = Script::established();
@@ -159,6 +166,7 @@ fn a_partial_ack_before_the_report_leaves_the_rest_undeparted() {
     script.trace("+100s\n depart\n +210ms\n > ACK 1001..2001 ack 1");
 }
 
+/// Covers: IO-TCP §3.5
 #[test]
 fn reports_for_what_was_never_issued_are_ignored() {
     let mut script = Script::established();
@@ -169,6 +177,7 @@ fn reports_for_what_was_never_issued_are_ignored() {
     assert_eq!(script.tcp().next_timeout(), None);
 }
 
+/// Covers: IO-TCP §3.5
 #[test]
 fn transmissions_say_what_they_follow() {
     let mut script = Script::established();
@@ -189,6 +198,7 @@ fn transmissions_say_what_they_follow() {
     assert!(tail.header.flags.contains(wire::tcp::Flags::FIN));
 }
 
+/// Covers: IO-TCP §3.5
 #[test]
 fn a_fast_retransmission_gets_its_full_time_from_its_departure() {
     let mut script = Script::established();
@@ -212,6 +222,7 @@ fn a_fast_retransmission_gets_its_full_time_from_its_departure() {
     );
 }
 
+/// Covers: RFC 9293 §3.8.6.2.1
 #[test]
 fn limits_cut_transmissions_at_full_segments() {
     let mut script = Script::established_with(Config {
@@ -256,6 +267,7 @@ fn limits_cut_transmissions_at_full_segments() {
     script.trace("virtual 25\n = Established");
 }
 
+/// Covers: IO-TCP §3.5
 #[test]
 fn a_fast_retransmission_that_departs_late_restarts_the_timer() {
     let mut script = Script::established();
@@ -279,6 +291,7 @@ fn a_fast_retransmission_that_departs_late_restarts_the_timer() {
     );
 }
 
+/// Covers: IO-TCP §3.5
 #[test]
 fn a_timer_that_recovery_left_running_does_not_hit_what_has_not_departed() {
     let mut script = Script::established();
@@ -307,6 +320,7 @@ fn a_timer_that_recovery_left_running_does_not_hit_what_has_not_departed() {
     );
 }
 
+/// Covers: IO-TCP §3.5, RFC 9293 §3.8.6.3
 #[test]
 fn an_acknowledgment_does_not_wait_for_data_that_the_nic_stack_is_reading() {
     let mut script = Script::established();
@@ -333,6 +347,7 @@ fn an_acknowledgment_does_not_wait_for_data_that_the_nic_stack_is_reading() {
     );
 }
 
+/// Covers: IO-TCP §3.5
 #[test]
 fn a_departure_gives_the_acknowledgment_that_it_carries() {
     let mut script = Script::established();

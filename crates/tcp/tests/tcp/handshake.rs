@@ -4,6 +4,7 @@ use crate::script::{Script, config};
 use tcp::{Config, Connection, Instant};
 use wire::tcp::{Flags, Header, Segment};
 
+/// Covers: RFC 9293 §3.5, RFC 9293 §3.10.7.2 (third), RFC 7323 §2.2, RFC 7323 §3.2
 #[test]
 fn passive_open() {
     let mut script = Script::listen(config());
@@ -20,6 +21,7 @@ fn passive_open() {
     );
 }
 
+/// Covers: RFC 9293 §3.10.7.2
 #[test]
 fn passive_open_ignores_what_is_not_a_plain_syn() {
     for flags in [
@@ -44,6 +46,7 @@ fn passive_open_ignores_what_is_not_a_plain_syn() {
     }
 }
 
+/// Covers: RFC 9293 §3.5, RFC 9293 §3.10.7.3 (fourth)
 #[test]
 fn active_open() {
     let mut script = Script::connect(config());
@@ -60,6 +63,7 @@ fn active_open() {
     );
 }
 
+/// Covers: RFC 9293 §3.10.2
 #[test]
 fn data_queued_before_the_handshake_is_sent_after_it() {
     let mut script = Script::connect(config());
@@ -74,6 +78,7 @@ fn data_queued_before_the_handshake_is_sent_after_it() {
     );
 }
 
+/// Covers: RFC 9293 §3.10.7.2 (third), RFC 9293 §3.10.7.3 (fourth)
 #[test]
 fn text_with_the_syn_is_dropped_and_text_with_the_syn_ack_is_taken() {
     let mut script = Script::listen(config());
@@ -115,6 +120,8 @@ fn text_with_the_syn_is_dropped_and_text_with_the_syn_ack_is_taken() {
 }
 
 /// §3.5, figure 8.
+///
+/// Covers: RFC 9293 §3.5, RFC 9293 §3.10.7.3 (fourth)
 #[test]
 fn simultaneous_open() {
     let mut script = Script::connect(config());
@@ -132,6 +139,7 @@ fn simultaneous_open() {
     );
 }
 
+/// Covers: RFC 9293 §3.5
 #[test]
 fn simultaneous_open_whose_syn_ack_is_lost_is_completed_by_an_ack() {
     let mut script = Script::connect(config());
@@ -146,6 +154,7 @@ fn simultaneous_open_whose_syn_ack_is_lost_is_completed_by_an_ack() {
     );
 }
 
+/// Covers: RFC 9293 §3.10.7.3 (first)
 #[test]
 fn syn_sent_refuses_an_ack_of_what_was_not_sent() {
     // First: "If SEG.ACK =< ISS or SEG.ACK > SND.NXT, send a reset (unless the RST bit is set)".
@@ -164,6 +173,7 @@ fn syn_sent_refuses_an_ack_of_what_was_not_sent() {
     );
 }
 
+/// Covers: RFC 9293 §3.10.7.3 (fifth)
 #[test]
 fn syn_sent_ignores_what_is_neither_syn_nor_rst() {
     let mut script = Script::connect(config());
@@ -178,6 +188,7 @@ fn syn_sent_ignores_what_is_neither_syn_nor_rst() {
     );
 }
 
+/// Covers: RFC 9293 §3.10.7.3 (second)
 #[test]
 fn syn_sent_believes_a_reset_only_with_an_acceptable_ack() {
     let mut script = Script::connect(config());
@@ -194,6 +205,7 @@ fn syn_sent_believes_a_reset_only_with_an_acceptable_ack() {
     assert!(script.tcp().is_closed());
 }
 
+/// Covers: RFC 9293 §3.10.7.4 (first)
 #[test]
 fn syn_received_repeats_its_syn_ack_for_a_repeated_syn() {
     let mut script = Script::listen(config());
@@ -209,6 +221,7 @@ fn syn_received_repeats_its_syn_ack_for_a_repeated_syn() {
     );
 }
 
+/// Covers: RFC 9293 §3.10.7.4 (fifth)
 #[test]
 fn syn_received_refuses_an_ack_of_what_was_not_sent() {
     let mut script = Script::listen(config());
@@ -227,6 +240,7 @@ fn syn_received_refuses_an_ack_of_what_was_not_sent() {
     );
 }
 
+/// Covers: RFC 9293 §3.10.7.4 (fifth)
 #[test]
 fn syn_received_drops_segments_without_ack() {
     let mut script = Script::listen(config());
@@ -240,6 +254,7 @@ fn syn_received_drops_segments_without_ack() {
     );
 }
 
+/// Covers: RFC 9293 §3.10.7.4 (fourth)
 #[test]
 fn syn_received_returns_to_listen_on_a_new_syn_after_passive_open() {
     let mut script = Script::listen(config());
@@ -254,6 +269,7 @@ fn syn_received_returns_to_listen_on_a_new_syn_after_passive_open() {
     );
 }
 
+/// Covers: RFC 9293 §3.10.7.4 (fifth), RFC 9293 §3.10.7.4 (eighth)
 #[test]
 fn syn_received_takes_the_ack_of_the_handshake_with_text_and_fin() {
     let mut script = Script::listen(config());
@@ -269,6 +285,7 @@ fn syn_received_takes_the_ack_of_the_handshake_with_text_and_fin() {
     );
 }
 
+/// Covers: RFC 9293 §3.10.4
 #[test]
 fn shutdown_before_the_handshake_waits_for_it() {
     let mut script = Script::listen(config());
@@ -296,6 +313,7 @@ fn shutdown_before_the_handshake_waits_for_it() {
     );
 }
 
+/// Covers: RFC 6298 §2.1, RFC 6298 §5.5, RFC 9293 §3.8.3
 #[test]
 fn a_lost_syn_is_repeated_with_backoff_until_the_retries_are_used_up() {
     let mut script = Script::connect(Config {
@@ -321,6 +339,7 @@ fn a_lost_syn_is_repeated_with_backoff_until_the_retries_are_used_up() {
     );
 }
 
+/// Covers: RFC 6298 §2.1, RFC 6298 §5.5
 #[test]
 fn a_lost_syn_ack_is_repeated() {
     let mut script = Script::listen(config());
@@ -339,6 +358,8 @@ fn a_lost_syn_ack_is_repeated() {
 }
 
 /// RFC 5681 §3.1: one segment; RFC 6298 §5.7: three seconds.
+///
+/// Covers: RFC 5681 §3.1, RFC 6298 §5.7
 #[test]
 fn after_a_lost_syn_the_sender_begins_with_caution() {
     let mut script = Script::listen(config());
@@ -358,6 +379,7 @@ fn after_a_lost_syn_the_sender_begins_with_caution() {
     );
 }
 
+/// Covers: RFC 7323 §2.2, RFC 7323 §3.2
 #[test]
 fn options_are_answered_only_if_offered() {
     let offering = Config {
@@ -402,6 +424,8 @@ fn options_are_answered_only_if_offered() {
 }
 
 /// RFC 9293 §3.7.1: the peer's MSS, ours, and the options all bound what is sent.
+///
+/// Covers: RFC 9293 §3.7.1, RFC 6691 §2
 #[test]
 fn effective_send_mss() {
     for (offer, ours, options, mss) in [
@@ -435,6 +459,7 @@ fn effective_send_mss() {
     }
 }
 
+/// Covers: RFC 5961 §4.2
 #[test]
 fn syn_received_after_active_open_challenges_a_new_syn() {
     let mut script = Script::connect(config());

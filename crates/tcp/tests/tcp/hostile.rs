@@ -81,6 +81,7 @@ fn arbitrary_config(random: &mut Random) -> Config {
     }
 }
 
+/// Covers: RFC 9293 §3.10.7
 #[test]
 fn nothing_that_arrives_or_is_called_panics_or_spins() {
     for_seeds(3000, |seed| {

@@ -4,6 +4,8 @@ use tcp::{Config, Connection, ConnectionEvent, Instant, Limits};
 use wire::tcp::{Flags, Header, Options, Segment};
 
 /// A peer that acknowledges everything at once takes a file of 9 GiB: sequence numbers wrap twice.
+///
+/// Covers: RFC 9293 §3.4
 #[test]
 fn nine_gibibytes_of_virtual_data_wrap_the_sequence_numbers_twice() {
     const LEN: u64 = 9 << 30;

@@ -13,6 +13,7 @@ fn a_connection_is_small() {
     assert!(size_of::<TimeWait>() <= 72, "{}", size_of::<TimeWait>());
 }
 
+/// Covers: RFC 5681 §3.2
 #[test]
 fn crumbs_of_acknowledgments_do_not_pile_up_records() {
     // A peer that acknowledges byte by byte while in recovery gets one retransmission for each segment.

@@ -96,6 +96,7 @@ fn run_random(seed: u64, bytes_max: u64) -> Outcome {
     World::new(seed, faults, plans, both_open).run()
 }
 
+/// Covers: RFC 9293 §2.2, RFC 9293 §3.8
 #[test]
 fn every_byte_arrives_whatever_the_network_does() {
     for_seeds(400, |seed| {
@@ -161,6 +162,7 @@ fn clean() -> Faults {
     }
 }
 
+/// Covers: IO-TCP §3.5
 #[test]
 fn on_a_clean_path_nothing_is_sent_twice_however_slow_the_disk() {
     for read_us in [100..101, 1..700_000, 2_000_000..2_000_001] {
@@ -186,6 +188,7 @@ fn on_a_clean_path_nothing_is_sent_twice_however_slow_the_disk() {
     }
 }
 
+/// Covers: RFC 5681 §3.1, RFC 6928 §2
 #[test]
 fn slow_start_needs_few_round_trips() {
     let config = Config {

@@ -3,6 +3,7 @@
 use crate::script::{Script, config};
 use tcp::Config;
 
+/// Covers: RFC 9293 §3.10.7.4 (seventh)
 #[test]
 fn text_is_taken_in_all_states_in_which_the_peer_may_send() {
     for state in ["Established", "FinWait1", "FinWait2"] {
@@ -20,6 +21,7 @@ fn text_is_taken_in_all_states_in_which_the_peer_may_send() {
     }
 }
 
+/// Covers: RFC 9293 §3.10.7.4 (first)
 #[test]
 fn text_is_cut_to_the_window() {
     let mut script = Script::established();
@@ -38,6 +40,7 @@ fn text_is_cut_to_the_window() {
     assert_eq!(script.tcp().unread_bytes(), 10_000);
 }
 
+/// Covers: RFC 9293 §3.10.7.4 (first)
 #[test]
 fn a_segment_may_begin_before_the_window_and_end_behind_it() {
     let mut script = Script::established();
@@ -51,6 +54,7 @@ fn a_segment_may_begin_before_the_window_and_end_behind_it() {
     );
 }
 
+/// Covers: RFC 9293 §3.10.7.4 (seventh)
 #[test]
 fn overlapping_segments_in_any_order_are_put_together() {
     let mut script = Script::established();
@@ -71,6 +75,7 @@ fn overlapping_segments_in_any_order_are_put_together() {
     );
 }
 
+/// Covers: RFC 9293 §3.10.7.4 (seventh)
 #[test]
 fn fragments_beyond_the_bound_are_dropped_and_come_again() {
     let mut script = Script::established_with(Config {
@@ -100,6 +105,7 @@ fn fragments_beyond_the_bound_are_dropped_and_come_again() {
     );
 }
 
+/// Covers: RFC 9293 §3.8.5, RFC 6093 §6
 #[test]
 fn urgent_data_is_text() {
     let mut script = Script::established();
@@ -113,6 +119,7 @@ fn urgent_data_is_text() {
     );
 }
 
+/// Covers: RFC 9293 §3.10.7.4 (fifth)
 #[test]
 fn an_old_acknowledgment_does_not_spoil_the_text() {
     let mut script = Script::established();
@@ -128,6 +135,8 @@ fn an_old_acknowledgment_does_not_spoil_the_text() {
 }
 
 /// "Special allowance should be made to accept valid ACKs": both may have closed their windows.
+///
+/// Covers: RFC 9293 §3.10.7.4 (first)
 #[test]
 fn with_a_closed_window_acknowledgments_still_count() {
     let mut script = Script::established();
@@ -146,6 +155,7 @@ fn with_a_closed_window_acknowledgments_still_count() {
     );
 }
 
+/// Covers: RFC 9293 §3.10.3
 #[test]
 fn what_was_received_can_be_read_after_the_end() {
     let mut script = Script::in_state("Established");

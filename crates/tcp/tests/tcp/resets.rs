@@ -14,6 +14,7 @@ fn next(state: &str) -> (u32, u32) {
     }
 }
 
+/// Covers: RFC 5961 §3.2, RFC 9293 §3.10.7.4 (second)
 #[test]
 fn a_reset_at_rcv_nxt_ends_the_connection() {
     for state in Script::SYNCHRONIZED {
@@ -34,6 +35,7 @@ fn a_reset_at_rcv_nxt_ends_the_connection() {
     }
 }
 
+/// Covers: RFC 5961 §3.2, RFC 9293 §3.10.7.4 (second)
 #[test]
 fn a_reset_in_the_window_is_challenged() {
     for state in Script::SYNCHRONIZED {
@@ -54,6 +56,7 @@ fn a_reset_in_the_window_is_challenged() {
     }
 }
 
+/// Covers: RFC 5961 §3.2, RFC 9293 §3.10.7.4 (first)
 #[test]
 fn a_reset_outside_the_window_is_dropped() {
     for state in Script::SYNCHRONIZED {
@@ -74,6 +77,7 @@ fn a_reset_outside_the_window_is_dropped() {
     }
 }
 
+/// Covers: RFC 5961 §3.2, RFC 9293 §3.10.7.4 (second)
 #[test]
 fn syn_received_takes_resets_by_the_same_rules() {
     let mut script = Script::listen(config());
@@ -92,6 +96,7 @@ fn syn_received_takes_resets_by_the_same_rules() {
     );
 }
 
+/// Covers: RFC 9293 §3.10.7.4 (second)
 #[test]
 fn a_reset_with_unacknowledged_data_in_last_ack_is_no_proper_end() {
     let mut script = Script::in_state("CloseWait");
@@ -105,6 +110,7 @@ fn a_reset_with_unacknowledged_data_in_last_ack_is_no_proper_end() {
     );
 }
 
+/// Covers: RFC 5961 §4.2, RFC 9293 §3.10.7.4 (fourth)
 #[test]
 fn a_syn_is_challenged_whatever_its_sequence_number() {
     // RFC 5961 §4.2
@@ -124,6 +130,7 @@ fn a_syn_is_challenged_whatever_its_sequence_number() {
     }
 }
 
+/// Covers: RFC 5961 §5.2, RFC 9293 §3.10.7.4 (fifth)
 #[test]
 fn an_ack_of_what_was_not_sent_is_answered_and_dropped() {
     // RFC 5961 §5.2
@@ -143,6 +150,7 @@ fn an_ack_of_what_was_not_sent_is_answered_and_dropped() {
     }
 }
 
+/// Covers: RFC 5961 §5.2
 #[test]
 fn an_ack_older_than_the_largest_window_is_answered_and_dropped() {
     let mut script = Script::established();
@@ -166,6 +174,7 @@ fn an_ack_older_than_the_largest_window_is_answered_and_dropped() {
     );
 }
 
+/// Covers: RFC 5961 §7
 #[test]
 fn challenges_are_limited() {
     // RFC 5961 §7
@@ -191,6 +200,7 @@ fn challenges_are_limited() {
     );
 }
 
+/// Covers: RFC 9293 §3.10.7.4 (first), RFC 5961 §7
 #[test]
 fn bare_unacceptable_segments_are_answered_within_limits_and_text_always() {
     let mut script = Script::established_with(Config {
@@ -213,6 +223,7 @@ fn bare_unacceptable_segments_are_answered_within_limits_and_text_always() {
     );
 }
 
+/// Covers: RFC 9293 §3.10.7.4 (fifth)
 #[test]
 fn segments_without_ack_are_dropped() {
     for state in Script::SYNCHRONIZED {
@@ -225,6 +236,7 @@ fn segments_without_ack_are_dropped() {
     }
 }
 
+/// Covers: RFC 7323 §5.2
 #[test]
 fn a_reset_needs_no_timestamp() {
     // RFC 7323 §5.2

@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::script::{Script, config};
 use tcp::Config;
 
+/// Covers: RFC 6298 §5.4, RFC 6298 §5.5, RFC 6298 §5.6, RFC 9293 §3.8.3
 #[test]
 fn rto_backs_off_and_gives_up_after_the_retries() {
     let mut script = Script::established_with(Config {
@@ -35,6 +36,7 @@ fn rto_backs_off_and_gives_up_after_the_retries() {
     );
 }
 
+/// Covers: RFC 9293 §3.10.8
 #[test]
 fn the_user_timeout_ends_it_earlier() {
     let user_timeout = Some(Duration::from_secs(1));
@@ -57,6 +59,7 @@ fn the_user_timeout_ends_it_earlier() {
     );
 }
 
+/// Covers: RFC 6298 §5.2, RFC 6298 §5.3
 #[test]
 fn an_ack_of_new_data_restarts_the_timer_and_the_last_one_stops_it() {
     // RFC 6298 §5.2, §5.3
@@ -75,6 +78,7 @@ fn an_ack_of_new_data_restarts_the_timer_and_the_last_one_stops_it() {
     );
 }
 
+/// Covers: RFC 6298 §3, RFC 6298 §5.5
 #[test]
 fn karn_without_timestamps_the_backoff_stays_until_fresh_data_is_acknowledged() {
     let mut script = Script::established();
@@ -105,6 +109,7 @@ fn karn_without_timestamps_the_backoff_stays_until_fresh_data_is_acknowledged() 
     );
 }
 
+/// Covers: RFC 5681 §3.1, RFC 6298 §5.4
 #[test]
 fn after_a_timeout_slow_start_goes_through_what_was_in_flight() {
     let mut script = Script::established();
@@ -127,6 +132,7 @@ fn after_a_timeout_slow_start_goes_through_what_was_in_flight() {
     );
 }
 
+/// Covers: RFC 9293 §3.4
 #[test]
 fn what_was_acknowledged_is_never_sent_again() {
     let mut script = Script::established();
@@ -143,6 +149,7 @@ fn what_was_acknowledged_is_never_sent_again() {
     );
 }
 
+/// Covers: RFC 3042 §2, RFC 5681 §3.2, RFC 6582 §3.2 (step 3)
 #[test]
 fn three_duplicates_retransmit_and_limited_transmit_keeps_the_clock() {
     let mut script = Script::listen(config());
@@ -176,6 +183,7 @@ fn three_duplicates_retransmit_and_limited_transmit_keeps_the_clock() {
     );
 }
 
+/// Covers: RFC 6582 §3.2 (step 3)
 #[test]
 fn partial_acknowledgments_retransmit_the_next_hole() {
     let mut script = Script::established();
@@ -202,6 +210,8 @@ fn partial_acknowledgments_retransmit_the_next_hole() {
 }
 
 /// RFC 6582 §4, the impatient variant.
+///
+/// Covers: RFC 6582 §4
 #[test]
 fn only_the_first_partial_acknowledgment_restarts_the_timer() {
     let mut script = Script::established();
@@ -227,6 +237,7 @@ fn only_the_first_partial_acknowledgment_restarts_the_timer() {
     );
 }
 
+/// Covers: RFC 6582 §3.2 (step 2)
 #[test]
 fn duplicates_after_a_timeout_do_not_start_fast_recovery() {
     // RFC 6582 §3.2 step 2: they stem from our own retransmissions.
@@ -253,6 +264,7 @@ fn duplicates_after_a_timeout_do_not_start_fast_recovery() {
     );
 }
 
+/// Covers: RFC 5681 §2
 #[test]
 fn what_looks_like_a_duplicate_and_is_none() {
     // RFC 5681 §2: no text, no FIN, the same window, and something in flight.
@@ -281,6 +293,7 @@ fn what_looks_like_a_duplicate_and_is_none() {
     );
 }
 
+/// Covers: RFC 5681 §3.2
 #[test]
 fn a_flood_of_duplicates_inflates_the_window_by_no_more_than_was_in_flight() {
     let mut script = Script::listen(config());
@@ -322,6 +335,7 @@ fn a_flood_of_duplicates_inflates_the_window_by_no_more_than_was_in_flight() {
     assert_eq!(highest, 18_000);
 }
 
+/// Covers: RFC 6298 §5.4
 #[test]
 fn a_lost_retransmission_is_found_by_the_timer() {
     let mut script = Script::established();
@@ -343,6 +357,7 @@ fn a_lost_retransmission_is_found_by_the_timer() {
     );
 }
 
+/// Covers: IO-TCP §3.4
 #[test]
 fn mixed_content_is_retransmitted_as_it_was() {
     let mut script = Script::established();
@@ -373,6 +388,7 @@ fn mixed_content_is_retransmitted_as_it_was() {
     assert_eq!(kinds, ["real 300", "virtual 7 300 700"]);
 }
 
+/// Covers: RFC 9293 §3.8.6 (SHLD-15)
 #[test]
 fn after_a_timeout_retransmissions_respect_a_window_that_has_shrunk() {
     let mut script = Script::established();
@@ -391,6 +407,7 @@ fn after_a_timeout_retransmissions_respect_a_window_that_has_shrunk() {
     );
 }
 
+/// Covers: RFC 9293 §3.10.4
 #[test]
 fn a_fin_waits_until_what_is_lost_has_been_sent_again() {
     let mut script = Script::established();
@@ -408,6 +425,7 @@ fn a_fin_waits_until_what_is_lost_has_been_sent_again() {
     );
 }
 
+/// Covers: RFC 6582 §3.2 (step 3)
 #[test]
 fn a_partial_acknowledgment_deflates_the_window() {
     let mut script = Script::listen(config());

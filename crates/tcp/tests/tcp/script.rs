@@ -15,9 +15,13 @@
 //! ```
 //!
 //! Sequence numbers are relative: 0 is the SYN of either side, 1 its first byte. `1..101` is text. Windows
-//! are as on the wire. `ts 5 7` is the timestamps option, `-` for an absent one. In an expected segment only
-//! what is written is compared, except flags, sequence numbers and the acknowledgment, which always are.
-//! All bytes are a function of their stream offset, and are checked.
+//! are as on the wire. Options: `mss 1000`, `ws 7`, `ts 5 7`, `sackOK`, and `sack 1001..2001 3001..4001` with
+//! blocks in the order of the option (a D-SACK is a first block that was received before, RFC 2883 §4); `-`
+//! stands for an absent one. ECE and CWR are flags like any other. `at +5ms` in an expected segment is its
+//! earliest departure, seen from now; `at -`: it may leave at once.
+//!
+//! In an expected segment only what is written is compared, except flags, sequence numbers and the
+//! acknowledgment, which always are. All bytes are a function of their stream offset, and are checked.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -249,6 +253,10 @@ impl Script {
         let relative = header.seq;
         header.seq = IRS.wrapping_add(relative);
         header.ack = ISS.wrapping_add(header.ack);
+        for (left, right) in header.options.sack.iter_mut().flatten() {
+            *left = ISS.wrapping_add(*left);
+            *right = ISS.wrapping_add(*right);
+        }
         let first = u64::from(relative).saturating_sub(1);
         let payload = bytes_at(first..first + u64::from(len));
         let segment = Segment {
@@ -284,6 +292,9 @@ impl Script {
             && (!has("mss") || header.options.mss == wanted.mss)
             && (!has("ws") || header.options.window_scale == wanted.window_scale)
             && (!has("ts") || header.options.timestamps == wanted.timestamps)
+            && (!has("sackOK") || header.options.sack_permitted == wanted.sack_permitted)
+            && (!has("sack") || relative_blocks(&header.options) == wanted.sack)
+            && (!has("at") || departure_in(text) == wait(&transmit))
             && (header.source_port, header.destination_port) == (80, 40_000);
         assert!(same, "expected `> {text}`, got `> {}`", describe(&transmit));
     }
@@ -332,17 +343,7 @@ impl Script {
     }
 
     fn pass(&mut self, text: &str) {
-        let number = |unit: &str| {
-            text[1..]
-                .strip_suffix(unit)
-                .and_then(|n| n.parse::<u64>().ok())
-        };
-        let duration = number("us")
-            .map(Duration::from_micros)
-            .or_else(|| number("ms").map(Duration::from_millis))
-            .or_else(|| number("s").map(Duration::from_secs))
-            .unwrap_or_else(|| panic!("no duration: `{text}`"));
-        let until = self.now + duration;
+        let until = self.now + duration(text);
         while let Some(at) = self.tcp().next_timeout().filter(|&at| at <= until) {
             self.now = self.now.max(at);
             let now = self.now;
@@ -358,10 +359,48 @@ impl Script {
     }
 }
 
+/// `+5ms`
+fn duration(text: &str) -> Duration {
+    let number = |unit: &str| {
+        text.strip_prefix('+')?
+            .strip_suffix(unit)?
+            .parse::<u64>()
+            .ok()
+    };
+    number("us")
+        .map(Duration::from_micros)
+        .or_else(|| number("ms").map(Duration::from_millis))
+        .or_else(|| number("s").map(Duration::from_secs))
+        .unwrap_or_else(|| panic!("no duration: `{text}`"))
+}
+
+/// The `at` of an expected segment.
+fn departure_in(text: &str) -> Option<Duration> {
+    let word = text
+        .split_whitespace()
+        .skip_while(|word| *word != "at")
+        .nth(1);
+    word.filter(|word| *word != "-").map(duration)
+}
+
+/// How long a transmission must wait.
+fn wait(transmit: &Transmit) -> Option<Duration> {
+    let not_before = transmit.not_before?;
+    Some(not_before.since(transmit.issued)).filter(|wait| !wait.is_zero())
+}
+
+/// The SACK blocks that we send, relative to the peer's SYN.
+fn relative_blocks(options: &Options) -> [Option<(u32, u32)>; 4] {
+    options.sack.map(|block| {
+        let (left, right) = block?;
+        Some((left.wrapping_sub(IRS), right.wrapping_sub(IRS)))
+    })
+}
+
 fn parse(text: &str) -> (Header, u32) {
     let mut header = Header::default();
     let mut len = 0;
-    let mut words = text.split_whitespace();
+    let mut words = text.split_whitespace().peekable();
     let mut flags = Flags::default();
     let number = |word: Option<&str>| -> u32 {
         let word = word.unwrap_or_else(|| panic!("a number is missing in `{text}`"));
@@ -382,6 +421,8 @@ fn parse(text: &str) -> (Header, u32) {
             "PSH" => flags = flags | Flags::PSH,
             "ACK" => flags = flags | Flags::ACK,
             "URG" => flags = flags | Flags::URG,
+            "ECE" => flags = flags | Flags::ECE,
+            "CWR" => flags = flags | Flags::CWR,
             "." => {}
             "ack" => header.ack = number(words.next()),
             "win" => header.window = number(words.next()) as u16,
@@ -393,6 +434,19 @@ fn parse(text: &str) -> (Header, u32) {
                     echo_reply: number(words.next()),
                 });
             }
+            "sackOK" => header.options.sack_permitted = words.next_if_eq(&"-").is_none(),
+            "sack" => {
+                let mut places = header.options.sack.iter_mut();
+                if words.next_if_eq(&"-").is_some() {
+                    continue;
+                }
+                while let Some(block) = words.next_if(|word| word.contains("..")) {
+                    let (left, right) = block.split_once("..").expect("it is a range");
+                    let place = places.next().expect("four blocks at most");
+                    *place = Some((number(Some(left)), number(Some(right))));
+                }
+            }
+            "at" => drop(words.next()),
             range => match range.split_once("..") {
                 Some((start, end)) => {
                     header.seq = number(Some(start));
@@ -415,6 +469,8 @@ fn describe(transmit: &Transmit) -> String {
         (Flags::RST, "RST "),
         (Flags::PSH, "PSH "),
         (Flags::ACK, "ACK "),
+        (Flags::ECE, "ECE "),
+        (Flags::CWR, "CWR "),
     ];
     for (flag, name) in names {
         if header.flags.contains(flag) {
@@ -434,10 +490,31 @@ fn describe(transmit: &Transmit) -> String {
         mss,
         window_scale,
         timestamps,
+        sack_permitted,
         ..
     } = header.options;
-    format!(
-        "{text} win {} mss {mss:?} ws {window_scale:?} ts {timestamps:?}",
-        header.window
-    )
+    text += &format!(" win {}", header.window);
+    if let Some(mss) = mss {
+        text += &format!(" mss {mss}");
+    }
+    if let Some(shift) = window_scale {
+        text += &format!(" ws {shift}");
+    }
+    if let Some(timestamps) = timestamps {
+        text += &format!(" ts {} {}", timestamps.value, timestamps.echo_reply);
+    }
+    if sack_permitted {
+        text += " sackOK";
+    }
+    let blocks = relative_blocks(&header.options);
+    if blocks[0].is_some() {
+        text += " sack";
+    }
+    for (left, right) in blocks.into_iter().flatten() {
+        text += &format!(" {left}..{right}");
+    }
+    if let Some(wait) = wait(transmit) {
+        text += &format!(" at +{}us", wait.as_micros());
+    }
+    text
 }

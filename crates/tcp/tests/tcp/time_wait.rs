@@ -4,6 +4,7 @@ use crate::script::{IRS, ISS, Script, config};
 use tcp::{Config, Connection, TimeWait};
 use wire::tcp::{Flags, Header, Options, Segment, Timestamps};
 
+/// Covers: RFC 9293 §3.10.7.4 (eighth)
 #[test]
 fn a_repeated_fin_restarts_the_timer() {
     let mut script = Script::in_state("TimeWait");
@@ -20,6 +21,7 @@ fn a_repeated_fin_restarts_the_timer() {
     );
 }
 
+/// Covers: RFC 9293 §3.10.7.4 (first), RFC 5961 §4.2
 #[test]
 fn other_old_segments_are_answered_and_change_nothing() {
     let mut script = Script::in_state("TimeWait");
@@ -40,6 +42,7 @@ fn other_old_segments_are_answered_and_change_nothing() {
     );
 }
 
+/// Covers: RFC 5961 §3.2
 #[test]
 fn resets_follow_rfc_5961() {
     let mut script = Script::in_state("TimeWait");
@@ -74,6 +77,7 @@ fn compact(script: &mut Script) -> TimeWait {
     script.tcp().time_wait().expect("all is read and sent")
 }
 
+/// Covers: RFC 9293 §3.6.1
 #[test]
 fn the_compact_form_answers_like_the_connection() {
     let mut script = Script::in_state("TimeWait");
@@ -109,6 +113,7 @@ fn the_compact_form_answers_like_the_connection() {
     assert_eq!(time_wait.expires(), later);
 }
 
+/// Covers: RFC 9293 §3.6.1
 #[test]
 fn there_is_no_compact_form_while_something_is_unread() {
     let mut script = Script::in_state("FinWait2");
@@ -146,6 +151,7 @@ fn may_replace(connection: &mut Connection, header: Header) -> bool {
     })
 }
 
+/// Covers: RFC 9293 §3.6.1
 #[test]
 fn a_newer_sequence_number_may_begin_a_new_incarnation() {
     let mut script = Script::in_state("TimeWait");
@@ -168,6 +174,8 @@ fn a_newer_sequence_number_may_begin_a_new_incarnation() {
 }
 
 /// RFC 6191
+///
+/// Covers: RFC 6191 §2
 #[test]
 fn with_timestamps_the_newer_timestamp_decides() {
     let mut script = Script::listen(Config {
@@ -194,6 +202,7 @@ fn with_timestamps_the_newer_timestamp_decides() {
     assert!(!may_replace(connection, syn(2, None)));
 }
 
+/// Covers: RFC 7323 §5.3 (R1), RFC 7323 §3.2
 #[test]
 fn old_timestamps_are_answered_and_missing_ones_dropped() {
     let mut script = Script::listen(Config {

@@ -21,6 +21,7 @@ fn established() -> Script {
     script
 }
 
+/// Covers: RFC 7323 §3.2
 #[test]
 fn every_segment_carries_them_once_agreed() {
     let mut script = established();
@@ -46,6 +47,7 @@ fn every_segment_carries_them_once_agreed() {
     );
 }
 
+/// Covers: RFC 7323 §5.3 (R1)
 #[test]
 fn a_segment_older_than_ts_recent_is_acknowledged_and_dropped() {
     let mut script = established();
@@ -64,6 +66,7 @@ fn a_segment_older_than_ts_recent_is_acknowledged_and_dropped() {
     );
 }
 
+/// Covers: RFC 7323 §3.2
 #[test]
 fn a_segment_without_them_is_dropped_silently() {
     let mut script = established();
@@ -78,6 +81,7 @@ fn a_segment_without_them_is_dropped_silently() {
     );
 }
 
+/// Covers: RFC 7323 §4.3, RFC 7323 §5.3 (R3)
 #[test]
 fn ts_recent_follows_only_segments_at_or_before_last_ack_sent() {
     // RFC 7323 §4.3 (2): with a delayed acknowledgment the earliest segment is echoed.
@@ -97,6 +101,7 @@ fn ts_recent_follows_only_segments_at_or_before_last_ack_sent() {
     );
 }
 
+/// Covers: IO-TCP §3.5, RFC 7323 §5.4
 #[test]
 fn the_clock_and_its_fraction_are_taken_at_issue() {
     let mut script = established();
@@ -110,6 +115,7 @@ fn the_clock_and_its_fraction_are_taken_at_issue() {
     assert_eq!((timestamps.value, timestamps.echo_reply), (1010, 510));
 }
 
+/// Covers: RFC 7323 §4.1, RFC 6298 §3
 #[test]
 fn the_echo_measures_retransmitted_data_and_ends_the_backoff() {
     let mut script = established();
@@ -140,6 +146,7 @@ fn the_echo_measures_retransmitted_data_and_ends_the_backoff() {
     );
 }
 
+/// Covers: RFC 7323 §4.1
 #[test]
 fn fresh_data_is_measured_in_microseconds_whatever_the_echo_says() {
     let mut script = established();
@@ -157,6 +164,7 @@ fn fresh_data_is_measured_in_microseconds_whatever_the_echo_says() {
     );
 }
 
+/// Covers: RFC 7323 §5.5
 #[test]
 fn an_idle_connection_of_24_days_takes_any_timestamp() {
     let mut script = established();

@@ -3,6 +3,7 @@
 use crate::script::{Script, config};
 use tcp::{Config, ConnectionEvent};
 
+/// Covers: RFC 9293 §3.8.6, RFC 9293 §3.8.6.2.1
 #[test]
 fn no_more_is_sent_than_the_peer_offers() {
     let mut script = Script::listen(config());
@@ -23,6 +24,7 @@ fn no_more_is_sent_than_the_peer_offers() {
     );
 }
 
+/// Covers: RFC 9293 §3.8.6.2.1
 #[test]
 fn half_of_the_largest_window_is_not_silly() {
     let mut script = Script::listen(config());
@@ -39,6 +41,7 @@ fn half_of_the_largest_window_is_not_silly() {
     );
 }
 
+/// Covers: RFC 9293 §3.8.6.2.1
 #[test]
 fn a_small_window_is_used_when_the_override_timer_expires() {
     let mut script = Script::established();
@@ -59,6 +62,7 @@ fn a_small_window_is_used_when_the_override_timer_expires() {
     );
 }
 
+/// Covers: RFC 9293 §3.8.6.1
 #[test]
 fn a_closed_window_is_probed_with_backoff_as_long_as_the_peer_answers() {
     let mut script = Script::established();
@@ -101,6 +105,7 @@ fn a_closed_window_is_probed_with_backoff_as_long_as_the_peer_answers() {
     );
 }
 
+/// Covers: RFC 9293 §3.8.3, RFC 9293 §3.8.6.1
 #[test]
 fn probes_that_nobody_answers_end_the_connection() {
     let mut script = Script::established_with(Config {
@@ -126,6 +131,7 @@ fn probes_that_nobody_answers_end_the_connection() {
     );
 }
 
+/// Covers: RFC 9293 §3.8.6.1
 #[test]
 fn fin_waits_for_the_window_too() {
     let mut script = Script::established();
@@ -143,6 +149,7 @@ fn fin_waits_for_the_window_too() {
     );
 }
 
+/// Covers: RFC 9293 §3.8.6.1, RFC 9293 §3.10.7.4 (first)
 #[test]
 fn probes_of_the_peer_are_answered() {
     let mut script = Script::established();
@@ -159,6 +166,7 @@ fn probes_of_the_peer_are_answered() {
     );
 }
 
+/// Covers: RFC 9293 §3.8.6 (SHLD-15), RFC 9293 §3.8.6 (SHLD-16), RFC 9293 §3.8.6 (MUST-34)
 #[test]
 fn a_shrunk_window_stops_new_data_and_the_head_goes_on_probing() {
     // RFC 9293 §3.8.6, SHLD-15, SHLD-16, MUST-34
@@ -193,6 +201,7 @@ fn a_shrunk_window_stops_new_data_and_the_head_goes_on_probing() {
     );
 }
 
+/// Covers: RFC 9293 §3.10.7.4 (fifth)
 #[test]
 fn an_older_segment_does_not_change_the_window() {
     // "If SND.WL1 < SEG.SEQ or (SND.WL1 = SEG.SEQ and SND.WL2 =< SEG.ACK)"
@@ -214,6 +223,7 @@ fn an_older_segment_does_not_change_the_window() {
     );
 }
 
+/// Covers: RFC 9293 §3.8.6.2.2
 #[test]
 fn the_window_opens_when_the_application_reads_enough() {
     let mut script = Script::established();
@@ -233,6 +243,7 @@ fn the_window_opens_when_the_application_reads_enough() {
     );
 }
 
+/// Covers: RFC 7323 §2.2, RFC 7323 §2.3
 #[test]
 fn windows_are_scaled_when_both_agree() {
     let config = Config {
@@ -256,6 +267,7 @@ fn windows_are_scaled_when_both_agree() {
     );
 }
 
+/// Covers: RFC 7323 §2.3
 #[test]
 fn a_shift_beyond_14_counts_as_14() {
     let mut script = Script::listen(Config {
@@ -273,6 +285,7 @@ fn a_shift_beyond_14_counts_as_14() {
     );
 }
 
+/// Covers: RFC 9293 §3.10.2
 #[test]
 fn a_writer_that_was_held_back_is_woken() {
     let mut script = Script::established_with(Config {
@@ -322,6 +335,7 @@ fn empty_and_absurd_ranges_are_not_queued() {
     script.trace("!");
 }
 
+/// Covers: RFC 9293 §3.8.6.2.2
 #[test]
 fn a_peer_that_has_finished_needs_no_window() {
     let mut script = Script::established();
