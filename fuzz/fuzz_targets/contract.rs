@@ -26,6 +26,7 @@ enum Request<'a> {
     },
     Send {
         stream_offset: u64,
+        not_before_us: u64,
         tsval_fraction_us: u16,
         mss: u16,
         header: &'a [u8],
@@ -93,6 +94,7 @@ impl Request<'_> {
             },
             Request::Send {
                 stream_offset,
+                not_before_us,
                 tsval_fraction_us,
                 mss,
                 header,
@@ -102,6 +104,7 @@ impl Request<'_> {
                 flow: FlowId(2),
                 stream_offset: *stream_offset,
                 issued_us: 3,
+                not_before_us: *not_before_us,
                 tsval_fraction_us: tsval_fraction_us % 1024,
                 mss: *mss,
                 header,

@@ -90,12 +90,13 @@ records! {
     Head: 8 { length: U32, kind: u8, zero: [u8; 3], }
     OpenRecord: 16 { head: Head, file: U32, path_bytes: U16, zero: [u8; 2], }
     CloseRecord: 16 { head: Head, file: U32, zero: [u8; 4], }
-    SendRecord: 48 {
+    SendRecord: 56 {
         head: Head,
         id: U64,
         flow: U64,
         stream_offset: U64,
         issued_us: U64,
+        not_before_us: U64,
         tsval_fraction_us: U16,
         mss: U16,
         header_bytes: U16,
@@ -189,6 +190,7 @@ impl Command<'_> {
                     flow: send.flow.0.into(),
                     stream_offset: send.stream_offset.into(),
                     issued_us: send.issued_us.into(),
+                    not_before_us: send.not_before_us.into(),
                     tsval_fraction_us: send.tsval_fraction_us.into(),
                     mss: send.mss.into(),
                     header_bytes: (send.header.len() as u16).into(),
@@ -336,6 +338,7 @@ impl<'a> Send<'a> {
             flow: FlowId(record.flow.get()),
             stream_offset: record.stream_offset.get(),
             issued_us: record.issued_us.get(),
+            not_before_us: record.not_before_us.get(),
             tsval_fraction_us: record.tsval_fraction_us.get(),
             mss: record.mss.get(),
             header,

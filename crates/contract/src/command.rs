@@ -54,6 +54,14 @@ pub struct Send<'a> {
     pub stream_offset: u64,
     /// When the host issued the SEND: microseconds of the host's monotonic clock.
     pub issued_us: u64,
+    /// Pacing: the first packet leaves no earlier than this, on the same clock; 0, or any time before
+    /// `issued_us`: at once. SENDs of the flow that come later wait behind it. Reading need not wait.
+    ///
+    /// A NIC stack holds a SEND for at most `not_before_us - issued_us` after it has taken it, so a clock that
+    /// differs from the host's cannot hold it for longer than was meant, and never for longer than
+    /// [`crate::limits::HOLD_US_MAX`]. A transport between machines translates all times on its way, so that
+    /// neither stack sees a clock but the host's.
+    pub not_before_us: u64,
     /// Microseconds already elapsed, at `issued_us`, within the millisecond that the header's
     /// timestamp option names (IO-TCP §3.5). Below 1000.
     pub tsval_fraction_us: u16,

@@ -1,7 +1,7 @@
 //! Bounds that both sides rely on. A record beyond them does not decode.
 
 /// Version of the contract. Both sides must speak the same one.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 
 /// Longest path in an OPEN, in bytes; Linux's `PATH_MAX` without the final zero.
 pub const PATH_BYTES_MAX: usize = 4095;
@@ -17,6 +17,10 @@ pub const INLINE_BYTES_MAX: usize = 4096;
 
 /// Most payload bytes in a SEND. The NIC stack cuts them into superpackets.
 pub const SEND_BYTES_MAX: usize = 1 << 20;
+
+/// Longest time that a SEND is held for its [`crate::Send::not_before_us`], in microseconds: one that asks for
+/// more departs when this is over. No rate at which a connection is alive needs more between two SENDs.
+pub const HOLD_US_MAX: u64 = 2_000_000;
 
 /// Longest encoded command or event, in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 8192;

@@ -77,6 +77,7 @@ impl Script {
                 flow: FlowId(n),
                 stream_offset: n,
                 issued_us: scrambled,
+                not_before_us: 0,
                 tsval_fraction_us: (n % 1000) as u16,
                 mss: 1448,
                 header: &self.bytes[..len.min(128)],

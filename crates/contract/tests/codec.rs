@@ -43,6 +43,7 @@ fn a_send() -> Send<'static> {
         flow: FlowId(2),
         stream_offset: 3,
         issued_us: 4,
+        not_before_us: 5,
         tsval_fraction_us: 999,
         mss: 1448,
         header: b"ethernet ip tcp",
@@ -77,17 +78,18 @@ fn the_layout_of_open_and_close() {
 #[test]
 fn the_layout_of_send() {
     let bytes = encoded(&Command::Send(a_send()));
-    let (record, rest) = bytes.split_at(48);
+    let (record, rest) = bytes.split_at(56);
     let (segments, rest) = rest.split_at(48);
     let (header, inline) = rest.split_at(15);
     assert_eq!(
         record,
         [
-            130, 0, 0, 0, 3, 0, 0, 0, // head
+            138, 0, 0, 0, 3, 0, 0, 0, // head
             8, 7, 6, 5, 4, 3, 2, 1, // id
             2, 0, 0, 0, 0, 0, 0, 0, // flow
             3, 0, 0, 0, 0, 0, 0, 0, // stream offset
             4, 0, 0, 0, 0, 0, 0, 0, // issued
+            5, 0, 0, 0, 0, 0, 0, 0, // not before
             0xe7, 3, 0xa8, 5, 15, 0, 2, 0, // fraction, mss, header bytes, segments
         ]
     );
@@ -223,10 +225,10 @@ fn too_many_segments_do_not_decode() {
         send.segments = [FILE; SEGMENTS_MAX].into();
     }));
     let len = bytes.len() + 24;
-    let last_segment = bytes[48..72].to_vec();
-    bytes.splice(48..48, last_segment);
+    let last_segment = bytes[56..80].to_vec();
+    bytes.splice(56..56, last_segment);
     bytes[0..4].copy_from_slice(&(len as u32).to_le_bytes());
-    bytes[46] += 1;
+    bytes[54] += 1;
     let error = Command::decode(&bytes).unwrap_err();
     assert_eq!(error.rule, "a SEND has at most SEGMENTS_MAX segments");
 }
@@ -235,15 +237,15 @@ fn too_many_segments_do_not_decode() {
 fn lengths_inside_a_send_stay_inside() {
     let good = encoded(&Command::Send(a_send()));
     for (at, value, rule) in [
-        (44, 255, "the header lies within the message"),
-        (44, 16, "inline bytes lie within the message"),
-        (44, 14, "inline bytes fill the message"),
-        (46, 32, "the segments lie within the message"),
-        (48 + 8, 20, "inline bytes lie within the message"),
-        (48 + 11, 0xff, "inline bytes lie within the message"),
-        (48 + 8, 18, "inline bytes fill the message"),
-        (48 + 12, 1, "inline bytes have no file"),
-        (48 + 16, 3, "a segment is inline or of a file"),
+        (52, 255, "the header lies within the message"),
+        (52, 16, "inline bytes lie within the message"),
+        (52, 14, "inline bytes fill the message"),
+        (54, 32, "the segments lie within the message"),
+        (56 + 8, 20, "inline bytes lie within the message"),
+        (56 + 11, 0xff, "inline bytes lie within the message"),
+        (56 + 8, 18, "inline bytes fill the message"),
+        (56 + 12, 1, "inline bytes have no file"),
+        (56 + 16, 3, "a segment is inline or of a file"),
     ] {
         let mut bytes = good.clone();
         bytes[at] = value;
@@ -305,7 +307,7 @@ enum Owned {
     Open(u32, Vec<u8>),
     Close(u32),
     Send {
-        fields: (u64, u64, u64, u64, u16, u16),
+        fields: (u64, u64, u64, (u64, u64), u16, u16),
         header: Vec<u8>,
         segments: Vec<OwnedSegment>,
     },
@@ -329,7 +331,8 @@ impl Owned {
                 file: FileId(*file),
             },
             Owned::Send {
-                fields: (id, flow, stream_offset, issued_us, tsval_fraction_us, mss),
+                fields:
+                    (id, flow, stream_offset, (issued_us, not_before_us), tsval_fraction_us, mss),
                 header,
                 segments,
             } => Command::Send(Send {
@@ -337,6 +340,7 @@ impl Owned {
                 flow: FlowId(*flow),
                 stream_offset: *stream_offset,
                 issued_us: *issued_us,
+                not_before_us: *not_before_us,
                 tsval_fraction_us: *tsval_fraction_us,
                 mss: *mss,
                 header,
@@ -384,7 +388,7 @@ fn any_send() -> impl Strategy<Value = Owned> {
         any::<u64>(),
         any::<u64>(),
         0..1u64 << 63,
-        any::<u64>(),
+        (any::<u64>(), any::<u64>()),
         0..1000u16,
         1..=u16::MAX,
     );

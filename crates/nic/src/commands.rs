@@ -5,13 +5,13 @@
 use contract::{Command, Event, FileId, FlowId, RejectReason, Send};
 use port::Port;
 
-use crate::engine::Engine;
+use crate::engine::{Clock, Engine};
 use crate::flow::Flow;
 use crate::slab::Key;
 
 impl<P: Port> Engine<P> {
     /// Carries out a command, or starts to.
-    pub(crate) fn command(&mut self, command: &Command<'_>) {
+    pub(crate) fn command(&mut self, command: &Command<'_>, clock: Clock<'_>) {
         match command {
             Command::Open { file, path } => {
                 self.counters.opens += 1;
@@ -23,7 +23,7 @@ impl<P: Port> Engine<P> {
             }
             Command::Send(send) => {
                 self.counters.sends += 1;
-                self.send(send);
+                self.send(send, clock);
             }
             Command::Acked {
                 flow,
@@ -59,7 +59,7 @@ impl<P: Port> Engine<P> {
         }
     }
 
-    fn send(&mut self, send: &Send<'_>) {
+    fn send(&mut self, send: &Send<'_>, clock: Clock<'_>) {
         let known = self.flow_keys.get(&send.flow).copied();
         if let Some(flow) = known.and_then(|key| self.flows.get(key))
             && flow.failed
@@ -73,6 +73,11 @@ impl<P: Port> Engine<P> {
         if let Err(reason) = job.accept(send, |ipv6| self.port.superpacket_max(ipv6), &self.files) {
             self.keep_spare_job(job);
             return self.reject(reason, send.id.0);
+        }
+        if send.not_before_us > send.issued_us {
+            let shortened = job.hold(send, clock());
+            self.counters.paced += 1;
+            self.counters.holds_shortened += u64::from(shortened);
         }
         for file in job.files() {
             self.files.acquire(file);

@@ -33,7 +33,8 @@ pub struct Config {
     /// Most flows with something queued or retained. Memory is taken as they come: some hundred bytes each.
     /// Fewer than the host has connections ([`Config::FLOWS_MAX`]) lets idle ones stand in the way of others.
     pub flows_max: usize,
-    /// Most SENDs accepted and not departed. Beyond, commands stay in the ring.
+    /// Most SENDs accepted and not departed, some hundred bytes each. Beyond, commands stay in the ring; since
+    /// paced SENDs count while they are held, there must be room for some of each busy connection.
     pub jobs_max: usize,
     /// Longest time to poll before sleeping, in microseconds. Polling happens only while sleeps have
     /// been this short lately, and never on the only core that there is. About what falling asleep and
@@ -58,7 +59,7 @@ impl Default for Config {
             direct: true,
             files_max: 1 << 16,
             flows_max: Config::FLOWS_MAX,
-            jobs_max: 4096,
+            jobs_max: 1 << 15,
             spin_us_max: 5,
         }
     }

@@ -41,11 +41,26 @@ pub struct Counters {
     pub port_waits: u64,
     /// Times that the worker slept.
     pub sleeps: u64,
+    /// SENDs taken that named an earliest departure.
+    pub paced: u64,
+    /// Of these, SENDs that asked to be held for longer than the contract allows.
+    pub holds_shortened: u64,
+    /// Time by which paced SENDs left later than their earliest departure, reading and queueing included, in
+    /// microseconds: all together.
+    pub paced_late_us: u64,
+    /// The same: the latest of them.
+    pub paced_late_us_max: u64,
+    /// Paced SENDs that were later than [`Counters::LATE_US`].
+    pub paced_late: u64,
 }
 
 impl Counters {
     /// How many rows there are.
-    pub const ROWS: usize = 19;
+    pub const ROWS: usize = 24;
+
+    /// A paced SEND that leaves later than its time by more than this is late, in microseconds: a packet of
+    /// 1500 bytes at 12 Mbit/s.
+    pub const LATE_US: u64 = 1000;
 
     /// Names and values, for people.
     pub fn rows(&self) -> [(&'static str, u64); Counters::ROWS] {
@@ -69,6 +84,11 @@ impl Counters {
             ("superpackets refused by the port", self.port_failures),
             ("waits for the port", self.port_waits),
             ("sleeps", self.sleeps),
+            ("paced SENDs", self.paced),
+            ("paced SENDs held shorter than asked", self.holds_shortened),
+            ("paced SENDs late, total us", self.paced_late_us),
+            ("paced SENDs late, most us", self.paced_late_us_max),
+            ("paced SENDs late by over 1 ms", self.paced_late),
         ]
     }
 
@@ -94,6 +114,11 @@ impl Counters {
             port_failures,
             port_waits,
             sleeps,
+            paced,
+            holds_shortened,
+            paced_late_us,
+            paced_late_us_max,
+            paced_late,
         } = other;
         self.opens += opens;
         self.closes += closes;
@@ -114,5 +139,17 @@ impl Counters {
         self.port_failures += port_failures;
         self.port_waits += port_waits;
         self.sleeps += sleeps;
+        self.paced += paced;
+        self.holds_shortened += holds_shortened;
+        self.paced_late_us += paced_late_us;
+        self.paced_late_us_max = self.paced_late_us_max.max(*paced_late_us_max);
+        self.paced_late += paced_late;
+    }
+
+    /// A paced SEND begins to leave, so much after its earliest departure.
+    pub(crate) fn on_paced_departure(&mut self, late_us: u64) {
+        self.paced_late_us += late_us;
+        self.paced_late_us_max = self.paced_late_us_max.max(late_us);
+        self.paced_late += u64::from(late_us > Counters::LATE_US);
     }
 }

@@ -21,6 +21,7 @@ impl<P: Port> Engine<P> {
     pub(crate) fn want_to_send(&mut self, key: Key) {
         if let Some(flow) = self.flows.get_mut(key)
             && !flow.wants_to_send
+            && flow.held.is_none()
             && matches!(
                 flow.front(&self.blocks),
                 Front::Ready | Front::Failed { .. }
@@ -46,6 +47,7 @@ impl<P: Port> Engine<P> {
             match flow.front(&self.blocks) {
                 Front::Empty | Front::Waiting => continue,
                 Front::Failed { origin, errno } => self.fail(key, origin, errno),
+                Front::Ready if self.hold_front(key, clock) => continue,
                 Front::Ready => {
                     if !self.send_front(key, clock) {
                         self.port_busy = true;
@@ -63,6 +65,43 @@ impl<P: Port> Engine<P> {
             }
             worked = true;
         }
+        worked
+    }
+
+    /// Puts a flow on the wheel if its first superpacket must not leave yet. True if so.
+    fn hold_front(&mut self, key: Key, clock: Clock<'_>) -> bool {
+        let Some(flow) = self.flows.get_mut(key) else {
+            return false;
+        };
+        let Some(job) = flow.jobs.front_mut().filter(|job| job.not_before_us > 0) else {
+            return false;
+        };
+        let now_us = clock();
+        if now_us < job.not_before_us {
+            flow.held = Some(self.wheel.insert(job.not_before_us, now_us, key));
+            return true;
+        }
+        self.counters.on_paced_departure(now_us - job.not_before_us);
+        // The other superpackets of the SEND follow at once.
+        job.not_before_us = 0;
+        false
+    }
+
+    /// Lets the flows go whose time has come. True if there were any.
+    pub(crate) fn release_held(&mut self, clock: Clock<'_>) -> bool {
+        if self.wheel.next_us().is_none() {
+            return false;
+        }
+        let mut due = std::mem::take(&mut self.due);
+        self.wheel.expire(clock(), &mut due);
+        let worked = !due.is_empty();
+        for key in due.drain(..) {
+            if let Some(flow) = self.flows.get_mut(key) {
+                flow.held = None;
+            }
+            self.want_to_send(key);
+        }
+        self.due = due;
         worked
     }
 
@@ -182,6 +221,9 @@ impl<P: Port> Engine<P> {
         let Some(flow) = self.flows.get_mut(key) else {
             return;
         };
+        if let Some(handle) = flow.held.take() {
+            self.wheel.remove(handle);
+        }
         flow.planned.clear();
         flow.cutting = 0;
         for piece in flow.pieces.drain(..) {

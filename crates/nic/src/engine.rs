@@ -15,6 +15,7 @@ use crate::job::Job;
 use crate::plan::Need;
 use crate::reader::{Completion, Reader};
 use crate::slab::{Key, Slab};
+use crate::wheel::Wheel;
 
 /// Tells the time: microseconds of the clock that the host stamps its SENDs with.
 pub type Clock<'a> = &'a dyn Fn() -> u64;
@@ -56,6 +57,8 @@ pub(crate) struct Engine<P> {
     pub(crate) planners: VecDeque<Key>,
     /// Flows whose first superpacket can depart, in turn.
     pub(crate) senders: VecDeque<Key>,
+    /// Flows whose first superpacket could depart and must not yet.
+    pub(crate) wheel: Wheel,
     /// Jobs in all flows.
     pub(crate) jobs: usize,
     #[expect(clippy::vec_box, reason = "jobs move between here and flows")]
@@ -69,6 +72,8 @@ pub(crate) struct Engine<P> {
     pub(crate) needs: Vec<Need>,
     /// Scratch of [`Engine::complete`].
     waiters: Vec<Key>,
+    /// Scratch of [`Engine::release_held`].
+    pub(crate) due: Vec<Key>,
 }
 
 impl<P: Port> Engine<P> {
@@ -88,6 +93,7 @@ impl<P: Port> Engine<P> {
             flow_keys: HashMap::new(),
             planners: VecDeque::new(),
             senders: VecDeque::new(),
+            wheel: Wheel::new(),
             jobs: 0,
             spare_jobs: Vec::new(),
             events: VecDeque::new(),
@@ -99,6 +105,7 @@ impl<P: Port> Engine<P> {
             counters: Counters::default(),
             needs: Vec::new(),
             waiters: Vec::new(),
+            due: Vec::new(),
         }
     }
 

@@ -16,6 +16,7 @@ use crate::blocks::{BlockIndex, Blocks, Content};
 use crate::job::Job;
 use crate::retention::Retention;
 use crate::segment::Place;
+use crate::wheel;
 
 /// What is known of a flow.
 #[derive(Debug)]
@@ -34,6 +35,8 @@ pub(crate) struct Flow {
     pub(crate) wants_to_plan: bool,
     /// It is in the queue of those who want to send.
     pub(crate) wants_to_send: bool,
+    /// It is on the wheel: its first superpacket could depart, but must not yet.
+    pub(crate) held: Option<wheel::Handle>,
 }
 
 /// A superpacket that has been cut.
@@ -99,6 +102,7 @@ impl Flow {
             failed: false,
             wants_to_plan: false,
             wants_to_send: false,
+            held: None,
         }
     }
 

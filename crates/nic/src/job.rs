@@ -1,6 +1,6 @@
 //! A SEND that has been accepted.
 
-use contract::limits::{HEADER_BYTES_MAX, SEND_BYTES_MAX};
+use contract::limits::{HEADER_BYTES_MAX, HOLD_US_MAX, SEND_BYTES_MAX};
 use contract::{FlowId, RejectReason, Segment, Send, SendId};
 use wire::frame::HeaderMut;
 use wire::ip::SUPERPACKET_BYTES_MAX;
@@ -16,6 +16,8 @@ pub(crate) struct Job {
     pub(crate) stream_offset: u64,
     pub(crate) issued_us: u64,
     pub(crate) tsval_fraction_us: u16,
+    /// Its first superpacket leaves no earlier, on the worker's clock; 0 once that has passed.
+    pub(crate) not_before_us: u64,
     pub(crate) mss: u16,
     header: [u8; HEADER_BYTES_MAX],
     header_len: usize,
@@ -64,6 +66,7 @@ impl Job {
             stream_offset: 0,
             issued_us: 0,
             tsval_fraction_us: 0,
+            not_before_us: 0,
             mss: 0,
             header: [0; HEADER_BYTES_MAX],
             header_len: 0,
@@ -91,6 +94,7 @@ impl Job {
         self.stream_offset = send.stream_offset;
         self.issued_us = send.issued_us;
         self.tsval_fraction_us = send.tsval_fraction_us.min(999);
+        self.not_before_us = 0;
         self.mss = send.mss;
         self.cursor = Cursor::default();
 
@@ -142,6 +146,14 @@ impl Job {
             return Err(RejectReason::BadHeader);
         }
         Ok(())
+    }
+
+    /// Has the job wait for its time, which `now_us` says is to come. True if it asks for more than is granted.
+    pub(crate) fn hold(&mut self, send: &Send<'_>, now_us: u64) -> bool {
+        let asked_us = send.not_before_us.saturating_sub(send.issued_us);
+        let granted_us = asked_us.min(HOLD_US_MAX);
+        self.not_before_us = send.not_before_us.min(now_us.saturating_add(granted_us));
+        granted_us < asked_us
     }
 
     /// The header as the host sent it.

@@ -15,6 +15,7 @@
 //! | `plan` | the job is cut into superpackets, which get hold of their blocks |
 //! | `blocks`, `buffer` | which blocks are in memory, and which may be given up |
 //! | [`reader`] | blocks that are not there are read: io_uring or threads |
+//! | `wheel` | a paced SEND waits for its time |
 //! | `depart`, `segment` | the superpacket gets its header and leaves |
 //! | `retention` | the flow keeps what it has sent until ACKD |
 //! | `files`, `root` | what the host's file ids mean, and how files are opened |
@@ -40,6 +41,7 @@ mod root;
 mod run;
 mod segment;
 mod slab;
+mod wheel;
 mod worker;
 
 pub use config::{Config, ReaderKind};

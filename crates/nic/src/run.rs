@@ -11,6 +11,7 @@ use port::Port;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::thread::set_current_timer_slack;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::config::{Config, ReaderKind};
@@ -33,10 +34,8 @@ const NO_TIME: Timespec = Timespec {
     tv_nsec: 0,
 };
 
-const BRIEF: Timespec = Timespec {
-    tv_sec: 0,
-    tv_nsec: 1_000_000,
-};
+/// How long [`Sleep::Briefly`] is, in microseconds.
+const BRIEF_US: u64 = 1000;
 
 /// Why a session could not be carried on.
 #[derive(Debug)]
@@ -186,6 +185,7 @@ fn work<P: Port>(
     ends: &Ends<'_>,
 ) -> Result<Counters, RunError> {
     let _ends_all = EndsAll(ends);
+    wake_up_in_time();
     let reader = reader(config.reader, opener)?;
     let mut worker = Worker::new(config, channel, port, reader);
     let mut polling = Polling::new(if cores() > 1 { config.spin_us_max } else { 0 });
@@ -204,13 +204,17 @@ fn work<P: Port>(
                 continue;
             }
             Ok(Progress::Idle) => {
-                let timeout = match worker.prepare_sleep() {
+                let us_max = match worker.prepare_sleep() {
                     Sleep::Not => continue,
-                    Sleep::Briefly => Some(&BRIEF),
+                    Sleep::Briefly => Some(BRIEF_US),
                     Sleep::UntilWoken => None,
                 };
                 let from_us = monotonic_us();
-                let ended = wait(&worker, ends, timeout)?;
+                let held_us = worker
+                    .next_timeout_us()
+                    .map(|at_us| at_us.saturating_sub(from_us));
+                let timeout_us = us_max.into_iter().chain(held_us).min();
+                let ended = wait(&worker, ends, timeout_us.map(microseconds).as_ref())?;
                 worker.finish_sleep();
                 if ended {
                     return Ok(worker.counters());
@@ -245,6 +249,20 @@ fn reader(kind: ReaderKind, opener: Opener) -> Result<Box<dyn Reader>, RunError>
                 threads(opener)
             }
         },
+    }
+}
+
+/// The kernel lets a sleep last 50 us longer, to save wake-ups: time in which a paced SEND could leave.
+fn wake_up_in_time() {
+    if let Err(error) = set_current_timer_slack(NonZero::new(1)) {
+        tracing::debug!(%error, "the timer slack stays as it is");
+    }
+}
+
+fn microseconds(us: u64) -> Timespec {
+    Timespec {
+        tv_sec: (us / 1_000_000) as i64,
+        tv_nsec: (us % 1_000_000 * 1000) as i64,
     }
 }
 

@@ -122,6 +122,7 @@ mod tests {
             flow: FlowId(1),
             stream_offset: 0,
             issued_us: 0,
+            not_before_us: 0,
             tsval_fraction_us: 0,
             mss: 100,
             header: &buffer[..len],

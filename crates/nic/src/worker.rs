@@ -39,7 +39,7 @@ pub enum Progress {
 pub enum Sleep {
     /// Not at all: something has come meanwhile.
     Not,
-    /// Until the channel, the reader or the port wakes the worker.
+    /// Until the channel, the reader or the port wakes the worker, or until [`Worker::next_timeout_us`].
     UntilWoken,
     /// As `UntilWoken`, but no longer than a millisecond: what is waited for may wake nobody.
     Briefly,
@@ -62,8 +62,9 @@ impl<P: Port> Worker<P> {
     pub fn turn(&mut self, clock: Clock<'_>) -> Result<Progress, Corrupt> {
         let mut worked = self.engine.complete();
         worked |= self.deliver();
-        worked |= self.take_commands()?;
+        worked |= self.take_commands(clock)?;
         worked |= self.engine.plan();
+        worked |= self.engine.release_held(clock);
         worked |= self.engine.depart(clock);
         worked |= self.deliver();
         Ok(if worked {
@@ -74,7 +75,7 @@ impl<P: Port> Worker<P> {
     }
 
     /// Takes commands while there is room for their jobs and for what they may be answered with.
-    fn take_commands(&mut self) -> Result<bool, Corrupt> {
+    fn take_commands(&mut self, clock: Clock<'_>) -> Result<bool, Corrupt> {
         let mut worked = false;
         for _ in 0..COMMANDS_MAX {
             if !self.engine.has_room() {
@@ -82,7 +83,7 @@ impl<P: Port> Worker<P> {
             }
             match self.channel.receive() {
                 Ok(None) => break,
-                Ok(Some(command)) => self.engine.command(&command),
+                Ok(Some(command)) => self.engine.command(&command, clock),
                 Err(ReceiveError::Malformed { id }) => {
                     self.engine.reject(RejectReason::Malformed, id);
                 }
@@ -129,6 +130,12 @@ impl<P: Port> Worker<P> {
     pub fn finish_sleep(&mut self) {
         self.channel.finish_sleep();
         self.engine.counters.sleeps += 1;
+    }
+
+    /// When a worker that sleeps must do its next turn even if nothing wakes it, in microseconds of its clock: a
+    /// paced SEND may leave then.
+    pub fn next_timeout_us(&self) -> Option<u64> {
+        self.engine.wheel.next_us()
     }
 
     /// What wakes a sleeping worker.

@@ -2,6 +2,7 @@
 
 mod support;
 
+use contract::limits::HOLD_US_MAX;
 use contract::{Command, Event, FileId, FlowId, RejectReason, Segment, Segments, Send, SendId};
 use nic::Config;
 use proptest::prelude::*;
@@ -27,6 +28,7 @@ fn serves(stage: &mut Stage) {
         flow: FlowId(60_000),
         stream_offset: 0,
         issued_us: 0,
+        not_before_us: 0,
         tsval_fraction_us: 0,
         mss: 1448,
         header: &header,
@@ -238,6 +240,7 @@ fn a_record_that_breaks_the_contract_is_malformed() {
         flow: FlowId(1),
         stream_offset: 0,
         issued_us: 0,
+        not_before_us: 0,
         tsval_fraction_us: 0,
         mss: 0,
         header: &good,
@@ -353,7 +356,7 @@ struct WildSend {
     id: u64,
     flow: u64,
     offset: u64,
-    times: (u64, u16),
+    times: (u64, u64, u16),
     mss: u16,
     header: Vec<u8>,
     segments: Vec<WildSegment>,
@@ -408,7 +411,7 @@ fn wild() -> impl Strategy<Value = Wild> {
         any::<u64>(),
         0..5u64,
         wild_number(),
-        (wild_number(), any::<u16>()),
+        (wild_number(), wild_number(), any::<u16>()),
         prop_oneof![4 => Just(1448u16), 1 => any::<u16>()],
         wild_header(),
         prop::collection::vec(wild_segment(), 0..6),
@@ -460,7 +463,8 @@ impl Wild {
                     flow: FlowId(wild.flow),
                     stream_offset: wild.offset,
                     issued_us: wild.times.0,
-                    tsval_fraction_us: wild.times.1,
+                    not_before_us: wild.times.1,
+                    tsval_fraction_us: wild.times.2,
                     mss: wild.mss,
                     header: &wild.header,
                     segments,
@@ -495,7 +499,11 @@ proptest! {
             stage.disk.release(&[b'a' + name]);
         }
         stage.wire.close(false);
-        stage.settle();
+        // Whatever is held, and whatever was stuck in the ring behind it.
+        for _ in 0..=commands.len() {
+            stage.now_us.set(stage.now_us.get() + HOLD_US_MAX);
+            stage.settle();
+        }
 
         let counters = stage.counters();
         let sends = counters.sends;

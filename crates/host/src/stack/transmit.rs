@@ -133,6 +133,7 @@ fn issue_send(
         flow: entry.flow(),
         stream_offset: transmit.range.start,
         issued_us: transmit.issued.as_us(),
+        not_before_us: transmit.not_before.map_or(0, Instant::as_us),
         tsval_fraction_us: transmit.tsval_fraction_us,
         mss: transmit.mss,
         header,

@@ -416,6 +416,7 @@ impl Stage {
             flow: FlowId(flow),
             stream_offset,
             issued_us: self.now_us.get(),
+            not_before_us: 0,
             tsval_fraction_us: 0,
             mss: MSS,
             header,
