@@ -12,6 +12,7 @@ use std::time::Duration;
 use tcp::{
     Config, Connection, ConnectionEvent, Instant, Limits, Piece, State, TimeWait, reset_for,
 };
+use wire::ip::Ecn;
 use wire::tcp::{Flags, Header, Options, Segment, Timestamps};
 
 #[derive(Arbitrary, Debug)]
@@ -120,12 +121,13 @@ impl Rig {
                 source_port: 1000,
                 destination_port: 80,
                 seq: input.peer_isn,
-                flags: Flags::SYN,
+                flags: Flags::SYN | Flags::ECE | Flags::CWR,
                 window: 5000,
                 options: Options::parse(&input.syn_options),
                 ..Header::default()
             },
             payload: &[],
+            ecn: Ecn::NotEct,
         };
         let connection = match input.active {
             true => Connection::connect(&config, 80, 1000, input.isn, 7, now),
@@ -281,6 +283,8 @@ impl Rig {
         let segment = Segment {
             header,
             payload: &payload,
+            // Any bits that the fuzzer chooses.
+            ecn: Ecn::of(header.window as u8),
         };
         let _ = reset_for(&segment);
         if let Some(mut time_wait) = self.connection.time_wait() {

@@ -21,6 +21,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, netdevice, recv, sendmsg, sockopt};
+use wire::tcp::Flags;
 use wire::{ethernet, ip};
 
 pub use error::OpenError;
@@ -243,6 +244,9 @@ fn virtio_net_header(packet: &Superpacket<'_>) -> [u8; 10] {
     const GSO_NONE: u8 = 0;
     const GSO_TCPV4: u8 = 1;
     const GSO_TCPV6: u8 = 4;
+    /// CWR is set, and belongs on the first packet only (RFC 3168 §6.1.2).
+    const GSO_ECN: u8 = 0x80;
+    const TCP_FLAGS_OFFSET: usize = 13;
     const CHECKSUM_OFFSET: u16 = 16;
     let Offload::Tcp {
         tcp_offset,
@@ -257,6 +261,14 @@ fn virtio_net_header(packet: &Superpacket<'_>) -> [u8; 10] {
         (false, _) => (GSO_NONE, 0),
         (true, false) => (GSO_TCPV4, mss),
         (true, true) => (GSO_TCPV6, mss),
+    };
+    let flags = packet
+        .header
+        .get(usize::from(tcp_offset) + TCP_FLAGS_OFFSET);
+    let cwr = flags.is_some_and(|&flags| Flags(flags).contains(Flags::CWR));
+    let gso_type = match cwr && gso_type != GSO_NONE {
+        true => gso_type | GSO_ECN,
+        false => gso_type,
     };
     // What the kernel keeps in front of the pages.
     let hdr_len = packet.header.len() as u16;

@@ -11,6 +11,18 @@ pub enum CongestionAlgorithm {
     NewReno,
 }
 
+/// Whether connections use explicit congestion notification (RFC 3168).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EcnPolicy {
+    /// Never.
+    Off,
+    /// If the peer, opening the connection, asks for it.
+    #[default]
+    Accept,
+    /// Ask for it, too.
+    Offer,
+}
+
 /// Parameters of connections. The defaults suit a content server on the Internet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
@@ -31,6 +43,8 @@ pub struct Config {
     pub window_scaling: bool,
     /// Offer and accept timestamps (RFC 7323 §3).
     pub timestamps: bool,
+    /// Explicit congestion notification.
+    pub ecn: EcnPolicy,
     /// RTO before the first measurement (RFC 6298 §2.1).
     pub rto_initial: Duration,
     /// Least distance of the RTO from the smoothed round-trip time. RFC 6298 §2.4 wants 1 s; everybody who
@@ -71,6 +85,7 @@ impl Default for Config {
             reassembly_fragments_max: 64,
             window_scaling: true,
             timestamps: true,
+            ecn: EcnPolicy::Accept,
             rto_initial: Duration::from_secs(1),
             rto_min: Duration::from_millis(200),
             rto_max: Duration::from_secs(60),

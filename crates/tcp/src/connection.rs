@@ -9,6 +9,7 @@ use crate::ack::Acks;
 use crate::challenge::AckLimiter;
 use crate::config::Config;
 use crate::congestion::{self, Congestion};
+use crate::ecn::Ecn;
 use crate::event::{CloseReason, ConnectionEvent, Events};
 use crate::output::Reset;
 use crate::persist::Persist;
@@ -61,6 +62,7 @@ const TIMESTAMPS_BYTES: u16 = 12;
 ///
 /// ```
 /// use tcp::{Config, Connection, ConnectionEvent, Instant, Limits};
+/// use wire::ip::Ecn;
 /// use wire::tcp::Segment;
 ///
 /// let config = Config::default();
@@ -71,12 +73,12 @@ const TIMESTAMPS_BYTES: u16 = 12;
 /// let syn = client.poll_transmit(now, &limits).expect("a SYN");
 /// client.on_departed(syn.transmission.expect("a SYN occupies sequence space"), now);
 ///
-/// let syn = Segment { header: syn.header, payload: &[] };
+/// let syn = Segment { header: syn.header, payload: &[], ecn: Ecn::NotEct };
 /// let mut server = Connection::accept(&config, &syn, 9_000, 0, now).expect("it is a SYN");
 /// let syn_ack = server.poll_transmit(now, &limits).expect("a SYN,ACK");
 /// server.on_departed(syn_ack.transmission.expect("so does a SYN,ACK"), now);
 ///
-/// client.on_segment(now, &Segment { header: syn_ack.header, payload: &[] });
+/// client.on_segment(now, &Segment { header: syn_ack.header, payload: &[], ecn: Ecn::NotEct });
 /// assert_eq!(client.poll_event(), Some(ConnectionEvent::Connected));
 /// ```
 #[derive(Debug)]
@@ -102,6 +104,7 @@ pub struct Connection {
     /// Data before this position was sent until the congestion window was used up.
     pub(crate) limited_until: u64,
     pub(crate) persist: Persist,
+    pub(crate) ecn: Ecn,
 
     pub(crate) rcv: Receiver,
     pub(crate) acks: Acks,
@@ -186,6 +189,7 @@ impl Connection {
             congestion: congestion::new(config.congestion),
             limited_until: 0,
             persist: Persist::default(),
+            ecn: Ecn::default(),
             rcv: Receiver::new(config.receive_buffer_bytes, config.reassembly_fragments_max),
             acks: Acks::default(),
             last_ack_sent: 0,
@@ -229,6 +233,7 @@ impl Connection {
         connection.state = State::SynReceived;
         connection.passive = true;
         connection.on_peer_syn(now, header);
+        connection.ecn.on_syn(config.ecn, syn);
         Some(connection)
     }
 
@@ -360,6 +365,7 @@ impl Connection {
             self.recovery.retransmit(0..1);
         } else {
             self.congestion.on_timeout(now, self.snd.flight(), again);
+            self.ecn.on_reduced(self.snd.nxt);
             let departed_end = self.sent.departed_end().unwrap_or(self.snd.nxt);
             self.recovery.on_timeout(una, departed_end, self.snd.nxt);
         }

@@ -55,6 +55,7 @@ impl Connection {
         }
         // Fourth, check the SYN bit.
         self.on_peer_syn(now, header);
+        self.ecn.on_syn(self.config.ecn, segment);
         if has(Flags::ACK) {
             self.on_handshake_ack(now, header);
             self.establish(now);
@@ -97,6 +98,7 @@ impl Connection {
         let mut repeated_syn = false;
         if self.state == State::SynReceived && has(Flags::SYN) && start == 0 && !has(Flags::RST) {
             if !has(Flags::ACK) {
+                self.ecn.on_syn(self.config.ecn, segment);
                 if self.allows_unacceptable(now) {
                     self.recovery.retransmit(0..1);
                 }
@@ -270,6 +272,12 @@ impl Connection {
             // RFC 9293 §3.8.6.1, MUST-37: as long as it answers, a closed window is no reason to give up.
             self.rto.on_progress();
         }
+        let news = ack > snd.una || snd.flight() > 0;
+        if news && self.ecn.is_echo(header.flags) && self.ecn.must_reduce(ack) {
+            self.congestion
+                .on_congestion(now, Signal::Ecn, snd.flight());
+            self.ecn.on_reduced(snd.nxt);
+        }
         if ack > snd.una {
             self.on_new_ack(now, header, ack);
         } else if snd.flight() > 0
@@ -281,6 +289,7 @@ impl Connection {
         {
             self.congestion
                 .on_congestion(now, Signal::Loss, snd.flight());
+            self.ecn.on_reduced(snd.nxt);
         }
         // "If SND.WL1 < SEG.SEQ or (SND.WL1 = SEG.SEQ and SND.WL2 =< SEG.ACK)". A segment that acknowledges
         // more than any before is newer, too, though a retransmission has an older SEG.SEQ. The window counts
@@ -303,7 +312,7 @@ impl Connection {
     /// SND.UNA advances.
     fn on_new_ack(&mut self, now: Instant, header: &Header, ack: u64) {
         let acked = ack - self.snd.una;
-        let was_limited = self.snd.una < self.limited_until;
+        let was_limited = self.snd.una < self.limited_until && !self.ecn.is_echo(header.flags);
         self.snd.una = ack;
         self.measure(now, header);
         self.rto.on_progress();
@@ -412,6 +421,9 @@ impl Connection {
         let text = segment.payload;
         if !text.is_empty() {
             self.arm_fin_wait_2(now);
+            if self.ecn.on_text(segment) {
+                self.acks.request();
+            }
             match self.rcv.on_text(start, text) {
                 Arrival::Nothing => self.acks.request_duplicate(),
                 // RFC 5681 §4.2: at once, out of order or filling a gap.

@@ -17,6 +17,7 @@
 //! | states | `state` |
 //! | extents, transmissions in flight | `send_queue`, `sent` |
 //! | loss, congestion | `recovery`, `congestion`, `newreno` |
+//! | explicit congestion notification | `ecn` |
 //! | RTO, round-trip time, window probes | `rto`, `rtt`, `persist` |
 //! | received text, windows, acknowledgments | `rcv`, `reassembly`, `ack` |
 //! | timestamps and PAWS | `timestamps` |
@@ -39,7 +40,8 @@
 //! | RFC 3465 §2.3, L = 2 in slow start | no limit, except after a timeout: receivers acknowledge whole superpackets |
 //! | RFC 5961 §7, one counter for the machine | one for each connection: a shared one can be read by outsiders |
 //! | RFC 9293 §3.9.2.2, ICMP; RFC 1191 and RFC 8201, path MTU | ICMP errors do not reach this room: segments are as long as the link and the peer's MSS allow, and a path with a smaller MTU must clamp the MSS (or [`Config::mss`] be lowered) |
-//! | RFC 5681 §4.1, restart after idle; RFC 2018, SACK; RFC 3168, ECN | not done; SACK and ECN are not offered |
+//! | RFC 5681 §4.1, restart after idle; RFC 2018, SACK | not done; SACK is not offered |
+//! | RFC 3168 §6.1.2, a marked window of one segment | the window is not reduced below its least; nothing waits for the retransmission timer |
 
 #![forbid(unsafe_code)]
 
@@ -49,6 +51,7 @@ mod config;
 #[allow(dead_code)]
 mod congestion;
 mod connection;
+mod ecn;
 mod event;
 mod input;
 mod isn;
@@ -72,7 +75,7 @@ mod time_wait;
 mod timer;
 mod timestamps;
 
-pub use config::{Config, CongestionAlgorithm, Limits};
+pub use config::{Config, CongestionAlgorithm, EcnPolicy, Limits};
 pub use connection::Connection;
 pub use event::{CloseReason, ConnectionEvent};
 pub use isn::IsnGenerator;

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use wire::ip::Ecn;
 use wire::tcp::{Flags, Header, Options};
 
 use crate::config::Limits;
@@ -14,7 +15,7 @@ use crate::timer::Timer;
 
 /// Something to send: one segment, or a superpacket that is to be cut into packets of at most
 /// [`mss`](Transmit::mss) payload bytes. Its header is that of the first packet; PSH and FIN belong on the
-/// last.
+/// last, CWR on the first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transmit {
     /// The header. Ports, sequence numbers, flags, window and options are final.
@@ -26,6 +27,8 @@ pub struct Transmit {
     pub transmission: Option<u64>,
     /// Payload of a full packet, in bytes: all options are accounted for.
     pub mss: u16,
+    /// ECN field of its packets.
+    pub ecn: Ecn,
     /// When it was issued, which is when the timestamp in the header was taken.
     pub issued: Instant,
     /// Microseconds elapsed since then within the millisecond of the header's timestamp: below 1000. Who sends
@@ -89,9 +92,10 @@ impl Connection {
         // RFC 7323 §2.2, §3.2: an answer carries an option only if the peer's SYN did.
         let shift = crate::rcv::window_shift(self.config.receive_buffer_bytes);
         if agreed {
+            header.flags = header.flags | self.ecn.syn_ack_flags();
             header.options.window_scale = self.rcv.is_scaled().then_some(shift);
         } else {
-            header.flags = Flags::SYN;
+            header.flags = Flags::SYN | self.ecn.syn_flags(self.config.ecn, !first);
             header.ack = 0;
             header.options.window_scale = self.config.window_scaling.then_some(shift);
             header.options.timestamps = self.config.timestamps.then(|| self.timestamps.offer(now));
@@ -232,14 +236,18 @@ impl Connection {
         if fin {
             flags = flags | Flags::FIN;
         }
+        let mut ecn = Ecn::NotEct;
+        if len > 0 {
+            let first;
+            (ecn, first) = self.ecn.on_data(retransmission);
+            flags = flags | first;
+        }
         let header = self.header(now, start, flags);
-        self.transmit(
-            now,
-            header,
-            start..start + len + u64::from(fin),
-            range,
-            retransmission,
-        )
+        let positions = start..start + len + u64::from(fin);
+        Transmit {
+            ecn,
+            ..self.transmit(now, header, positions, range, retransmission)
+        }
     }
 
     /// Something that occupies the sequence numbers of `positions`.
@@ -281,6 +289,7 @@ impl Connection {
             range: 0..0,
             transmission: None,
             mss: self.snd.mss,
+            ecn: Ecn::NotEct,
             issued: now,
             tsval_fraction_us: (now.as_us() % 1000) as u16,
             not_before: None,
@@ -338,7 +347,7 @@ impl Connection {
             destination_port: self.remote_port,
             seq: self.snd.space.wire(position),
             ack: self.rcv.wire_nxt(),
-            flags: flags | Flags::ACK,
+            flags: flags | Flags::ACK | self.ecn.ack_flags(),
             window,
             options: Options {
                 timestamps: self.timestamps.option(now),

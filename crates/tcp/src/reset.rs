@@ -50,6 +50,7 @@ mod tests {
                 ..Header::default()
             },
             payload,
+            ecn: wire::ip::Ecn::NotEct,
         }
     }
 

@@ -23,6 +23,37 @@ pub const SUPERPACKET_BYTES_MAX: usize = 1 << 18;
 /// Time to live of what the stack sends (RFC 1700).
 pub const TTL: u8 = 64;
 
+/// The ECN field of an IP header (RFC 3168 §5).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Ecn {
+    /// The sender does not know ECN.
+    #[default]
+    NotEct = 0,
+    /// ECN-capable transport, ECT(1).
+    Ect1 = 1,
+    /// ECN-capable transport, ECT(0).
+    Ect0 = 2,
+    /// Congestion experienced: a router has marked the packet instead of dropping it.
+    Ce = 3,
+}
+
+impl Ecn {
+    /// The field in a type of service, or traffic class.
+    pub const fn of(traffic_class: u8) -> Ecn {
+        match traffic_class & 3 {
+            0 => Ecn::NotEct,
+            1 => Ecn::Ect1,
+            2 => Ecn::Ect0,
+            _ => Ecn::Ce,
+        }
+    }
+
+    /// A type of service, or traffic class, with its field replaced.
+    pub const fn mark(self, traffic_class: u8) -> u8 {
+        traffic_class & !3 | self as u8
+    }
+}
+
 /// The two addresses of a packet, of one family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Addresses {

@@ -1,6 +1,7 @@
 //! TCP segments (RFC 9293 §3.1) and their options.
 
 use crate::ParseError;
+use crate::ip::Ecn;
 
 /// Length of a header without options, in bytes.
 pub const HEADER_BYTES_MIN: usize = 20;
@@ -99,10 +100,12 @@ pub struct Segment<'a> {
     pub header: Header,
     /// Its payload; after GRO it may be longer than the MSS.
     pub payload: &'a [u8],
+    /// ECN field of the packet it came in. GRO merges only packets that agree in it.
+    pub ecn: Ecn,
 }
 
 impl<'a> Segment<'a> {
-    /// Parses the payload of an IP packet. The checksum is the caller's matter.
+    /// Parses the payload of an IP packet. The checksum is the caller's matter, and so is the ECN field.
     pub fn parse(bytes: &'a [u8]) -> Result<Segment<'a>, ParseError> {
         let header = bytes
             .first_chunk::<HEADER_BYTES_MIN>()
@@ -122,6 +125,7 @@ impl<'a> Segment<'a> {
                 options: Options::parse(options),
             },
             payload: &bytes[header_len..],
+            ecn: Ecn::NotEct,
         })
     }
 }
@@ -465,7 +469,7 @@ mod tests {
             bytes.truncate(len);
             bytes.extend(&payload);
             let segment = Segment::parse(&bytes).unwrap();
-            prop_assert_eq!(segment, Segment { header, payload: &payload });
+            prop_assert_eq!(segment, Segment { header, payload: &payload, ecn: Ecn::NotEct });
         }
     }
 }

@@ -63,8 +63,11 @@ fn expected<'a>(addresses: [IpAddr; 2], header: Header, payload: &'a [u8]) -> Re
         source_mac: MAC_A,
         source: addresses[0],
         destination: addresses[1],
-        ecn: 0,
-        segment: wire::tcp::Segment { header, payload },
+        segment: wire::tcp::Segment {
+            header,
+            payload,
+            ecn: wire::ip::Ecn::NotEct,
+        },
     })
 }
 

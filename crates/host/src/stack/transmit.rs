@@ -33,7 +33,7 @@ impl Stack {
             Resolution::Unreachable => None,
         };
         let Tuple { local, remote } = entry.tuple;
-        let template = destination_mac
+        let mut template = destination_mac
             .map(|destination_mac| TcpTemplate::new(self.link.mac, destination_mac, local, remote));
         let limits = self.link.limits(local.is_ipv6(), entry.tcp.mss());
         let now = Instant::from_us(now_us);
@@ -51,9 +51,10 @@ impl Stack {
             if let Some(transmission) = transmit.transmission {
                 entry.last_transmission = transmission;
             }
-            let len = template
-                .as_ref()
-                .and_then(|template| template.write(&transmit.header, &mut buffer));
+            let len = template.as_mut().and_then(|template| {
+                template.traffic_class = transmit.ecn.mark(template.traffic_class);
+                template.write(&transmit.header, &mut buffer)
+            });
             let below = transmit.has_virtual || transmit.follows_undeparted;
             match (len, transmit.transmission) {
                 (Some(len), Some(transmission)) if below => {

@@ -40,6 +40,7 @@ fn passive_open_ignores_what_is_not_a_plain_syn() {
         let segment = Segment {
             header,
             payload: &[],
+            ecn: wire::ip::Ecn::NotEct,
         };
         let accepted = Connection::accept(&config(), &segment, 1, 0, Instant::from_us(0));
         assert!(accepted.is_none(), "{flags:?}");
@@ -111,6 +112,7 @@ fn text_with_the_syn_is_dropped_and_text_with_the_syn_ack_is_taken() {
         &Segment {
             header,
             payload: b"early",
+            ecn: wire::ip::Ecn::NotEct,
         },
     );
     script.trace("> ACK 1 ack 7\n = CloseWait\n ! Connected, Readable, PeerFinished");

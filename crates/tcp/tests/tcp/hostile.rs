@@ -111,6 +111,7 @@ fn nothing_that_arrives_or_is_called_panics_or_spins() {
                 let segment = Segment {
                     header: syn,
                     payload: &[],
+                    ecn: wire::ip::Ecn::NotEct,
                 };
                 Connection::accept(&config, &segment, ISS, 5, now).expect("a SYN")
             }
@@ -123,7 +124,14 @@ fn nothing_that_arrives_or_is_called_panics_or_spins() {
                     let header = arbitrary_header(&mut random, snd, rcv, now);
                     let len = random.pick(&[0, 0, 0, 1, 100, 1460, 5000, 70_000]);
                     let payload = &text[..random.within(0..len + 1) as usize];
-                    connection.on_segment(now, &Segment { header, payload });
+                    connection.on_segment(
+                        now,
+                        &Segment {
+                            header,
+                            payload,
+                            ecn: wire::ip::Ecn::NotEct,
+                        },
+                    );
                 }
                 8 => {
                     let transmission = random.pick(&[issued, random.0, 0]);
@@ -195,6 +203,7 @@ fn nothing_that_arrives_or_is_called_panics_or_spins() {
                 let segment = Segment {
                     header,
                     payload: &text[..random.within(0..100) as usize],
+                    ecn: wire::ip::Ecn::NotEct,
                 };
                 time_wait.may_be_replaced_by(&segment);
                 time_wait.on_segment(now, &segment);

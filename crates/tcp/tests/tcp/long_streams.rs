@@ -37,6 +37,7 @@ fn nine_gibibytes_of_virtual_data_wrap_the_sequence_numbers_twice() {
         &Segment {
             header: syn,
             payload: &[],
+            ecn: wire::ip::Ecn::NotEct,
         },
         iss,
         0,
@@ -60,6 +61,7 @@ fn nine_gibibytes_of_virtual_data_wrap_the_sequence_numbers_twice() {
         &Segment {
             header: acknowledge(1),
             payload: &[],
+            ecn: wire::ip::Ecn::NotEct,
         },
     );
     assert_eq!(connection.write_virtual(3, 17, LEN), LEN);
@@ -98,6 +100,7 @@ fn nine_gibibytes_of_virtual_data_wrap_the_sequence_numbers_twice() {
             &Segment {
                 header: acknowledge(1 + sent),
                 payload: &[],
+                ecn: wire::ip::Ecn::NotEct,
             },
         );
         assert_eq!(connection.acknowledged_bytes(), sent);
@@ -107,6 +110,7 @@ fn nine_gibibytes_of_virtual_data_wrap_the_sequence_numbers_twice() {
         &Segment {
             header: acknowledge(2 + LEN),
             payload: &[],
+            ecn: wire::ip::Ecn::NotEct,
         },
     );
     let events: Vec<_> = std::iter::from_fn(|| connection.poll_event()).collect();

@@ -6,6 +6,7 @@ mod acknowledgments;
 mod close;
 mod congestion;
 mod departures;
+mod ecn;
 mod handshake;
 mod hostile;
 mod long_streams;

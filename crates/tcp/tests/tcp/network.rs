@@ -319,6 +319,7 @@ impl World {
         let segment = Segment {
             header: packet.header,
             payload: &packet.payload,
+            ecn: wire::ip::Ecn::NotEct,
         };
         end.note_window(&packet.header);
         match &mut end.tcp {

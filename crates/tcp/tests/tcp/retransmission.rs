@@ -325,6 +325,7 @@ fn a_flood_of_duplicates_inflates_the_window_by_no_more_than_was_in_flight() {
             &wire::tcp::Segment {
                 header,
                 payload: &[],
+                ecn: wire::ip::Ecn::NotEct,
             },
         );
         while let Some(transmit) = script.tcp().poll_transmit(now, &limits) {

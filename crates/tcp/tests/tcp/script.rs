@@ -17,7 +17,8 @@
 //! Sequence numbers are relative: 0 is the SYN of either side, 1 its first byte. `1..101` is text. Windows
 //! are as on the wire. Options: `mss 1000`, `ws 7`, `ts 5 7`, `sackOK`, and `sack 1001..2001 3001..4001` with
 //! blocks in the order of the option (a D-SACK is a first block that was received before, RFC 2883 §4); `-`
-//! stands for an absent one. ECE and CWR are flags like any other. `at +5ms` in an expected segment is its
+//! stands for an absent one. ECE and CWR are flags like any other; `not-ect`, `ect0` and `ce` are the ECN field of
+//! the packets. `at +5ms` in an expected segment is its
 //! earliest departure, seen from now; `at -`: it may leave at once.
 //!
 //! In an expected segment only what is written is compared, except flags, sequence numbers and the
@@ -27,6 +28,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use tcp::{Config, Connection, ConnectionEvent, Instant, Limits, Piece, Transmit};
+use wire::ip::Ecn;
 use wire::tcp::{Flags, Header, Options, Segment, Timestamps};
 
 /// The connection's initial sequence number in all traces: wraps soon.
@@ -262,6 +264,9 @@ impl Script {
         let segment = Segment {
             header,
             payload: &payload,
+            ecn: ecn_words()
+                .find(|(word, _)| text.split_whitespace().any(|w| w == *word))
+                .map_or(Ecn::NotEct, |(_, ecn)| ecn),
         };
         match &mut self.connection {
             Some(connection) => connection.on_segment(self.now, &segment),
@@ -291,6 +296,7 @@ impl Script {
             && (!has("win") || header.window == expected.window)
             && (!has("mss") || header.options.mss == wanted.mss)
             && (!has("ws") || header.options.window_scale == wanted.window_scale)
+            && (ecn_words().all(|(word, ecn)| !has(word) || transmit.ecn == ecn))
             && (!has("ts") || header.options.timestamps == wanted.timestamps)
             && (!has("sackOK") || header.options.sack_permitted == wanted.sack_permitted)
             && (!has("sack") || relative_blocks(&header.options) == wanted.sack)
@@ -397,6 +403,15 @@ fn relative_blocks(options: &Options) -> [Option<(u32, u32)>; 4] {
     })
 }
 
+fn ecn_words() -> impl Iterator<Item = (&'static str, Ecn)> {
+    [
+        ("not-ect", Ecn::NotEct),
+        ("ect0", Ecn::Ect0),
+        ("ce", Ecn::Ce),
+    ]
+    .into_iter()
+}
+
 fn parse(text: &str) -> (Header, u32) {
     let mut header = Header::default();
     let mut len = 0;
@@ -423,6 +438,7 @@ fn parse(text: &str) -> (Header, u32) {
             "URG" => flags = flags | Flags::URG,
             "ECE" => flags = flags | Flags::ECE,
             "CWR" => flags = flags | Flags::CWR,
+            "not-ect" | "ect0" | "ce" => {}
             "." => {}
             "ack" => header.ack = number(words.next()),
             "win" => header.window = number(words.next()) as u16,
@@ -493,7 +509,7 @@ fn describe(transmit: &Transmit) -> String {
         sack_permitted,
         ..
     } = header.options;
-    text += &format!(" win {}", header.window);
+    text += &format!(" {:?} win {}", transmit.ecn, header.window);
     if let Some(mss) = mss {
         text += &format!(" mss {mss}");
     }

@@ -88,6 +88,7 @@ fn the_compact_form_answers_like_the_connection() {
     let fin = Segment {
         header: header(1, 2, Flags::FIN | Flags::ACK),
         payload: &[],
+        ecn: wire::ip::Ecn::NotEct,
     };
     let answer = time_wait
         .on_segment(later, &fin)
@@ -108,6 +109,7 @@ fn the_compact_form_answers_like_the_connection() {
     let reset = Segment {
         header: header(2, 0, Flags::RST),
         payload: &[],
+        ecn: wire::ip::Ecn::NotEct,
     };
     assert_eq!(time_wait.on_segment(later, &reset), None);
     assert_eq!(time_wait.expires(), later);
@@ -148,6 +150,7 @@ fn may_replace(connection: &mut Connection, header: Header) -> bool {
     connection.may_be_replaced_by(&Segment {
         header,
         payload: &[],
+        ecn: wire::ip::Ecn::NotEct,
     })
 }
 

@@ -28,8 +28,6 @@ pub struct TcpPacket<'a> {
     pub source: IpAddr,
     /// The address it was sent to.
     pub destination: IpAddr,
-    /// ECN field of the IP header (RFC 3168 §5); 3 is "congestion experienced".
-    pub ecn: u8,
     /// The segment.
     pub segment: tcp::Segment<'a>,
 }
@@ -140,7 +138,9 @@ fn parse_tcp<'a>(
         source_mac: link.source,
         source,
         destination,
-        ecn: packet.traffic_class & 3,
-        segment,
+        segment: tcp::Segment {
+            ecn: ip::Ecn::of(packet.traffic_class),
+            ..segment
+        },
     }))
 }

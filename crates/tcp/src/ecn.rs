@@ -1,0 +1,126 @@
+//! Explicit congestion notification (RFC 3168 §6.1): routers mark packets instead of dropping them.
+//!
+//! Each direction has a receiver, which repeats what it was told ("ECE") until it hears that the sender has
+//! slowed down ("CWR"), and a sender, which slows down once for each window of data.
+//!
+//! A path may clear or set the field at will. If it clears it, congestion shows as loss, as without ECN. If it
+//! marks everything, the sender stays at its least window, which is slow, but alive.
+
+use wire::ip;
+use wire::tcp::{Flags, Segment};
+
+use crate::config::EcnPolicy;
+
+/// What the SYNs have said (§6.1.1).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Agreement {
+    #[default]
+    Open,
+    Agreed,
+    /// For good: a host that has sent or received one SYN without ECN does not use it.
+    Refused,
+}
+
+/// ECN state of a connection.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Ecn {
+    agreement: Agreement,
+    /// As a receiver: set ECE in every acknowledgment.
+    echo: bool,
+    /// As a sender: set CWR in the next new data.
+    reduced: bool,
+    /// The window was reduced when this was SND.NXT.
+    reduced_at: u64,
+}
+
+impl Ecn {
+    /// What our SYN carries. §6.1.1.1: if the first was not answered, the next ones go without ECN, since
+    /// something on the path may not like it.
+    pub(crate) fn syn_flags(&mut self, policy: EcnPolicy, retransmission: bool) -> Flags {
+        if policy != EcnPolicy::Offer || retransmission {
+            self.agreement = Agreement::Refused;
+        }
+        match self.agreement {
+            Agreement::Refused => Flags::default(),
+            _ => Flags::ECE | Flags::CWR,
+        }
+    }
+
+    /// What our SYN,ACK carries.
+    pub(crate) fn syn_ack_flags(&self) -> Flags {
+        match self.agreement {
+            Agreement::Agreed => Flags::ECE,
+            _ => Flags::default(),
+        }
+    }
+
+    /// The peer's SYN or SYN,ACK has come, perhaps again.
+    pub(crate) fn on_syn(&mut self, policy: EcnPolicy, syn: &Segment<'_>) {
+        let flags = syn.header.flags;
+        let [ece, cwr] = [Flags::ECE, Flags::CWR].map(|flag| flags.contains(flag));
+        let setup = match flags.contains(Flags::ACK) {
+            // "Only ECE": a peer that reflects reserved bits does not mean it.
+            true => ece && !cwr,
+            // No sender marks a SYN as ECN-capable (§6.1.1): the path writes into the field.
+            false => ece && cwr && syn.ecn == ip::Ecn::NotEct,
+        };
+        self.agreement = match setup && policy != EcnPolicy::Off {
+            true if self.agreement != Agreement::Refused => Agreement::Agreed,
+            _ => Agreement::Refused,
+        };
+    }
+
+    fn is_agreed(&self) -> bool {
+        self.agreement == Agreement::Agreed
+    }
+
+    /// §6.1.3: text in the window has arrived. True if it is to be acknowledged at once: the peer should hear
+    /// of congestion soon, and of the end of our echo, since its window may be down to one segment.
+    pub(crate) fn on_text(&mut self, segment: &Segment<'_>) -> bool {
+        if !self.is_agreed() {
+            return false;
+        }
+        let cwr = segment.header.flags.contains(Flags::CWR);
+        let marked = segment.ecn == ip::Ecn::Ce;
+        // The packet with CWR may itself be marked: then it begins anew.
+        self.echo = marked || self.echo && !cwr;
+        cwr || marked
+    }
+
+    /// What every segment with an acknowledgment carries.
+    pub(crate) fn ack_flags(&self) -> Flags {
+        match self.echo {
+            true => Flags::ECE,
+            false => Flags::default(),
+        }
+    }
+
+    /// True if an acceptable acknowledgment tells of congestion: then no window grows.
+    pub(crate) fn is_echo(&self, flags: Flags) -> bool {
+        self.is_agreed() && flags.contains(Flags::ECE)
+    }
+
+    /// §6.1.2: true if the window is to be reduced for an acknowledgment that [is an echo](Ecn::is_echo). Not
+    /// more than once for a window of data, losses included.
+    pub(crate) fn must_reduce(&self, ack: u64) -> bool {
+        ack > self.reduced_at
+    }
+
+    /// The window was reduced, for whatever reason (§6.1.2).
+    pub(crate) fn on_reduced(&mut self, nxt: u64) {
+        self.reduced = self.is_agreed();
+        self.reduced_at = nxt;
+    }
+
+    /// How data is sent: its field, and what belongs on its first packet. Retransmissions are not marked as
+    /// ECN-capable (§6.1.5), nor is anything without data (§6.1.4).
+    pub(crate) fn on_data(&mut self, retransmission: bool) -> (ip::Ecn, Flags) {
+        if !self.is_agreed() || retransmission {
+            return (ip::Ecn::NotEct, Flags::default());
+        }
+        match std::mem::take(&mut self.reduced) {
+            true => (ip::Ecn::Ect0, Flags::CWR),
+            false => (ip::Ecn::Ect0, Flags::default()),
+        }
+    }
+}
