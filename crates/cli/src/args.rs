@@ -88,6 +88,10 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "MIB", value_parser = value_parser!(u32).range(1..=1 << 20))]
     pub(crate) buffers: Option<u32>,
 
+    /// Most connections of one source: of an IPv4 address, or of an IPv6 network of 64 bits [default: no limit]
+    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..))]
+    pub(crate) connections_per_source: Option<u32>,
+
     /// MTU of the veth pair, in bytes
     #[arg(long, value_name = "BYTES", default_value = "1500", conflicts_with = "dev",
           value_parser = value_parser!(u32).range(1280..=65535))]
@@ -197,6 +201,9 @@ pub(crate) struct HostArgs {
     /// TCP port
     #[arg(long)]
     pub(crate) listen: u16,
+    /// Most connections of one source
+    #[arg(long)]
+    pub(crate) connections_per_source: Option<u32>,
     /// Directory that must be out of reach once the process is locked out of the file system
     #[arg(long)]
     pub(crate) probe: PathBuf,
@@ -272,6 +279,7 @@ mod tests {
             "--mtu 1279",
             "--mtu 65536",
             "--buffers 0",
+            "--connections-per-source 0",
         ] {
             let option = rest.split_whitespace().next().unwrap();
             let message = parse(&format!("splitway serve site {rest}")).unwrap_err();

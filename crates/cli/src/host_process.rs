@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::os::fd::AsFd;
 
 use contract::control::{HelloError, host_hello};
-use host::{Link, Polling, Shard, ShardError, Stack, StackConfig, monotonic_us};
+use host::{Admission, Link, Polling, Shard, ShardError, Stack, StackConfig, monotonic_us};
 use port::packet::PacketPort;
 use rustix::rand::{GetRandomFlags, getrandom};
 use rustix::thread::CapabilitySet;
@@ -54,6 +54,10 @@ pub(crate) fn run(args: &HostArgs) -> Result<(), Failure> {
         listen_ports: vec![args.listen],
         tcp: tcp::Config::default(),
         connections_max: StackConfig::CONNECTIONS_MAX,
+        admission: Admission {
+            connections_per_source: args.connections_per_source,
+            ..Admission::default()
+        },
         secret: random()?,
     };
     let stack = Stack::new(config, Link::of(&port), session.channels, monotonic_us());

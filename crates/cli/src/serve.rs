@@ -336,6 +336,9 @@ fn host_arguments(args: &ServeArgs, source: &Source, link: &Link, log: &str) -> 
     for gateway in &args.gateway {
         arguments.extend(["--gateway".into(), gateway.to_string().into()]);
     }
+    if let Some(limit) = args.connections_per_source {
+        arguments.extend(["--connections-per-source".into(), limit.to_string().into()]);
+    }
     let probe = match source {
         Source::Root(root) => root,
         Source::Attached { .. } => Path::new("/"),

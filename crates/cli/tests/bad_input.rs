@@ -77,6 +77,8 @@ fn numbers_out_of_range() {
         ("--mtu", "1279"),
         ("--mtu", "65536"),
         ("--buffers", "0"),
+        ("--connections-per-source", "0"),
+        ("--connections-per-source", "many"),
     ] {
         let argument = format!("{option}={value}");
         with_site(&["serve", "site", &argument]).refused(&["invalid value", option, value]);

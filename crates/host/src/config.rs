@@ -13,11 +13,35 @@ pub struct StackConfig {
     pub listen_ports: Vec<u16>,
     /// TCP's parameters. `mss` is set by the stack from the link's MTU.
     pub tcp: tcp::Config,
-    /// Most connections at once, half-open ones included. TIME-WAIT has a bound of its own.
+    /// Most connections at once. Half-open ones and TIME-WAIT have bounds of their own.
     pub connections_max: usize,
+    /// Who is let in.
+    pub admission: Admission,
     /// Secret from which initial sequence numbers (RFC 6528), timestamp offsets and hash keys are
     /// derived. Random in production; fixed in a simulation.
     pub secret: [u8; 16],
+}
+
+/// Limits on new connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Admission {
+    /// Most half-open connections. When there are so many, SYNs are answered with cookies (RFC 4987 §3.6).
+    pub half_open_max: usize,
+    /// Most established connections of which nothing was heard yet: the accept backlog of a stack that has its
+    /// applications in the same process. Beyond, handshakes are not completed.
+    pub backlog_max: usize,
+    /// Most connections of one source, an IPv4 address or an IPv6 network of 64 bits. `None`: no such limit.
+    pub connections_per_source: Option<u32>,
+}
+
+impl Default for Admission {
+    fn default() -> Admission {
+        Admission {
+            half_open_max: 4096,
+            backlog_max: 1 << 14,
+            connections_per_source: None,
+        }
+    }
 }
 
 impl StackConfig {

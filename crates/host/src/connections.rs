@@ -33,6 +33,8 @@ pub(crate) struct Entry {
     pub(crate) dirty: bool,
     /// The application knows of it: accepted, and not yet closed.
     pub(crate) told: bool,
+    /// The peer has sent something.
+    pub(crate) heard: bool,
     /// A SEND was issued, so that the NIC stack keeps state for it.
     pub(crate) flow_open: bool,
     /// SENDs issued and not departed.
@@ -141,6 +143,7 @@ impl Connections {
             files: Vec::new(),
             dirty: false,
             told: false,
+            heard: false,
             flow_open: false,
             sends_outstanding: 0,
             ackd_offset: 0,

@@ -48,8 +48,20 @@ counters! {
     reads_failed,
     /// Connections accepted.
     connections_accepted,
-    /// SYNs dropped because the table is full.
+    /// SYNs, and ACKs of handshakes, dropped because the table is full.
     connections_refused,
+    /// The same because too many connections have sent nothing yet.
+    backlog_overflows,
+    /// The same, or refused, because the source has as many connections as it may have.
+    sources_refused,
+    /// Handshakes given up because our SYN,ACK was not acknowledged.
+    half_open_expired,
+    /// SYNs answered with a cookie.
+    syn_cookies_sent,
+    /// Connections opened by a cookie.
+    syn_cookies_accepted,
+    /// ACKs of no connection that were not good cookies either, while there were cookies about.
+    syn_cookies_invalid,
     /// Connections that ended in order.
     connections_finished,
     /// Connections that ended by RST, time-out or failure.

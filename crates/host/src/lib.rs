@@ -9,7 +9,7 @@
 //! | [`app`] | the interface for servers: events, and what they may do |
 //! | `stack` | frames and events in; SENDs and packets out |
 //! | `streams` | what an application may do, on a stack |
-//! | `connections`, `files`, `time_wait` | the tables |
+//! | `connections`, `files`, `syn_queue`, `sources`, `time_wait` | the tables |
 //! | `neighbor`, `icmp` | ARP, neighbour discovery, next hops; echo |
 //! | `timer` | the timing wheel |
 //! | `shard`, `polling` | the event loop and its sleep |
@@ -28,12 +28,14 @@ mod icmp;
 mod neighbor;
 mod polling;
 mod shard;
+mod sources;
 mod stack;
 mod streams;
+mod syn_queue;
 mod time_wait;
 mod timer;
 
-pub use config::StackConfig;
+pub use config::{Admission, StackConfig};
 pub use counters::Counters;
 pub use polling::Polling;
 pub use shard::{Shard, ShardError, monotonic_us};

@@ -12,11 +12,13 @@
 //! | File | What it adds |
 //! |---|---|
 //! | `arrival` | frames, and segments of no connection |
+//! | `admission` | half-open connections, SYN cookies, limits on new connections |
 //! | `reports` | events of the NIC workers |
 //! | `transmit` | SENDs, own packets, ACKD |
 //! | `workers` | the channels, and what did not fit |
 //! | `link` | the link, and how much fits into a SEND |
 
+mod admission;
 mod arrival;
 mod link;
 mod reports;
@@ -31,6 +33,7 @@ use contract::channel::HostChannel;
 use port::{Offload, Port, Superpacket};
 use tcp::{ConnectionEvent, Instant};
 
+use self::admission::Gate;
 use self::workers::{Deferred, Nic};
 use crate::app::{AppEvent, Application, CloseReason, StreamId};
 use crate::config::StackConfig;
@@ -65,8 +68,7 @@ pub struct Stack {
     waiting_neighbor: Vec<usize>,
     /// Connections that wait for room in a ring.
     waiting_room: VecDeque<usize>,
-    /// The connections last begun by a peer, oldest first.
-    half_open: VecDeque<StreamId>,
+    gate: Gate,
     /// What applications are to be told besides the connections' own events.
     pub(crate) app_events: VecDeque<AppEvent>,
     /// Finished frames that belong to no connection.
@@ -109,7 +111,7 @@ impl Stack {
             dirty: VecDeque::new(),
             waiting_neighbor: Vec::new(),
             waiting_room: VecDeque::new(),
-            half_open: VecDeque::new(),
+            gate: Gate::new(config.admission, config.secret, KeyedHash(hash_key)),
             app_events: VecDeque::new(),
             frames: VecDeque::new(),
             due: Vec::new(),
@@ -172,13 +174,14 @@ impl Stack {
         }
         self.due = due;
         self.time_waits.expire(Instant::from_us(now_us));
+        self.on_half_open_timeouts(now_us);
         if self
             .neighbors
             .next_timeout_us()
             .is_some_and(|at| at <= now_us)
         {
             self.neighbors.on_timeout(now_us);
-            self.retry_waiting_neighbor();
+            self.retry_waiting_neighbor(now_us);
         }
     }
 
@@ -207,10 +210,12 @@ impl Stack {
     /// When [`Stack::on_time`] should next be called, in microseconds.
     pub fn next_timeout_us(&self) -> Option<u64> {
         let time_wait_us = self.time_waits.next_timeout().map(Instant::as_us);
+        let half_open_us = self.gate.next_timeout().map(Instant::as_us);
         [
             self.wheel.next_us(),
             self.neighbors.next_timeout_us(),
             time_wait_us,
+            half_open_us,
         ]
         .into_iter()
         .flatten()
@@ -329,6 +334,10 @@ impl Stack {
             let Some(event) = entry.tcp.poll_event() else {
                 return;
             };
+            let has_text = matches!(event, ConnectionEvent::Readable);
+            if has_text && !std::mem::replace(&mut entry.heard, true) {
+                self.gate.on_heard();
+            }
             let event = match event {
                 ConnectionEvent::Connected => {
                     entry.told = true;
@@ -426,7 +435,9 @@ impl Stack {
     /// Removes a connection from the table.
     fn forget(&mut self, index: usize) {
         self.end_of_stream(index);
-        self.connections.remove(index);
+        if let Some(entry) = self.connections.remove(index) {
+            self.gate.on_forgotten(entry.tuple.remote.ip(), entry.heard);
+        }
     }
 
     pub(crate) fn mark_dirty(&mut self, index: usize) {
@@ -439,10 +450,11 @@ impl Stack {
     }
 
     /// A neighbour may have been found, or given up.
-    fn retry_waiting_neighbor(&mut self) {
+    fn retry_waiting_neighbor(&mut self, now_us: u64) {
         while let Some(index) = self.waiting_neighbor.pop() {
             self.mark_dirty(index);
         }
+        self.retry_half_open(now_us);
     }
 
     /// A ring may have room again; who has waited longest comes first.
@@ -476,6 +488,7 @@ impl Stack {
     /// Sends RST on every connection and accepts no more: the shard is about to end.
     pub fn abort_all<P: Port, A: Application>(&mut self, now_us: u64, port: &mut P, app: &mut A) {
         self.config.listen_ports.clear();
+        self.gate.close();
         for index in self.connections.indices() {
             if let Some(entry) = self.connections.get_mut(index) {
                 entry.tcp.abort();

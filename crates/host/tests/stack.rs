@@ -1,5 +1,6 @@
 //! The host stack against a client and a NIC stack that the test plays.
 
+mod admission;
 mod rig;
 
 use contract::{Event, FileId, FileMeta, FlowId, RejectReason, SendId};
@@ -210,48 +211,6 @@ fn a_failed_read_aborts_this_response_and_says_why() {
     assert_eq!(rig.stack.connections(), 0);
     rig.step();
     assert!(rig.nic.sizes.is_empty(), "its file is closed");
-}
-
-#[test]
-fn a_connection_that_the_table_has_no_room_for_is_not_accepted() {
-    let mut rig = Rig::new();
-    // Half-open connections from other ports fill the table of 16.
-    for port in 1..=40u16 {
-        rig.inject_syn(port);
-    }
-    let (stack, now_us) = (&mut rig.stack, rig.now_us);
-    port::Port::receive(&mut rig.port, 100, &mut |frame| {
-        stack.on_frame(now_us, frame)
-    })
-    .unwrap();
-    assert_eq!(rig.stack.connections(), 16);
-    assert_eq!(rig.stack.counters().connections_refused, 24);
-}
-
-/// Covers: RFC 4987 §3
-#[test]
-fn a_flood_of_syns_takes_nobodys_place_for_long() {
-    let mut rig = Rig::with_connections_max(100_000);
-    rig.ask(&["1000"]);
-    rig.run_until(|rig| rig.received.len() == 1002);
-    for port in 1..=20_000 {
-        rig.inject_syn(port);
-        if port % 1000 == 0 {
-            rig.step();
-        }
-    }
-    assert!(
-        rig.stack.connections() < 5_000,
-        "{}",
-        rig.stack.connections()
-    );
-    // The established one has not suffered, and new ones come through.
-    rig.ask(&["2000"]);
-    rig.run_until(|rig| rig.received.len() == 1002 + 2002);
-    rig.reconnect();
-    rig.ask(&["3000"]);
-    rig.run_until(|rig| rig.received.len() == 3002);
-    assert!(rig.received == answer(3000));
 }
 
 #[test]

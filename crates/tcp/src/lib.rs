@@ -22,6 +22,7 @@
 //! | received text, windows, acknowledgments | `rcv`, `reassembly`, `ack` |
 //! | timestamps and PAWS | `timestamps` |
 //! | attacks: initial sequence numbers, challenge ACKs | `isn`, `challenge` |
+//! | before the handshake is complete: SYN queue, SYN cookies | `half_open`, `syn_cookie` |
 //! | after the end, and outside of connections | `time_wait`, `reset` |
 //!
 //! # Where it departs from the letter
@@ -53,6 +54,7 @@ mod congestion;
 mod connection;
 mod ecn;
 mod event;
+mod half_open;
 mod input;
 mod isn;
 mod newreno;
@@ -70,6 +72,7 @@ mod send_queue;
 mod sent;
 mod seq;
 mod state;
+mod syn_cookie;
 mod time;
 mod time_wait;
 mod timer;
@@ -78,10 +81,12 @@ mod timestamps;
 pub use config::{Config, CongestionAlgorithm, EcnPolicy, Limits};
 pub use connection::Connection;
 pub use event::{CloseReason, ConnectionEvent};
+pub use half_open::{HalfOpen, HalfOpenReaction};
 pub use isn::IsnGenerator;
 pub use output::Transmit;
 pub use reset::reset_for;
 pub use send_queue::Piece;
 pub use state::State;
+pub use syn_cookie::SynCookies;
 pub use time::Instant;
 pub use time_wait::TimeWait;

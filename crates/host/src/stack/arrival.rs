@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 
 use port::Frame;
-use tcp::{Instant, State};
+use tcp::Instant;
 use wire::frame::{self, Received, TcpTemplate};
 
 use super::Stack;
@@ -13,8 +13,14 @@ use crate::icmp;
 use crate::neighbor::Resolution;
 use crate::time_wait::Answer;
 
-/// The last so many connections that were begun by a peer; those before them must be established.
-const HALF_OPEN_MAX: usize = 4096;
+/// What became of a segment that belongs to no connection of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Bare {
+    /// It leaves, or was dropped as links do.
+    Gone,
+    /// The next hop is being asked for: it was dropped.
+    Pending,
+}
 
 impl Stack {
     /// A frame has arrived.
@@ -31,13 +37,13 @@ impl Stack {
                 if let Some(reply) = self.neighbors.on_arp(now_us, &arp) {
                     self.frames.push_back(reply);
                 }
-                self.retry_waiting_neighbor();
+                self.retry_waiting_neighbor(now_us);
             }
             Ok(Received::Icmp6(message)) if self.neighbors.takes(&message) => {
                 if let Some(reply) = self.neighbors.on_ndisc(now_us, &message) {
                     self.frames.push_back(reply);
                 }
-                self.retry_waiting_neighbor();
+                self.retry_waiting_neighbor(now_us);
             }
             Ok(other) => {
                 if let Some(reply) =
@@ -67,63 +73,29 @@ impl Stack {
             }
             self.forget(index);
         }
+        if self.on_half_open(now_us, tuple, segment) {
+            return;
+        }
         let mut isn = self.isn.isn(tuple.local, tuple.remote, now);
         match self.time_waits.on_segment(now, &tuple, segment) {
             Answer::Unknown => {}
             Answer::Replaced(old) => isn = old.isn_beyond(isn),
             Answer::Handled(None) => return,
-            Answer::Handled(Some(header)) => return self.send_bare(now_us, tuple, &header),
-        }
-        if self.is_listening(tuple.local) {
-            let header = &segment.header;
-            let is_syn = header.flags.contains(wire::tcp::Flags::SYN)
-                && !header.flags.contains(wire::tcp::Flags::ACK);
-            if is_syn && self.connections.len() >= self.config.connections_max {
-                self.counters.connections_refused += 1;
-                return;
-            }
-            let config = match tuple.local {
-                SocketAddr::V4(_) => &self.tcp_config_v4,
-                SocketAddr::V6(_) => &self.tcp_config_v6,
-            };
-            let ts_offset = self.isn.ts_offset(tuple.local, tuple.remote);
-            if let Some(connection) = tcp::Connection::accept(config, segment, isn, ts_offset, now)
-            {
-                let next_hop = self.neighbors.next_hop(tuple.remote.ip());
-                let index = self
-                    .connections
-                    .insert(connection, tuple, next_hop, self.nics.len());
-                self.mark_dirty(index);
-                self.bound_half_open(index);
+            Answer::Handled(Some(header)) => {
+                self.send_bare(now_us, tuple, &header);
                 return;
             }
         }
-        if let Some(reset) = tcp::reset_for(segment) {
-            self.counters.resets_sent += 1;
-            self.send_bare(now_us, tuple, &reset);
+        if !self.is_listening(tuple.local) || !self.on_listen(now_us, tuple, segment, isn) {
+            self.refuse(now_us, tuple, segment);
         }
     }
 
-    /// Notes a half-open connection, and gives up the oldest one if there are too many: a flood of SYNs costs
-    /// others their patience, not their place.
-    fn bound_half_open(&mut self, index: usize) {
-        if let Some(entry) = self.connections.get(index) {
-            self.half_open.push_back(entry.stream);
-        }
-        if self.half_open.len() <= HALF_OPEN_MAX {
-            return;
-        }
-        // Most have long been accepted, or are gone.
-        let oldest = self
-            .half_open
-            .pop_front()
-            .and_then(|oldest| self.connections.index_of(oldest));
-        if let Some(index) = oldest
-            && let Some(entry) = self.connections.get(index)
-            && entry.tcp.state() == State::SynReceived
-        {
-            self.counters.connections_refused += 1;
-            self.forget(index);
+    /// Answers a segment of no connection with RST, unless it is one itself.
+    pub(super) fn refuse(&mut self, now_us: u64, tuple: Tuple, segment: &wire::tcp::Segment<'_>) {
+        if let Some(reset) = tcp::reset_for(segment) {
+            self.counters.resets_sent += 1;
+            self.send_bare(now_us, tuple, &reset);
         }
     }
 
@@ -131,21 +103,28 @@ impl Stack {
         self.config.listen_ports.contains(&local.port())
     }
 
-    /// Sends a segment without data that belongs to no connection of the table. It is not worth waiting
-    /// for a neighbour.
-    fn send_bare(&mut self, now_us: u64, tuple: Tuple, header: &wire::tcp::Header) {
+    /// Sends a segment without data that belongs to no connection of the table, if the next hop's address is
+    /// known.
+    pub(super) fn send_bare(
+        &mut self,
+        now_us: u64,
+        tuple: Tuple,
+        header: &wire::tcp::Header,
+    ) -> Bare {
         let next_hop = self.neighbors.next_hop(tuple.remote.ip());
-        let Resolution::Known(destination_mac) = self.neighbors.resolve(now_us, next_hop) else {
-            return;
+        let destination_mac = match self.neighbors.resolve(now_us, next_hop) {
+            Resolution::Known(mac) => mac,
+            Resolution::Pending => return Bare::Pending,
+            Resolution::Unreachable => return Bare::Gone,
         };
         let mut buffer = [0; contract::limits::HEADER_BYTES_MAX];
         let template = TcpTemplate::new(self.link.mac, destination_mac, tuple.local, tuple.remote);
-        let Some(length) = template.write(header, &mut buffer) else {
-            return;
-        };
-        let frame = &mut buffer[..length];
-        if frame::complete_checksum(frame, []).is_ok() {
-            self.frames.push_back(frame.to_vec());
+        if let Some(length) = template.write(header, &mut buffer) {
+            let frame = &mut buffer[..length];
+            if frame::complete_checksum(frame, []).is_ok() {
+                self.frames.push_back(frame.to_vec());
+            }
         }
+        Bare::Gone
     }
 }

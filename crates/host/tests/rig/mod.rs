@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use contract::channel::{NicChannel, in_memory};
 use contract::{Command, Event, FileId, FileMeta, FlowId, Segment, SendId};
 use host::app::{AppEvent, Application, Io, StreamId};
-use host::{Link, Stack, StackConfig};
+use host::{Admission, Link, Stack, StackConfig};
 use port::memory::{self, MemoryPort, pair};
 use port::{Offload, Port, Superpacket};
 use tcp::{Connection, ConnectionEvent, Instant, IsnGenerator, Limits};
@@ -210,20 +210,23 @@ pub(crate) struct Rig {
 
 impl Rig {
     pub(crate) fn new() -> Rig {
-        Rig::with_connections_max(16)
+        Rig::with(|_| {})
     }
 
-    pub(crate) fn with_connections_max(connections_max: usize) -> Rig {
+    /// With a configuration of its own. The client is also the gateway to the rest of the world.
+    pub(crate) fn with(configure: impl FnOnce(&mut StackConfig)) -> Rig {
         let (port, client_port) = pair(memory::Link::default());
         let (host_channel, nic_channel) = in_memory();
-        let config = StackConfig {
+        let mut config = StackConfig {
             addresses: vec![("10.77.0.2".parse().unwrap(), 24)],
-            gateways: Vec::new(),
+            gateways: vec![CLIENT.parse().unwrap()],
             listen_ports: vec![80],
             tcp: tcp::Config::default(),
-            connections_max,
+            connections_max: 16,
+            admission: Admission::default(),
             secret: [7; 16],
         };
+        configure(&mut config);
         let now_us = 1_000_000;
         let stack = Stack::new(config, Link::of(&port), vec![host_channel], now_us);
         let client_address = SocketAddr::new(CLIENT.parse().unwrap(), 40_000);
@@ -428,24 +431,37 @@ impl Rig {
         self.client_closed = None;
     }
 
-    /// A SYN from a port of the client's machine, whose answer nobody waits for.
-    pub(crate) fn inject_syn(&mut self, port: u16) {
+    /// A SYN whose answer nobody waits for.
+    pub(crate) fn inject_syn(&mut self, from: SocketAddr) {
         let header = wire::tcp::Header {
             seq: 7,
             flags: Flags::SYN,
             window: 1000,
             ..wire::tcp::Header::default()
         };
-        let template = TcpTemplate::new(
-            CLIENT_MAC,
-            self.port.mac(),
-            SocketAddr::new(CLIENT.parse().unwrap(), port),
-            SERVER.parse().unwrap(),
-        );
+        self.inject_segment(from, &header, &[]);
+    }
+
+    /// A segment that claims to come from there.
+    pub(crate) fn inject_segment(
+        &mut self,
+        from: SocketAddr,
+        header: &wire::tcp::Header,
+        payload: &[u8],
+    ) {
+        let server = SERVER.parse().unwrap();
+        let template = TcpTemplate::new(CLIENT_MAC, self.port.mac(), from, server);
         let mut bytes = [0; frame::HEADER_BYTES_MAX];
-        let len = template.write(&header, &mut bytes).unwrap();
-        frame::complete_checksum(&mut bytes[..len], []).unwrap();
-        self.inject(&bytes[..len]);
+        let len = template.write(header, &mut bytes).unwrap();
+        let mut frame = bytes[..len].to_vec();
+        frame::complete_checksum(&mut frame, [payload]).unwrap();
+        frame.extend_from_slice(payload);
+        self.inject(&frame);
+    }
+
+    /// Where the client speaks from.
+    pub(crate) fn client_address(&self) -> SocketAddr {
+        self.client_address
     }
 
     /// The client asks for files of these sizes, in one go.

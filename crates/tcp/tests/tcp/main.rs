@@ -7,6 +7,7 @@ mod close;
 mod congestion;
 mod departures;
 mod ecn;
+mod half_open;
 mod handshake;
 mod hostile;
 mod long_streams;

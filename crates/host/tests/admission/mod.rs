@@ -1,0 +1,293 @@
+//! Who is let in, and what outsiders can do to those who are.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use tcp::State;
+use wire::tcp::{Flags, Header};
+
+use crate::rig::{CLIENT, Rig, answer};
+
+fn client(port: u16) -> SocketAddr {
+    SocketAddr::new(CLIENT.parse().unwrap(), port)
+}
+
+/// An address that nobody has chosen: from all of IPv4's unicast range but the stack's own link.
+fn random_source(n: u64) -> SocketAddr {
+    let word = (n + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let ip = Ipv4Addr::from_bits((word >> 32) as u32 % 0xbfff_ffff + 0x1000_0000);
+    SocketAddr::new(ip.into(), word as u16)
+}
+
+/// SYNs from everywhere, until the queue is full and beyond.
+fn flood(rig: &mut Rig, from: u64, count: u64) {
+    for n in from..from + count {
+        rig.inject_syn(random_source(n));
+        if n % 64 == 0 {
+            rig.step();
+        }
+    }
+    rig.step();
+}
+
+/// Covers: RFC 4987 §3.3, RFC 4987 §3.6
+#[test]
+fn a_hundred_thousand_syns_take_a_bounded_place_and_nobody_elses() {
+    let mut rig = Rig::with(|config| config.connections_max = 1000);
+    rig.ask(&["1000"]);
+    rig.run_until(|rig| rig.received.len() == 1002);
+    for round in 0..10 {
+        flood(&mut rig, round * 10_000, 10_000);
+        assert!(rig.stack.half_open() <= 4096);
+        // The established one has not suffered,
+        let before = rig.received.len();
+        rig.ask(&["2000"]);
+        rig.run_until(|rig| rig.received.len() == before + 2002);
+    }
+    let counters = rig.stack.counters();
+    assert_eq!(rig.stack.half_open(), 4096);
+    assert_eq!(rig.stack.connections(), 1);
+    assert_eq!(counters.syn_cookies_sent, 100_000 - 4096);
+    // and new ones come through, by cookies.
+    for n in 1..=20 {
+        flood(&mut rig, 100_000 + n * 100, 100);
+        rig.reconnect();
+        rig.ask(&["30000"]);
+        rig.run_until(|rig| rig.received.len() == 30_002);
+        assert!(rig.received == answer(30_000));
+        assert_eq!(rig.stack.counters().syn_cookies_accepted, n);
+    }
+    assert_eq!(rig.stack.counters().syn_cookies_invalid, 0);
+    assert_eq!(rig.stack.counters().connections_refused, 0);
+}
+
+/// Covers: RFC 4987 §3.3
+#[test]
+fn when_a_flood_is_over_the_queue_empties_itself() {
+    let mut rig = Rig::with(|config| config.admission.half_open_max = 10);
+    flood(&mut rig, 0, 1000);
+    assert_eq!(rig.stack.half_open(), 10);
+    while let Some(at_us) = rig
+        .stack
+        .next_timeout_us()
+        .filter(|_| rig.stack.half_open() > 0)
+    {
+        rig.now_us = rig.now_us.max(at_us);
+        rig.step();
+    }
+    let counters = rig.stack.counters();
+    assert_eq!(counters.half_open_expired, 10);
+    // SYN,ACKs are repeated six times, and none of the cookies.
+    assert_eq!(counters.retransmissions, 60);
+    // Two minutes later nobody can have a cookie: guesses are not even looked at.
+    rig.now_us += tcp::SynCookies::LIFETIME_US_MAX;
+    let guess = Header {
+        flags: Flags::ACK,
+        ..Header::default()
+    };
+    let invalid = rig.stack.counters().syn_cookies_invalid;
+    rig.inject_segment(random_source(0), &guess, &[]);
+    rig.step();
+    let counters = rig.stack.counters();
+    assert_eq!(
+        (counters.syn_cookies_invalid, counters.resets_sent),
+        (invalid, 1)
+    );
+}
+
+/// Covers: RFC 4987 §3.6
+#[test]
+fn an_ack_that_was_guessed_during_a_flood_opens_nothing() {
+    let mut rig = Rig::with(|config| config.admission.half_open_max = 10);
+    flood(&mut rig, 0, 11);
+    for n in 0..10_000u32 {
+        let guess = Header {
+            seq: n,
+            ack: n.wrapping_mul(0x9e37_79b9),
+            flags: Flags::ACK,
+            window: 1000,
+            ..Header::default()
+        };
+        rig.inject_segment(random_source(50_000), &guess, b"GET");
+        if n % 64 == 0 {
+            rig.step();
+        }
+    }
+    rig.step();
+    assert_eq!(rig.stack.connections(), 1, "that of the rig's own client");
+    assert_eq!(rig.stack.counters().syn_cookies_invalid, 10_000);
+}
+
+#[test]
+fn the_first_client_on_a_link_waits_for_its_address_and_not_for_a_timer() {
+    let mut rig = Rig::new();
+    rig.ask(&["1000"]);
+    let begun_us = rig.now_us;
+    rig.run_until(|rig| rig.received.len() == 1002);
+    assert!(rig.now_us - begun_us < 100_000, "{}", rig.now_us - begun_us);
+}
+
+#[test]
+fn a_connection_that_the_table_has_no_room_for_waits_until_there_is() {
+    let mut rig = Rig::with(|config| config.connections_max = 1);
+    rig.ask(&["1000"]);
+    rig.run_until(|rig| rig.received.len() == 1002);
+    rig.inject_syn(client(1));
+    rig.step();
+    assert_eq!(rig.stack.half_open(), 0);
+    assert_eq!(rig.stack.counters().connections_refused, 1);
+    // The first one goes, and makes room.
+    let reset = Header {
+        flags: Flags::RST,
+        seq: rig.trace.last().unwrap().0.ack,
+        ..Header::default()
+    };
+    rig.inject_segment(rig.client_address(), &reset, &[]);
+    rig.reconnect();
+    rig.ask(&["2000"]);
+    rig.run_until(|rig| rig.received.len() == 2002);
+    assert_eq!(rig.stack.connections(), 1);
+}
+
+/// Covers: RFC 4987 §3.2
+#[test]
+fn a_backlog_of_silent_connections_holds_up_new_ones_until_somebody_speaks() {
+    let mut rig = Rig::with(|config| config.admission.backlog_max = 3);
+    let mut silent = Vec::new();
+    for _ in 0..3 {
+        rig.run_until(|rig| rig.client.state() == State::Established);
+        rig.step();
+        silent.push(rig.client_address());
+        rig.reconnect();
+    }
+    assert_eq!(rig.stack.connections(), 3);
+    let started_us = rig.now_us;
+    rig.ask(&["1000"]);
+    while rig.now_us < started_us + 2_000_000 {
+        rig.step();
+    }
+    assert!(rig.received.is_empty());
+    assert_eq!(rig.client.state(), State::SynSent);
+    assert!(rig.stack.counters().backlog_overflows > 0);
+    // One of the silent ones sends its request. The one that waits gets in with its next SYN.
+    let (syn_ack, _) = rig
+        .trace
+        .iter()
+        .find(|(header, _)| {
+            header.flags.contains(Flags::SYN) && header.destination_port == silent[0].port()
+        })
+        .copied()
+        .unwrap();
+    let request = Header {
+        seq: syn_ack.ack,
+        ack: syn_ack.seq.wrapping_add(1),
+        flags: Flags::ACK | Flags::PSH,
+        window: 1000,
+        options: wire::tcp::Options {
+            timestamps: syn_ack.options.timestamps.map(|ts| wire::tcp::Timestamps {
+                value: ts.echo_reply,
+                echo_reply: ts.value,
+            }),
+            ..Default::default()
+        },
+        ..Header::default()
+    };
+    rig.inject_segment(silent[0], &request, b"quit\n");
+    rig.run_until(|rig| rig.received.len() == 1002);
+    assert!(rig.received == answer(1000));
+}
+
+#[test]
+fn a_source_has_so_many_connections_and_another_one_its_own() {
+    let mut rig = Rig::with(|config| config.admission.connections_per_source = Some(2));
+    for _ in 0..2 {
+        rig.ask(&["10"]);
+        rig.run_until(|rig| rig.received.len() == 12);
+        rig.reconnect();
+    }
+    for _ in 0..1000 {
+        rig.step();
+    }
+    assert_eq!(rig.client.state(), State::SynSent);
+    assert_eq!(rig.stack.counters().sources_refused, 1);
+    rig.inject_syn(random_source(1));
+    rig.step();
+    assert_eq!(rig.stack.half_open(), 1);
+}
+
+#[test]
+fn handshakes_begun_before_the_limit_was_reached_are_refused_at_their_end() {
+    let mut rig = Rig::with(|config| config.admission.connections_per_source = Some(1));
+    rig.inject_syn(client(7));
+    rig.ask(&["10"]);
+    rig.run_until(|rig| rig.received.len() == 12);
+    assert_eq!(rig.stack.half_open(), 1);
+    // The rig's client does not look at what is for port 7: its peer, who sees the SYN,ACK, is played here.
+    let isn = tcp::IsnGenerator::new([7; 16]);
+    let server: SocketAddr = crate::rig::SERVER.parse().unwrap();
+    let ack = Header {
+        seq: 8,
+        ack: isn
+            .isn(server, client(7), tcp::Instant::from_us(1_000_100))
+            .wrapping_add(1),
+        flags: Flags::ACK,
+        window: 1000,
+        ..Header::default()
+    };
+    rig.inject_segment(client(7), &ack, &[]);
+    rig.step();
+    let counters = rig.stack.counters();
+    assert_eq!((counters.sources_refused, counters.resets_sent), (1, 1));
+    assert_eq!((rig.stack.half_open(), rig.stack.connections()), (0, 1));
+}
+
+/// What somebody who cannot see the connection may send to it.
+/// Covers: RFC 5961 §3.2, RFC 5961 §4.2, RFC 5961 §5.2, RFC 5961 §7
+#[test]
+fn blind_resets_syns_and_data_leave_a_connection_alive() {
+    let mut rig = Rig::new();
+    rig.ask(&["1000"]);
+    rig.run_until(|rig| rig.received.len() == 1002);
+    let peer = rig.client_address();
+    for n in 0..4096u32 {
+        // A step below the window of 128 KiB: some hit it, none its edge.
+        let seq = n.wrapping_mul(1 << 20).wrapping_add(12_345);
+        for flags in [
+            Flags::RST,
+            Flags::RST | Flags::ACK,
+            Flags::SYN,
+            Flags::SYN | Flags::ACK,
+            Flags::FIN | Flags::ACK,
+            Flags::ACK,
+            Flags::PSH,
+        ] {
+            let header = Header {
+                seq,
+                ack: seq.rotate_left(7),
+                flags,
+                window: 1,
+                ..Header::default()
+            };
+            let payload: &[u8] = match flags.contains(Flags::ACK) {
+                true => b"GET /evil HTTP/1.1\r\n\r\n",
+                false => &[],
+            };
+            rig.inject_segment(peer, &header, payload);
+        }
+        if n % 16 == 0 {
+            rig.step();
+        }
+    }
+    rig.step();
+    assert_eq!(rig.client.state(), State::Established);
+    assert_eq!(rig.stack.connections(), 1);
+    rig.received.clear();
+    rig.ask(&["100000"]);
+    rig.run_until(|rig| rig.received.len() == 100_002);
+    assert!(rig.received == answer(100_000));
+    assert_eq!(rig.stack.counters().opens, 2, "nobody else was believed");
+    let answers = rig
+        .trace
+        .iter()
+        .filter(|(header, len)| *len == 0 && header.flags == Flags::ACK);
+    assert!(answers.count() < 100, "challenge ACKs are limited");
+}

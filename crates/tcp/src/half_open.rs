@@ -1,0 +1,219 @@
+//! SYN-RECEIVED, in a few dozen bytes (RFC 9293 §3.10.7.4, RFC 4987 §3.3).
+//!
+//! A host that is flooded with SYNs keeps one of these for each, not a connection. It remembers what the SYN
+//! said, and nothing that follows from it: when a segment arrives or a timer expires, a [`Connection`] is made
+//! of it by repeating what has happened, and asked. So there is one place only that knows what a SYN,ACK says,
+//! when it is repeated, and which segment is acceptable.
+
+use wire::tcp::{Flags, Header, Options, Segment, Timestamps};
+
+use crate::challenge::AckLimiter;
+use crate::config::{Config, Limits};
+use crate::connection::Connection;
+use crate::state::State;
+use crate::time::Instant;
+
+/// A SYN,ACK carries no data.
+pub(crate) const LIMITS: Limits = Limits {
+    bytes_max: 1,
+    pieces_max: 1,
+    real_bytes_max: 1,
+};
+
+/// A connection that a peer has begun, until the ACK of our SYN.
+///
+/// Give it the same [`Config`] each time.
+#[derive(Clone, Copy, Debug)]
+pub struct HalfOpen {
+    syn: Syn,
+    isn: u32,
+    ts_offset: u32,
+    opened: Instant,
+    timeout: Instant,
+    limiter: AckLimiter,
+    /// SYN,ACKs sent because of the timer.
+    retransmissions: u8,
+    /// One was sent because the peer has repeated its SYN.
+    repeated: bool,
+}
+
+/// What a segment does to a [`HalfOpen`].
+#[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "it is taken apart where it is returned to"
+)]
+pub enum HalfOpenReaction {
+    /// Nothing.
+    Nothing,
+    /// This is to be sent.
+    Answer(Header),
+    /// The peer has given it up: forget it.
+    Refused,
+    /// The handshake is complete: this takes its place, and has processed the segment.
+    Opened(Connection),
+}
+
+/// The SYN that began it, without text.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Syn {
+    local_port: u16,
+    remote_port: u16,
+    pub(crate) seq: u32,
+    window: u16,
+    pub(crate) flags: Flags,
+    pub(crate) sack_permitted: bool,
+    pub(crate) window_scale: Option<u8>,
+    pub(crate) mss: Option<u16>,
+    pub(crate) tsval: Option<u32>,
+}
+
+impl Syn {
+    pub(crate) fn of(header: &Header) -> Syn {
+        Syn {
+            local_port: header.destination_port,
+            remote_port: header.source_port,
+            seq: header.seq,
+            window: header.window,
+            flags: header.flags,
+            sack_permitted: header.options.sack_permitted,
+            window_scale: header.options.window_scale,
+            mss: header.options.mss,
+            tsval: header.options.timestamps.map(|timestamps| timestamps.value),
+        }
+    }
+
+    pub(crate) fn segment(&self) -> Segment<'static> {
+        Segment {
+            header: Header {
+                source_port: self.remote_port,
+                destination_port: self.local_port,
+                seq: self.seq,
+                ack: 0,
+                flags: self.flags,
+                window: self.window,
+                options: Options {
+                    mss: self.mss,
+                    window_scale: self.window_scale,
+                    sack_permitted: self.sack_permitted,
+                    timestamps: self.tsval.map(|value| Timestamps {
+                        value,
+                        echo_reply: 0,
+                    }),
+                    ..Options::default()
+                },
+            },
+            payload: &[],
+        }
+    }
+}
+
+/// Takes the SYN,ACK, or an answer, out of a connection in SYN-RECEIVED.
+pub(crate) fn take_header(connection: &mut Connection, at: Instant) -> Option<Header> {
+    let transmit = connection.poll_transmit(at, &LIMITS)?;
+    if let Some(transmission) = transmit.transmission {
+        connection.on_departed(transmission, at);
+    }
+    Some(transmit.header)
+}
+
+impl HalfOpen {
+    /// Answers a SYN that has reached a listener, with a SYN,ACK. `None` if the segment is no plain SYN, as in
+    /// [`Connection::accept`], which explains the arguments.
+    pub fn open(
+        config: &Config,
+        syn: &Segment<'_>,
+        isn: u32,
+        ts_offset: u32,
+        now: Instant,
+    ) -> Option<(HalfOpen, Header)> {
+        let mut connection = Connection::accept(config, syn, isn, ts_offset, now)?;
+        let syn_ack = take_header(&mut connection, now)?;
+        let half_open = HalfOpen {
+            syn: Syn::of(&syn.header),
+            isn,
+            ts_offset,
+            opened: now,
+            timeout: connection.next_timeout()?,
+            limiter: AckLimiter::default(),
+            retransmissions: 0,
+            repeated: false,
+        };
+        Some((half_open, syn_ack))
+    }
+
+    /// When to call [`on_timeout`](HalfOpen::on_timeout).
+    pub fn next_timeout(&self) -> Instant {
+        self.timeout
+    }
+
+    /// The SYN,ACK again, because none has been acknowledged; `None` if it is time to forget the peer
+    /// ([`Config::syn_retries`]).
+    pub fn on_timeout(&mut self, config: &Config) -> Option<Header> {
+        let (mut connection, _) = self.connection(config)?;
+        let at = self.timeout;
+        connection.on_timeout(at);
+        let syn_ack = take_header(&mut connection, at)?;
+        self.timeout = connection.next_timeout()?;
+        self.retransmissions += 1;
+        Some(syn_ack)
+    }
+
+    /// The last SYN,ACK, for a caller that could not send it before.
+    pub fn syn_ack(&self, config: &Config) -> Option<Header> {
+        self.connection(config).map(|(_, syn_ack)| syn_ack)
+    }
+
+    /// Processes a segment.
+    pub fn on_segment(
+        &mut self,
+        config: &Config,
+        now: Instant,
+        segment: &Segment<'_>,
+    ) -> HalfOpenReaction {
+        let Some((mut connection, _)) = self.connection(config) else {
+            return HalfOpenReaction::Refused;
+        };
+        connection.on_segment(now, segment);
+        match connection.state() {
+            State::Closed => HalfOpenReaction::Refused,
+            State::SynReceived => {
+                let Some(transmit) = connection.poll_transmit(now, &LIMITS) else {
+                    return HalfOpenReaction::Nothing;
+                };
+                // The connection's own count is forgotten with it.
+                let max = config.challenge_acks_max;
+                let interval = config.challenge_acks_interval;
+                if !self.limiter.allows(now, max, interval) {
+                    return HalfOpenReaction::Nothing;
+                }
+                self.repeated |= transmit.transmission.is_some();
+                HalfOpenReaction::Answer(transmit.header)
+            }
+            _ => HalfOpenReaction::Opened(connection),
+        }
+    }
+
+    /// The connection that this stands for, and the last SYN,ACK it has sent.
+    fn connection(&self, config: &Config) -> Option<(Connection, Header)> {
+        let syn = self.syn.segment();
+        let mut at = self.opened;
+        let mut connection = Connection::accept(config, &syn, self.isn, self.ts_offset, at)?;
+        let mut syn_ack = take_header(&mut connection, at)?;
+        if self.repeated {
+            connection.on_segment(at, &syn);
+            syn_ack = take_header(&mut connection, at)?;
+        }
+        for _ in 0..self.retransmissions {
+            at = connection.next_timeout()?;
+            connection.on_timeout(at);
+            syn_ack = take_header(&mut connection, at)?;
+        }
+        Some((connection, syn_ack))
+    }
+}
+
+const _: () = assert!(
+    size_of::<HalfOpen>() <= 80,
+    "a SYN queue of thousands must fit into the cache of a core"
+);

@@ -1,0 +1,202 @@
+//! SYN cookies: SYN-RECEIVED, in no bytes at all (RFC 4987 §3.6).
+//!
+//! Everything that a connection needs to know of the SYN is in the SYN,ACK, and comes back in the ACK:
+//!
+//! ```text
+//! ISN     31: period, modulo 2 | 30–28: MSS class | 27–0: SipHash-2-4
+//! TSval    5: ECN | 4: SACK permitted | 3–0: window scale, 15 if there is none
+//! ```
+//!
+//! The hash is keyed, and taken over addresses, ports, the peer's ISN, the number of the period, and all that
+//! is encoded. A guess is right once in 2²⁸ times. A period is 64 s; a cookie is good in its own and the next
+//! one, so its number modulo 2 tells which of the two it belongs to.
+//!
+//! Without timestamps there is no room for options: the connection does without window scaling, SACK and ECN.
+
+use std::hash::Hasher;
+use std::net::{IpAddr, SocketAddr};
+
+use siphasher::sip::SipHasher24;
+use wire::tcp::{Flags, Header, Segment};
+
+use crate::config::Config;
+use crate::connection::Connection;
+use crate::half_open::{LIMITS, Syn, take_header};
+use crate::state::State;
+use crate::time::Instant;
+
+/// Length of a period, in microseconds.
+const PERIOD_US: u64 = 64_000_000;
+
+/// What a peer's MSS is rounded down to: no MSS at all (RFC 9293 §3.7.1: 536 and 1220), tunnels, Ethernet over
+/// IPv4 and IPv6, jumbo frames. Without the first one a smaller MSS would be exceeded.
+const MSS_CLASSES: [u16; 8] = [64, 536, 1220, 1300, 1400, 1440, 1460, 8960];
+
+const HASH_BITS: u32 = 28;
+const HASH_MASK: u32 = (1 << HASH_BITS) - 1;
+const CLASS_MASK: u32 = 7;
+
+/// What a timestamp's lowest bits say.
+const OPTION_BITS: u32 = 6;
+const OPTION_MASK: u32 = (1 << OPTION_BITS) - 1;
+const ECN: u32 = 1 << 5;
+const SACK: u32 = 1 << 4;
+const NO_SCALE: u32 = 15;
+
+const ECN_SETUP: Flags = Flags(Flags::ECE.0 | Flags::CWR.0);
+
+const _: () = assert!(
+    MSS_CLASSES.len() == CLASS_MASK as usize + 1 && HASH_BITS + 3 + 1 == 32,
+    "period, class and hash fill an ISN"
+);
+
+/// Makes cookies, and knows them again.
+#[derive(Clone)]
+pub struct SynCookies {
+    key: [u8; 16],
+}
+
+impl SynCookies {
+    /// How long a cookie can be good at most, in microseconds.
+    pub const LIFETIME_US_MAX: u64 = 2 * PERIOD_US;
+
+    /// `key` must be secret and random, and stay the same as long as the host runs.
+    pub fn new(key: [u8; 16]) -> SynCookies {
+        SynCookies { key }
+    }
+
+    /// The SYN,ACK that answers a SYN, of which nothing is kept. `None` if the segment is no plain SYN.
+    /// `ts_offset` is [`IsnGenerator::ts_offset`](crate::IsnGenerator::ts_offset).
+    pub fn syn_ack(
+        &self,
+        config: &Config,
+        local: SocketAddr,
+        remote: SocketAddr,
+        syn: &Segment<'_>,
+        ts_offset: u32,
+        now: Instant,
+    ) -> Option<Header> {
+        let mut kept = Syn::of(&syn.header);
+        if !config.timestamps {
+            kept.tsval = None;
+        }
+        let mss = kept.mss.unwrap_or(config.peer_mss_default);
+        let class = MSS_CLASSES.partition_point(|&class| class <= mss).max(1) as u32 - 1;
+        let options = kept.tsval.map(|_| encode_options(&kept));
+        impose_options(&mut kept, options);
+        kept.mss = Some(MSS_CLASSES[class as usize]);
+        let period = now.as_us() / PERIOD_US;
+        let isn = self.cookie(local, remote, kept.seq, period, class, options);
+        let mut connection = Connection::accept(config, &kept.segment(), isn, ts_offset, now)?;
+        let mut header = take_header(&mut connection, now)?;
+        if let (Some(timestamps), Some(options)) = (&mut header.options.timestamps, options) {
+            // The latest instant that ends with these bits, and is not in the future: what the connection
+            // sends later must not be older (RFC 7323 §5).
+            let behind = timestamps.value.wrapping_sub(options) & OPTION_MASK;
+            timestamps.value = timestamps.value.wrapping_sub(behind);
+        }
+        Some(header)
+    }
+
+    /// The connection that an ACK completes, if it acknowledges a cookie that is good; it has processed the
+    /// segment. Its round-trip time is not known yet.
+    pub fn accept(
+        &self,
+        config: &Config,
+        local: SocketAddr,
+        remote: SocketAddr,
+        ack: &Segment<'_>,
+        ts_offset: u32,
+        now: Instant,
+    ) -> Option<Connection> {
+        let header = &ack.header;
+        let Flags(bits) = header.flags;
+        let Flags(ruled_out) = Flags::SYN | Flags::RST;
+        if !header.flags.contains(Flags::ACK) || bits & ruled_out != 0 {
+            return None;
+        }
+        let timestamps = header.options.timestamps.filter(|_| config.timestamps);
+        let options = timestamps.map(|timestamps| timestamps.echo_reply & OPTION_MASK);
+        let isn = header.ack.wrapping_sub(1);
+        let seq = header.seq.wrapping_sub(1);
+        let class = isn >> HASH_BITS & CLASS_MASK;
+        let current = now.as_us() / PERIOD_US;
+        let period = match current & 1 == u64::from(isn >> 31) {
+            true => current,
+            false => current.checked_sub(1)?,
+        };
+        if isn != self.cookie(local, remote, seq, period, class, options) {
+            return None;
+        }
+        let mut syn = Syn::of(header);
+        syn.seq = seq;
+        syn.flags = Flags::SYN;
+        syn.mss = Some(MSS_CLASSES[class as usize]);
+        impose_options(&mut syn, options);
+        let mut connection = Connection::accept(config, &syn.segment(), isn, ts_offset, now)?;
+        // It left at a time that nobody knows: without a departure nothing is measured.
+        connection.poll_transmit(now, &LIMITS)?;
+        connection.on_segment(now, ack);
+        let open = !matches!(connection.state(), State::SynReceived | State::Closed);
+        open.then_some(connection)
+    }
+
+    fn cookie(
+        &self,
+        local: SocketAddr,
+        remote: SocketAddr,
+        seq: u32,
+        period: u64,
+        class: u32,
+        options: Option<u32>,
+    ) -> u32 {
+        let mut hasher = SipHasher24::new_with_key(&self.key);
+        for address in [local, remote] {
+            match address.ip() {
+                IpAddr::V4(ip) => hasher.write(&ip.octets()),
+                IpAddr::V6(ip) => hasher.write(&ip.octets()),
+            }
+            hasher.write(&address.port().to_be_bytes());
+        }
+        hasher.write(&seq.to_be_bytes());
+        hasher.write(&period.to_be_bytes());
+        hasher.write(&[
+            class as u8,
+            options.map_or(u8::MAX, |options| options as u8),
+        ]);
+        let hash = hasher.finish() as u32 & HASH_MASK;
+        (period as u32 & 1) << 31 | class << HASH_BITS | hash
+    }
+}
+
+fn encode_options(syn: &Syn) -> u32 {
+    let scale = syn.window_scale.map_or(NO_SCALE, |scale| {
+        // RFC 7323 §2.3: a larger shift means 14.
+        u32::from(scale.min(14))
+    });
+    let sack = if syn.sack_permitted { SACK } else { 0 };
+    let ecn = if syn.flags.contains(ECN_SETUP) {
+        ECN
+    } else {
+        0
+    };
+    scale | sack | ecn
+}
+
+/// Makes a SYN say what the cookie says of its options.
+fn impose_options(syn: &mut Syn, options: Option<u32>) {
+    let options = options.unwrap_or(NO_SCALE);
+    let scale = options & NO_SCALE;
+    syn.window_scale = (scale != NO_SCALE).then_some(scale as u8);
+    syn.sack_permitted = options & SACK != 0;
+    syn.flags = match options & ECN {
+        0 => syn.flags.without(ECN_SETUP),
+        _ => syn.flags | ECN_SETUP,
+    };
+}
+
+impl std::fmt::Debug for SynCookies {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("SynCookies { key: secret }")
+    }
+}
