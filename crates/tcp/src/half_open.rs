@@ -5,6 +5,7 @@
 //! of it by repeating what has happened, and asked. So there is one place only that knows what a SYN,ACK says,
 //! when it is repeated, and which segment is acceptable.
 
+use wire::ip::Ecn;
 use wire::tcp::{Flags, Header, Options, Segment, Timestamps};
 
 use crate::challenge::AckLimiter;
@@ -62,6 +63,7 @@ pub(crate) struct Syn {
     pub(crate) seq: u32,
     window: u16,
     pub(crate) flags: Flags,
+    pub(crate) ecn: Ecn,
     pub(crate) sack_permitted: bool,
     pub(crate) window_scale: Option<u8>,
     pub(crate) mss: Option<u16>,
@@ -69,13 +71,15 @@ pub(crate) struct Syn {
 }
 
 impl Syn {
-    pub(crate) fn of(header: &Header) -> Syn {
+    pub(crate) fn of(segment: &Segment<'_>) -> Syn {
+        let header = &segment.header;
         Syn {
             local_port: header.destination_port,
             remote_port: header.source_port,
             seq: header.seq,
             window: header.window,
             flags: header.flags,
+            ecn: segment.ecn,
             sack_permitted: header.options.sack_permitted,
             window_scale: header.options.window_scale,
             mss: header.options.mss,
@@ -104,6 +108,7 @@ impl Syn {
                 },
             },
             payload: &[],
+            ecn: self.ecn,
         }
     }
 }
@@ -130,7 +135,7 @@ impl HalfOpen {
         let mut connection = Connection::accept(config, syn, isn, ts_offset, now)?;
         let syn_ack = take_header(&mut connection, now)?;
         let half_open = HalfOpen {
-            syn: Syn::of(&syn.header),
+            syn: Syn::of(syn),
             isn,
             ts_offset,
             opened: now,
@@ -187,7 +192,12 @@ impl HalfOpen {
                 if !self.limiter.allows(now, max, interval) {
                     return HalfOpenReaction::Nothing;
                 }
-                self.repeated |= transmit.transmission.is_some();
+                if transmit.transmission.is_some() {
+                    self.repeated = true;
+                    // RFC 3168 §6.1.1.1: the peer may have given ECN up.
+                    self.syn.flags = segment.header.flags;
+                    self.syn.ecn = segment.ecn;
+                }
                 HalfOpenReaction::Answer(transmit.header)
             }
             _ => HalfOpenReaction::Opened(connection),

@@ -17,6 +17,7 @@ use std::hash::Hasher;
 use std::net::{IpAddr, SocketAddr};
 
 use siphasher::sip::SipHasher24;
+use wire::ip::Ecn;
 use wire::tcp::{Flags, Header, Segment};
 
 use crate::config::Config;
@@ -76,7 +77,7 @@ impl SynCookies {
         ts_offset: u32,
         now: Instant,
     ) -> Option<Header> {
-        let mut kept = Syn::of(&syn.header);
+        let mut kept = Syn::of(syn);
         if !config.timestamps {
             kept.tsval = None;
         }
@@ -128,7 +129,7 @@ impl SynCookies {
         if isn != self.cookie(local, remote, seq, period, class, options) {
             return None;
         }
-        let mut syn = Syn::of(header);
+        let mut syn = Syn::of(ack);
         syn.seq = seq;
         syn.flags = Flags::SYN;
         syn.mss = Some(MSS_CLASSES[class as usize]);
@@ -189,6 +190,7 @@ fn impose_options(syn: &mut Syn, options: Option<u32>) {
     let scale = options & NO_SCALE;
     syn.window_scale = (scale != NO_SCALE).then_some(scale as u8);
     syn.sack_permitted = options & SACK != 0;
+    syn.ecn = Ecn::NotEct;
     syn.flags = match options & ECN {
         0 => syn.flags.without(ECN_SETUP),
         _ => syn.flags | ECN_SETUP,

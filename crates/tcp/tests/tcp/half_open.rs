@@ -7,6 +7,7 @@ use tcp::{
     Config, Connection, ConnectionEvent, HalfOpen, HalfOpenReaction, Instant, Limits, State,
     SynCookies,
 };
+use wire::ip::Ecn;
 use wire::tcp::{Flags, Header, Options, Segment, Timestamps};
 
 const ISN: u32 = 7_000;
@@ -36,8 +37,11 @@ fn syn() -> Header {
 }
 
 fn bare(header: Header) -> Segment<'static> {
-    let payload = &[];
-    Segment { header, payload }
+    Segment {
+        header,
+        payload: &[],
+        ecn: Ecn::NotEct,
+    }
 }
 
 /// The peer's answer to a SYN,ACK.
@@ -84,6 +88,7 @@ mod record {
         let request = Segment {
             header: ack_of(&syn_ack),
             payload: b"GET",
+            ecn: Ecn::NotEct,
         };
         let now = after(20_000);
         let mut connection = opened(half_open.on_segment(&Config::default(), now, &request));
@@ -278,6 +283,7 @@ mod cookie {
                 syn_ack.options.window_scale.is_some(),
                 has_room && scale != 15
             );
+            assert_eq!(syn_ack.flags.contains(Flags::ECE), has_room && ecn);
             let ack = ack_of(&syn_ack);
             let mut connection = accept(ack, after(30_000)).expect("a good cookie");
             assert_eq!(connection.state(), State::Established);
@@ -297,6 +303,7 @@ mod cookie {
             };
             let mut sent = 0;
             while let Some(transmit) = connection.poll_transmit(after(30_000), &limits) {
+                assert_eq!(transmit.ecn == Ecn::Ect0, has_room && ecn);
                 sent = sent.max(transmit.range.end);
             }
             let room = window.min(connection.congestion_window());
