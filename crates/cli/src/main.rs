@@ -6,6 +6,7 @@
 //! | `serve` | `splitway serve`: the supervisor |
 //! | `nic_listener` | `splitway nic`: waits for host stacks |
 //! | `demo` | `splitway demo` |
+//! | `emulate` | `splitway link` |
 //! | `host_process`, `nic_process` | the two processes that do the work |
 //! | `family`, `child`, `messages`, `signals` | supervision: processes, what they say, how they end |
 //! | `lockdown` | what the two processes give up |
@@ -23,6 +24,7 @@ mod child;
 mod cidr;
 mod claim;
 mod demo;
+mod emulate;
 mod error;
 mod family;
 mod features;
@@ -63,6 +65,7 @@ fn main() -> ExitCode {
         Command::Nic(args) => nic_listener::run(args, &cli.log),
         Command::Serve(args) => serve::run(args, &cli.log),
         Command::Demo(args) => demo::run(args, &cli.log),
+        Command::Link(args) => emulate::run(args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -16,9 +16,12 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("nic", &["contract", "wire", "port"]),
     ("host", &["contract", "wire", "tcp", "port"]),
     ("server", &["host"]),
+    ("link", &["wire", "port"]),
     (
         "cli",
-        &["contract", "wire", "tcp", "port", "nic", "host", "server"],
+        &[
+            "contract", "wire", "tcp", "port", "nic", "host", "server", "link",
+        ],
     ),
     ("testbed", &[]),
     ("bench", &["testbed"]),

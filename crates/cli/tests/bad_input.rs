@@ -469,3 +469,38 @@ fn a_descriptor_through_which_the_host_could_read_content() {
         assert!(!sh("ip link").contains("splitway0"));
     });
 }
+
+#[test]
+fn a_link_that_makes_no_sense() {
+    let refused = |line: &str, complaints: &[&str]| {
+        let arguments: Vec<&str> = line.split_whitespace().collect();
+        with_site(&arguments).refused(complaints);
+    };
+    refused("link eth1", &["<IF_B>"]);
+    refused("link eth1 eth1", &["eth1 to itself", "two interfaces"]);
+    refused("link eth1 eth2 --delay 20", &["--delay", "not a time"]);
+    refused("link eth1 eth2 --loss 200%", &["--loss", "more than all"]);
+    refused("link eth1 eth2 --ab lost=1%", &["--ab", "lost", "loss"]);
+    refused("link eth1 eth2 --queue 10kb", &["a queue needs a rate"]);
+    refused(
+        "link eth1 eth2 --rate 1mbit --ba queue=10b",
+        &["--ba", "10 bytes takes no packet"],
+    );
+}
+
+#[test]
+fn a_link_between_what_is_not_there_or_not_ethernet() {
+    isolated(|site| {
+        interfaces();
+        for (line, complaints) in [
+            ("link wire nowhere", &["nowhere", "wire"][..]),
+            ("link wire lo", &["lo is not an Ethernet interface"]),
+            ("link wire far", &["far is down", "ip link set far up"]),
+        ] {
+            let arguments: Vec<&str> = line.split_whitespace().collect();
+            splitway_in(site.root(), &arguments).refused(complaints);
+        }
+        splitway_without(&["net_raw"], site.root(), &["link", "wire", "far"])
+            .refused(&["CAP_NET_RAW"]);
+    });
+}

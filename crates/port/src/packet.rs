@@ -12,22 +12,26 @@
 mod error;
 mod filter;
 mod interface;
+mod promiscuous;
 mod ring;
 mod socket;
+pub mod virtio;
 
 use std::io::{self, IoSlice};
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, netdevice, recv, sendmsg, sockopt};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, sendmsg, sockopt};
 use wire::tcp::Flags;
 use wire::{ethernet, ip};
 
 pub use error::OpenError;
 use error::System;
 use interface::Interface;
+pub use promiscuous::{Arrival, PromiscuousPort};
 use ring::Ring;
+use virtio::{GSO_ECN, GSO_NONE, GSO_TCPV4, GSO_TCPV6, NEEDS_CSUM, VirtioNetHeader};
 
 use crate::{Frame, Offload, Port, SendError, Superpacket, check_size};
 
@@ -92,23 +96,7 @@ impl PacketPort {
 
     /// A port that sends and receives nothing. Needs `CAP_NET_RAW`.
     pub fn send_only(interface: &str) -> Result<PacketPort, OpenError> {
-        let mut interfaces = interface::list()
-            .map_err(|error| System::new("listing the network interfaces", error).on(interface))?;
-        let Some(at) = interfaces.iter().position(|other| other.name == interface) else {
-            return Err(OpenError::NoSuchInterface {
-                interface: interface.to_owned(),
-                existing: interfaces.into_iter().map(|other| other.name).collect(),
-            });
-        };
-        let found = interfaces.swap_remove(at);
-        if !found.ethernet {
-            let interface = found.name;
-            return Err(OpenError::NotEthernet { interface });
-        }
-        if !found.up {
-            let interface = found.name;
-            return Err(OpenError::Down { interface });
-        }
+        let found = Interface::find(interface)?;
         let sender = open_sender(found.index).map_err(|system| system.on(interface))?;
         Ok(PacketPort {
             interface: found,
@@ -140,14 +128,7 @@ impl PacketPort {
         for receiver in &self.receivers {
             match sockopt::socket_error(&receiver.socket)? {
                 Ok(()) => {}
-                // The link was taken down, and may come up again; or it is gone for good.
-                Err(Errno::NETDOWN) => {
-                    let index = self.interface.index;
-                    if netdevice::index_to_name(&self.sender, index).is_err() {
-                        let gone = format!("network interface {} is gone", self.interface.name);
-                        return Err(io::Error::new(io::ErrorKind::NotFound, gone));
-                    }
-                }
+                Err(Errno::NETDOWN) => self.interface.still_there(&self.sender)?,
                 Err(error) => return Err(error.into()),
             }
         }
@@ -238,14 +219,8 @@ impl Receiver {
     }
 }
 
-/// `struct virtio_net_hdr` (virtio 1.2 §5.1.6), in native byte order.
-fn virtio_net_header(packet: &Superpacket<'_>) -> [u8; 10] {
-    const NEEDS_CSUM: u8 = 1;
-    const GSO_NONE: u8 = 0;
-    const GSO_TCPV4: u8 = 1;
-    const GSO_TCPV6: u8 = 4;
-    /// CWR is set, and belongs on the first packet only (RFC 3168 §6.1.2).
-    const GSO_ECN: u8 = 0x80;
+/// What the kernel still has to do to a packet.
+fn virtio_net_header(packet: &Superpacket<'_>) -> VirtioNetHeader {
     const TCP_FLAGS_OFFSET: usize = 13;
     const CHECKSUM_OFFSET: u16 = 16;
     let Offload::Tcp {
@@ -254,7 +229,7 @@ fn virtio_net_header(packet: &Superpacket<'_>) -> [u8; 10] {
         ipv6,
     } = packet.offload
     else {
-        return [0; 10];
+        return VirtioNetHeader::default();
     };
     let payload: usize = packet.payload.iter().map(|slice| slice.len()).sum();
     let (gso_type, gso_size) = match (payload > mss.into(), ipv6) {
@@ -266,17 +241,20 @@ fn virtio_net_header(packet: &Superpacket<'_>) -> [u8; 10] {
         .header
         .get(usize::from(tcp_offset) + TCP_FLAGS_OFFSET);
     let cwr = flags.is_some_and(|&flags| Flags(flags).contains(Flags::CWR));
+    // CWR belongs on the first packet only.
     let gso_type = match cwr && gso_type != GSO_NONE {
         true => gso_type | GSO_ECN,
         false => gso_type,
     };
-    // What the kernel keeps in front of the pages.
-    let hdr_len = packet.header.len() as u16;
-    let [h0, h1] = hdr_len.to_ne_bytes();
-    let [g0, g1] = gso_size.to_ne_bytes();
-    let [s0, s1] = tcp_offset.to_ne_bytes();
-    let [o0, o1] = CHECKSUM_OFFSET.to_ne_bytes();
-    [NEEDS_CSUM, gso_type, h0, h1, g0, g1, s0, s1, o0, o1]
+    VirtioNetHeader {
+        flags: NEEDS_CSUM,
+        gso_type,
+        // What the kernel keeps in front of the pages.
+        hdr_len: packet.header.len() as u16,
+        gso_size,
+        csum_start: tcp_offset,
+        csum_offset: CHECKSUM_OFFSET,
+    }
 }
 
 /// Slices of a packet that are handed to the kernel without an allocation.
@@ -300,7 +278,7 @@ impl Port for PacketPort {
         let ipv6 = matches!(packet.offload, Offload::Tcp { ipv6: true, .. });
         check_size(packet, self.interface.mtu, self.superpacket_max(ipv6))
             .map_err(|why| SendError::Failed(io::Error::new(io::ErrorKind::InvalidInput, why)))?;
-        let virtio = virtio_net_header(packet);
+        let virtio = virtio_net_header(packet).to_bytes();
         let slices = packet.payload.len() + 2;
         let mut inline = [IoSlice::new(&[]); SLICES_INLINE];
         let mut allocated;

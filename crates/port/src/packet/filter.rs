@@ -47,6 +47,18 @@ pub(super) fn arp() -> Vec<sock_filter> {
     program
 }
 
+/// All that arrives, whoever it is for, but not what this host sends.
+pub(super) fn passing() -> Vec<sock_filter> {
+    let mut program = vec![
+        load_metadata(libc::SKF_AD_PKTTYPE),
+        unless_equal_skip(libc::PACKET_OUTGOING.into(), 1),
+        result(DROP),
+    ];
+    program.extend(without_vlan());
+    program.push(result(ACCEPT));
+    program
+}
+
 /// Link addresses that the interface must accept for [`ipv6`] to see its groups.
 pub(super) fn multicast_macs(own: &[IpAddr]) -> Vec<[u8; 6]> {
     let groups = own.iter().filter_map(|address| match address {
@@ -96,12 +108,20 @@ fn unless_equal_skip(value: u32, skip: u8) -> sock_filter {
 /// Drops what this host sends itself, what an interface in promiscuous mode hears of others, and what
 /// belongs to a VLAN, whose tag the kernel has taken off.
 fn for_this_host() -> Vec<sock_filter> {
-    vec![
+    let mut program = vec![
         load_metadata(libc::SKF_AD_PKTTYPE),
         unless_equal_skip(libc::PACKET_OTHERHOST.into(), 1),
         result(DROP),
         unless_equal_skip(libc::PACKET_OUTGOING.into(), 1),
         result(DROP),
+    ];
+    program.extend(without_vlan());
+    program
+}
+
+/// Drops what belongs to a VLAN.
+fn without_vlan() -> [sock_filter; 3] {
+    [
         load_metadata(libc::SKF_AD_VLAN_TAG_PRESENT),
         unless_equal_skip(1, 1),
         result(DROP),

@@ -2,11 +2,15 @@
 //! namespace that the process is in.
 
 use std::io;
+use std::os::fd::OwnedFd;
 
 use netlink_packet_core::{NLM_F_DUMP, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkLayerType, LinkMessage};
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
+use rustix::net::netdevice;
+
+use super::error::{OpenError, System};
 
 /// A network interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -61,6 +65,38 @@ pub(super) fn list() -> io::Result<Vec<Interface>> {
 }
 
 impl Interface {
+    /// The interface of this name, if a port can be opened on it.
+    pub(super) fn find(name: &str) -> Result<Interface, OpenError> {
+        let mut interfaces = list()
+            .map_err(|error| System::new("listing the network interfaces", error).on(name))?;
+        let Some(at) = interfaces.iter().position(|other| other.name == name) else {
+            return Err(OpenError::NoSuchInterface {
+                interface: name.to_owned(),
+                existing: interfaces.into_iter().map(|other| other.name).collect(),
+            });
+        };
+        let found = interfaces.swap_remove(at);
+        let interface = name.to_owned();
+        match found {
+            Interface {
+                ethernet: false, ..
+            } => Err(OpenError::NotEthernet { interface }),
+            Interface { up: false, .. } => Err(OpenError::Down { interface }),
+            found => Ok(found),
+        }
+    }
+
+    /// An error if the interface is gone for good; one that was taken down may come up again.
+    pub(super) fn still_there(&self, socket: &OwnedFd) -> io::Result<()> {
+        match netdevice::index_to_name(socket, self.index) {
+            Ok(_) => Ok(()),
+            Err(_) => {
+                let gone = format!("network interface {} is gone", self.name);
+                Err(io::Error::new(io::ErrorKind::NotFound, gone))
+            }
+        }
+    }
+
     fn new(link: LinkMessage) -> Interface {
         let mut interface = Interface {
             index: link.header.index,

@@ -68,6 +68,76 @@ pub(super) fn join_multicast(socket: &OwnedFd, index: u32, mac: [u8; 6]) -> io::
     }
 }
 
+/// Lets the interface accept every frame while the socket lives.
+pub(super) fn be_promiscuous(socket: &OwnedFd, index: u32) -> io::Result<()> {
+    let request = libc::packet_mreq {
+        mr_ifindex: index as c_int,
+        mr_type: libc::PACKET_MR_PROMISC as u16,
+        mr_alen: 0,
+        mr_address: [0; 8],
+    };
+    // SAFETY: `packet_mreq` is what this option takes, and it holds no pointers.
+    unsafe {
+        set_option(
+            socket,
+            libc::SOL_PACKET,
+            libc::PACKET_ADD_MEMBERSHIP,
+            &request,
+        )
+    }
+}
+
+/// Has the kernel note when each frame arrives, for [`receive_stamped`].
+pub(super) fn stamp_arrivals(socket: &OwnedFd) -> io::Result<()> {
+    let on: c_int = 1;
+    // SAFETY: an integer is what this option takes.
+    unsafe { set_option(socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, &on) }
+}
+
+/// Room for a control message with a time, aligned for its header.
+#[repr(C, align(8))]
+struct StampBuffer([u8; 64]);
+
+/// The next frame, without waiting for one: its length, and when it arrived, in nanoseconds of the realtime
+/// clock. What does not fit into `buffer` is cut off.
+pub(super) fn receive_stamped(
+    socket: &OwnedFd,
+    buffer: &mut [u8],
+) -> io::Result<(usize, Option<u64>)> {
+    let mut control = StampBuffer([0; 64]);
+    let mut slice = libc::iovec {
+        iov_base: buffer.as_mut_ptr().cast(),
+        iov_len: buffer.len(),
+    };
+    // SAFETY: of null pointers and zeros, it is a valid message without parts.
+    let mut message: libc::msghdr = unsafe { mem::zeroed() };
+    message.msg_iov = &raw mut slice;
+    message.msg_iovlen = 1;
+    message.msg_control = control.0.as_mut_ptr().cast();
+    message.msg_controllen = control.0.len();
+    // SAFETY: the message points to one slice, which points to `buffer`, and to `control`; both are
+    // writable for the lengths given and outlive the call.
+    let result = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, libc::MSG_DONTWAIT) };
+    let len = usize::try_from(result).map_err(|_| io::Error::last_os_error())?;
+    // SAFETY: the kernel has filled in the message; its control part lies in `control`.
+    let first = unsafe { libc::CMSG_FIRSTHDR(&raw const message) };
+    // SAFETY: null, or a header within `control`, which is aligned for it.
+    let header = unsafe { first.as_ref() };
+    let stamp = header.filter(|header| {
+        (header.cmsg_level, header.cmsg_type) == (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS)
+    });
+    let stamp_ns = stamp.map(|_| {
+        // SAFETY: behind a header of this type stands a `timespec`, within `control`.
+        let time = unsafe {
+            libc::CMSG_DATA(first)
+                .cast::<libc::timespec>()
+                .read_unaligned()
+        };
+        time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+    });
+    Ok((len, stamp_ns))
+}
+
 /// Attaches a classic BPF program: only frames that it accepts are received.
 pub(super) fn attach_filter(socket: &OwnedFd, program: &mut [libc::sock_filter]) -> io::Result<()> {
     let len = u16::try_from(program.len())

@@ -1,0 +1,237 @@
+//! Two interfaces and a clock around two directions.
+
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use port::SendError;
+use port::packet::virtio::GSO_NONE;
+use port::packet::{OpenError, PromiscuousPort};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::setpriority_process;
+use rustix::thread::set_current_timer_slack;
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::conditions::Conditions;
+use crate::direction::{Departure, Direction};
+use crate::frame::Frame;
+use crate::report::{DirectionReport, Lateness, Report};
+
+/// Most frames that are taken from an interface before departures have their turn.
+const RECEIVE_BUDGET: usize = 64;
+
+/// How much later than asked for the kernel may wake the emulator, in nanoseconds: packets that leave
+/// within this time leave together. The usual 50 µs would be a quarter of the shortest round-trip times that
+/// one emulates; a tenth of it would make the emulator wake up for every packet at 1 Gbit/s.
+const TIMER_SLACK_NS: u64 = 10_000;
+
+/// The emulator is to run when a packet is due, whatever else wants to: nobody waits longer for that than it
+/// takes to pass a few packets on.
+const NICE: i32 = -15;
+
+/// What the link is like.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Settings {
+    /// From the first interface to the second, and back.
+    pub directions: [Conditions; 2],
+    /// What decides all that is random.
+    pub seed: u64,
+}
+
+/// A link between two interfaces.
+#[derive(Debug)]
+pub struct Bridge {
+    seed: u64,
+    began_ns: u64,
+    sides: [Side; 2],
+    /// For headers of frames that are sent in parts.
+    header: Vec<u8>,
+}
+
+/// An interface, and the direction that begins there.
+#[derive(Debug)]
+struct Side {
+    port: PromiscuousPort,
+    direction: Direction,
+    lateness: Lateness,
+    refused: u64,
+    uncut: u64,
+}
+
+impl Bridge {
+    /// Joins two interfaces. Needs `CAP_NET_RAW`; with `CAP_SYS_NICE` it is more punctual on a busy machine.
+    pub fn open(interfaces: [&str; 2], settings: Settings) -> Result<Bridge, OpenError> {
+        let side = |end: usize| {
+            Ok(Side {
+                port: PromiscuousPort::open(interfaces[end])?,
+                // One seed, and yet the two directions have nothing to do with each other.
+                direction: Direction::new(
+                    settings.directions[end],
+                    settings.seed ^ (end as u64) << 63,
+                ),
+                lateness: Lateness::default(),
+                refused: 0,
+                uncut: 0,
+            })
+        };
+        // Without the privilege it takes its turn like everybody, and the report tells how late it was.
+        let _ = setpriority_process(None, NICE);
+        let _ = set_current_timer_slack(TIMER_SLACK_NS.try_into().ok());
+        Ok(Bridge {
+            seed: settings.seed,
+            began_ns: monotonic_ns(),
+            sides: [side(0)?, side(1)?],
+            header: Vec::new(),
+        })
+    }
+
+    /// Passes packets on until `stop` is readable.
+    pub fn run(&mut self, stop: BorrowedFd<'_>) -> Result<(), BridgeError> {
+        loop {
+            let taken = self.receive()?;
+            self.depart()?;
+            // A burst is taken as a whole before the emulator sleeps, and it looks up now and then.
+            if self.wait(stop, taken > 0)? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Takes what has arrived; returns how many frames.
+    fn receive(&mut self) -> Result<usize, BridgeError> {
+        let mut taken = 0;
+        for side in &mut self.sides {
+            let (direction, uncut) = (&mut side.direction, &mut side.uncut);
+            let received = side.port.receive(RECEIVE_BUDGET, &mut |arrival| {
+                let arrived_ns = monotonic_ns().saturating_sub(arrival.waited_ns);
+                let frame = Frame::new(arrival.bytes, arrival.unfinished);
+                *uncut +=
+                    u64::from(arrival.unfinished.gso_type != GSO_NONE && frame.packets() == 1);
+                direction.arrive(arrived_ns, frame);
+            });
+            taken += received.map_err(|error| side.failed("receiving", error))?;
+        }
+        Ok(taken)
+    }
+
+    /// Sends what is due.
+    fn depart(&mut self) -> Result<(), BridgeError> {
+        for (from, to) in [(0, 1), (1, 0)] {
+            let mut now_ns = monotonic_ns();
+            while let Some(departure) = self.sides[from].direction.depart(now_ns) {
+                let Departure {
+                    frame,
+                    packets,
+                    due_ns,
+                } = departure;
+                let (unfinished, pieces) = frame.run(packets, &mut self.header);
+                match self.sides[to].port.send(unfinished, pieces) {
+                    Ok(()) => {}
+                    Err(SendError::WouldBlock | SendError::Dropped) => {
+                        self.sides[from].refused += 1;
+                    }
+                    // Too long for the interface, or it is down for now.
+                    Err(SendError::Failed(error)) => match Errno::from_io_error(&error) {
+                        Some(Errno::MSGSIZE | Errno::INVAL | Errno::NETDOWN) => {
+                            self.sides[from].refused += 1;
+                        }
+                        _ => return Err(self.sides[to].failed("sending", error)),
+                    },
+                }
+                now_ns = monotonic_ns();
+                self.sides[from].lateness.add(now_ns.saturating_sub(due_ns));
+            }
+        }
+        Ok(())
+    }
+
+    /// Sleeps until a frame arrives or a packet is due, or only looks; true if it is to stop.
+    fn wait(&self, stop: BorrowedFd<'_>, look_only: bool) -> Result<bool, BridgeError> {
+        let next_ns = self
+            .sides
+            .iter()
+            .filter_map(|side| side.direction.next_departure_ns());
+        let sleep_ns = match look_only {
+            true => Some(0),
+            false => next_ns
+                .min()
+                .map(|next_ns| next_ns.saturating_sub(monotonic_ns())),
+        };
+        let timeout = sleep_ns.map(|ns| Timespec {
+            tv_sec: (ns / 1_000_000_000) as i64,
+            tv_nsec: (ns % 1_000_000_000) as i64,
+        });
+        let [a, b] = &self.sides;
+        let mut fds = [stop, a.port.as_fd(), b.port.as_fd()]
+            .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+        match poll(&mut fds, timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => Ok(!fds[0].revents().is_empty()),
+            Err(errno) => Err(BridgeError {
+                tried: "waiting for packets".into(),
+                error: errno.into(),
+            }),
+        }
+    }
+
+    /// What happened so far.
+    pub fn report(&mut self) -> io::Result<Report> {
+        let names = [0, 1].map(|end: usize| self.sides[end].port.interface().to_owned());
+        let [ab, ba] = &mut self.sides;
+        Ok(Report {
+            seed: self.seed,
+            elapsed_ns: monotonic_ns() - self.began_ns,
+            directions: [
+                ab.report(&names[0], &names[1])?,
+                ba.report(&names[1], &names[0])?,
+            ],
+        })
+    }
+}
+
+impl Side {
+    fn report(&mut self, from: &str, to: &str) -> io::Result<DirectionReport> {
+        Ok(DirectionReport {
+            from: from.to_owned(),
+            to: to.to_owned(),
+            counters: self.direction.counters(),
+            overrun: self.port.dropped()?,
+            refused: self.refused,
+            uncut: self.uncut,
+            lateness: self.lateness,
+        })
+    }
+
+    fn failed(&self, tried: &str, error: io::Error) -> BridgeError {
+        BridgeError {
+            tried: format!("{tried} on {}", self.port.interface()),
+            error,
+        }
+    }
+}
+
+/// The link has broken: an interface is gone, or the kernel refuses.
+#[derive(Debug)]
+pub struct BridgeError {
+    /// What was tried, and where.
+    tried: String,
+    /// What the kernel said.
+    error: io::Error,
+}
+
+impl fmt::Display for BridgeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.tried, self.error)
+    }
+}
+
+impl std::error::Error for BridgeError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.error)
+    }
+}
+
+fn monotonic_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}

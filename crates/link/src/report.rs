@@ -1,0 +1,133 @@
+//! What happened, and how punctual the emulator was.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use crate::direction::Counters;
+
+/// What happened, in both directions.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// What decided all that is random.
+    pub seed: u64,
+    /// For how long the link was there, in nanoseconds.
+    pub elapsed_ns: u64,
+    /// From the first interface to the second, and back.
+    pub directions: [DirectionReport; 2],
+}
+
+/// What happened in one direction.
+#[derive(Clone, Debug, Serialize)]
+pub struct DirectionReport {
+    /// The interface where packets arrived.
+    pub from: String,
+    /// The interface where they left.
+    pub to: String,
+    /// What became of packets.
+    pub counters: Counters,
+    /// Frames that were dropped before the emulator saw them, because they came faster than it takes them.
+    /// Not a part of the emulated link: what was measured with any of these is worth little.
+    pub overrun: u64,
+    /// Frames that the other interface refused, such as those longer than its MTU.
+    pub refused: u64,
+    /// Frames that stand for several packets but not of TCP, and so counted as one packet.
+    pub uncut: u64,
+    /// How late packets left, compared with when they were to leave.
+    pub lateness: Lateness,
+}
+
+/// How late packets left. The emulator sees each frame with the time of its arrival, so that being late to
+/// look at it is no lateness if the delay is longer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Lateness {
+    /// Of all departures, in nanoseconds.
+    pub sum_ns: u64,
+    /// The worst, in nanoseconds.
+    pub max_ns: u64,
+    /// Departures.
+    pub departures: u64,
+    /// Those that were more than 1 ms late.
+    pub above_1_ms: u64,
+}
+
+impl Lateness {
+    /// Adds a departure.
+    pub fn add(&mut self, late_ns: u64) {
+        self.sum_ns += late_ns;
+        self.max_ns = self.max_ns.max(late_ns);
+        self.departures += 1;
+        self.above_1_ms += u64::from(late_ns > 1_000_000);
+    }
+
+    /// On average, in nanoseconds.
+    pub fn mean_ns(&self) -> u64 {
+        self.sum_ns / self.departures.max(1)
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "{:.1} s with seed {}",
+            self.elapsed_ns as f64 / 1e9,
+            self.seed
+        )?;
+        for direction in &self.directions {
+            let DirectionReport {
+                from,
+                to,
+                counters,
+                overrun,
+                refused,
+                uncut,
+                lateness,
+            } = direction;
+            let mbit_per_s = counters.bytes as f64 * 8e3 / self.elapsed_ns.max(1) as f64;
+            writeln!(
+                f,
+                "{from} to {to}: {} packets in {} frames, {} bytes ({mbit_per_s:.1} Mbit/s on average)",
+                counters.packets, counters.frames, counters.bytes
+            )?;
+            writeln!(
+                f,
+                "  departed {}, lost {}, dropped by a full queue {} (it held {} bytes at most), held back {}, \
+                 duplicated {}",
+                counters.departed,
+                counters.lost,
+                counters.queue_drops,
+                counters.queue_bytes_max,
+                counters.reordered,
+                counters.duplicated
+            )?;
+            writeln!(
+                f,
+                "  late by {:.3} ms on average, {:.3} ms at most; by more than 1 ms: {} of {} departures",
+                lateness.mean_ns() as f64 / 1e6,
+                lateness.max_ns as f64 / 1e6,
+                lateness.above_1_ms,
+                lateness.departures
+            )?;
+            for (count, what) in [
+                (
+                    overrun,
+                    "frames came faster than the emulator took them, and were dropped",
+                ),
+                (
+                    refused,
+                    "frames were refused by the interface they were to leave from",
+                ),
+                (
+                    uncut,
+                    "frames stood for several packets but not of TCP, and counted as one each",
+                ),
+            ] {
+                if *count > 0 {
+                    writeln!(f, "  {count} {what}")?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
