@@ -142,12 +142,6 @@ impl Connection {
             text_acceptable = false;
         }
 
-        // RFC 7323 §5.3 R3, with the condition of §4.3: SEG.SEQ =< Last.ACK.sent.
-        if !has(Flags::RST) && start <= self.last_ack_sent as i64 {
-            self.timestamps
-                .update_recent(now, header.options.timestamps);
-        }
-
         // Second, check the RST bit.
         if has(Flags::RST) {
             return self.on_reset(now, start);
@@ -168,6 +162,13 @@ impl Connection {
         // Fifth, check the ACK field. If the ACK bit is off, drop.
         if !has(Flags::ACK) || !self.on_ack(now, header, start, payload.len()) {
             return;
+        }
+        // RFC 7323 §5.3 R3, with the condition of §4.3: SEG.SEQ =< Last.ACK.sent. Not before the segment has
+        // proven by its acknowledgment (RFC 5961 §5.2) that it is the peer's: a forged TS.Recent would make
+        // all that the peer sends look old.
+        if start <= self.last_ack_sent as i64 {
+            self.timestamps
+                .update_recent(now, header.options.timestamps);
         }
         if repeated_syn {
             self.acks.request();

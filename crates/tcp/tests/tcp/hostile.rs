@@ -85,7 +85,7 @@ fn arbitrary_config(random: &mut Random) -> Config {
 #[test]
 fn nothing_that_arrives_or_is_called_panics_or_spins() {
     for_seeds(3000, |seed| {
-        let mut random = Random(seed);
+        let mut random = Random::seeded(seed);
         let config = match random.percent(50) {
             true => Config {
                 receive_buffer_bytes: 30_000,
@@ -134,7 +134,8 @@ fn nothing_that_arrives_or_is_called_panics_or_spins() {
                     );
                 }
                 8 => {
-                    let transmission = random.pick(&[issued, random.0, 0]);
+                    let wild = random.next();
+                    let transmission = random.pick(&[issued, wild, 0]);
                     let at = Instant::from_us(random.pick(&[now.as_us(), 0, u64::MAX]));
                     connection.on_departed(transmission, at);
                 }

@@ -12,13 +12,45 @@ use tcp::{
 };
 use wire::tcp::{Flags, Header, Segment};
 
-/// SplitMix64.
-pub(crate) struct Random(pub(crate) u64);
+use crate::intruder::Victim;
+
+/// Where decisions come from: bytes that a fuzzer has chosen, as long as they last, then SplitMix64.
+pub(crate) struct Random {
+    chosen: std::vec::IntoIter<u8>,
+    state: u64,
+}
 
 impl Random {
+    pub(crate) fn seeded(seed: u64) -> Random {
+        Random {
+            chosen: Vec::new().into_iter(),
+            state: seed,
+        }
+    }
+
+    #[allow(
+        dead_code,
+        reason = "fuzz/fuzz_targets/connections.rs compiles this file, too"
+    )]
+    pub(crate) fn chosen(bytes: &[u8]) -> Random {
+        Random {
+            chosen: bytes.to_vec().into_iter(),
+            state: 0,
+        }
+    }
+
     pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
+        self.draw(8)
+    }
+
+    /// A number of so many bytes at least.
+    fn draw(&mut self, bytes: usize) -> u64 {
+        if !self.chosen.as_slice().is_empty() {
+            let fold = |number: u64, byte: u8| number << 8 | u64::from(byte);
+            return self.chosen.by_ref().take(bytes).fold(0, fold);
+        }
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.state;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         z ^ (z >> 31)
@@ -26,11 +58,18 @@ impl Random {
 
     /// In `range`, which is not empty.
     pub(crate) fn within(&mut self, range: Range<u64>) -> u64 {
-        range.start + self.next() % (range.end - range.start)
+        let width = range.end - range.start;
+        // What a fuzzer chooses should decide as much as possible.
+        let bytes = match width {
+            0..=0x100 => 1,
+            0x101..=0x1_0000 => 2,
+            _ => 8,
+        };
+        range.start + self.draw(bytes) % width
     }
 
     pub(crate) fn percent(&mut self, chance: u64) -> bool {
-        self.next() % 100 < chance
+        self.within(0..100) < chance
     }
 
     pub(crate) fn pick<T: Clone>(&mut self, from: &[T]) -> T {
@@ -51,6 +90,8 @@ pub(crate) struct Faults {
     pub(crate) report_us: Range<u64>,
     /// Packets merged on reception, at most.
     pub(crate) merged_max: u64,
+    /// How often somebody interferes when a packet arrives: [`World::interfere`].
+    pub(crate) interference_percent: u64,
 }
 
 /// A part of what an application sends.
@@ -135,6 +176,8 @@ struct End {
     closed: Option<CloseReason>,
     /// Relative to our ISN: the furthest that the peer has allowed to send, by what was delivered.
     edge: u64,
+    /// Relative to our ISN: behind the last byte or FIN sent.
+    sent: u64,
     peer_shift: u8,
     acked: u64,
     retransmissions: u64,
@@ -183,7 +226,7 @@ fn stream_of(chunks: &[Chunk]) -> Vec<u8> {
 
 impl World {
     /// `both_open`: simultaneous open. Otherwise the first end connects to the second.
-    pub(crate) fn new(seed: u64, faults: Faults, plans: [Plan; 2], both_open: bool) -> World {
+    pub(crate) fn new(random: Random, faults: Faults, plans: [Plan; 2], both_open: bool) -> World {
         let now = Instant::from_us(1_000_000);
         let streams = [stream_of(&plans[0].chunks), stream_of(&plans[1].chunks)];
         let [first, second] = plans;
@@ -207,6 +250,7 @@ impl World {
                 peer_finished: false,
                 closed: None,
                 edge: 0,
+                sent: 0,
                 peer_shift: 0,
                 acked: 0,
                 retransmissions: 0,
@@ -215,7 +259,7 @@ impl World {
         };
         let mut world = World {
             now,
-            random: Random(seed),
+            random,
             faults,
             ends: [
                 end(first, 1, 2, true, &streams[1]),
@@ -286,10 +330,10 @@ impl World {
         panic!("does not end: {:?}", self.states());
     }
 
-    fn states(&self) -> [Option<State>; 2] {
+    fn states(&self) -> [(Option<State>, Option<CloseReason>); 2] {
         self.ends
             .each_ref()
-            .map(|end| end.tcp.as_ref().map(Connection::state))
+            .map(|end| (end.tcp.as_ref().map(Connection::state), end.closed))
     }
 
     fn happen(&mut self, happening: Happening) {
@@ -314,7 +358,10 @@ impl World {
         }
     }
 
-    fn arrive(&mut self, to: usize, packet: Packet) {
+    fn arrive(&mut self, to: usize, mut packet: Packet) {
+        if self.random.percent(self.faults.interference_percent) {
+            self.interfere(to, &mut packet);
+        }
         let (now, end) = (self.now, &mut self.ends[to]);
         let segment = Segment {
             header: packet.header,
@@ -330,6 +377,34 @@ impl World {
                 assert!(end.tcp.is_some() || !packet.header.flags.contains(Flags::SYN));
             }
         }
+        self.settle(to);
+    }
+
+    /// Somebody has a hand in what arrives: a segment that must not be believed goes before it, or it lies.
+    fn interfere(&mut self, to: usize, packet: &mut Packet) {
+        let (now, peer_isn) = (self.now, self.ends[1 - to].plan.isn);
+        let end = &mut self.ends[to];
+        let Some(tcp) = &mut end.tcp else { return };
+        if matches!(tcp.state(), State::SynSent | State::Closed) {
+            return;
+        }
+        let received = 1 + (end.read + tcp.unread_bytes()) as u32 + u32::from(end.peer_finished);
+        let victim = Victim {
+            genuine: packet.header,
+            rcv_nxt: peer_isn.wrapping_add(received),
+            snd_una: end.plan.isn.wrapping_add(end.acked as u32),
+            snd_max: end.plan.isn.wrapping_add(end.sent as u32),
+            synchronized: tcp.state() != State::SynReceived,
+        };
+        if self.random.percent(50) {
+            return victim.lie(&mut self.random, &mut packet.header);
+        }
+        let (header, payload) = victim.forge(&mut self.random);
+        let segment = Segment {
+            header,
+            payload: &payload,
+        };
+        tcp.on_segment(now, &segment);
         self.settle(to);
     }
 
@@ -582,6 +657,14 @@ impl End {
         assert!(end - start <= limits.bytes_max as u64);
         assert!(transmit.mss > 0);
         self.retransmissions += u64::from(transmit.retransmission);
+        if transmit.transmission.is_some() {
+            let Flags(flags) = transmit.header.flags;
+            let controls = (flags & (Flags::SYN | Flags::FIN).0).count_ones();
+            let seq = transmit.header.seq.wrapping_sub(self.plan.isn);
+            // No stream of these tests is longer than the sequence space.
+            let behind = u64::from(seq) + (end - start) + u64::from(controls);
+            self.sent = self.sent.max(behind);
+        }
         let mut len = 0;
         let mut pieces = 0;
         let mut real = 0;

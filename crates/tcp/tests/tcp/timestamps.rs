@@ -181,3 +181,23 @@ fn an_idle_connection_of_24_days_takes_any_timestamp() {
         ",
     );
 }
+
+/// A forged TS.Recent would make all that the peer sends look old.
+///
+/// Covers: RFC 7323 §5.3 (R3), RFC 5961 §5.2
+#[test]
+fn ts_recent_does_not_follow_a_segment_whose_acknowledgment_is_not_believed() {
+    let mut script = established();
+    script.trace(
+        "
+        < ACK 1 ack 2 win 10000 ts 999999 1000
+        > ACK 1 ack 1 ts 1010 510
+        < SYN 1 win 10000 ts 999999 0
+        > ACK 1 ack 1 ts 1010 510
+        < ACK 1..101 ack 1 win 10000 ts 511 1000
+        ! Readable
+        +40ms
+        > ACK 1 ack 101 ts 1050 511
+        ",
+    );
+}
