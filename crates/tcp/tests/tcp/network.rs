@@ -10,6 +10,7 @@ use std::time::Duration;
 use tcp::{
     CloseReason, Config, Connection, ConnectionEvent, Instant, Limits, Piece, State, Transmit,
 };
+use wire::ip::Ecn;
 use wire::tcp::{Flags, Header, Segment};
 
 use crate::intruder::Victim;
@@ -82,6 +83,7 @@ impl Random {
 pub(crate) struct Faults {
     pub(crate) loss_percent: u64,
     pub(crate) duplicate_percent: u64,
+    pub(crate) mark_percent: u64,
     /// One-way delay of each packet; a wide range reorders.
     pub(crate) delay_us: Range<u64>,
     /// From a SEND to its departure.
@@ -123,6 +125,7 @@ fn object_byte(object: u32, offset: u64) -> u8 {
 struct Packet {
     header: Header,
     payload: Vec<u8>,
+    ecn: Ecn,
 }
 
 /// A SEND in the queue of a NIC stack.
@@ -366,7 +369,7 @@ impl World {
         let segment = Segment {
             header: packet.header,
             payload: &packet.payload,
-            ecn: wire::ip::Ecn::NotEct,
+            ecn: packet.ecn,
         };
         end.note_window(&packet.header);
         match &mut end.tcp {
@@ -403,6 +406,7 @@ impl World {
         let segment = Segment {
             header,
             payload: &payload,
+            ecn: packet.ecn,
         };
         tcp.on_segment(now, &segment);
         self.settle(to);
@@ -528,12 +532,15 @@ impl World {
             })
             .collect();
         let send = Send { transmit, content };
+        let not_before = send.transmit.not_before.unwrap_or(self.now);
+        let held =
+            send.transmit.has_virtual || send.transmit.follows_undeparted || not_before > self.now;
         match send.transmit.transmission {
-            Some(_) if send.transmit.has_virtual || send.transmit.follows_undeparted => {
+            Some(_) if held => {
                 let range = self.faults.read_us.clone();
                 let read = Duration::from_micros(self.random.within(range));
                 let end = &mut self.ends[of];
-                let at = end.nic_busy_until.max(self.now) + read;
+                let at = (end.nic_busy_until.max(self.now) + read).max(not_before);
                 end.nic_busy_until = at;
                 end.nic.push_back(send);
                 self.schedule(at, Happening::Departure { of });
@@ -604,12 +611,19 @@ impl World {
             });
             let copies = 1 + u64::from(self.random.percent(self.faults.duplicate_percent));
             for _ in 0..copies {
+                // A router that speaks ECN marks where another would drop.
+                let marked = self.random.percent(self.faults.mark_percent);
+                let ecn = match send.transmit.ecn {
+                    Ecn::Ect0 | Ecn::Ect1 if marked => Ecn::Ce,
+                    unmarked => unmarked,
+                };
                 if !self.random.percent(self.faults.loss_percent) {
                     let range = self.faults.delay_us.clone();
                     let at = self.after(range);
                     let packet = Packet {
                         header,
                         payload: bytes[start..end].to_vec(),
+                        ecn,
                     };
                     self.schedule(at, Happening::Arrival { to: 1 - of, packet });
                 }

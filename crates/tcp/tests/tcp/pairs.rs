@@ -100,6 +100,7 @@ fn clean() -> Faults {
     Faults {
         loss_percent: 0,
         duplicate_percent: 0,
+        mark_percent: 0,
         delay_us: 10_000..10_001,
         read_us: 100..101,
         report_us: 5..6,

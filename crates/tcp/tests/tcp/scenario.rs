@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tcp::{Config, Limits};
+use tcp::{Config, EcnPolicy, Limits};
 
 use crate::network::{Chunk, Faults, Outcome, Plan, Random, World};
 
@@ -46,6 +46,7 @@ fn random_plan(random: &mut Random, bytes_max: u64) -> Plan {
         reassembly_fragments_max: random.pick(&[0, 2, 64]),
         window_scaling: random.percent(70),
         timestamps: random.percent(70),
+        ecn: random.pick(&[EcnPolicy::Off, EcnPolicy::Accept, EcnPolicy::Offer]),
         rto_max: Duration::from_secs(4),
         syn_retries: 40,
         retries: 60,
@@ -71,6 +72,7 @@ fn random_faults(random: &mut Random) -> Faults {
     Faults {
         loss_percent: random.pick(&[0, 0, 1, 5, 20]),
         duplicate_percent: random.pick(&[0, 2, 20]),
+        mark_percent: random.pick(&[0, 0, 2, 20]),
         delay_us: random.pick(&[50..51, 50..300, 10_000..10_100, 1_000..60_000]),
         read_us: random.pick(&[1..2, 10..500, 1_000..90_000, 1..900_000]),
         report_us: random.pick(&[0..1, 5..100, 1..400_000]),
