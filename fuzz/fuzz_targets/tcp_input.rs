@@ -13,6 +13,7 @@ use tcp::{
     Config, Connection, ConnectionEvent, Instant, Limits, Piece, State, TimeWait, reset_for,
 };
 use wire::ip::Ecn;
+use wire::ip::Ecn;
 use wire::tcp::{Flags, Header, Options, Segment, Timestamps};
 
 #[derive(Arbitrary, Debug)]
@@ -36,6 +37,7 @@ enum Step {
         len: u8,
         timestamp: Option<i8>,
         sack: Option<(i16, i16)>,
+        traffic_class: u8,
     },
     /// What an orderly peer would send: the next bytes, acknowledging all.
     Next {
@@ -160,6 +162,7 @@ impl Rig {
                 len,
                 timestamp,
                 sack,
+                traffic_class,
             } => {
                 self.ts_recent = self
                     .ts_recent
@@ -183,7 +186,7 @@ impl Rig {
                     options,
                     ..Header::default()
                 };
-                self.receive(header, usize::from(len) * 16);
+                self.receive(header, usize::from(len) * 16, Ecn::of(traffic_class));
             }
             Step::Next { len, fin } => {
                 let opening = self.rcv_nxt == self.irs;
@@ -204,12 +207,12 @@ impl Rig {
                     },
                     ..Header::default()
                 };
-                self.receive(header, usize::from(len));
+                self.receive(header, usize::from(len), Ecn::NotEct);
             }
             Step::Raw(ref bytes) => {
                 if let Ok(mut segment) = Segment::parse(bytes) {
                     segment.payload = &[];
-                    self.receive(segment.header, 0);
+                    self.receive(segment.header, 0, Ecn::NotEct);
                 }
             }
             Step::Write(len) => {
@@ -267,7 +270,7 @@ impl Rig {
     }
 
     /// A segment arrives whose text, wherever it lies, is that of the peer's stream.
-    fn receive(&mut self, header: Header, len: usize) {
+    fn receive(&mut self, header: Header, len: usize, ecn: Ecn) {
         let is_syn = header.flags.contains(Flags::SYN);
         if is_syn && self.connection.state() == State::SynSent {
             // If the connection takes it, this is where the stream begins.

@@ -17,14 +17,14 @@ use crate::intruder::Victim;
 
 /// Where decisions come from: bytes that a fuzzer has chosen, as long as they last, then SplitMix64.
 pub(crate) struct Random {
-    chosen: std::vec::IntoIter<u8>,
+    chosen: VecDeque<u8>,
     state: u64,
 }
 
 impl Random {
     pub(crate) fn seeded(seed: u64) -> Random {
         Random {
-            chosen: Vec::new().into_iter(),
+            chosen: VecDeque::new(),
             state: seed,
         }
     }
@@ -35,7 +35,7 @@ impl Random {
     )]
     pub(crate) fn chosen(bytes: &[u8]) -> Random {
         Random {
-            chosen: bytes.to_vec().into_iter(),
+            chosen: bytes.iter().copied().collect(),
             state: 0,
         }
     }
@@ -46,9 +46,10 @@ impl Random {
 
     /// A number of so many bytes at least.
     fn draw(&mut self, bytes: usize) -> u64 {
-        if !self.chosen.as_slice().is_empty() {
+        if !self.chosen.is_empty() {
             let fold = |number: u64, byte: u8| number << 8 | u64::from(byte);
-            return self.chosen.by_ref().take(bytes).fold(0, fold);
+            let bytes = bytes.min(self.chosen.len());
+            return self.chosen.drain(..bytes).fold(0, fold);
         }
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.state;
