@@ -316,7 +316,7 @@ impl Stack {
         if let Some(time_wait) = entry.tcp.time_wait() {
             let tuple = entry.tuple;
             self.forget(index);
-            self.time_waits.insert(tuple, time_wait);
+            self.time_waits.insert(&tuple, time_wait);
         } else if entry.tcp.is_closed() {
             self.forget(index);
         } else {

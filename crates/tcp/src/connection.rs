@@ -497,15 +497,13 @@ impl Connection {
         self.state = State::TimeWait;
         let window = self.rcv.offer_window(self.receive_mss());
         let time_wait = TimeWait {
-            local_port: self.local_port,
-            remote_port: self.remote_port,
             snd_nxt: self.snd.space.wire(self.snd.nxt),
             rcv_nxt: self.rcv.wire_nxt(),
             window,
             answers_max: self.config.challenge_acks_max,
             answers_interval_ms: milliseconds(self.config.challenge_acks_interval),
             length_ms: milliseconds(self.config.time_wait),
-            timestamps: self.timestamps,
+            timestamps: self.timestamps.remembered(),
             expires: now + self.config.time_wait,
             limiter: AckLimiter::default(),
         };

@@ -10,7 +10,7 @@ use wire::tcp::{Flags, Header, Segment};
 use crate::challenge::AckLimiter;
 use crate::seq::wraps_before;
 use crate::time::Instant;
-use crate::timestamps::{Timestamps, Verdict};
+use crate::timestamps::Timestamps;
 
 /// Distance of a new connection's sequence numbers from those of the one whose place it takes.
 const ISN_GAP: u32 = 1 << 16;
@@ -18,8 +18,6 @@ const ISN_GAP: u32 = 1 << 16;
 /// A connection in TIME-WAIT. Give it segments until it [expires](TimeWait::expires).
 #[derive(Clone, Copy, Debug)]
 pub struct TimeWait {
-    pub(crate) local_port: u16,
-    pub(crate) remote_port: u16,
     /// SND.NXT and RCV.NXT: all before them has been exchanged.
     pub(crate) snd_nxt: u32,
     pub(crate) rcv_nxt: u32,
@@ -28,7 +26,9 @@ pub struct TimeWait {
     pub(crate) answers_max: u16,
     pub(crate) answers_interval_ms: u32,
     pub(crate) length_ms: u32,
-    pub(crate) timestamps: Timestamps,
+    /// What is added to the clock, and TS.Recent, if timestamps were negotiated. How old TS.Recent is does not
+    /// matter here (RFC 7323 §5.5): the state ends long before.
+    pub(crate) timestamps: Option<(u32, u32)>,
     pub(crate) expires: Instant,
     pub(crate) limiter: AckLimiter,
 }
@@ -56,7 +56,7 @@ impl TimeWait {
     pub fn on_segment(&mut self, now: Instant, segment: &Segment<'_>) -> Option<Header> {
         match self.react(now, segment) {
             Reaction::Nothing => None,
-            Reaction::Acknowledge => Some(self.acknowledgment(now)),
+            Reaction::Acknowledge => Some(self.acknowledgment(now, &segment.header)),
             Reaction::Close => {
                 self.expires = now;
                 None
@@ -85,12 +85,8 @@ impl TimeWait {
             return false;
         }
         let newer_seq = wraps_before(self.rcv_nxt, header.seq);
-        match (
-            self.timestamps.option(Instant::default()),
-            header.options.timestamps,
-        ) {
-            (Some(ours), Some(theirs)) => {
-                let recent = ours.echo_reply;
+        match (self.timestamps, header.options.timestamps) {
+            (Some((_, recent)), Some(theirs)) => {
                 wraps_before(recent, theirs.value) || (recent == theirs.value && newer_seq)
             }
             _ => newer_seq,
@@ -109,10 +105,14 @@ impl TimeWait {
                 _ => Reaction::Nothing,
             };
         }
-        match self.timestamps.check(now, header.options.timestamps) {
-            Verdict::Accept => {}
-            Verdict::Missing => return Reaction::Nothing,
-            Verdict::Old => return self.challenge(now),
+        match (self.timestamps, header.options.timestamps) {
+            // RFC 7323 §3.2: silently drop.
+            (Some(_), None) => return Reaction::Nothing,
+            // §5.3 R1
+            (Some((_, recent)), Some(theirs)) if wraps_before(theirs.value, recent) => {
+                return self.challenge(now);
+            }
+            _ => {}
         }
         // "The only thing that can arrive in this state is a retransmission of the remote FIN. Acknowledge it,
         // and restart the 2 MSL timeout."
@@ -127,8 +127,11 @@ impl TimeWait {
         // Everything else is unacceptable, or it is a bare acknowledgment of what is known.
         let is_bare = segment.payload.is_empty() && !has(Flags::SYN) && !has(Flags::FIN);
         if is_bare && header.seq == self.rcv_nxt && has(Flags::ACK) && header.ack == self.snd_nxt {
-            self.timestamps
-                .update_recent(now, header.options.timestamps);
+            if let (Some((_, recent)), Some(theirs)) =
+                (&mut self.timestamps, header.options.timestamps)
+            {
+                *recent = theirs.value;
+            }
             return Reaction::Nothing;
         }
         self.challenge(now)
@@ -142,16 +145,18 @@ impl TimeWait {
         }
     }
 
-    fn acknowledgment(&self, now: Instant) -> Header {
+    fn acknowledgment(&self, now: Instant, to: &Header) -> Header {
         Header {
-            source_port: self.local_port,
-            destination_port: self.remote_port,
+            source_port: to.destination_port,
+            destination_port: to.source_port,
             seq: self.snd_nxt,
             ack: self.rcv_nxt,
             flags: Flags::ACK,
             window: self.window,
             options: wire::tcp::Options {
-                timestamps: self.timestamps.option(now),
+                timestamps: self
+                    .timestamps
+                    .map(|(offset, recent)| Timestamps::resumed(offset, recent).offer(now)),
                 ..Default::default()
             },
         }
@@ -159,6 +164,6 @@ impl TimeWait {
 }
 
 const _: () = assert!(
-    size_of::<TimeWait>() <= 72,
+    size_of::<TimeWait>() <= 56,
     "a hundred thousand of them must fit into a few megabytes"
 );

@@ -42,6 +42,20 @@ impl Timestamps {
         }
     }
 
+    /// Negotiated, as an earlier one [remembers](Timestamps::remembered) it.
+    pub(crate) fn resumed(offset: u32, recent: u32) -> Timestamps {
+        Timestamps {
+            negotiated: true,
+            recent,
+            ..Timestamps::new(offset)
+        }
+    }
+
+    /// What is added to the clock, and TS.Recent, if they were negotiated.
+    pub(crate) fn remembered(&self) -> Option<(u32, u32)> {
+        self.negotiated.then_some((self.offset, self.recent))
+    }
+
     /// The peer's SYN has carried the option, and ours does.
     pub(crate) fn negotiate(&mut self, now: Instant, tsval: u32) {
         self.negotiated = true;

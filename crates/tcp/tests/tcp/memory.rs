@@ -10,7 +10,7 @@ fn a_connection_is_small() {
         "{}",
         size_of::<Connection>()
     );
-    assert!(size_of::<TimeWait>() <= 72, "{}", size_of::<TimeWait>());
+    assert!(size_of::<TimeWait>() <= 56, "{}", size_of::<TimeWait>());
 }
 
 /// Covers: RFC 5681 §3.2
