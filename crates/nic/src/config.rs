@@ -2,6 +2,7 @@
 
 use crate::buffer::BLOCK_BYTES;
 use crate::plan::PIECES_MAX;
+use crate::reader::delay::ReadDelay;
 
 /// How files are read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,6 +41,11 @@ pub struct Config {
     /// been this short lately, and never on the only core that there is. About what falling asleep and
     /// waking up cost is enough.
     pub spin_us_max: u64,
+    /// Take the time that a SEND has waited here out of the round-trip time that its timestamp will tell (IO-TCP
+    /// §3.5). Off for measurements only, to see what that is good for.
+    pub correct_timestamps: bool,
+    /// Have reads complete later, for measurements: a slow disk.
+    pub read_delay: Option<ReadDelay>,
 }
 
 impl Config {
@@ -61,6 +67,8 @@ impl Default for Config {
             flows_max: Config::FLOWS_MAX,
             jobs_max: 1 << 15,
             spin_us_max: 5,
+            correct_timestamps: true,
+            read_delay: None,
         }
     }
 }

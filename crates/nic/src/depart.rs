@@ -129,7 +129,11 @@ impl<P: Port> Engine<P> {
             });
         }
 
-        let outcome = match segment::header(job, place, clock()) {
+        let stamped_us = match self.correct_timestamps {
+            true => clock(),
+            false => job.issued_us,
+        };
+        let outcome = match segment::header(job, place, stamped_us) {
             Some(header) => self.port.send(&Superpacket {
                 header: header.bytes(),
                 payload: &slices[..planned.pieces],

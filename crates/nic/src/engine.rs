@@ -67,6 +67,7 @@ pub(crate) struct Engine<P> {
     /// and opens that are under way: a bounded number.
     pub(crate) events: VecDeque<Event>,
     pub(crate) limits: Limits,
+    pub(crate) correct_timestamps: bool,
     pub(crate) counters: Counters,
     /// Scratch of [`Engine::plan`].
     pub(crate) needs: Vec<Need>,
@@ -102,6 +103,7 @@ impl<P: Port> Engine<P> {
                 flows_max: config.flows_max,
                 jobs_max: config.jobs_max.max(1),
             },
+            correct_timestamps: config.correct_timestamps,
             counters: Counters::default(),
             needs: Vec::new(),
             waiters: Vec::new(),

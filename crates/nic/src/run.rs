@@ -18,6 +18,7 @@ use crate::config::{Config, ReaderKind};
 use crate::counters::Counters;
 use crate::polling::Polling;
 use crate::reader::Reader;
+use crate::reader::delay::{DelayReader, ReadDelay};
 use crate::reader::pool::{Opener, PoolReader};
 use crate::reader::uring::UringReader;
 use crate::root::RootDir;
@@ -186,7 +187,12 @@ fn work<P: Port>(
 ) -> Result<Counters, RunError> {
     let _ends_all = EndsAll(ends);
     wake_up_in_time();
-    let reader = reader(config.reader, opener)?;
+    let mut reader = reader(config.reader, opener)?;
+    if let Some(delay) = config.read_delay.clone() {
+        let seed = delay.seed.wrapping_add(number as u64);
+        let delay = ReadDelay { seed, ..delay };
+        reader = Box::new(DelayReader::new(reader, delay, Box::new(monotonic_us)));
+    }
     let mut worker = Worker::new(config, channel, port, reader);
     let mut polling = Polling::new(if cores() > 1 { config.spin_us_max } else { 0 });
     let mut end_check_us = monotonic_us() + END_CHECK_US;

@@ -133,9 +133,11 @@ impl<P: Port> Worker<P> {
     }
 
     /// When a worker that sleeps must do its next turn even if nothing wakes it, in microseconds of its clock: a
-    /// paced SEND may leave then.
+    /// paced SEND may leave then, or a read completes that makes no noise.
     pub fn next_timeout_us(&self) -> Option<u64> {
-        self.engine.wheel.next_us()
+        let held_us = self.engine.wheel.next_us();
+        let read_us = self.engine.reader.next_timeout_us();
+        held_us.into_iter().chain(read_us).min()
     }
 
     /// What wakes a sleeping worker.

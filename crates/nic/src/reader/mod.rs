@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `uring` | io_uring: one system call for a batch of reads |
 //! | `pool` | threads, where io_uring is forbidden |
+//! | [`delay`] | a slow disk, in front of any of these: for measurements and tests |
 //! | [`memory`] | files in memory with scripted delays and errors, for tests and simulation |
 
 use std::os::fd::BorrowedFd;
@@ -12,6 +13,7 @@ use contract::FileMeta;
 
 use crate::buffer::Buffer;
 
+pub mod delay;
 pub mod memory;
 pub(crate) mod pool;
 #[cfg(test)]
@@ -98,6 +100,10 @@ pub trait Reader {
     }
     /// The next completion, if there is one.
     fn next(&mut self) -> Option<Completion>;
+    /// When there will be a completion that no descriptor wakes for, in microseconds of the worker's clock.
+    fn next_timeout_us(&self) -> Option<u64> {
+        None
+    }
     /// Descriptors that are readable while there is a completion.
     fn wake_fds(&self) -> [Option<BorrowedFd<'_>>; 2];
 }
