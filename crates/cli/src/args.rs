@@ -8,6 +8,7 @@ use clap::{Args, Parser, Subcommand, value_parser};
 use ::link::conditions::{Burst, Changes, Queue, Rate, Share, Time};
 
 use crate::cidr::Cidr;
+use crate::measuring::{HostMeasuring, NicMeasuring};
 
 /// Where a NIC process that runs alone listens for its host stack.
 pub(crate) const NIC_SOCKET: &str = "/run/splitway-nic.sock";
@@ -102,8 +103,18 @@ pub(crate) struct ServeArgs {
     pub(crate) mtu: u32,
 
     /// Attach to the NIC process that listens on this socket, instead of starting one
-    #[arg(long, value_name = "SOCKET", requires = "dev", conflicts_with_all = ["root", "workers", "buffers"])]
+    #[arg(long, value_name = "SOCKET", requires = "dev", conflicts_with_all = ["root", "workers", "buffers", "no_timestamp_fix", "read_delay"])]
     pub(crate) nic: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) host_measuring: HostMeasuring,
+
+    #[command(flatten)]
+    pub(crate) nic_measuring: NicMeasuring,
+
+    /// At the end, print all counters of both processes as a line of JSON
+    #[arg(long, help_heading = "For measurements only")]
+    pub(crate) report_json: bool,
 
     /// End when the process that started this one ends
     #[arg(long, hide = true)]
@@ -151,6 +162,9 @@ pub(crate) struct NicArgs {
     /// Memory for content, all workers together, in MiB [default: 128 each]
     #[arg(long, value_name = "MIB", value_parser = value_parser!(u32).range(1..=1 << 20))]
     pub(crate) buffers: Option<u32>,
+
+    #[command(flatten)]
+    pub(crate) measuring: NicMeasuring,
 
     /// Unix socket on which to wait for a host stack
     #[arg(long, value_name = "PATH", default_value = NIC_SOCKET, conflicts_with = "control_stdin")]
@@ -313,6 +327,8 @@ pub(crate) struct HostArgs {
     /// Most connections of one source
     #[arg(long)]
     pub(crate) connections_per_source: Option<u32>,
+    #[command(flatten)]
+    pub(crate) measuring: HostMeasuring,
     /// Directory that must be out of reach once the process is locked out of the file system
     #[arg(long)]
     pub(crate) probe: PathBuf,

@@ -44,7 +44,7 @@ pub(crate) fn run(args: &HostArgs) -> Result<(), Failure> {
     lockdown::keep_capabilities(CapabilitySet::empty())?;
     let locked_out = lockdown::lock_out(&args.probe)?;
 
-    let config = StackConfig {
+    let mut config = StackConfig {
         addresses: args
             .addr
             .iter()
@@ -58,8 +58,10 @@ pub(crate) fn run(args: &HostArgs) -> Result<(), Failure> {
             connections_per_source: args.connections_per_source,
             ..Admission::default()
         },
+        departs_at_issue: false,
         secret: random()?,
     };
+    args.measuring.apply(&mut config);
     let stack = Stack::new(config, Link::of(&port), session.channels, monotonic_us());
     let server = server::Server::new(server::Config::default());
     let cores = std::thread::available_parallelism().map_or(1, usize::from);

@@ -31,6 +31,7 @@ mod features;
 mod host_process;
 mod link;
 mod lockdown;
+mod measuring;
 mod messages;
 mod namespace;
 mod netlink;

@@ -103,6 +103,7 @@ fn session_arguments(args: &NicArgs, log: &str) -> Vec<OsString> {
     if let Some(buffers) = args.buffers {
         arguments.extend(["--buffers".into(), buffers.to_string().into()]);
     }
+    arguments.extend(args.measuring.arguments());
     arguments.push(option("--dev", args.dev.as_ref()));
     arguments.push(option("--root", args.root.as_os_str()));
     arguments

@@ -57,6 +57,7 @@ fn config(args: &NicArgs) -> nic::Config {
         config.buffer_bytes = each;
         config.cache_bytes_max = each - each / 8;
     }
+    args.measuring.apply(&mut config);
     config
 }
 
@@ -80,6 +81,7 @@ mod tests {
             dev: "lo".into(),
             workers,
             buffers,
+            measuring: Default::default(),
             socket: "socket".into(),
             control_stdin: true,
         };

@@ -132,6 +132,17 @@ pub(crate) fn table(locked_out: &LockedOut, host: Option<&Report>, nic: Option<&
     text
 }
 
+/// All that the processes have counted: a line with an object, which has an object for each process that there
+/// is.
+pub(crate) fn json(host: Option<&Report>, nic: Option<&Report>) -> String {
+    let counters = |report: &Report| -> serde_json::Map<String, serde_json::Value> {
+        let rows = report.counters.iter().cloned();
+        rows.map(|(name, value)| (name, value.into())).collect()
+    };
+    let line = serde_json::json!({ "host": host.map(counters), "nic": nic.map(counters) });
+    format!("{line}\n")
+}
+
 fn milliseconds(report: &Report) -> String {
     let total_us = report.cpu_user_us.saturating_add(report.cpu_system_us);
     format!("{}.{} ms", grouped(total_us / 1000), total_us % 1000 / 100)
@@ -180,6 +191,14 @@ mod tests {
             probe: "/srv".into(),
             probe_errno: 13,
         }
+    }
+
+    #[test]
+    fn the_line_of_json_has_every_counter() {
+        let host = report(&[("sends", 12), ("events", 1500)]);
+        let line: serde_json::Value = serde_json::from_str(&json(Some(&host), None)).unwrap();
+        assert_eq!(line["host"]["events"], 1500);
+        assert!(line["nic"].is_null());
     }
 
     #[test]

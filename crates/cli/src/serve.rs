@@ -55,6 +55,12 @@ pub(crate) fn run(args: &ServeArgs, log: &str) -> Result<(), Failure> {
             family.report(Role::Nic)
         )
     ));
+    if args.report_json {
+        say(&report::json(
+            family.report(Role::Host),
+            family.report(Role::Nic),
+        ));
+    }
     ended.and(removed)
 }
 
@@ -321,6 +327,7 @@ fn nic_arguments(args: &ServeArgs, root: &Path, link: &Link, log: &str) -> Vec<O
     if let Some(buffers) = args.buffers {
         arguments.extend(["--buffers".into(), buffers.to_string().into()]);
     }
+    arguments.extend(args.nic_measuring.arguments());
     arguments.push(option("--root", root.as_os_str()));
     arguments
 }
@@ -339,6 +346,7 @@ fn host_arguments(args: &ServeArgs, source: &Source, link: &Link, log: &str) -> 
     if let Some(limit) = args.connections_per_source {
         arguments.extend(["--connections-per-source".into(), limit.to_string().into()]);
     }
+    arguments.extend(args.host_measuring.arguments());
     let probe = match source {
         Source::Root(root) => root,
         Source::Attached { .. } => Path::new("/"),

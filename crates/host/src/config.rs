@@ -17,6 +17,10 @@ pub struct StackConfig {
     pub connections_max: usize,
     /// Who is let in.
     pub admission: Admission,
+    /// Take a SEND as departed when it is issued, instead of waiting for the echo: RTO, round-trip time and loss
+    /// detection then count the time that the NIC stack reads. For measurements only, to see what the echo is
+    /// good for.
+    pub departs_at_issue: bool,
     /// Secret from which initial sequence numbers (RFC 6528), timestamp offsets and hash keys are
     /// derived. Random in production; fixed in a simulation.
     pub secret: [u8; 16],

@@ -68,6 +68,16 @@ counters! {
     connections_broken,
     /// RSTs sent to segments of no connection.
     resets_sent,
+    /// Retransmission timeouts.
+    timeouts,
+    /// Round-trip times that RTOs were computed from.
+    round_trips,
+    /// All of them together, in microseconds.
+    round_trips_us,
+    /// Round-trip times as timestamps tell them.
+    timestamp_round_trips,
+    /// All of them together, in microseconds.
+    timestamp_round_trips_us,
     /// Times that the shard went to sleep until woken.
     sleeps,
     /// Times that the shard let work gather.

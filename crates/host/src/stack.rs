@@ -310,6 +310,7 @@ impl Stack {
         }
         self.transmit(now_us, index, port);
         self.acknowledge_below(now_us, index);
+        self.count_stats(index);
         let Some(entry) = self.connections.get(index) else {
             return;
         };
@@ -321,6 +322,19 @@ impl Stack {
             self.forget(index);
         } else {
             self.arm_timers(stream);
+        }
+    }
+
+    /// Adds up what the connection has counted.
+    fn count_stats(&mut self, index: usize) {
+        if let Some(entry) = self.connections.get_mut(index) {
+            let stats = entry.tcp.take_stats();
+            let counters = &mut self.counters;
+            counters.timeouts += u64::from(stats.timeouts);
+            counters.round_trips += u64::from(stats.round_trips.count);
+            counters.round_trips_us += stats.round_trips.sum_us;
+            counters.timestamp_round_trips += u64::from(stats.timestamp_round_trips.count);
+            counters.timestamp_round_trips_us += stats.timestamp_round_trips.sum_us;
         }
     }
 

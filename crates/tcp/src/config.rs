@@ -70,6 +70,9 @@ pub struct Config {
     pub challenge_acks_max: u16,
     /// See [`Config::challenge_acks_max`].
     pub challenge_acks_interval: Duration,
+    /// Take round-trip times from the timestamps option alone, as IO-TCP does, and not from departures, which
+    /// tell them exactly. For measurements only.
+    pub rtt_from_timestamps: bool,
     /// Congestion control.
     pub congestion: CongestionAlgorithm,
 }
@@ -97,6 +100,7 @@ impl Default for Config {
             fin_wait_2: Some(Duration::from_secs(60)),
             challenge_acks_max: 10,
             challenge_acks_interval: Duration::from_secs(5),
+            rtt_from_timestamps: false,
             congestion: CongestionAlgorithm::NewReno,
         }
     }

@@ -21,6 +21,7 @@ use crate::send_queue::{Piece, SendQueue};
 use crate::sent::{Departure, Sent};
 use crate::seq::SeqSpace;
 use crate::state::State;
+use crate::stats::Stats;
 use crate::time::Instant;
 use crate::time_wait::{TimeWait, milliseconds};
 use crate::timer::{Timer, Timers};
@@ -98,6 +99,7 @@ pub struct Connection {
     write_blocked: bool,
     pub(crate) sent: Sent,
     pub(crate) rtt: Rtt,
+    pub(crate) stats: Stats,
     pub(crate) rto: Rto,
     pub(crate) recovery: Recovery,
     pub(crate) congestion: Box<dyn Congestion>,
@@ -184,6 +186,7 @@ impl Connection {
             write_blocked: false,
             sent: Sent::default(),
             rtt: Rtt::default(),
+            stats: Stats::default(),
             rto: Rto::default(),
             recovery: Recovery::default(),
             congestion: congestion::new(config.congestion),
@@ -283,6 +286,7 @@ impl Connection {
 
     /// RFC 6298 §2: a measured round trip.
     pub(crate) fn on_round_trip(&mut self, sample: Duration) {
+        self.stats.round_trips.add(sample);
         self.rtt.on_sample(sample);
         self.rto.on_sample();
     }
@@ -315,8 +319,10 @@ impl Connection {
                     self.timers.arm(Timer::Retransmit, at + self.rto());
                 }
             }
-            Departure::Acknowledged(round_trip) => self.on_round_trip(round_trip),
-            Departure::Unknown => {}
+            Departure::Acknowledged(round_trip) if !self.config.rtt_from_timestamps => {
+                self.on_round_trip(round_trip);
+            }
+            Departure::Acknowledged(_) | Departure::Unknown => {}
         }
     }
 
@@ -353,6 +359,7 @@ impl Connection {
         if self.snd.flight() == 0 || !self.sent.has_departed(una) {
             return;
         }
+        self.stats.timeouts += 1;
         let again = self.rto.timeouts() > 0;
         let retries = if self.state.is_opening() {
             self.config.syn_retries

@@ -1,5 +1,7 @@
 //! Segment arrival, clause by clause (RFC 9293 §3.10.7).
 
+use std::time::Duration;
+
 use wire::tcp::{Flags, Header, Segment};
 
 use crate::ack::Urgency;
@@ -368,23 +370,26 @@ impl Connection {
 
     /// Takes from an acknowledgment of new data what it tells of the round-trip time.
     fn measure(&mut self, now: Instant, header: &Header) {
-        match self.sent.acknowledge(self.snd.una, now) {
-            Evidence::Measured(round_trip) => self.on_round_trip(round_trip),
+        let by_timestamp = self.timestamp_round_trip(now, header);
+        let round_trip = match self.sent.acknowledge(self.snd.una, now) {
+            _ if self.config.rtt_from_timestamps => by_timestamp,
+            Evidence::Measured(round_trip) => Some(round_trip),
             // RFC 7323 §4: the echo tells which transmission is answered, in milliseconds.
-            Evidence::Ambiguous => {
-                let echo = header
-                    .options
-                    .timestamps
-                    .map(|timestamps| timestamps.echo_reply);
-                let lifetime = now.since(self.opened);
-                let round_trip =
-                    echo.and_then(|echo| self.timestamps.round_trip(now, echo, lifetime));
-                if let Some(round_trip) = round_trip {
-                    self.on_round_trip(round_trip);
-                }
-            }
-            Evidence::Awaited | Evidence::Partial => {}
+            Evidence::Ambiguous => by_timestamp,
+            Evidence::Awaited | Evidence::Partial => None,
+        };
+        if let Some(round_trip) = round_trip {
+            self.on_round_trip(round_trip);
         }
+    }
+
+    /// RFC 7323 §4.1: the round-trip time that a segment which acknowledges new data tells.
+    fn timestamp_round_trip(&mut self, now: Instant, header: &Header) -> Option<Duration> {
+        let echo_reply = header.options.timestamps?.echo_reply;
+        let lifetime = now.since(self.opened);
+        let round_trip = self.timestamps.round_trip(now, echo_reply, lifetime)?;
+        self.stats.timestamp_round_trips.add(round_trip);
+        Some(round_trip)
     }
 
     fn update_window(&mut self, header: &Header, start: i64, ack: u64, shift: u8) {

@@ -15,6 +15,7 @@
 //! | what a segment does, clause by clause | `input` |
 //! | what is sent, and when | `output` |
 //! | states | `state` |
+//! | what is counted | `stats` |
 //! | extents, transmissions in flight | `send_queue`, `sent` |
 //! | loss, congestion | `recovery`, `congestion`, `newreno` |
 //! | explicit congestion notification | `ecn` |
@@ -72,6 +73,7 @@ mod send_queue;
 mod sent;
 mod seq;
 mod state;
+mod stats;
 mod syn_cookie;
 mod time;
 mod time_wait;
@@ -87,6 +89,7 @@ pub use output::Transmit;
 pub use reset::reset_for;
 pub use send_queue::Piece;
 pub use state::State;
+pub use stats::{Samples, Stats};
 pub use syn_cookie::SynCookies;
 pub use time::Instant;
 pub use time_wait::TimeWait;

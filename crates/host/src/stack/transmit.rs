@@ -55,14 +55,21 @@ impl Stack {
                 template.traffic_class = transmit.ecn.mark(template.traffic_class);
                 template.write(&transmit.header, &mut buffer)
             });
-            let below = transmit.has_virtual || transmit.follows_undeparted;
+            // The NIC stack can wait, the host cannot.
+            let is_paced = transmit.not_before.is_some_and(|at| at > now);
+            // Whatever TCP is told, nothing may overtake what the NIC stack has.
+            let overtakes = self.config.departs_at_issue && entry.sends_outstanding > 0;
+            let below =
+                transmit.has_virtual || transmit.follows_undeparted || is_paced || overtakes;
             match (len, transmit.transmission) {
                 (Some(len), Some(transmission)) if below => {
                     let id = send_id(index, transmission);
                     let header = &buffer[..len];
                     issue_send(&mut self.counters, nic, entry, &transmit, id, header);
                     self.sends_outstanding += 1;
-                    continue;
+                    if !self.config.departs_at_issue {
+                        continue;
+                    }
                 }
                 (Some(len), _) => {
                     let header = &mut buffer[..len];

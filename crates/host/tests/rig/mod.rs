@@ -1,5 +1,10 @@
 //! A host stack between a client and a NIC stack that are both played by the test, in virtual time.
 
+#![allow(
+    dead_code,
+    reason = "each test program uses a part of what all of them share"
+)]
+
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 
@@ -223,6 +228,7 @@ impl Rig {
             listen_ports: vec![80],
             tcp: tcp::Config::default(),
             connections_max: 16,
+            departs_at_issue: false,
             admission: Admission::default(),
             secret: [7; 16],
         };

@@ -55,7 +55,7 @@ impl DelayReader {
         word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         word ^= word >> 31;
         let choices = most.saturating_sub(least).saturating_add(1);
-        least + (u128::from(word) * u128::from(choices) >> 64) as u64
+        least + ((u128::from(word) * u128::from(choices)) >> 64) as u64
     }
 }
 

@@ -1,0 +1,180 @@
+//! What exists for measurements only: switches that take something away that the stack has for a good reason,
+//! and that make the surroundings worse. `docs/measuring.md` says what each changes.
+
+use std::ffi::OsString;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+use std::time::Duration;
+
+use clap::Args;
+
+/// Switches of the host stack.
+#[derive(Clone, Copy, Debug, Default, Args)]
+#[command(next_help_heading = "For measurements only")]
+pub(crate) struct HostMeasuring {
+    /// Start the RTO at the SEND, not when the packets have left
+    #[arg(long)]
+    pub(crate) no_echo_rto: bool,
+
+    /// Take round-trip times from TCP timestamps alone
+    #[arg(long)]
+    pub(crate) rtt_from_timestamps: bool,
+
+    /// Least distance of the RTO from the round-trip time [default: 200ms]
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pub(crate) rto_min: Option<Duration>,
+}
+
+/// Switches of the NIC stack.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "For measurements only")]
+pub(crate) struct NicMeasuring {
+    /// Leave in TCP timestamps the time that packets wait in the NIC stack
+    #[arg(long)]
+    pub(crate) no_timestamp_fix: bool,
+
+    /// Have every read take longer by a random time, such as 1ms..5ms
+    #[arg(long, value_name = "TIME..TIME")]
+    pub(crate) read_delay: Option<TimeRange>,
+}
+
+/// A range of times, both ends included.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TimeRange(RangeInclusive<Duration>);
+
+/// Longest time that is taken: longer makes no sense in a measurement.
+const TIME_MAX: Duration = Duration::from_secs(60);
+
+fn parse_time(text: &str) -> Result<Duration, String> {
+    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+    let unit = match &text[digits.len()..] {
+        "us" => Duration::from_micros(1),
+        "ms" => Duration::from_millis(1),
+        "s" => Duration::from_secs(1),
+        _ => return Err("a time is a number with us, ms or s, such as 5ms".to_owned()),
+    };
+    digits
+        .parse()
+        .ok()
+        .and_then(|number: u32| unit.checked_mul(number))
+        .filter(|time| *time <= TIME_MAX)
+        .ok_or_else(|| format!("a time is a whole number, and at most {TIME_MAX:?}"))
+}
+
+fn as_argument(time: Duration) -> String {
+    format!("{}us", time.as_micros())
+}
+
+impl FromStr for TimeRange {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<TimeRange, String> {
+        let (least, most) = text.split_once("..").unwrap_or((text, text));
+        let (least, most) = (parse_time(least)?, parse_time(most)?);
+        if least > most {
+            return Err("the first time is the shorter one".to_owned());
+        }
+        Ok(TimeRange(least..=most))
+    }
+}
+
+impl HostMeasuring {
+    /// The same for the host process.
+    pub(crate) fn arguments(&self) -> Vec<OsString> {
+        let mut arguments = Vec::new();
+        if self.no_echo_rto {
+            arguments.push("--no-echo-rto".into());
+        }
+        if self.rtt_from_timestamps {
+            arguments.push("--rtt-from-timestamps".into());
+        }
+        if let Some(rto_min) = self.rto_min {
+            arguments.extend(["--rto-min".into(), as_argument(rto_min).into()]);
+        }
+        arguments
+    }
+
+    pub(crate) fn apply(&self, config: &mut host::StackConfig) {
+        config.departs_at_issue = self.no_echo_rto;
+        config.tcp.rtt_from_timestamps = self.rtt_from_timestamps;
+        config.tcp.rto_min = self.rto_min.unwrap_or(config.tcp.rto_min);
+    }
+}
+
+impl NicMeasuring {
+    /// The same for the NIC process.
+    pub(crate) fn arguments(&self) -> Vec<OsString> {
+        let mut arguments = Vec::new();
+        if self.no_timestamp_fix {
+            arguments.push("--no-timestamp-fix".into());
+        }
+        if let Some(TimeRange(range)) = &self.read_delay {
+            let (least, most) = (as_argument(*range.start()), as_argument(*range.end()));
+            arguments.extend(["--read-delay".into(), format!("{least}..{most}").into()]);
+        }
+        arguments
+    }
+
+    pub(crate) fn apply(&self, config: &mut nic::Config) {
+        config.correct_timestamps = !self.no_timestamp_fix;
+        config.read_delay = self.read_delay.as_ref().map(|TimeRange(range)| {
+            let us = |time: &Duration| time.as_micros() as u64;
+            nic::reader::delay::ReadDelay {
+                us: us(range.start())..=us(range.end()),
+                seed: 1,
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_units_and_bounds() {
+        assert_eq!(parse_time("5ms"), Ok(Duration::from_millis(5)));
+        assert_eq!(parse_time("250us"), Ok(Duration::from_micros(250)));
+        assert_eq!(parse_time("60s"), Ok(Duration::from_secs(60)));
+        for bad in [
+            "",
+            "5",
+            "ms",
+            "-1ms",
+            "61s",
+            "5min",
+            "99999999999s",
+            "1.5ms",
+            "5µ",
+        ] {
+            assert!(parse_time(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn what_is_passed_on_means_the_same() {
+        let range: TimeRange = "1ms..5ms".parse().unwrap();
+        let nic = NicMeasuring {
+            no_timestamp_fix: true,
+            read_delay: Some(range.clone()),
+        };
+        let arguments = nic.arguments();
+        let passed = arguments.last().unwrap().to_str().unwrap();
+        assert_eq!(passed.parse(), Ok(range));
+        let mut config = nic::Config::default();
+        nic.apply(&mut config);
+        assert!(!config.correct_timestamps);
+        assert_eq!(config.read_delay.unwrap().us, 1_000..=5_000);
+        assert!("5ms..1ms".parse::<TimeRange>().is_err());
+        assert!("1ms..".parse::<TimeRange>().is_err());
+    }
+
+    #[test]
+    fn nothing_changes_unless_asked() {
+        let mut config = nic::Config::default();
+        NicMeasuring::default().apply(&mut config);
+        assert_eq!(config, nic::Config::default());
+        assert!(NicMeasuring::default().arguments().is_empty());
+        assert!(HostMeasuring::default().arguments().is_empty());
+    }
+}

@@ -1,0 +1,41 @@
+//! What a connection has counted.
+
+use std::time::Duration;
+
+use crate::connection::Connection;
+
+/// Counts since they were last taken ([`Connection::take_stats`]).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Retransmission timeouts (RFC 6298 §5.4).
+    pub timeouts: u32,
+    /// Round-trip times that the RTO was computed from.
+    pub round_trips: Samples,
+    /// Round-trip times as the timestamps option tells them (RFC 7323 §4.1), used or not: one for each
+    /// acknowledgment of new data, in whole milliseconds, 1 at least.
+    pub timestamp_round_trips: Samples,
+}
+
+/// Durations, summed up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Samples {
+    /// How many.
+    pub count: u32,
+    /// All together, in microseconds.
+    pub sum_us: u64,
+}
+
+impl Samples {
+    pub(crate) fn add(&mut self, sample: Duration) {
+        self.count = self.count.saturating_add(1);
+        let us = u64::try_from(sample.as_micros()).unwrap_or(u64::MAX);
+        self.sum_us = self.sum_us.saturating_add(us);
+    }
+}
+
+impl Connection {
+    /// What has been counted since the last call.
+    pub fn take_stats(&mut self) -> Stats {
+        std::mem::take(&mut self.stats)
+    }
+}
