@@ -106,6 +106,7 @@ impl Crowd {
             tcp: tcp::Config::default(),
             connections_max: StackConfig::CONNECTIONS_MAX,
             admission: Admission::default(),
+            departs_at_issue: false,
             secret: [7; 16],
         };
         let now_us = 1_000_000;
