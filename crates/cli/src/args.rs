@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, value_parser};
+use host::CongestionAlgorithm;
 
 use ::link::conditions::{Burst, Changes, Queue, Rate, Share, Time};
 
@@ -84,6 +85,10 @@ pub(crate) struct ServeArgs {
     /// Router to everything that is not on the link, one each for IPv4 and IPv6
     #[arg(long, value_name = "IP", requires = "dev", num_args = 1.., value_delimiter = ',')]
     pub(crate) gateway: Vec<IpAddr>,
+
+    /// Congestion control of the connections: cubic or newreno
+    #[arg(long, value_name = "NAME", default_value_t)]
+    pub(crate) congestion: CongestionAlgorithm,
 
     /// NIC workers, each a thread with its own port and buffers
     #[arg(long, value_name = "N", default_value = "1", value_parser = value_parser!(u16).range(1..=64))]
@@ -324,6 +329,9 @@ pub(crate) struct HostArgs {
     /// TCP port
     #[arg(long)]
     pub(crate) listen: u16,
+    /// Congestion control
+    #[arg(long)]
+    pub(crate) congestion: CongestionAlgorithm,
     /// Most connections of one source
     #[arg(long)]
     pub(crate) connections_per_source: Option<u32>,

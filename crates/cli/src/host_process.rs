@@ -52,7 +52,10 @@ pub(crate) fn run(args: &HostArgs) -> Result<(), Failure> {
             .collect(),
         gateways: args.gateway.clone(),
         listen_ports: vec![args.listen],
-        tcp: tcp::Config::default(),
+        tcp: tcp::Config {
+            congestion: args.congestion,
+            ..tcp::Config::default()
+        },
         connections_max: StackConfig::CONNECTIONS_MAX,
         admission: Admission {
             connections_per_source: args.connections_per_source,

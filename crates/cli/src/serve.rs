@@ -337,6 +337,7 @@ fn host_arguments(args: &ServeArgs, source: &Source, link: &Link, log: &str) -> 
         .map(OsString::from)
         .into();
     arguments.extend(["--listen".into(), args.listen.to_string().into()]);
+    arguments.extend(["--congestion".into(), args.congestion.name().into()]);
     for cidr in &link.addresses {
         arguments.extend(["--addr".into(), cidr.to_string().into()]);
     }

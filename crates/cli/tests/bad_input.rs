@@ -86,6 +86,17 @@ fn numbers_out_of_range() {
 }
 
 #[test]
+fn a_congestion_control_that_does_not_exist() {
+    with_site(&["serve", "site", "--congestion", "vegas"]).refused(&[
+        "--congestion",
+        "no congestion control `vegas`",
+        "cubic, ",
+        "newreno",
+    ]);
+    with_site(&["serve", "site", "--congestion", "CUBIC"]).refused(&["`CUBIC`"]);
+}
+
+#[test]
 fn an_option_that_does_not_exist() {
     with_site(&["serve", "site", "--prot", "80"]).refused(&["--prot"]);
     with_site(&["srve"]).refused(&["srve", "serve"]);

@@ -40,3 +40,4 @@ pub use counters::Counters;
 pub use polling::Polling;
 pub use shard::{Shard, ShardError, monotonic_us};
 pub use stack::{ChannelCorrupt, Link, Stack};
+pub use tcp::CongestionAlgorithm;

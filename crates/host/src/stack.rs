@@ -16,10 +16,12 @@
 //! | `reports` | events of the NIC workers |
 //! | `transmit` | SENDs, own packets, ACKD |
 //! | `workers` | the channels, and what did not fit |
+//! | `congestion` | congestion control by listener and by stream |
 //! | `link` | the link, and how much fits into a SEND |
 
 mod admission;
 mod arrival;
+mod congestion;
 mod link;
 mod reports;
 mod transmit;
@@ -54,6 +56,8 @@ pub struct Stack {
     config: StackConfig,
     tcp_config_v4: tcp::Config,
     tcp_config_v6: tcp::Config,
+    /// Listening ports with a congestion control of their own.
+    port_congestion: Vec<(u16, tcp::CongestionAlgorithm)>,
     link: Link,
     isn: tcp::IsnGenerator,
     neighbors: Neighbors,
@@ -100,6 +104,7 @@ impl Stack {
             // RFC 9293 §3.7.1: the MSS counts neither IP nor TCP options.
             tcp_config_v4: with_mss(mss(40), 536),
             tcp_config_v6: with_mss(mss(60), 1220),
+            port_congestion: Vec::new(),
             link,
             isn: tcp::IsnGenerator::new(config.secret),
             neighbors: Neighbors::new(link.mac, &config.addresses, &config.gateways),

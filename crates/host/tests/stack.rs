@@ -4,6 +4,7 @@ mod admission;
 mod rig;
 
 use contract::{Event, FileId, FileMeta, FlowId, RejectReason, SendId};
+use host::CongestionAlgorithm;
 use host::app::{AppEvent, CloseReason};
 use proptest::prelude::*;
 use rig::{Rig, Work, answer};
@@ -20,6 +21,35 @@ fn a_file_is_served_although_the_host_has_none_of_its_bytes() {
     assert_eq!(counters.virtual_bytes, 500_000);
     assert_eq!(counters.real_bytes, 2);
     assert_eq!(counters.retransmissions, 0);
+}
+
+#[test]
+fn a_listener_and_a_stream_have_the_congestion_control_chosen_for_them() {
+    let mut rig = Rig::new();
+    rig.stack
+        .set_listener_congestion(80, CongestionAlgorithm::NewReno);
+    rig.stack
+        .set_listener_congestion(81, CongestionAlgorithm::Cubic);
+    rig.ask(&["100000"]);
+    rig.run_until(|rig| rig.received.len() > 50_000);
+    let Some(&AppEvent::Accepted { stream, .. }) = rig.app.events.first() else {
+        panic!("{:?}", rig.app.events);
+    };
+    assert_eq!(
+        rig.stack.congestion(stream),
+        Some(CongestionAlgorithm::NewReno)
+    );
+    assert!(
+        rig.stack
+            .set_congestion(rig.now_us, stream, CongestionAlgorithm::Cubic)
+    );
+    assert_eq!(
+        rig.stack.congestion(stream),
+        Some(CongestionAlgorithm::Cubic)
+    );
+    let expected = answer(100_000);
+    rig.run_until(|rig| rig.received.len() >= expected.len());
+    assert!(rig.received == expected, "every byte as in the file");
 }
 
 #[test]

@@ -2,14 +2,7 @@
 
 use std::time::Duration;
 
-/// Which congestion control a connection uses.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum CongestionAlgorithm {
-    /// Slow start and congestion avoidance of RFC 5681 with appropriate byte counting.
-    #[default]
-    NewReno,
-}
+use crate::algorithm::CongestionAlgorithm;
 
 /// Whether connections use explicit congestion notification (RFC 3168).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -73,7 +66,7 @@ pub struct Config {
     /// Take round-trip times from the timestamps option alone, as IO-TCP does, and not from departures, which
     /// tell them exactly. For measurements only.
     pub rtt_from_timestamps: bool,
-    /// Congestion control.
+    /// Congestion control, unless [`crate::Connection::set_congestion`] changes it.
     pub congestion: CongestionAlgorithm,
 }
 
@@ -101,7 +94,7 @@ impl Default for Config {
             challenge_acks_max: 10,
             challenge_acks_interval: Duration::from_secs(5),
             rtt_from_timestamps: false,
-            congestion: CongestionAlgorithm::NewReno,
+            congestion: CongestionAlgorithm::Cubic,
         }
     }
 }

@@ -6,7 +6,8 @@
 use std::fmt::Debug;
 use std::time::Duration;
 
-use crate::config::CongestionAlgorithm;
+use crate::algorithm::CongestionAlgorithm;
+use crate::cubic::Cubic;
 use crate::newreno::NewReno;
 use crate::rate::RateSample;
 use crate::recovery::Phase;
@@ -72,6 +73,11 @@ pub(crate) trait Congestion: Debug + Send {
     /// The handshake is complete. `handshake_lost`: a SYN had to be retransmitted.
     fn on_established(&mut self, now: Instant, mss: u16, handshake_lost: bool);
 
+    /// Takes over a connection from another algorithm, in place of
+    /// [`on_established`](Congestion::on_established). `ssthresh` is `u64::MAX` as long as there was no
+    /// congestion.
+    fn adopt(&mut self, now: Instant, mss: u16, window: u64, ssthresh: u64);
+
     /// Eff.snd.MSS has changed.
     fn on_mss(&mut self, mss: u16);
 
@@ -99,5 +105,81 @@ pub(crate) trait Congestion: Debug + Send {
 pub(crate) fn new(algorithm: CongestionAlgorithm) -> Box<dyn Congestion> {
     match algorithm {
         CongestionAlgorithm::NewReno => Box::new(NewReno::new()),
+        CongestionAlgorithm::Cubic => Box::new(Cubic::new()),
+    }
+}
+
+/// The window grows no further: no peer can offer more (RFC 7323 §2.3).
+pub(crate) const WINDOW_BYTES_MAX: u64 = 1 << 30;
+
+/// RFC 6928 §2: the initial window is `min(10*MSS, max(2*MSS, 14600))`. RFC 5681 §3.1: if the SYN or SYN,ACK
+/// was lost, one segment.
+pub(crate) fn initial_window(mss: u64, handshake_lost: bool) -> u64 {
+    match handshake_lost {
+        true => mss,
+        false => (10 * mss).min((2 * mss).max(14_600)),
+    }
+}
+
+/// RFC 3465 §2.1: in slow start, the window grows by as many bytes as were delivered. There is no limit L, since
+/// receivers that merge packets acknowledge dozens at once. After a timeout, much of what one acknowledgment
+/// covers may have left the network long before: then the window at most doubles, or grows by two segments.
+pub(crate) fn slow_start_growth(ack: &Ack, cwnd: u64, mss: u64) -> u64 {
+    match ack.phase {
+        Phase::AfterTimeout => ack.delivered.min(cwnd.max(2 * mss)),
+        _ => ack.delivered,
+    }
+}
+
+/// RFC 6582 §3.2 step 3 (1): when recovery ends with little in flight, the window must not let a burst out.
+/// What the initial window may do at once is no burst.
+pub(crate) fn window_after_recovery(ssthresh: u64, flight: u64, mss: u64) -> u64 {
+    ssthresh.min(flight.max(mss).saturating_add(initial_window(mss, false)))
+}
+
+/// RFC 7661 §4.4.2, in its spirit: a window that shrinks because nothing was sent grows in slow start to three
+/// quarters of what it had been.
+pub(crate) fn threshold_at_idle(ssthresh: u64, cwnd: u64) -> u64 {
+    ssthresh.max(cwnd / 4 * 3)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// An acknowledgment of `bytes`, of data that had used up the window.
+    pub(crate) fn ack(bytes: u64) -> Ack {
+        Ack {
+            now: Instant::from_us(0),
+            una: bytes,
+            nxt: bytes,
+            acked: bytes,
+            delivered: bytes,
+            lost: 0,
+            prior_flight: bytes,
+            flight: 0,
+            rtt: None,
+            srtt: None,
+            rate: None,
+            window_limited: true,
+            phase: Phase::Open,
+        }
+    }
+
+    /// Covers: RFC 6928 §2, RFC 5681 §3.1
+    #[test]
+    fn initial_window_is_ten_segments_or_14600_bytes() {
+        assert_eq!(initial_window(1000, false), 10_000);
+        assert_eq!(initial_window(1460, false), 14_600);
+        assert_eq!(initial_window(4000, false), 14_600);
+        assert_eq!(initial_window(8960, false), 2 * 8960);
+        assert_eq!(initial_window(1460, true), 1460);
+    }
+
+    /// Covers: RFC 6582 §3.2 (step 3)
+    #[test]
+    fn recovery_ends_without_a_burst() {
+        assert_eq!(window_after_recovery(100_000, 3000, 1000), 13_000);
+        assert_eq!(window_after_recovery(20_000, 60_000, 1000), 20_000);
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use wire::tcp::{Flags, Header, Segment};
 
 use crate::ack::Acks;
+use crate::algorithm::CongestionAlgorithm;
 use crate::challenge::AckLimiter;
 use crate::config::Config;
 use crate::congestion::{self, Congestion};
@@ -105,6 +106,8 @@ pub struct Connection {
     pub(crate) congestion: Box<dyn Congestion>,
     /// Data before this position was sent until the congestion window was used up.
     pub(crate) limited_until: u64,
+    /// Since when nothing has been in flight, if nothing is.
+    pub(crate) idle_since: Instant,
     pub(crate) persist: Persist,
     pub(crate) ecn: Ecn,
 
@@ -191,6 +194,7 @@ impl Connection {
             recovery: Recovery::default(),
             congestion: congestion::new(config.congestion),
             limited_until: 0,
+            idle_since: now,
             persist: Persist::default(),
             ecn: Ecn::default(),
             rcv: Receiver::new(config.receive_buffer_bytes, config.reassembly_fragments_max),
@@ -567,6 +571,27 @@ impl Connection {
     /// Smoothed round-trip time, once measured.
     pub fn smoothed_rtt(&self) -> Option<Duration> {
         self.rtt.srtt()
+    }
+
+    /// Which congestion control it uses.
+    pub fn congestion(&self) -> CongestionAlgorithm {
+        self.config.congestion
+    }
+
+    /// Uses another congestion control from now on. It begins with the congestion window and the slow start
+    /// threshold of the one before.
+    pub fn set_congestion(&mut self, now: Instant, algorithm: CongestionAlgorithm) {
+        if algorithm == self.config.congestion {
+            return;
+        }
+        self.config.congestion = algorithm;
+        let mut next = congestion::new(algorithm);
+        // Before, `establish` tells it of the initial window.
+        if !self.state.is_opening() {
+            let window = self.congestion.window();
+            next.adopt(now, self.snd.mss, window, self.congestion.ssthresh());
+        }
+        self.congestion = next;
     }
 
     /// The congestion window, in bytes.

@@ -317,7 +317,7 @@ impl Connection {
         let acked = ack - self.snd.una;
         let was_limited = self.snd.una < self.limited_until && !self.ecn.is_echo(header.flags);
         self.snd.una = ack;
-        self.measure(now, header);
+        let rtt = self.measure(now, header);
         self.rto.on_progress();
 
         let was_empty = self.queue.is_empty();
@@ -332,14 +332,17 @@ impl Connection {
 
         let progress = self.recovery.on_ack(ack, acked, self.snd.nxt, self.snd.mss);
         match progress {
-            Progress::Ordinary => self.tell_congestion(now, acked, was_limited, Phase::Open),
+            Progress::Ordinary => {
+                self.tell_congestion(now, acked, rtt, was_limited, Phase::Open);
+            }
             Progress::Partial => {}
             Progress::AfterTimeout => {
-                self.tell_congestion(now, acked, true, Phase::AfterTimeout);
+                self.tell_congestion(now, acked, rtt, true, Phase::AfterTimeout);
             }
             Progress::Recovered => self.congestion.on_recovered(now, self.snd.flight()),
         }
 
+        self.idle_since = now;
         if self.snd.flight() == 0 || !self.sent.has_departed(ack) {
             // RFC 6298 §5.2: all is acknowledged. Or what is left has not departed: it will arm the timer.
             self.timers.cancel(Timer::Retransmit);
@@ -349,7 +352,14 @@ impl Connection {
         }
     }
 
-    fn tell_congestion(&mut self, now: Instant, acked: u64, window_limited: bool, phase: Phase) {
+    fn tell_congestion(
+        &mut self,
+        now: Instant,
+        acked: u64,
+        rtt: Option<Duration>,
+        window_limited: bool,
+        phase: Phase,
+    ) {
         let flight = self.snd.flight();
         self.congestion.on_ack(&Ack {
             now,
@@ -360,7 +370,7 @@ impl Connection {
             lost: 0,
             prior_flight: flight + acked,
             flight,
-            rtt: None,
+            rtt,
             srtt: self.rtt.srtt(),
             rate: None,
             window_limited,
@@ -369,7 +379,7 @@ impl Connection {
     }
 
     /// Takes from an acknowledgment of new data what it tells of the round-trip time.
-    fn measure(&mut self, now: Instant, header: &Header) {
+    fn measure(&mut self, now: Instant, header: &Header) -> Option<Duration> {
         let by_timestamp = self.timestamp_round_trip(now, header);
         let round_trip = match self.sent.acknowledge(self.snd.una, now) {
             _ if self.config.rtt_from_timestamps => by_timestamp,
@@ -381,6 +391,7 @@ impl Connection {
         if let Some(round_trip) = round_trip {
             self.on_round_trip(round_trip);
         }
+        round_trip
     }
 
     /// RFC 7323 §4.1: the round-trip time that a segment which acknowledges new data tells.

@@ -17,7 +17,8 @@
 //! | states | `state` |
 //! | what is counted | `stats` |
 //! | extents, transmissions in flight | `send_queue`, `sent` |
-//! | loss, congestion | `recovery`, `congestion`, `newreno` |
+//! | loss | `recovery` |
+//! | congestion control | `congestion`, `cubic` with `hystart`, `newreno`; their names: `algorithm` |
 //! | explicit congestion notification | `ecn` |
 //! | RTO, round-trip time, window probes | `rto`, `rtt`, `persist` |
 //! | received text, windows, acknowledgments | `rcv`, `reassembly`, `ack` |
@@ -39,23 +40,28 @@
 //! | RFC 9293 §3.8.6.1, probes of one byte | are empty and below the window: they cost no read and do not break alignment |
 //! | RFC 9293 §3.6.1, MSL of 2 minutes | 30 s, like everybody ([`Config::time_wait`]) |
 //! | RFC 6298 §2.4, RTO of at least 1 s | [`Config::rto_min`] above the smoothed round-trip time |
-//! | RFC 3465 §2.3, L = 2 in slow start | no limit, except after a timeout: receivers acknowledge whole superpackets |
+//! | RFC 3465 §2.3, L = 2 in slow start; RFC 9406 §4.3, L = 8 without pacing | no limit, except after a timeout: receivers that merge packets acknowledge dozens at once, and would starve slow start |
+//! | RFC 6582 §3.2 step 3, window after recovery | may exceed what is in flight by an initial window, not by one segment: that much is no burst, and a receiver that merges packets leaves little in flight |
+//! | RFC 7661 §4.4, rate-limited flows | a window that is not used neither grows nor shrinks; after an idle RTO, RFC 5681 §4.1 |
 //! | RFC 5961 §7, one counter for the machine | one for each connection: a shared one can be read by outsiders |
 //! | RFC 9293 §3.9.2.2, ICMP; RFC 1191 and RFC 8201, path MTU | ICMP errors do not reach this room: segments are as long as the link and the peer's MSS allow, and a path with a smaller MTU must clamp the MSS (or [`Config::mss`] be lowered) |
-//! | RFC 5681 §4.1, restart after idle; RFC 2018, SACK | not done; SACK is not offered |
+//! | RFC 2018, SACK | not done; SACK is not offered |
 //! | RFC 3168 §6.1.2, a marked window of one segment | the window is not reduced below its least; nothing waits for the retransmission timer |
 
 #![forbid(unsafe_code)]
 
 mod ack;
+mod algorithm;
 mod challenge;
 mod config;
 #[allow(dead_code)]
 mod congestion;
 mod connection;
+mod cubic;
 mod ecn;
 mod event;
 mod half_open;
+mod hystart;
 mod input;
 mod isn;
 mod newreno;
@@ -80,7 +86,8 @@ mod time_wait;
 mod timer;
 mod timestamps;
 
-pub use config::{Config, CongestionAlgorithm, EcnPolicy, Limits};
+pub use algorithm::{CongestionAlgorithm, UnknownAlgorithm};
+pub use config::{Config, EcnPolicy, Limits};
 pub use connection::Connection;
 pub use event::{CloseReason, ConnectionEvent};
 pub use half_open::{HalfOpen, HalfOpenReaction};

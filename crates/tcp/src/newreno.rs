@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use crate::congestion::{Ack, Congestion, Signal};
+use crate::congestion::{
+    Ack, Congestion, Signal, WINDOW_BYTES_MAX, initial_window, slow_start_growth,
+    threshold_at_idle, window_after_recovery,
+};
 use crate::recovery::Phase;
 use crate::time::Instant;
 
-/// RFC 6928 §2: the initial window is `min(10*MSS, max(2*MSS, 14600))`.
-const INITIAL_WINDOW_SEGMENTS: u64 = 10;
-const INITIAL_WINDOW_BYTES: u64 = 14_600;
-
-/// The window grows no further: no peer can offer more (RFC 7323 §2.3).
-const WINDOW_BYTES_MAX: u64 = 1 << 30;
+/// RFC 8511 §3.1: what is left of the window after a mark of a router in congestion avoidance, in percent. Its
+/// queue is short.
+const BETA_ECN_PERCENT: u64 = 80;
 
 #[derive(Debug)]
 pub(crate) struct NewReno {
@@ -20,6 +20,8 @@ pub(crate) struct NewReno {
     ssthresh: u64,
     /// In congestion avoidance, bytes acknowledged since the window grew.
     bytes_acked: u64,
+    /// The window was used up when the last acknowledgment came.
+    window_limited: bool,
     /// The window and the threshold before the last reduction.
     before: (u64, u64),
 }
@@ -31,19 +33,22 @@ impl NewReno {
             cwnd: 536,
             ssthresh: u64::MAX,
             bytes_acked: 0,
+            window_limited: false,
             before: (536, u64::MAX),
         }
     }
 
     /// RFC 5681 (4): `ssthresh = max(FlightSize/2, 2*SMSS)`.
-    fn reduce(&mut self, flight: u64) {
+    fn reduce(&mut self, percent: u64, flight: u64) {
         self.before = (self.cwnd, self.ssthresh);
-        self.ssthresh = (flight / 2).max(2 * self.mss);
+        // What is in flight when an acknowledgment for dozens of segments comes is less than was sent: a window
+        // that is used up counts itself, as in RFC 9438 §4.6.
+        let used = match self.window_limited {
+            true => self.cwnd.max(flight),
+            false => flight,
+        };
+        self.ssthresh = (used * percent / 100).max(2 * self.mss);
         self.bytes_acked = 0;
-    }
-
-    fn initial_window(&self) -> u64 {
-        (INITIAL_WINDOW_SEGMENTS * self.mss).min(INITIAL_WINDOW_BYTES.max(2 * self.mss))
     }
 }
 
@@ -58,11 +63,13 @@ impl Congestion for NewReno {
 
     fn on_established(&mut self, _now: Instant, mss: u16, handshake_lost: bool) {
         self.mss = u64::from(mss);
-        // RFC 5681 §3.1: if the SYN or SYN/ACK is lost, one segment.
-        self.cwnd = match handshake_lost {
-            true => self.mss,
-            false => self.initial_window(),
-        };
+        self.cwnd = initial_window(self.mss, handshake_lost);
+    }
+
+    fn adopt(&mut self, _now: Instant, mss: u16, window: u64, ssthresh: u64) {
+        self.mss = u64::from(mss);
+        self.cwnd = window;
+        self.ssthresh = ssthresh;
     }
 
     fn on_mss(&mut self, mss: u16) {
@@ -70,28 +77,25 @@ impl Congestion for NewReno {
     }
 
     fn on_idle(&mut self, _now: Instant, idle: Duration, rto: Duration) {
+        let restart = initial_window(self.mss, false);
         // RFC 5681 §4.1: the restart window.
-        if idle > rto {
-            self.cwnd = self.cwnd.min(self.initial_window());
+        if idle > rto && self.cwnd > restart {
+            self.ssthresh = threshold_at_idle(self.ssthresh, self.cwnd);
+            self.cwnd = restart;
         }
     }
 
     fn on_ack(&mut self, ack: &Ack) {
+        self.window_limited = ack.window_limited;
         if !ack.window_limited || ack.phase == Phase::FastRecovery {
             return;
         }
         if self.cwnd < self.ssthresh {
-            // RFC 3465 §2.1: as many bytes as were acknowledged. There is no limit L: receivers that merge
-            // packets acknowledge dozens at once. After a timeout much of what one ACK covers may have left
-            // the network long before: then L = 2 (§2.3 wants 1 there, but segments are ACKed in pairs).
-            let limit = match ack.phase {
-                Phase::AfterTimeout => 2 * self.mss,
-                _ => u64::MAX,
-            };
-            self.cwnd += ack.acked.min(limit).min(self.ssthresh - self.cwnd);
+            let growth = slow_start_growth(ack, self.cwnd, self.mss);
+            self.cwnd += growth.min(self.ssthresh - self.cwnd);
         } else {
             // RFC 3465 §2.1, RFC 5681 §3.1: one segment for each window of bytes.
-            self.bytes_acked += ack.acked;
+            self.bytes_acked += ack.delivered;
             while self.bytes_acked >= self.cwnd {
                 self.bytes_acked -= self.cwnd;
                 self.cwnd += self.mss;
@@ -100,20 +104,23 @@ impl Congestion for NewReno {
         self.cwnd = self.cwnd.min(WINDOW_BYTES_MAX);
     }
 
-    fn on_congestion(&mut self, _now: Instant, _signal: Signal, flight: u64) {
-        self.reduce(flight);
+    fn on_congestion(&mut self, _now: Instant, signal: Signal, flight: u64) {
+        let percent = match signal {
+            Signal::Ecn if self.cwnd >= self.ssthresh => BETA_ECN_PERCENT,
+            Signal::Ecn | Signal::Loss => 50,
+        };
+        self.reduce(percent, flight);
         self.cwnd = self.ssthresh;
     }
 
     fn on_recovered(&mut self, _now: Instant, flight: u64) {
-        // RFC 6582 §3.2 step 3 (1): no burst of all that the window has room for.
-        self.cwnd = self.ssthresh.min(flight.max(self.mss) + self.mss);
+        self.cwnd = window_after_recovery(self.ssthresh, flight, self.mss);
     }
 
     fn on_timeout(&mut self, _now: Instant, flight: u64, again: bool) {
         // RFC 5681 §3.1: when a segment times out again, ssthresh is held constant.
         if !again {
-            self.reduce(flight);
+            self.reduce(50, flight);
         }
         self.cwnd = self.mss;
     }
@@ -128,6 +135,7 @@ impl Congestion for NewReno {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::congestion::tests::ack;
 
     const MSS: u64 = 1000;
     const NOW: Instant = Instant::from_us(0);
@@ -138,37 +146,11 @@ mod tests {
         newreno
     }
 
-    fn acked(acked: u64, phase: Phase) -> Ack {
+    fn acked(bytes: u64, phase: Phase) -> Ack {
         Ack {
-            now: NOW,
-            una: acked,
-            nxt: acked,
-            acked,
-            delivered: acked,
-            lost: 0,
-            prior_flight: acked,
-            flight: 0,
-            rtt: None,
-            srtt: None,
-            rate: None,
-            window_limited: true,
             phase,
+            ..ack(bytes)
         }
-    }
-
-    /// Covers: RFC 6928 §2
-    #[test]
-    fn initial_window_is_ten_segments_or_14600_bytes() {
-        let window = |mss, lost| {
-            let mut newreno = NewReno::new();
-            newreno.on_established(NOW, mss, lost);
-            newreno.window()
-        };
-        assert_eq!(window(1000, false), 10_000);
-        assert_eq!(window(1460, false), 14_600);
-        assert_eq!(window(4000, false), 14_600);
-        assert_eq!(window(8960, false), 2 * 8960);
-        assert_eq!(window(1460, true), 1460);
     }
 
     /// Covers: RFC 5681 §3.1
@@ -191,6 +173,7 @@ mod tests {
     #[test]
     fn congestion_avoidance_adds_one_segment_each_round_trip() {
         let mut newreno = established();
+        newreno.on_ack(&acked(10 * MSS, Phase::Open));
         newreno.on_congestion(NOW, Signal::Loss, 20 * MSS);
         for _ in 0..9 {
             newreno.on_ack(&acked(MSS, Phase::Open));
@@ -215,6 +198,7 @@ mod tests {
     #[test]
     fn repeated_timeouts_hold_ssthresh() {
         let mut newreno = established();
+        newreno.on_ack(&acked(30 * MSS, Phase::Open));
         newreno.on_timeout(NOW, 40 * MSS, false);
         newreno.on_timeout(NOW, MSS, true);
         newreno.on_ack(&acked(2 * MSS, Phase::AfterTimeout));
@@ -222,16 +206,14 @@ mod tests {
         assert_eq!(newreno.window(), 20 * MSS);
     }
 
-    /// Covers: RFC 6582 §3.2 (step 3)
+    /// Covers: RFC 8511 §3.1
     #[test]
-    fn recovery_ends_without_a_burst() {
+    fn a_mark_takes_less_than_a_loss_in_congestion_avoidance() {
         let mut newreno = established();
-        newreno.on_congestion(NOW, Signal::Loss, 40 * MSS);
-        newreno.on_recovered(NOW, 3 * MSS);
+        newreno.on_congestion(NOW, Signal::Ecn, 10 * MSS);
+        assert_eq!(newreno.window(), 5 * MSS);
+        newreno.on_congestion(NOW, Signal::Ecn, 5 * MSS);
         assert_eq!(newreno.window(), 4 * MSS);
-        newreno.on_congestion(NOW, Signal::Loss, 40 * MSS);
-        newreno.on_recovered(NOW, 60 * MSS);
-        assert_eq!(newreno.window(), 20 * MSS);
     }
 
     /// Covers: RFC 4015 §3
@@ -252,7 +234,9 @@ mod tests {
         let rto = Duration::from_millis(200);
         newreno.on_idle(NOW, rto, rto);
         assert_eq!(newreno.window(), 100 * MSS);
+        newreno.on_congestion(NOW, Signal::Loss, 100 * MSS);
         newreno.on_idle(NOW, 2 * rto, rto);
         assert_eq!(newreno.window(), 10 * MSS);
+        assert_eq!(newreno.ssthresh(), 50 * MSS);
     }
 }

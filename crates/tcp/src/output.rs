@@ -150,6 +150,9 @@ impl Connection {
         if !self.recovery.lost(snd.una).is_empty() || self.sent.len() >= TRANSMISSIONS_MAX {
             return None;
         }
+        if snd.flight() == 0 {
+            self.leave_idle(now);
+        }
         let mss = u64::from(snd.mss);
         let available = fin_position - snd.nxt;
         let peer_room = (snd.una + snd.wnd).saturating_sub(snd.nxt);
@@ -185,6 +188,15 @@ impl Connection {
         }
         self.timers.cancel(Timer::Persist);
         Some(self.transmit_data(now, snd.nxt, len, fin, false))
+    }
+
+    /// Nothing was in flight, and there is something to send: RFC 5681 §4.1.
+    fn leave_idle(&mut self, now: Instant) {
+        let idle = now.since(self.idle_since);
+        if !idle.is_zero() {
+            self.congestion.on_idle(now, idle, self.rto());
+            self.idle_since = now;
+        }
     }
 
     /// An empty segment that the peer must answer with its window.

@@ -116,10 +116,14 @@ impl Stack {
         self.gate.half_open()
     }
 
-    fn tcp_config(&self, local: SocketAddr) -> &tcp::Config {
-        match local {
+    fn tcp_config(&self, local: SocketAddr) -> tcp::Config {
+        let config = match local {
             SocketAddr::V4(_) => &self.tcp_config_v4,
             SocketAddr::V6(_) => &self.tcp_config_v6,
+        };
+        tcp::Config {
+            congestion: self.listener_congestion(local.port()),
+            ..*config
         }
     }
 
@@ -130,7 +134,7 @@ impl Stack {
         tuple: Tuple,
         segment: &Segment<'_>,
     ) -> bool {
-        let config = *self.tcp_config(tuple.local);
+        let config = self.tcp_config(tuple.local);
         let Some(half_open) = self.gate.syn_queue.get_mut(&tuple) else {
             return false;
         };
@@ -175,7 +179,7 @@ impl Stack {
         let Tuple { local, remote } = tuple;
         let now = Instant::from_us(now_us);
         let ts_offset = self.isn.ts_offset(local, remote);
-        let config = self.tcp_config(local);
+        let config = &self.tcp_config(local);
         let opened = self
             .gate
             .cookies
@@ -216,14 +220,14 @@ impl Stack {
                 );
             }
             let cookies = &self.gate.cookies;
-            let config = self.tcp_config(local);
+            let config = &self.tcp_config(local);
             let syn_ack = cookies.syn_ack(config, local, remote, syn, ts_offset, now);
             if let Some(header) = syn_ack {
                 self.counters.syn_cookies_sent += 1;
                 self.send_bare(now_us, tuple, &header);
             }
         } else if let Some((half_open, syn_ack)) =
-            HalfOpen::open(self.tcp_config(local), syn, isn, ts_offset, now)
+            HalfOpen::open(&self.tcp_config(local), syn, isn, ts_offset, now)
         {
             self.gate.syn_queue.insert(tuple, half_open);
             if self.send_bare(now_us, tuple, &syn_ack) == Bare::Pending {
@@ -285,7 +289,7 @@ impl Stack {
     pub(super) fn on_half_open_timeouts(&mut self, now_us: u64) {
         let now = Instant::from_us(now_us);
         while let Some((tuple, mut half_open)) = self.gate.syn_queue.take_due(now) {
-            match half_open.on_timeout(self.tcp_config(tuple.local)) {
+            match half_open.on_timeout(&self.tcp_config(tuple.local)) {
                 Some(syn_ack) => {
                     self.counters.retransmissions += 1;
                     self.gate.syn_queue.insert(tuple, half_open);
@@ -299,7 +303,7 @@ impl Stack {
     /// A neighbour may have been found: SYN,ACKs that have waited for it.
     pub(super) fn retry_half_open(&mut self, now_us: u64) {
         for tuple in self.gate.syn_queue.take_waiting() {
-            let config = *self.tcp_config(tuple.local);
+            let config = self.tcp_config(tuple.local);
             let syn_ack = self
                 .gate
                 .syn_queue

@@ -1,7 +1,7 @@
 //! The congestion window as a whole connection has it (RFC 5681, RFC 6928).
 
 use crate::script::{Script, config};
-use tcp::Config;
+use tcp::{Config, CongestionAlgorithm};
 
 fn established(window: u32) -> Script {
     let mut script = Script::listen(Config {
@@ -18,6 +18,53 @@ fn established(window: u32) -> Script {
         window >> 4
     ));
     script
+}
+
+/// Covers: RFC 5681 §4.1
+#[test]
+fn after_an_idle_rto_the_window_is_the_initial_one_again() {
+    let mut script = established(1_000_000);
+    script.trace(
+        "
+        virtual 30000
+        > ACK 1..10001 ack 1
+        +10ms
+        < ACK 1 ack 10001 win 60000
+        > PSH ACK 10001..30001 ack 1
+        < ACK 1 ack 30001 win 60000
+        +200ms
+        virtual 20000
+        > PSH ACK 30001..50001 ack 1
+        < ACK 1 ack 50001 win 60000
+        +1s
+        virtual 20000
+        > ACK 50001..60001 ack 1
+        ",
+    );
+}
+
+#[test]
+fn another_algorithm_goes_on_from_the_window_there_is() {
+    let mut script = established(1_000_000);
+    script.trace(
+        "
+        virtual 1000000
+        > ACK 1..10001 ack 1
+        +10ms
+        < ACK 1 ack 10001 win 60000
+        > ACK 10001..30001 ack 1
+        ",
+    );
+    let now = script.now;
+    for algorithm in CongestionAlgorithm::ALL {
+        script
+            .connection
+            .as_mut()
+            .expect("established")
+            .set_congestion(now, algorithm);
+        assert_eq!(script.tcp().congestion(), algorithm);
+        assert_eq!(script.tcp().congestion_window(), 20_000);
+    }
 }
 
 /// Covers: RFC 6928 §2, RFC 5681 §3.1

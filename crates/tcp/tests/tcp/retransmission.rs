@@ -177,8 +177,8 @@ fn three_duplicates_retransmit_and_limited_transmit_keeps_the_clock() {
         < ACK 1 ack 1 win 60000
         > ACK 13001..14001 ack 1
         < ACK 1 ack 12001 win 60000
-        # Recovered: cwnd = min(ssthresh, max(FlightSize, SMSS) + SMSS) = 3000; 2000 are in flight.
-        > ACK 14001..15001 ack 1
+        # Recovered: cwnd = ssthresh = 6000; 2000 are in flight.
+        > ACK 14001..18001 ack 1
         ",
     );
 }
@@ -449,6 +449,7 @@ fn a_partial_acknowledgment_deflates_the_window() {
     script.trace("< ACK 1 ack 1 win 60000\n < ACK 1 ack 4001 win 60000\n > ACK 4001..5001 ack 1");
     // 9000, less 4000 acknowledged, plus one segment.
     assert_eq!(script.tcp().congestion_window(), 6000);
+    // Recovery ends at ssthresh.
     script.trace("< ACK 1 ack 10001 win 60000");
-    assert_eq!(script.tcp().congestion_window(), 2000);
+    assert_eq!(script.tcp().congestion_window(), 5000);
 }

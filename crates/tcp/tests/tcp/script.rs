@@ -27,7 +27,9 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use tcp::{Config, Connection, ConnectionEvent, Instant, Limits, Piece, Transmit};
+use tcp::{
+    Config, CongestionAlgorithm, Connection, ConnectionEvent, Instant, Limits, Piece, Transmit,
+};
 use wire::ip::Ecn;
 use wire::tcp::{Flags, Header, Options, Segment, Timestamps};
 
@@ -58,6 +60,8 @@ pub(crate) fn config() -> Config {
         timestamps: false,
         window_scaling: false,
         receive_buffer_bytes: 10_000,
+        // Windows that a reader can compute.
+        congestion: CongestionAlgorithm::NewReno,
         ..Config::default()
     }
 }

@@ -1,0 +1,46 @@
+//! Which congestion control the connections of a listener, or one stream, use.
+
+use tcp::{CongestionAlgorithm, Instant};
+
+use super::Stack;
+use crate::app::StreamId;
+
+impl Stack {
+    /// Connections accepted on `port` from now on use this congestion control; those of other ports, the one
+    /// in [`StackConfig::tcp`](crate::StackConfig::tcp).
+    pub fn set_listener_congestion(&mut self, port: u16, algorithm: CongestionAlgorithm) {
+        self.port_congestion.retain(|&(other, _)| other != port);
+        self.port_congestion.push((port, algorithm));
+    }
+
+    /// The congestion control for connections accepted on `port`.
+    pub fn listener_congestion(&self, port: u16) -> CongestionAlgorithm {
+        self.port_congestion
+            .iter()
+            .find(|&&(other, _)| other == port)
+            .map_or(self.config.tcp.congestion, |&(_, algorithm)| algorithm)
+    }
+
+    /// Changes the congestion control of a stream; it goes on from the window it has. False if there is no
+    /// such stream.
+    pub fn set_congestion(
+        &mut self,
+        now_us: u64,
+        stream: StreamId,
+        algorithm: CongestionAlgorithm,
+    ) -> bool {
+        let Some(entry) = self.connections.by_stream_mut(stream) else {
+            return false;
+        };
+        entry
+            .tcp
+            .set_congestion(Instant::from_us(now_us), algorithm);
+        true
+    }
+
+    /// The congestion control of a stream.
+    pub fn congestion(&self, stream: StreamId) -> Option<CongestionAlgorithm> {
+        let index = self.connections.index_of(stream)?;
+        Some(self.connections.get(index)?.tcp.congestion())
+    }
+}

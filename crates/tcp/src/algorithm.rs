@@ -1,0 +1,83 @@
+//! The names of the congestion control algorithms.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// Which congestion control a connection uses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum CongestionAlgorithm {
+    /// Slow start and congestion avoidance of RFC 5681 with appropriate byte counting.
+    NewReno,
+    /// CUBIC (RFC 9438), with HyStart++ (RFC 9406).
+    #[default]
+    Cubic,
+}
+
+impl CongestionAlgorithm {
+    /// All that there are.
+    pub const ALL: [CongestionAlgorithm; 2] =
+        [CongestionAlgorithm::Cubic, CongestionAlgorithm::NewReno];
+
+    /// The name by which people call it, and [`FromStr`] knows it.
+    pub fn name(self) -> &'static str {
+        match self {
+            CongestionAlgorithm::NewReno => "newreno",
+            CongestionAlgorithm::Cubic => "cubic",
+        }
+    }
+}
+
+impl fmt::Display for CongestionAlgorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Nobody is called so.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownAlgorithm {
+    name: String,
+}
+
+impl fmt::Display for UnknownAlgorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "there is no congestion control `{}`; there is",
+            self.name
+        )?;
+        for (i, algorithm) in CongestionAlgorithm::ALL.iter().enumerate() {
+            let separator = if i == 0 { " " } else { ", " };
+            write!(f, "{separator}{algorithm}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for UnknownAlgorithm {}
+
+impl FromStr for CongestionAlgorithm {
+    type Err = UnknownAlgorithm;
+
+    fn from_str(name: &str) -> Result<CongestionAlgorithm, UnknownAlgorithm> {
+        CongestionAlgorithm::ALL
+            .into_iter()
+            .find(|algorithm| algorithm.name() == name)
+            .ok_or_else(|| UnknownAlgorithm { name: name.into() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_algorithm_is_found_by_its_name() {
+        for algorithm in CongestionAlgorithm::ALL {
+            assert_eq!(algorithm.to_string().parse(), Ok(algorithm));
+        }
+        let error = "vegas".parse::<CongestionAlgorithm>().unwrap_err();
+        assert!(error.to_string().contains("`vegas`; there is cubic, "));
+    }
+}

@@ -1,0 +1,214 @@
+//! HyStart++ (RFC 9406): leaves slow start when the round-trip time grows, before the queue overflows.
+//!
+//! A round is what is in flight at its start: it ends when all of that is acknowledged. A growing delay makes
+//! slow start *conservative* (CSS); if the delay falls again, it was jitter; if it does not for
+//! [`CSS_ROUNDS`] rounds, slow start is over.
+
+use std::time::Duration;
+
+use crate::congestion::Ack;
+
+/// RFC 9406 §4.3.
+const MIN_RTT_THRESH: Duration = Duration::from_millis(4);
+const MAX_RTT_THRESH: Duration = Duration::from_millis(16);
+const MIN_RTT_DIVISOR: u32 = 8;
+const N_RTT_SAMPLE: u32 = 8;
+const CSS_GROWTH_DIVISOR: u64 = 4;
+const CSS_ROUNDS: u32 = 5;
+
+/// What becomes of slow start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// The window grows by so many bytes.
+    Grow(u64),
+    /// Slow start is over: the threshold is where the window is.
+    Leave,
+}
+
+/// The phases of §4.2.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    SlowStart,
+    /// Conservative slow start.
+    Css {
+        /// `cssBaselineMinRtt`
+        baseline: Duration,
+        /// Rounds begun in it, the present one included.
+        rounds: u32,
+    },
+}
+
+/// The state of one slow start.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HyStart {
+    phase: Phase,
+    /// `windowEnd`: the round ends when this position is acknowledged.
+    round_end: u64,
+    /// `lastRoundMinRTT` and `currentRoundMinRTT`; `None` stands for infinity.
+    last_min: Option<Duration>,
+    min: Option<Duration>,
+    /// `rttSampleCount`
+    samples: u32,
+}
+
+impl HyStart {
+    pub(crate) const fn new() -> HyStart {
+        HyStart {
+            phase: Phase::SlowStart,
+            round_end: 0,
+            last_min: None,
+            min: None,
+            samples: 0,
+        }
+    }
+
+    /// An acknowledgment has delivered `bytes` in slow start.
+    pub(crate) fn on_ack(&mut self, ack: &Ack, bytes: u64) -> Verdict {
+        if ack.una >= self.round_end && self.begin_round(ack.nxt) {
+            return Verdict::Leave;
+        }
+        if let Some(rtt) = ack.rtt {
+            self.min = Some(self.min.map_or(rtt, |min| min.min(rtt)));
+            self.samples += 1;
+        }
+        match self.phase {
+            Phase::SlowStart => {
+                if self.delay_increases() {
+                    self.phase = Phase::Css {
+                        baseline: self.min.unwrap_or_default(),
+                        rounds: 1,
+                    };
+                }
+                Verdict::Grow(bytes)
+            }
+            Phase::Css { baseline, .. } => {
+                let enough = self.samples >= N_RTT_SAMPLE;
+                if enough && self.min.is_some_and(|min| min < baseline) {
+                    // The delay has fallen: it was not our queue. Slow start resumes.
+                    self.phase = Phase::SlowStart;
+                }
+                Verdict::Grow(bytes / CSS_GROWTH_DIVISOR)
+            }
+        }
+    }
+
+    /// True if slow start has been conservative for long enough.
+    fn begin_round(&mut self, nxt: u64) -> bool {
+        self.round_end = nxt;
+        // A round without a measurement is no reason to forget the one before it.
+        self.last_min = self.min.take().or(self.last_min);
+        self.samples = 0;
+        match &mut self.phase {
+            Phase::SlowStart => false,
+            Phase::Css { rounds, .. } => {
+                *rounds += 1;
+                *rounds > CSS_ROUNDS
+            }
+        }
+    }
+
+    fn delay_increases(&self) -> bool {
+        let (Some(last), Some(min)) = (self.last_min, self.min) else {
+            return false;
+        };
+        let thresh = (last / MIN_RTT_DIVISOR).clamp(MIN_RTT_THRESH, MAX_RTT_THRESH);
+        self.samples >= N_RTT_SAMPLE && min >= last + thresh
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::congestion::tests::ack;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    /// Rounds of ten segments, each acknowledged with the round-trip time that `rtt` names in milliseconds for
+    /// its number. Returns the number of bytes by which each round has let the window grow, until slow start
+    /// is left.
+    fn rounds(count: u64, rtt: impl Fn(u64, u64) -> u64) -> (Vec<u64>, bool) {
+        let mut hystart = HyStart::new();
+        let mut growth = Vec::new();
+        for round in 0..count {
+            let mut grown = 0;
+            for segment in 0..10 {
+                let ack = Ack {
+                    una: (round * 10 + segment + 1) * 1000,
+                    // The next round is sent while this one is acknowledged.
+                    nxt: ((round + 1) * 10 + segment + 1) * 1000,
+                    rtt: Some(MS * rtt(round, segment) as u32),
+                    ..ack(1000)
+                };
+                match hystart.on_ack(&ack, 1000) {
+                    Verdict::Grow(bytes) => grown += bytes,
+                    Verdict::Leave => return (growth, true),
+                }
+            }
+            growth.push(grown);
+        }
+        (growth, false)
+    }
+
+    /// Covers: RFC 9406 §4.2
+    #[test]
+    fn a_steady_delay_keeps_slow_start_going() {
+        let (growth, left) = rounds(50, |_, _| 50);
+        assert!(!left);
+        assert!(growth.iter().all(|&bytes| bytes == 10_000), "{growth:?}");
+    }
+
+    /// Covers: RFC 9406 §4.2
+    #[test]
+    fn a_growing_delay_quarters_the_growth_and_ends_slow_start_after_five_rounds() {
+        // 50 ms, and from the fourth round on a queue of 7 ms: more than an eighth.
+        let (growth, left) = rounds(50, |round, _| if round < 3 { 50 } else { 57 });
+        assert!(left);
+        assert_eq!(growth[..3], [10_000; 3]);
+        // In the round that notices it, the eighth sample does.
+        assert!(growth[3] < 10_000, "{growth:?}");
+        assert_eq!(growth[4..], [2500; 4]);
+    }
+
+    /// Covers: RFC 9406 §4.2
+    #[test]
+    fn a_delay_that_falls_again_resumes_slow_start() {
+        let (growth, left) = rounds(12, |round, _| match round {
+            0..3 => 50,
+            3..5 => 57,
+            _ => 50,
+        });
+        assert!(!left);
+        assert_eq!(growth.last(), Some(&10_000));
+    }
+
+    /// Covers: RFC 9406 §4.2
+    #[test]
+    fn jitter_is_not_taken_for_a_queue() {
+        // Half of all packets are up to 40 ms late; the shortest of each round are not.
+        let (growth, left) = rounds(200, |round, segment| {
+            50 + (round * 7 + segment * 13) % 5 / 2 * 20
+        });
+        assert!(!left);
+        assert!(growth.iter().all(|&bytes| bytes == 10_000), "{growth:?}");
+    }
+
+    /// Covers: RFC 9406 §4.3
+    #[test]
+    fn the_threshold_is_an_eighth_of_the_delay_but_4_to_16_ms() {
+        let leaves = |base: u64, more: u64| {
+            rounds(
+                50,
+                move |round, _| {
+                    if round < 3 { base } else { base + more }
+                },
+            )
+            .1
+        };
+        assert!(!leaves(1, 3));
+        assert!(leaves(1, 4));
+        assert!(!leaves(80, 9));
+        assert!(leaves(80, 10));
+        assert!(!leaves(400, 15));
+        assert!(leaves(400, 16));
+    }
+}
