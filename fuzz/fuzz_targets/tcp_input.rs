@@ -13,7 +13,6 @@ use tcp::{
     Config, Connection, ConnectionEvent, Instant, Limits, Piece, State, TimeWait, reset_for,
 };
 use wire::ip::Ecn;
-use wire::ip::Ecn;
 use wire::tcp::{Flags, Header, Options, Segment, Timestamps};
 
 #[derive(Arbitrary, Debug)]

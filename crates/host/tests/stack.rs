@@ -298,6 +298,20 @@ fn a_connection_that_replaces_one_in_time_wait_begins_beyond_it() {
     );
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    /// `fuzz/fuzz_targets/stack.rs` goes on with this for as long as one likes.
+    ///
+    /// Covers: RFC 5961 §3.2, RFC 5961 §4.2, RFC 5961 §5.2, RFC 5927 §4
+    #[test]
+    fn whatever_strangers_send_a_download_goes_on(
+        choices in proptest::collection::vec(any::<u8>(), 0..3000),
+    ) {
+        rig::intruder::a_download_goes_on_undisturbed(&choices);
+    }
+}
+
 /// Events that a broken or hostile NIC stack might report. Ids are small, so that they often hit.
 fn hostile_event() -> impl Strategy<Value = Event> {
     let file = (0u32..4).prop_map(FileId);

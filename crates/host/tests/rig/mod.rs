@@ -5,6 +5,8 @@
     reason = "each test program uses a part of what all of them share"
 )]
 
+pub(crate) mod intruder;
+
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 
@@ -34,7 +36,7 @@ pub(crate) fn content(size: u64, offset: u64) -> u8 {
 #[derive(Default)]
 pub(crate) struct FileServer {
     pub(crate) events: Vec<AppEvent>,
-    request: Vec<u8>,
+    requests: HashMap<StreamId, Vec<u8>>,
     /// The metadata may be lies.
     pub(crate) lenient: bool,
 }
@@ -68,12 +70,13 @@ impl FileServer {
             if count == 0 {
                 return;
             }
+            let request = self.requests.entry(stream).or_default();
             for &byte in &buffer[..count] {
                 if byte != b'\n' {
-                    self.request.push(byte);
+                    request.push(byte);
                     continue;
                 }
-                let line = std::mem::take(&mut self.request);
+                let line = std::mem::take(request);
                 match &line[..] {
                     b"quit" => io.shutdown(stream),
                     path => {
@@ -211,6 +214,8 @@ pub(crate) struct Rig {
     pub(crate) nic_works: bool,
     /// Headers of the frames that reached the client, with their payload's length.
     pub(crate) trace: Vec<(wire::tcp::Header, usize)>,
+    /// The last header that reached somebody else, by port.
+    pub(crate) strangers: HashMap<u16, wire::tcp::Header>,
 }
 
 impl Rig {
@@ -256,6 +261,7 @@ impl Rig {
             client_closed: None,
             nic_works: true,
             trace: Vec::new(),
+            strangers: HashMap::new(),
         }
     }
 
@@ -346,7 +352,11 @@ impl Rig {
     pub(crate) fn client_hears(&mut self, bytes: &[u8]) {
         match frame::parse(bytes, false).expect("the stack sends sane frames") {
             Received::Tcp(packet)
-                if packet.segment.header.destination_port != self.client_address.port() => {}
+                if packet.segment.header.destination_port != self.client_address.port() =>
+            {
+                let header = packet.segment.header;
+                self.strangers.insert(header.destination_port, header);
+            }
             Received::Tcp(packet) => {
                 let segment = &packet.segment;
                 self.trace.push((segment.header, segment.payload.len()));
@@ -366,7 +376,7 @@ impl Rig {
                     }
                 }
             }
-            Received::Arp(request) => {
+            Received::Arp(request) if request.operation == arp::Operation::Request => {
                 let reply = arp::Packet {
                     operation: arp::Operation::Reply,
                     sender_mac: CLIENT_MAC,
@@ -376,6 +386,8 @@ impl Rig {
                 };
                 self.inject(&reply.to_frame(request.sender_mac));
             }
+            // Answers to strangers.
+            Received::Arp(_) | Received::Icmp4(_) | Received::Icmp6(_) => {}
             other => panic!("unexpected {other:?}"),
         }
     }
