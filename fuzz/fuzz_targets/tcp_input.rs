@@ -111,7 +111,9 @@ impl Rig {
             window_scaling: !input.plain,
             timestamps: !input.plain,
             send_buffer_bytes: SEND_BUFFER_BYTES,
+            send_buffer_bytes_max: SEND_BUFFER_BYTES,
             receive_buffer_bytes: 20_000,
+            receive_buffer_bytes_max: 40_000,
             extents_max: 16,
             reassembly_fragments_max: 8,
             ..Config::default()

@@ -54,6 +54,7 @@ pub(crate) fn run(args: &HostArgs) -> Result<(), Failure> {
         listen_ports: vec![args.listen],
         tcp: tcp::Config {
             congestion: args.congestion,
+            keepalive: Some(tcp::Keepalive::default()),
             ..tcp::Config::default()
         },
         connections_max: StackConfig::CONNECTIONS_MAX,

@@ -1,7 +1,7 @@
 //! When to acknowledge (RFC 9293 §3.8.6.3, RFC 5681 §4.2).
 
 /// RFC 5681 §4.2: no segment that the peer could call full-sized is smaller.
-const SEGMENT_BYTES_MIN: u32 = 536;
+pub(crate) const SEGMENT_BYTES_MIN: u32 = 536;
 
 /// Acknowledgments owed to the peer.
 #[derive(Clone, Copy, Debug, Default)]

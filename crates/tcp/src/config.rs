@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::algorithm::CongestionAlgorithm;
+use crate::keepalive::Keepalive;
 
 /// Whether connections use explicit congestion notification (RFC 3168).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,10 +25,15 @@ pub struct Config {
     pub mss: u16,
     /// The MSS of a peer that does not name one, in bytes: 536 for IPv4, 1220 for IPv6 (RFC 9293 §3.7.1).
     pub peer_mss_default: u16,
-    /// Bytes received that the application may leave unread; the largest window that we advertise.
+    /// Bytes received that the application may leave unread; the largest window that we advertise at first.
     pub receive_buffer_bytes: usize,
-    /// Real bytes queued and not acknowledged. Virtual bytes do not count.
+    /// Up to here it grows, if the application reads fast enough and the peer sends it. Memory is taken as bytes
+    /// arrive. Never less than `receive_buffer_bytes`.
+    pub receive_buffer_bytes_max: usize,
+    /// Real bytes queued and not acknowledged, at first. Virtual bytes do not count.
     pub send_buffer_bytes: usize,
+    /// Up to here it grows, to twice the congestion window. Never less than `send_buffer_bytes`.
+    pub send_buffer_bytes_max: usize,
     /// Extents (runs of real bytes, and virtual ranges) queued and not acknowledged.
     pub extents_max: usize,
     /// Fragments held for reassembly. Their bytes are bounded by the receive buffer.
@@ -47,14 +53,24 @@ pub struct Config {
     pub rto_max: Duration,
     /// How long an acknowledgment may wait for company. RFC 9293 §3.8.6.3: less than 0.5 s.
     pub delayed_ack: Duration,
+    /// Full-sized segments that are acknowledged without that delay at the start, after a pause, and after a
+    /// gap.
+    pub quick_acks: u8,
     /// Retransmissions of a SYN or SYN,ACK before giving up.
     pub syn_retries: u8,
     /// Consecutive retransmission timeouts, or unanswered window probes, before giving up (R2 of
     /// RFC 9293 §3.8.3).
     pub retries: u8,
-    /// Give up this long after the first unanswered retransmission, if `retries` has not ended it before
-    /// (RFC 9293 §3.10.8).
+    /// The same when only the acknowledgment of our FIN is missing: all data has arrived, and nobody waits.
+    pub fin_retries: u8,
+    /// Give up this long after the first unanswered retransmission, window probe or keep-alive, if `retries` has
+    /// not ended it before (RFC 9293 §3.10.8; the local timeout of RFC 5482).
     pub user_timeout: Option<Duration>,
+    /// Whether and when an idle peer is asked if it is still there. Off by default (RFC 9293 §3.8.4, MUST-25).
+    pub keepalive: Option<Keepalive>,
+    /// Send less than a full segment although data is in flight. If not, the Nagle algorithm holds it back
+    /// (RFC 9293 §3.7.4). [`Connection::set_nodelay`](crate::Connection::set_nodelay) changes it for one.
+    pub nodelay: bool,
     /// Length of TIME-WAIT: 2 MSL (RFC 9293 §3.6.1).
     pub time_wait: Duration,
     /// In FIN-WAIT-2, give up on a peer that has sent nothing for so long. `None`: wait for ever.
@@ -75,8 +91,10 @@ impl Default for Config {
         Config {
             mss: 1460,
             peer_mss_default: 536,
-            receive_buffer_bytes: 128 << 10,
+            receive_buffer_bytes: 64 << 10,
+            receive_buffer_bytes_max: 1 << 20,
             send_buffer_bytes: 64 << 10,
+            send_buffer_bytes_max: 32 << 20,
             extents_max: 256,
             reassembly_fragments_max: 64,
             window_scaling: true,
@@ -86,9 +104,13 @@ impl Default for Config {
             rto_min: Duration::from_millis(200),
             rto_max: Duration::from_secs(60),
             delayed_ack: Duration::from_millis(40),
+            quick_acks: 16,
             syn_retries: 6,
             retries: 15,
+            fin_retries: 8,
             user_timeout: None,
+            keepalive: None,
+            nodelay: true,
             time_wait: Duration::from_secs(60),
             fin_wait_2: Some(Duration::from_secs(60)),
             challenge_acks_max: 10,

@@ -12,15 +12,19 @@ use crate::config::Config;
 use crate::congestion::{self, Congestion};
 use crate::ecn::Ecn;
 use crate::event::{CloseReason, ConnectionEvent, Events};
+use crate::keepalive::{Silence, Verdict};
 use crate::output::Reset;
 use crate::persist::Persist;
+use crate::quickack::QuickAcks;
 use crate::rcv::{Receiver, WINDOW_SHIFT_MAX};
+use crate::rcv_autotune::AutoTune;
 use crate::recovery::Recovery;
 use crate::rto::Rto;
 use crate::rtt::Rtt;
 use crate::send_queue::{Piece, SendQueue};
 use crate::sent::{Departure, Sent};
 use crate::seq::SeqSpace;
+use crate::sndbuf;
 use crate::state::State;
 use crate::stats::Stats;
 use crate::time::Instant;
@@ -110,9 +114,13 @@ pub struct Connection {
     pub(crate) idle_since: Instant,
     pub(crate) persist: Persist,
     pub(crate) ecn: Ecn,
+    pub(crate) silence: Silence,
+    pub(crate) nodelay: bool,
 
     pub(crate) rcv: Receiver,
+    pub(crate) rcv_autotune: AutoTune,
     pub(crate) acks: Acks,
+    pub(crate) quick_acks: QuickAcks,
     /// Last.ACK.sent (RFC 7323 §4.3), as a position.
     pub(crate) last_ack_sent: u64,
 
@@ -197,8 +205,16 @@ impl Connection {
             idle_since: now,
             persist: Persist::default(),
             ecn: Ecn::default(),
-            rcv: Receiver::new(config.receive_buffer_bytes, config.reassembly_fragments_max),
+            silence: Silence::default(),
+            nodelay: config.nodelay,
+            rcv: Receiver::new(
+                config.receive_buffer_bytes,
+                config.receive_buffer_bytes_max,
+                config.reassembly_fragments_max,
+            ),
+            rcv_autotune: AutoTune::default(),
             acks: Acks::default(),
+            quick_acks: QuickAcks::new(config.quick_acks),
             last_ack_sent: 0,
             timestamps: Timestamps::new(ts_offset),
             timers: Timers::new(),
@@ -286,6 +302,10 @@ impl Connection {
         self.rto
             .on_established(syn_lost && self.rtt.srtt().is_none());
         self.timers.cancel(Timer::Retransmit);
+        if let Some(keepalive) = self.config.keepalive {
+            self.silence.on_heard(now);
+            self.timers.arm(Timer::Keepalive, now + keepalive.idle);
+        }
     }
 
     /// RFC 6298 §2: a measured round trip.
@@ -342,12 +362,17 @@ impl Connection {
             self.on_retransmission_timeout(now);
         }
         if self.timers.take_expired(Timer::Persist, now)
-            && !self.persist.on_timeout(self.config.retries)
+            && !self
+                .persist
+                .on_timeout(now, self.retries(), self.config.user_timeout)
         {
             self.end(CloseReason::TimedOut);
         }
         if self.timers.take_expired(Timer::DelayedAck, now) {
             self.acks.request();
+        }
+        if self.timers.take_expired(Timer::Keepalive, now) {
+            self.on_keepalive_timeout(now);
         }
         if self.timers.take_expired(Timer::Linger, now) {
             // TIME-WAIT has reported its end already; in FIN-WAIT-2 the peer has been silent for too long.
@@ -365,11 +390,7 @@ impl Connection {
         }
         self.stats.timeouts += 1;
         let again = self.rto.timeouts() > 0;
-        let retries = if self.state.is_opening() {
-            self.config.syn_retries
-        } else {
-            self.config.retries
-        };
+        let retries = self.retries();
         if !self.rto.on_timeout(now, retries, self.config.user_timeout) {
             self.end(CloseReason::TimedOut);
         } else if self.state.is_opening() {
@@ -380,6 +401,40 @@ impl Connection {
             let departed_end = self.sent.departed_end().unwrap_or(self.snd.nxt);
             self.recovery.on_timeout(una, departed_end, self.snd.nxt);
         }
+    }
+
+    /// How many times in a row the peer may fail to answer.
+    fn retries(&self) -> u8 {
+        let config = &self.config;
+        if self.state.is_opening() {
+            config.syn_retries
+        } else if self.fin_queued && self.queue.is_empty() {
+            config.fin_retries.min(config.retries)
+        } else {
+            config.retries
+        }
+    }
+
+    fn on_keepalive_timeout(&mut self, now: Instant) {
+        // In FIN-WAIT-2 and TIME-WAIT another timer runs; in the other states our FIN is on its way.
+        let (Some(keepalive), State::Established | State::CloseWait) =
+            (self.config.keepalive, self.state)
+        else {
+            return;
+        };
+        let busy = self.snd.flight() > 0 || !self.queue.is_empty();
+        let user_timeout = self.config.user_timeout;
+        match (self.silence).on_timeout(now, &keepalive, user_timeout, busy) {
+            Verdict::Wait(until) | Verdict::Probe(until) => {
+                self.timers.arm(Timer::Keepalive, until);
+            }
+            Verdict::GiveUp => self.end(CloseReason::TimedOut),
+        }
+    }
+
+    /// False: less than a full segment waits while data is in flight (the Nagle algorithm, RFC 9293 §3.7.4).
+    pub fn set_nodelay(&mut self, nodelay: bool) {
+        self.nodelay = nodelay;
     }
 
     /// The next thing that has happened.
@@ -398,8 +453,7 @@ impl Connection {
         let room = match needs_extent && self.queue.extents() >= self.config.extents_max {
             true => 0,
             false => self
-                .config
-                .send_buffer_bytes
+                .send_buffer_bytes()
                 .saturating_sub(self.queue.real_bytes()),
         };
         let taken = bytes.len().min(room);
@@ -430,11 +484,15 @@ impl Connection {
         !self.fin_queued && self.state != State::Closed
     }
 
+    fn send_buffer_bytes(&self) -> usize {
+        sndbuf::bytes_max(&self.config, self.cwnd())
+    }
+
     /// After an acknowledgment: tell a writer that was held back.
     pub(crate) fn wake_writer(&mut self) {
         let low = |bound: usize| bound - bound.div_ceil(4);
         if self.write_blocked
-            && self.queue.real_bytes() <= low(self.config.send_buffer_bytes)
+            && self.queue.real_bytes() <= low(self.send_buffer_bytes())
             && self.queue.extents() <= low(self.config.extents_max)
         {
             self.write_blocked = false;

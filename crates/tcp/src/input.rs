@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use wire::tcp::{Flags, Header, Segment};
 
-use crate::ack::Urgency;
+use crate::ack::{SEGMENT_BYTES_MIN, Urgency};
 use crate::congestion::{Ack, Signal};
 use crate::connection::Connection;
 use crate::event::CloseReason;
@@ -144,6 +144,7 @@ impl Connection {
             text_acceptable = false;
         }
 
+        self.silence.on_heard(now);
         // Second, check the RST bit.
         if has(Flags::RST) {
             return self.on_reset(now, start);
@@ -252,7 +253,12 @@ impl Connection {
             }
             self.on_handshake_ack(now, header);
             self.establish(now);
-            self.update_window(header, start, ack as u64, snd.shift);
+            // RFC 7323 §2.2: the window of a SYN, also of one that completes a simultaneous open, is not scaled.
+            let shift = match header.flags.contains(Flags::SYN) {
+                true => 0,
+                false => snd.shift,
+            };
+            self.update_window(header, start, ack as u64, shift);
             return true;
         }
         // RFC 5961 §5.2: SND.UNA - MAX.SND.WND =< SEG.ACK =< SND.NXT, or the segment is discarded and an ACK
@@ -441,17 +447,34 @@ impl Connection {
             if self.ecn.on_text(segment) {
                 self.acks.request();
             }
+            let buffer_bytes = self.rcv.buffer_bytes();
+            let (read, srtt) = (self.rcv.read_bytes(), self.rtt.srtt());
+            if let Some(bytes) = self.rcv_autotune.on_text(now, read, srtt, buffer_bytes) {
+                self.rcv.grow(bytes);
+            }
             match self.rcv.on_text(start, text) {
                 Arrival::Nothing => self.acks.request_duplicate(),
                 // RFC 5681 §4.2: at once, out of order or filling a gap.
-                Arrival::OutOfOrder => self.acks.request_duplicate(),
+                Arrival::OutOfOrder => {
+                    self.quick_acks.on_gap(self.config.quick_acks);
+                    self.acks.request_duplicate();
+                }
                 Arrival::FilledGap => {
                     self.events.readable = true;
                     self.acks.request();
                 }
                 Arrival::InOrder(bytes) => {
                     self.events.readable = true;
-                    let urgency = self.acks.on_text(bytes, self.receive_mss());
+                    let mss = self.receive_mss();
+                    // Less than a full segment that was pushed is the end of a message.
+                    let bulk = bytes >= usize::from(mss)
+                        || bytes >= SEGMENT_BYTES_MIN as usize
+                            && !segment.header.flags.contains(Flags::PSH);
+                    let (quick_acks, rto) = (self.config.quick_acks, self.rto());
+                    if self.quick_acks.on_text(now, bulk, quick_acks, rto) {
+                        self.acks.request();
+                    }
+                    let urgency = self.acks.on_text(bytes, mss);
                     if urgency == Urgency::Later && !self.timers.is_armed(Timer::DelayedAck) {
                         self.timers
                             .arm(Timer::DelayedAck, now + self.config.delayed_ack);

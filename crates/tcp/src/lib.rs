@@ -16,12 +16,13 @@
 //! | what is sent, and when | `output` |
 //! | states | `state` |
 //! | what is counted | `stats` |
-//! | extents, transmissions in flight | `send_queue`, `sent` |
+//! | extents, their bound, transmissions in flight | `send_queue`, `sndbuf`, `sent` |
 //! | loss | `recovery` |
 //! | congestion control | `congestion`, `cubic` with `hystart`, `newreno`; their names: `algorithm` |
 //! | explicit congestion notification | `ecn` |
 //! | RTO, round-trip time, window probes | `rto`, `rtt`, `persist` |
-//! | received text, windows, acknowledgments | `rcv`, `reassembly`, `ack` |
+//! | silent peers | `keepalive` |
+//! | received text, windows, acknowledgments | `rcv`, `rcv_autotune`, `reassembly`, `ack`, `quickack` |
 //! | timestamps and PAWS | `timestamps` |
 //! | attacks: initial sequence numbers, challenge ACKs | `isn`, `challenge` |
 //! | before the handshake is complete: SYN queue, SYN cookies | `half_open`, `syn_cookie` |
@@ -36,7 +37,6 @@
 //! | RFC 9293 §3.10.7.4, first, in SYN-RECEIVED | a repeated SYN is answered with SYN,ACK: a bare ACK does not help a peer that has lost ours |
 //! | RFC 9293 §3.10.7.4, window update | a newer SEG.ACK also counts as newer: a retransmission may carry it |
 //! | RFC 9293 §3.8.5, urgent data | is text like any other (RFC 6093) |
-//! | RFC 9293 §3.7.4, Nagle | is not used: servers write whole responses |
 //! | RFC 9293 §3.8.6.1, probes of one byte | are empty and below the window: they cost no read and do not break alignment |
 //! | RFC 9293 §3.6.1, MSL of 2 minutes | 30 s, like everybody ([`Config::time_wait`]) |
 //! | RFC 6298 §2.4, RTO of at least 1 s | [`Config::rto_min`] above the smoothed round-trip time |
@@ -64,12 +64,15 @@ mod half_open;
 mod hystart;
 mod input;
 mod isn;
+mod keepalive;
 mod newreno;
 mod output;
 mod persist;
+mod quickack;
 #[allow(dead_code)]
 mod rate;
 mod rcv;
+mod rcv_autotune;
 mod reassembly;
 mod recovery;
 mod reset;
@@ -78,6 +81,7 @@ mod rtt;
 mod send_queue;
 mod sent;
 mod seq;
+mod sndbuf;
 mod state;
 mod stats;
 mod syn_cookie;
@@ -92,6 +96,7 @@ pub use connection::Connection;
 pub use event::{CloseReason, ConnectionEvent};
 pub use half_open::{HalfOpen, HalfOpenReaction};
 pub use isn::IsnGenerator;
+pub use keepalive::Keepalive;
 pub use output::Transmit;
 pub use reset::reset_for;
 pub use send_queue::Piece;

@@ -76,6 +76,7 @@ impl Connection {
                 self.poll_lost(now, limits)
                     .or_else(|| self.poll_new(now, limits, probe))
                     .or_else(|| self.poll_probe(now, probe))
+                    .or_else(|| self.poll_keepalive(now))
                     .or_else(|| self.poll_ack(now))
             }
         }
@@ -90,7 +91,7 @@ impl Connection {
         let mut header = self.header(now, 0, Flags::SYN);
         header.options.mss = Some(self.config.mss);
         // RFC 7323 §2.2, §3.2: an answer carries an option only if the peer's SYN did.
-        let shift = crate::rcv::window_shift(self.config.receive_buffer_bytes);
+        let shift = self.rcv.offered_shift();
         if agreed {
             header.flags = header.flags | self.ecn.syn_ack_flags();
             header.options.window_scale = self.rcv.is_scaled().then_some(shift);
@@ -158,8 +159,12 @@ impl Connection {
         let peer_room = (snd.una + snd.wnd).saturating_sub(snd.nxt);
         let cwnd_room = (snd.una + self.cwnd()).saturating_sub(snd.nxt);
         let room = peer_room.min(cwnd_room);
-        // Avoidance of silly windows by the sender (RFC 9293 §3.8.6.2.1), without the Nagle algorithm:
-        let len = if available <= room {
+        // The Nagle algorithm (RFC 9293 §3.7.4): what does not fill a segment waits until nothing is in flight.
+        let tail_waits = !self.nodelay && !self.fin_queued && (snd.flight() > 0 || available > mss);
+        // Avoidance of silly windows by the sender (RFC 9293 §3.8.6.2.1):
+        let len = if available <= room && tail_waits {
+            available / mss * mss
+        } else if available <= room {
             // (2) all that is queued;
             available
         } else if room >= mss {
@@ -204,9 +209,19 @@ impl Connection {
         if !probe || self.snd.flight() > 0 {
             return None;
         }
+        Some(self.transmit_probe(now))
+    }
+
+    /// The same, to see whether the peer is there.
+    fn poll_keepalive(&mut self, now: Instant) -> Option<Transmit> {
+        let due = self.silence.take_due() && self.snd.flight() == 0;
+        due.then(|| self.transmit_probe(now))
+    }
+
+    fn transmit_probe(&mut self, now: Instant) -> Transmit {
         let header = self.header(now, self.snd.una.saturating_sub(1), Flags::default());
         self.on_ack_sent();
-        Some(self.transmit_empty(now, header))
+        self.transmit_empty(now, header)
     }
 
     fn poll_ack(&mut self, now: Instant) -> Option<Transmit> {

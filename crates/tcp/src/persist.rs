@@ -10,12 +10,14 @@
 use std::time::Duration;
 
 use crate::config::Config;
+use crate::time::Instant;
 
 /// Probes since the peer was last heard.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Persist {
     backoff: u32,
     unanswered: u8,
+    first_unanswered: Instant,
     due: bool,
 }
 
@@ -27,11 +29,20 @@ impl Persist {
     }
 
     /// The timer has expired. False if the peer has not answered for too long.
-    pub(crate) fn on_timeout(&mut self, retries: u8) -> bool {
+    pub(crate) fn on_timeout(
+        &mut self,
+        now: Instant,
+        retries: u8,
+        user_timeout: Option<Duration>,
+    ) -> bool {
+        if self.unanswered == 0 {
+            self.first_unanswered = now;
+        }
         self.due = true;
         self.backoff = self.backoff.saturating_add(1);
         self.unanswered = self.unanswered.saturating_add(1);
-        self.unanswered <= retries
+        let patient = user_timeout.is_none_or(|limit| now.since(self.first_unanswered) < limit);
+        self.unanswered <= retries && patient
     }
 
     /// True once after a timeout.

@@ -47,12 +47,21 @@ pub(crate) struct Receiver {
     /// In order and not read.
     buffer: VecDeque<u8>,
     buffer_bytes_max: usize,
+    /// The buffer may grow up to here; the scale of the window allows for it.
+    grown_bytes_max: usize,
+    /// Bytes that the application has read.
+    read: u64,
     reassembly: Reassembly,
     fragments_max: usize,
 }
 
 impl Receiver {
-    pub(crate) fn new(buffer_bytes_max: usize, fragments_max: usize) -> Receiver {
+    pub(crate) fn new(
+        buffer_bytes_max: usize,
+        grown_bytes_max: usize,
+        fragments_max: usize,
+    ) -> Receiver {
+        let clamp = |bytes: usize| bytes.clamp(1, 0xffff << WINDOW_SHIFT_MAX);
         Receiver {
             space: SeqSpace::default(),
             nxt: 0,
@@ -61,7 +70,9 @@ impl Receiver {
             shift: 0,
             fin: None,
             buffer: VecDeque::new(),
-            buffer_bytes_max: buffer_bytes_max.clamp(1, 0xffff << WINDOW_SHIFT_MAX),
+            buffer_bytes_max: clamp(buffer_bytes_max),
+            grown_bytes_max: clamp(grown_bytes_max.max(buffer_bytes_max)),
+            read: 0,
             reassembly: Reassembly::default(),
             fragments_max,
         }
@@ -72,12 +83,28 @@ impl Receiver {
         self.space = SeqSpace::new(irs);
         self.nxt = 1;
         self.scaled = scaled;
-        self.shift = if scaled {
-            window_shift(self.buffer_bytes_max)
-        } else {
-            0
-        };
+        self.shift = if scaled { self.offered_shift() } else { 0 };
         self.edge = self.nxt + u64::from(self.syn_window());
+    }
+
+    /// The window scale of our SYN: the whole buffer can be offered when it has grown.
+    pub(crate) fn offered_shift(&self) -> u8 {
+        window_shift(self.grown_bytes_max)
+    }
+
+    /// Size of the buffer, in bytes.
+    pub(crate) fn buffer_bytes(&self) -> usize {
+        self.buffer_bytes_max
+    }
+
+    /// Lets the buffer grow up to this size, or its bound. The window grows with it: no byte is reserved.
+    pub(crate) fn grow(&mut self, bytes: usize) {
+        self.buffer_bytes_max = bytes.clamp(self.buffer_bytes_max, self.grown_bytes_max);
+    }
+
+    /// Bytes that the application has read so far.
+    pub(crate) fn read_bytes(&self) -> u64 {
+        self.read
     }
 
     pub(crate) fn nxt(&self) -> u64 {
@@ -181,6 +208,7 @@ impl Receiver {
         into[..split].copy_from_slice(&head[..split]);
         into[split..count].copy_from_slice(&tail[..count - split]);
         self.buffer.drain(..count);
+        self.read += count as u64;
         if self.buffer.is_empty() && self.buffer.capacity() > IDLE_BYTES_MAX {
             self.buffer = VecDeque::new();
         }
@@ -233,7 +261,7 @@ mod tests {
     const MSS: u16 = 100;
 
     fn receiver(buffer_bytes: usize) -> Receiver {
-        let mut receiver = Receiver::new(buffer_bytes, 8);
+        let mut receiver = Receiver::new(buffer_bytes, buffer_bytes, 8);
         receiver.on_syn(u32::MAX, true);
         receiver
     }

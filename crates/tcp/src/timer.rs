@@ -13,9 +13,11 @@ pub(crate) enum Timer {
     DelayedAck,
     /// FIN-WAIT-2 and TIME-WAIT.
     Linger,
+    /// Keep-alive.
+    Keepalive,
 }
 
-const TIMERS: usize = 4;
+const TIMERS: usize = 5;
 
 /// Deadlines, one for each timer.
 #[derive(Clone, Copy, Debug)]
@@ -56,8 +58,8 @@ impl Timers {
     }
 
     pub(crate) fn next(&self) -> Option<Instant> {
-        let [a, b, c, d] = self.deadlines;
-        let next = a.min(b).min(c).min(d);
+        let [a, b, c, d, e] = self.deadlines;
+        let next = a.min(b).min(c).min(d).min(e);
         (next != Instant::NEVER).then_some(next)
     }
 }

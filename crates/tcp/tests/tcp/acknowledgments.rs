@@ -132,3 +132,71 @@ fn the_delay_is_configurable() {
         ",
     );
 }
+
+fn quick() -> Script {
+    Script::established_with(Config {
+        quick_acks: 2,
+        ..config()
+    })
+}
+
+/// Covers: RFC 5681 §4.2
+#[test]
+fn at_the_start_full_sized_segments_are_acknowledged_one_by_one() {
+    let mut script = quick();
+    script.trace(
+        "
+        < ACK 1..1001 ack 1 win 10000
+        > ACK 1 ack 1001
+        < ACK 1001..2001 ack 1 win 10000
+        > ACK 1 ack 2001
+        < ACK 2001..3001 ack 1 win 10000
+        < ACK 3001..4001 ack 1 win 10000
+        > ACK 1 ack 4001
+        ",
+    );
+}
+
+/// Covers: RFC 9293 §3.8.6.3
+#[test]
+fn the_end_of_a_message_waits_for_the_answer_to_carry_its_acknowledgment() {
+    let mut script = quick();
+    script.trace(
+        "
+        < PSH ACK 1..601 ack 1 win 10000
+        +10ms
+        write 500
+        > PSH ACK 1..501 ack 601
+        ",
+    );
+}
+
+/// Covers: RFC 5681 §4.2
+#[test]
+fn after_a_pause_and_after_a_gap_it_begins_anew() {
+    let mut script = quick();
+    script.trace(
+        "
+        < ACK 1..1001 ack 1 win 10000
+        > ACK 1 ack 1001
+        < ACK 1001..2001 ack 1 win 10000
+        > ACK 1 ack 2001
+        < ACK 2001..3001 ack 1 win 10000
+        +40ms
+        > ACK 1 ack 3001
+        +1s
+        < ACK 3001..4001 ack 1 win 10000
+        > ACK 1 ack 4001
+        < ACK 4001..5001 ack 1 win 10000
+        > ACK 1 ack 5001
+        read 5000
+        > ACK 1 ack 5001
+        < ACK 6001..7001 ack 1 win 10000
+        > ACK 1 ack 5001
+        < ACK 5001..6001 ack 1 win 10000
+        > ACK 1 ack 7001
+        < ACK 7001..8001 ack 1 win 10000
+        > ACK 1 ack 8001
+        ",
+    );
+}

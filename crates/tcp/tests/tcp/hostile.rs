@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::network::Random;
 use crate::pairs::for_seeds;
-use tcp::{Config, Connection, ConnectionEvent, Instant, Limits, Piece};
+use tcp::{Config, Connection, ConnectionEvent, EcnPolicy, Instant, Keepalive, Limits, Piece};
 use wire::tcp::{Flags, Header, Options, Segment, Timestamps};
 
 const ISS: u32 = 0xffff_f000;
@@ -64,7 +64,19 @@ fn arbitrary_config(random: &mut Random) -> Config {
         mss: random.pick(&[0, 1, 70, 1460, 65535]),
         peer_mss_default: random.pick(&[0, 536, 65535]),
         receive_buffer_bytes: random.pick(&[0, 1, 3000, 1 << 17, 1 << 24]),
+        receive_buffer_bytes_max: random.pick(&[0, 1 << 20]),
         send_buffer_bytes: random.pick(&[0, 1, 5000, 1 << 16]),
+        send_buffer_bytes_max: random.pick(&[0, 1 << 18]),
+        keepalive: random.pick(&[
+            None,
+            Some(Keepalive {
+                idle: Duration::ZERO,
+                interval: Duration::ZERO,
+                probes: 1,
+            }),
+        ]),
+        nodelay: random.percent(50),
+        ecn: random.pick(&[EcnPolicy::Off, EcnPolicy::Accept, EcnPolicy::Offer]),
         extents_max: random.pick(&[0, 1, 4, 256]),
         reassembly_fragments_max: random.pick(&[0, 1, 64]),
         window_scaling: random.percent(70),
@@ -198,7 +210,14 @@ fn nothing_that_arrives_or_is_called_panics_or_spins() {
                 assert_eq!(ends, 0, "{event:?} after the end");
                 ends += u32::from(matches!(event, ConnectionEvent::Closed { .. }));
             }
-            assert!(connection.unread_bytes() <= config.receive_buffer_bytes.max(1) + (1 << 14));
+            assert!(
+                connection.unread_bytes() <= {
+                    let buffer = config
+                        .receive_buffer_bytes
+                        .max(config.receive_buffer_bytes_max);
+                    buffer.max(1) + (1 << 14)
+                }
+            );
             if let Some(mut time_wait) = connection.time_wait() {
                 let header = arbitrary_header(&mut random, snd, rcv, now);
                 let segment = Segment {

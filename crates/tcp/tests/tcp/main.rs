@@ -3,6 +3,7 @@
 mod script;
 
 mod acknowledgments;
+mod buffers;
 mod close;
 mod congestion;
 mod departures;
@@ -11,10 +12,13 @@ mod half_open;
 mod handshake;
 mod hostile;
 mod intruder;
+mod keepalive;
 mod long_streams;
 mod memory;
+mod nagle;
 mod network;
 mod pairs;
+mod path;
 mod receive;
 mod resets;
 mod retransmission;

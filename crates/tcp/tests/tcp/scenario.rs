@@ -41,6 +41,8 @@ fn random_plan(random: &mut Random, bytes_max: u64) -> Plan {
     let config = Config {
         mss,
         receive_buffer_bytes: random.pick(&[1500, 5000, 40_000, 200_000, 1 << 20]),
+        receive_buffer_bytes_max: random.pick(&[0, 1 << 20]),
+        nodelay: random.percent(50),
         send_buffer_bytes: random.pick(&[1000, 20_000, 64 << 10]),
         extents_max: random.pick(&[1, 3, 256]),
         reassembly_fragments_max: random.pick(&[0, 2, 64]),

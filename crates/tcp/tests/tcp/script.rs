@@ -53,7 +53,7 @@ pub(crate) fn bytes_at(range: std::ops::Range<u64>) -> Vec<u8> {
     range.map(byte_at).collect()
 }
 
-/// Timestamps off, round numbers: an MSS of 1000, an IW of 10,000.
+/// Timestamps off, round numbers: an MSS of 1000, an IW of 10,000. All acknowledgments may be delayed.
 pub(crate) fn config() -> Config {
     Config {
         mss: 1000,
@@ -62,6 +62,8 @@ pub(crate) fn config() -> Config {
         receive_buffer_bytes: 10_000,
         // Windows that a reader can compute.
         congestion: CongestionAlgorithm::NewReno,
+        receive_buffer_bytes_max: 10_000,
+        quick_acks: 0,
         ..Config::default()
     }
 }

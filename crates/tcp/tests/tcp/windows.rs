@@ -290,6 +290,7 @@ fn a_shift_beyond_14_counts_as_14() {
 fn a_writer_that_was_held_back_is_woken() {
     let mut script = Script::established_with(Config {
         send_buffer_bytes: 1000,
+        send_buffer_bytes_max: 1000,
         extents_max: 4,
         ..config()
     });

@@ -1,0 +1,95 @@
+//! Keep-alive: asking a silent peer whether it is still there (RFC 9293 §3.8.4).
+//!
+//! A peer that vanished without a word, its machine or its router switched off, would hold a connection for
+//! ever if nothing is to be sent. A probe is an empty segment below SND.UNA, as for a closed window
+//! ([`crate::persist`]): whoever has the connection answers with an acknowledgment, whoever does not, with a
+//! reset.
+
+use std::time::Duration;
+
+use crate::time::Instant;
+
+/// Whatever is configured, the timer does not fire all the time.
+const DISTANCE_MIN: Duration = Duration::from_millis(1);
+
+/// When an idle peer is probed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Keepalive {
+    /// Silence before the first probe.
+    pub idle: Duration,
+    /// Time between probes that are not answered.
+    pub interval: Duration,
+    /// Probes in a row that may go unanswered (MUST-29: one says nothing). With
+    /// [`Config::user_timeout`](crate::Config::user_timeout), the silence counts instead (RFC 5482 §4.2).
+    pub probes: u8,
+}
+
+impl Default for Keepalive {
+    /// The first probe after two hours (MUST-28), then nine in eleven minutes.
+    fn default() -> Keepalive {
+        Keepalive {
+            idle: Duration::from_secs(2 * 3600),
+            interval: Duration::from_secs(75),
+            probes: 9,
+        }
+    }
+}
+
+/// What is to be done when the timer has expired.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Look again then.
+    Wait(Instant),
+    /// Probe, and look again then.
+    Probe(Instant),
+    /// The peer is gone.
+    GiveUp,
+}
+
+/// Keep-alive state of a connection. The timer is lazy: hearing from the peer does not touch it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Silence {
+    heard: Instant,
+    unanswered: u8,
+    due: bool,
+}
+
+impl Silence {
+    /// Something acceptable has come from the peer.
+    pub(crate) fn on_heard(&mut self, now: Instant) {
+        self.heard = now;
+        self.unanswered = 0;
+    }
+
+    /// The timer has expired. `busy`: something of ours waits for the peer, whose other timers decide.
+    pub(crate) fn on_timeout(
+        &mut self,
+        now: Instant,
+        config: &Keepalive,
+        user_timeout: Option<Duration>,
+        busy: bool,
+    ) -> Verdict {
+        let silence = now.since(self.heard);
+        if busy {
+            return Verdict::Wait(now + config.idle.max(DISTANCE_MIN));
+        }
+        if silence < config.idle {
+            return Verdict::Wait(self.heard + config.idle);
+        }
+        let gone = match user_timeout {
+            Some(limit) => self.unanswered > 0 && silence >= limit,
+            None => self.unanswered >= config.probes,
+        };
+        if gone {
+            return Verdict::GiveUp;
+        }
+        self.unanswered = self.unanswered.saturating_add(1);
+        self.due = true;
+        Verdict::Probe(now + config.interval.max(DISTANCE_MIN))
+    }
+
+    /// True once for each probe.
+    pub(crate) fn take_due(&mut self) -> bool {
+        std::mem::take(&mut self.due)
+    }
+}

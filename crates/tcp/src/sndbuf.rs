@@ -1,0 +1,36 @@
+//! How many real bytes an application may queue (Semke, Mahdavi and Mathis, 1998).
+//!
+//! What is in flight stays queued until it is acknowledged, so a buffer smaller than the congestion window
+//! would be the limit of the rate. Twice the window is enough: one window in flight, and the next one ready
+//! when the acknowledgments come. Virtual bytes need no buffer: they cost an extent each.
+
+use crate::config::Config;
+
+/// Bound of the real bytes queued and not acknowledged.
+pub(crate) fn bytes_max(config: &Config, cwnd: u64) -> usize {
+    let wanted = usize::try_from(cwnd.saturating_mul(2)).unwrap_or(usize::MAX);
+    let most = config.send_buffer_bytes_max.max(config.send_buffer_bytes);
+    wanted.clamp(config.send_buffer_bytes, most)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_buffer_holds_two_windows_within_its_bounds() {
+        let config = Config {
+            send_buffer_bytes: 10_000,
+            send_buffer_bytes_max: 100_000,
+            ..Config::default()
+        };
+        assert_eq!(bytes_max(&config, 1000), 10_000);
+        assert_eq!(bytes_max(&config, 20_000), 40_000);
+        assert_eq!(bytes_max(&config, u64::MAX), 100_000);
+        let fixed = Config {
+            send_buffer_bytes_max: 0,
+            ..config
+        };
+        assert_eq!(bytes_max(&fixed, 20_000), 10_000);
+    }
+}

@@ -1,0 +1,174 @@
+//! Keep-alive, and how long a peer may be silent (RFC 9293 §3.8.4, RFC 5482).
+
+use std::time::Duration;
+
+use tcp::{Config, Keepalive};
+
+use crate::script::{Script, config};
+
+fn keeping_alive() -> Config {
+    Config {
+        keepalive: Some(Keepalive {
+            idle: Duration::from_secs(60),
+            interval: Duration::from_secs(10),
+            probes: 2,
+        }),
+        ..config()
+    }
+}
+
+/// Covers: RFC 9293 §3.8.4
+#[test]
+fn it_is_off_by_default_and_slow_if_nothing_else_is_said() {
+    let mut script = Script::established();
+    script.trace("+20000s\n= Established");
+    assert!(Keepalive::default().idle >= Duration::from_secs(7200));
+}
+
+/// Covers: RFC 9293 §3.8.4
+#[test]
+fn a_silent_peer_is_probed_and_given_up_when_several_probes_go_unanswered() {
+    let mut script = Script::established_with(keeping_alive());
+    script.trace(
+        "
+        +60s
+        > ACK 0 ack 1
+        +10s
+        > ACK 0 ack 1
+        +9s
+        = Established
+        +1s
+        ! Closed(TimedOut)
+        ",
+    );
+}
+
+/// Covers: RFC 9293 §3.8.4
+#[test]
+fn a_peer_that_answers_is_left_alone_for_the_whole_time_again() {
+    let mut script = Script::established_with(keeping_alive());
+    script.trace(
+        "
+        +60s
+        > ACK 0 ack 1
+        +10s
+        > ACK 0 ack 1
+        < ACK 1 ack 1 win 10000
+        +50s
+        = Established
+        +10s
+        > ACK 0 ack 1
+        ",
+    );
+}
+
+/// Covers: RFC 9293 §3.8.4
+#[test]
+fn whatever_the_peer_sends_puts_the_probe_off() {
+    let mut script = Script::established_with(keeping_alive());
+    script.trace(
+        "
+        +50s
+        < PSH ACK 1..101 ack 1 win 10000
+        +40ms
+        > ACK 1 ack 101
+        ! Readable
+        +59s
+        +1s
+        > ACK 0 ack 101
+        ",
+    );
+}
+
+/// Covers: RFC 9293 §3.8.4
+#[test]
+fn while_data_is_in_flight_or_waits_for_a_window_nothing_is_probed() {
+    let mut script = Script::established_with(keeping_alive());
+    script.trace(
+        "
+        +59s
+        write 100
+        > PSH ACK 1..101 ack 1
+        +200ms
+        +50ms
+        > PSH ACK 1..101 ack 1
+        < ACK 1 ack 101 win 10000
+        ! Drained
+        +58s
+        = Established
+        ",
+    );
+}
+
+/// Covers: RFC 9293 §3.8.4
+#[test]
+fn a_reset_in_answer_to_a_probe_ends_the_connection() {
+    let mut script = Script::established_with(keeping_alive());
+    script.trace("+60s\n> ACK 0 ack 1\n< RST 1\n! Closed(Reset)");
+}
+
+/// Covers: RFC 5482 §4.2
+#[test]
+fn a_user_timeout_takes_the_place_of_counting_probes() {
+    let mut script = Script::established_with(Config {
+        user_timeout: Some(Duration::from_secs(75)),
+        ..keeping_alive()
+    });
+    script.trace(
+        "
+        +60s
+        > ACK 0 ack 1
+        +10s
+        > ACK 0 ack 1
+        +10s
+        ! Closed(TimedOut)
+        ",
+    );
+}
+
+/// Covers: RFC 5482 §3, RFC 9293 §3.8.6.1
+#[test]
+fn a_user_timeout_bounds_probes_of_a_closed_window_that_nobody_answers() {
+    let mut script = Script::established_with(Config {
+        user_timeout: Some(Duration::from_secs(2)),
+        ..config()
+    });
+    script.trace(
+        "
+        < ACK 1 ack 1 win 0
+        write 100
+        +210ms
+        > ACK 0 ack 1
+        +420ms
+        > ACK 0 ack 1
+        +840ms
+        > ACK 0 ack 1
+        +1679ms
+        = Established
+        +1ms
+        ! Closed(TimedOut)
+        ",
+    );
+}
+
+/// Covers: RFC 9293 §3.8.3
+#[test]
+fn a_fin_that_nobody_acknowledges_is_given_up_before_data_would_be() {
+    let mut script = Script::established_with(Config {
+        fin_retries: 2,
+        retries: 15,
+        ..config()
+    });
+    script.trace(
+        "
+        shutdown
+        > FIN ACK 1 ack 1
+        +250ms
+        > FIN ACK 1 ack 1
+        +500ms
+        > FIN ACK 1 ack 1
+        +2s
+        ! Closed(TimedOut)
+        ",
+    );
+}
