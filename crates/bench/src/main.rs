@@ -11,14 +11,19 @@
 //! | [`load`] | the load generator |
 //! | [`run`] | one run: load on a server, and what that cost |
 //! | [`report`] | tables, ratios, JSON |
+//! | [`figure10`] | the split's corrections, with and without: figure 10 of IO-TCP |
+//! | [`plot`] | line charts |
 #![forbid(unsafe_code)]
 
+mod figure10;
 mod link;
 mod load;
 mod nginx;
+mod plot;
 mod report;
 mod run;
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
@@ -59,9 +64,11 @@ struct Arguments {
     part: Option<Part>,
 }
 
-/// What the measurement starts of itself.
+/// Other measurements, and what a measurement starts of itself.
 #[derive(Subcommand, Debug)]
 enum Part {
+    /// Measures what the echo and the timestamp correction are good for, with a slow disk (IO-TCP, figure 10).
+    Figure10(figure10::Settings),
     /// Generates load.
     #[command(hide = true)]
     Load(load::Settings),
@@ -131,8 +138,9 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let done = match arguments.part {
         Some(Part::Load(settings)) => load::generate(&settings),
-        None if std::env::var_os(INSIDE).is_some() => measure(&arguments.settings),
-        None => return enter(),
+        _ if std::env::var_os(INSIDE).is_none() => return enter(),
+        Some(Part::Figure10(settings)) => figure10::measure(&settings),
+        None => measure(&arguments.settings),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -161,33 +169,54 @@ fn enter() -> ExitCode {
     }
 }
 
-fn measure(settings: &Settings) -> Result<()> {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    if cores < 2 {
-        return Err(Failure::new(
-            "servers and client need a core each, and there is only one",
-        ));
-    }
-    let own = std::env::current_exe().context(|| "finding this program".into())?;
-    // target/release/splitway-bench
-    let beside = own.parent().expect("an absolute path");
-    let splitway = beside.join("splitway");
-    if !splitway.exists() {
-        return Err(Failure::new(format!(
-            "{} is not there; `make bench` builds it",
-            splitway.display()
-        )));
-    }
-    let output = beside.parent().unwrap_or(beside).join("bench");
-    std::fs::create_dir_all(&output).context(|| format!("creating {}", output.display()))?;
+/// What every measurement needs: the program, files to serve, and a place for the results.
+pub(crate) struct Ground {
+    splitway: PathBuf,
+    output: PathBuf,
+    site: Site,
+    _directory: tempfile::TempDir,
+}
 
-    let directory = tempfile::tempdir_in(&output).context(|| "creating a directory".into())?;
-    let site = Site::at(directory.path().to_owned())?;
-    for index in 0..settings.files {
-        site.file(&load::file_name(index), settings.file_bytes)?;
+impl Ground {
+    /// Makes so many files of this size.
+    pub(crate) fn prepare(files: usize, file_bytes: u64) -> Result<Ground> {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        if cores < 2 {
+            return Err(Failure::new(
+                "servers and client need a core each, and there is only one",
+            ));
+        }
+        let own = std::env::current_exe().context(|| "finding this program".into())?;
+        // target/release/splitway-bench
+        let beside = own.parent().expect("an absolute path");
+        let splitway = beside.join("splitway");
+        if !splitway.exists() {
+            return Err(Failure::new(format!(
+                "{} is not there; `make bench` builds it",
+                splitway.display()
+            )));
+        }
+        let output = beside.parent().unwrap_or(beside).join("bench");
+        std::fs::create_dir_all(&output).context(|| format!("creating {}", output.display()))?;
+        let directory = tempfile::tempdir_in(&output).context(|| "creating a directory".into())?;
+        let site = Site::at(directory.path().to_owned())?;
+        for index in 0..files {
+            site.file(&load::file_name(index), file_bytes)?;
+        }
+        run_tool(&mut tool("ip link set lo up"))?;
+        Ok(Ground {
+            splitway,
+            output,
+            site,
+            _directory: directory,
+        })
     }
-    run_tool(&mut tool("ip link set lo up"))?;
-    let mut splitway = start_splitway(&splitway, &site, settings)?;
+}
+
+fn measure(settings: &Settings) -> Result<()> {
+    let ground = Ground::prepare(settings.files, settings.file_bytes)?;
+    let (site, output) = (&ground.site, &ground.output);
+    let mut splitway = start_splitway(&ground, &settings.splitway, settings.steer_requests)?;
     let stack_device = stack_device(&splitway)?;
     let ends = [
         Device {
@@ -240,16 +269,17 @@ fn measure(settings: &Settings) -> Result<()> {
         splitway.output().join("\n")
     );
     report.print();
-    report.write(&output)
+    report.write(output)
 }
 
 /// Splitway on the servers' core, with the kernel's work where it belongs.
-fn start_splitway(program: &Path, site: &Site, settings: &Settings) -> Result<Splitway> {
-    let mut command = pinned(SERVER_CORE, program);
-    command
-        .arg("serve")
-        .arg(site.root())
-        .args(&settings.splitway);
+fn start_splitway<A: AsRef<OsStr>>(
+    ground: &Ground,
+    arguments: &[A],
+    steer_requests: bool,
+) -> Result<Splitway> {
+    let mut command = pinned(SERVER_CORE, &ground.splitway);
+    command.arg("serve").arg(ground.site.root()).args(arguments);
     let splitway = Splitway::start(&mut command)?;
     link::steer(
         Device {
@@ -258,7 +288,7 @@ fn start_splitway(program: &Path, site: &Site, settings: &Settings) -> Result<Sp
         },
         CLIENT_CORE,
     )?;
-    if settings.steer_requests {
+    if steer_requests {
         link::steer(stack_end(&splitway, &stack_device(&splitway)?), SERVER_CORE)?;
     }
     Ok(splitway)

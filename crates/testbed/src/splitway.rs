@@ -135,6 +135,23 @@ impl Splitway {
         self.supervisor.wait(PATIENCE)
     }
 
+    /// The first line that is so, of all that it prints; an error if it ends without one.
+    pub fn line(&mut self, is: impl Fn(&str) -> bool) -> Result<String> {
+        if let Some(line) = self.seen.iter().find(|line| is(line)) {
+            return Ok(line.clone());
+        }
+        while let Ok(line) = self.output.recv_timeout(PATIENCE) {
+            self.seen.push(line.clone());
+            if is(&line) {
+                return Ok(line);
+            }
+        }
+        let said = self.seen.join("\n");
+        Err(Failure::new(format!(
+            "splitway did not print what was awaited\n{said}"
+        )))
+    }
+
     /// All that it has printed so far, on either stream.
     pub fn output(&mut self) -> &[String] {
         self.seen.extend(self.output.try_iter());
