@@ -45,6 +45,7 @@ BENCH ?=
 bench: setup-bench ## Measures Splitway against nginx, with BENCH="--quick" in a minute; needs root
 	$(CARGO) build --release --locked -p splitway-cli -p splitway-bench
 	@$(AS_ROOT) $(RELEASE)/splitway-bench $(BENCH)
+	@$(AS_ROOT) $(RELEASE)/splitway-bench figure10 $(filter --quick,$(BENCH))
 
 release:
 	@$(CARGO) build --release --locked -p splitway-cli
