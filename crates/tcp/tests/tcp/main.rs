@@ -16,6 +16,7 @@ mod keepalive;
 mod long_streams;
 mod memory;
 mod nagle;
+mod mixed;
 mod network;
 mod pairs;
 mod path;

@@ -19,7 +19,9 @@
 //! blocks in the order of the option (a D-SACK is a first block that was received before, RFC 2883 §4); `-`
 //! stands for an absent one. ECE and CWR are flags like any other; `not-ect`, `ect0` and `ce` are the ECN field of
 //! the packets. `at +5ms` in an expected segment is its
-//! earliest departure, seen from now; `at -`: it may leave at once.
+//! earliest departure, seen from now; `at -`: it may leave at once. `real 300 file 700` is what the payload
+//! consists of: 300 bytes that the host has, then 700 that only the NIC stack can read. `behind` means that
+//! something before it has not departed, so that it must go the same way; `alone` that nothing holds it up.
 //!
 //! In an expected segment only what is written is compared, except flags, sequence numbers and the
 //! acknowledgment, which always are. All bytes are a function of their stream offset, and are checked.
@@ -73,8 +75,8 @@ pub(crate) struct Script {
     pub(crate) now: Instant,
     pub(crate) connection: Option<Connection>,
     pub(crate) limits: Limits,
-    /// Sent and not looked at by the script.
-    sent: VecDeque<Transmit>,
+    /// Sent and not looked at by the script, with what it consists of.
+    sent: VecDeque<(Transmit, String)>,
     /// Issued, with departure not reported.
     undeparted: VecDeque<u64>,
     hold: bool,
@@ -212,7 +214,7 @@ impl Script {
     }
 
     fn expect_silence(&mut self) {
-        if let Some(transmit) = self.sent.front() {
+        if let Some((transmit, _)) = self.sent.front() {
             panic!(
                 "before `{}`: unexpected `> {}`",
                 self.line,
@@ -227,13 +229,7 @@ impl Script {
         };
         while let Some(transmit) = connection.poll_transmit(self.now, &self.limits) {
             let len = transmit.range.end - transmit.range.start;
-            let content: u64 = connection
-                .pieces(transmit.range.clone())
-                .map(|piece| match piece {
-                    Piece::Real(bytes) => bytes.len() as u64,
-                    Piece::Virtual { len, .. } => len,
-                })
-                .sum();
+            let (content, composition) = compose(connection, &transmit);
             assert_eq!(content, len, "the pieces make up the range");
             if let Some(transmission) = transmit.transmission {
                 if self.hold {
@@ -242,7 +238,7 @@ impl Script {
                     connection.on_departed(transmission, self.now);
                 }
             }
-            self.sent.push_back(transmit);
+            self.sent.push_back((transmit, composition));
             assert!(
                 self.sent.len() < 1000,
                 "at `{}`: does not stop sending",
@@ -284,7 +280,7 @@ impl Script {
     }
 
     fn expect_sent(&mut self, text: &str) {
-        let Some(transmit) = self.sent.pop_front() else {
+        let Some((transmit, composition)) = self.sent.pop_front() else {
             panic!("expected `> {text}`, nothing is sent");
         };
         let (expected, len) = parse(text);
@@ -307,8 +303,15 @@ impl Script {
             && (!has("sackOK") || header.options.sack_permitted == wanted.sack_permitted)
             && (!has("sack") || relative_blocks(&header.options) == wanted.sack)
             && (!has("at") || departure_in(text) == wait(&transmit))
+            && (!(has("real") || has("file")) || composition_in(text) == composition)
+            && (!has("behind") || transmit.follows_undeparted)
+            && (!has("alone") || !transmit.follows_undeparted)
             && (header.source_port, header.destination_port) == (80, 40_000);
-        assert!(same, "expected `> {text}`, got `> {}`", describe(&transmit));
+        assert!(
+            same,
+            "expected `> {text}`, got `> {} {composition}`",
+            describe(&transmit)
+        );
     }
 
     fn expect_events(&mut self, text: &str) {
@@ -395,6 +398,40 @@ fn departure_in(text: &str) -> Option<Duration> {
     word.filter(|word| *word != "-").map(duration)
 }
 
+/// Length of a payload, and what it consists of: `real 300 file 700`. Files are the stream itself
+/// ([`Script::write_virtual`]), so a range that lies elsewhere is a wrong one.
+fn compose(connection: &Connection, transmit: &Transmit) -> (u64, String) {
+    let mut end = transmit.range.start;
+    let mut composition = String::new();
+    for piece in connection.pieces(transmit.range.clone()) {
+        composition += &match piece {
+            Piece::Real(bytes) => {
+                end += bytes.len() as u64;
+                format!(" real {}", bytes.len())
+            }
+            Piece::Virtual { offset, len, .. } => {
+                let elsewhere = if offset == end { "" } else { "?" };
+                end += len;
+                format!(" file {len}{elsewhere}")
+            }
+        };
+    }
+    (
+        end - transmit.range.start,
+        composition.trim_start().to_owned(),
+    )
+}
+
+/// The composition of an expected segment.
+fn composition_in(text: &str) -> String {
+    let words: Vec<_> = text.split_whitespace().collect();
+    let pieces = words
+        .windows(2)
+        .filter(|pair| matches!(pair[0], "real" | "file"))
+        .map(|pair| pair.join(" "));
+    pieces.collect::<Vec<_>>().join(" ")
+}
+
 /// How long a transmission must wait.
 fn wait(transmit: &Transmit) -> Option<Duration> {
     let not_before = transmit.not_before?;
@@ -468,7 +505,8 @@ fn parse(text: &str) -> (Header, u32) {
                     *place = Some((number(Some(left)), number(Some(right))));
                 }
             }
-            "at" => drop(words.next()),
+            "at" | "real" | "file" => drop(words.next()),
+            "behind" | "alone" => {}
             range => match range.split_once("..") {
                 Some((start, end)) => {
                     header.seq = number(Some(start));

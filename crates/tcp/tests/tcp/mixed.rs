@@ -1,0 +1,335 @@
+//! Real and virtual bytes in one stream: what is sent together, what must wait its turn, and what a
+//! retransmission consists of.
+
+use crate::script::{LIMITS, Script, config};
+use tcp::{Config, Limits};
+
+/// Covers: IO-TCP §3.3
+#[test]
+fn header_and_file_share_a_transmission() {
+    let mut script = Script::established();
+    script.trace(
+        "
+        write 300; virtual 700
+        > PSH ACK 1..1001 ack 1 real 300 file 700 alone
+        ",
+    );
+}
+
+/// Covers: IO-TCP §3.3
+#[test]
+fn any_mix_keeps_its_order_in_the_stream() {
+    let mut script = Script::established();
+    script.trace(
+        "
+        write 100; virtual 500; write 20; virtual 1; virtual 79; write 300; virtual 2000
+        > PSH ACK 1..3001 ack 1 real 100 file 500 real 20 file 1 file 79 real 300 file 2000
+        < ACK 1 ack 3001 win 10000
+        ! Released(7 600), Released(7 621), Released(7 700), Released(7 3000), Drained
+        ",
+    );
+}
+
+/// Covers: IO-TCP §3.5
+#[test]
+fn real_bytes_behind_virtual_ones_follow_them_until_these_have_departed() {
+    let mut script = Script::established();
+    script.trace(
+        "
+        hold
+        virtual 1000
+        > PSH ACK 1..1001 ack 1 file 1000 alone
+        write 100
+        > PSH ACK 1001..1101 ack 1 real 100 behind
+        write 100
+        > PSH ACK 1101..1201 ack 1 real 100 behind
+        depart
+        write 100
+        > PSH ACK 1201..1301 ack 1 real 100 behind
+        depart
+        depart
+        depart
+        write 100
+        > PSH ACK 1301..1401 ack 1 real 100 alone
+        ",
+    );
+}
+
+/// Covers: IO-TCP §3.5
+#[test]
+fn a_fin_behind_virtual_bytes_follows_them() {
+    let mut script = Script::established();
+    script.trace(
+        "
+        hold
+        virtual 1000
+        > PSH ACK 1..1001 ack 1 file 1000
+        shutdown
+        > FIN ACK 1001 ack 1 behind
+        +100s
+        = FinWait1
+        depart
+        depart
+        +10ms
+        < ACK 1 ack 1002 win 10000
+        = FinWait2
+        ",
+    );
+}
+
+/// Covers: IO-TCP §3.5
+#[test]
+fn a_fin_rides_on_the_last_virtual_byte() {
+    let mut script = Script::established();
+    script.trace(
+        "
+        virtual 1500; shutdown
+        > FIN PSH ACK 1..1501 ack 1 file 1500
+        < ACK 1 ack 1502 win 10000
+        ! Released(7 1500), Drained
+        = FinWait2
+        ",
+    );
+}
+
+/// Covers: IO-TCP §3.5, RFC 9293 §3.10.5
+#[test]
+fn a_reset_does_not_count_what_it_overtakes_but_says_that_it_may() {
+    let mut script = Script::established();
+    script.trace(
+        "
+        hold
+        virtual 5000
+        > PSH ACK 1..5001 ack 1 file 5000
+        abort
+        > RST ACK 5001 ack 1
+        = Closed
+        ! Closed(Aborted)
+        depart
+        +100s
+        = Closed
+        ",
+    );
+}
+
+/// Covers: IO-TCP §3.5, RFC 6298 §5.4
+#[test]
+fn a_retransmission_consists_of_the_original_ranges() {
+    let mut script = Script::established();
+    script.trace(
+        "
+        write 300; virtual 900; write 50; virtual 250
+        > PSH ACK 1..1501 ack 1 real 300 file 900 real 50 file 250
+        +210ms
+        > ACK 1..1001 ack 1 real 300 file 700
+        < ACK 1 ack 1001 win 10000
+        > PSH ACK 1001..1501 ack 1 file 200 real 50 file 250
+        ",
+    );
+}
+
+/// Covers: IO-TCP §3.5, RFC 9293 §3.8
+#[test]
+fn a_retransmission_merges_what_was_sent_apart() {
+    let mut script = Script::established();
+    script.trace(
+        "
+        write 200
+        > PSH ACK 1..201 ack 1 real 200
+        virtual 300
+        > PSH ACK 201..501 ack 1 file 300
+        write 100
+        > PSH ACK 501..601 ack 1 real 100
+        +210ms
+        > PSH ACK 1..601 ack 1 real 200 file 300 real 100
+        ",
+    );
+}
+
+/// Covers: IO-TCP §3.5, RFC 9293 §3.4
+#[test]
+fn a_retransmission_leaves_out_the_part_of_a_range_that_is_acknowledged() {
+    let mut script = Script::established();
+    script.trace(
+        "
+        virtual 3000
+        > PSH ACK 1..3001 ack 1 file 3000
+        < ACK 1 ack 1501 win 10000
+        +300ms
+        > ACK 1501..2501 ack 1 file 1000
+        < ACK 1 ack 2001 win 10000
+        > PSH ACK 2501..3001 ack 1 file 500
+        ",
+    );
+}
+
+/// Covers: IO-TCP §3.5, RFC 6298 §5.4
+#[test]
+fn a_retransmission_waits_for_its_turn_behind_what_the_nic_stack_still_reads() {
+    let mut script = Script::established();
+    script.trace(
+        "
+        hold
+        virtual 1000
+        > PSH ACK 1..1001 ack 1
+        virtual 1000
+        > PSH ACK 1001..2001 ack 1
+        depart
+        +210ms
+        > ACK 1..1001 ack 1 file 1000 behind
+        depart
+        depart
+        +10ms
+        < ACK 1 ack 2001 win 10000
+        ! Released(7 1000), Released(7 2000), Drained
+        +100s
+        = Established
+        ",
+    );
+}
+
+/// Covers: IO-TCP §3.5, RFC 9293 §3.8.6.1
+#[test]
+fn a_window_probe_costs_no_read() {
+    let mut script = Script::established();
+    script.trace(
+        "
+        virtual 1000
+        > PSH ACK 1..1001 ack 1
+        < ACK 1 ack 1001 win 0
+        virtual 1000
+        +300ms
+        > ACK 1000 ack 1
+        < ACK 1 ack 1001 win 10000
+        > PSH ACK 1001..2001 ack 1 file 1000
+        ",
+    );
+}
+
+/// Covers: IO-TCP §3.3
+#[test]
+fn a_file_longer_than_a_send_is_cut_at_full_segments_and_its_ranges_join() {
+    let mut script = Script::listen(config());
+    script.limits = Limits {
+        bytes_max: 3500,
+        ..LIMITS
+    };
+    script.trace(
+        "
+        < SYN 0 win 60000 mss 1000
+        > SYN ACK 0 ack 1
+        < ACK 1 ack 1 win 60000
+        write 500; virtual 7000; write 10
+        > ACK 1..3001 ack 1 real 500 file 2500
+        > ACK 3001..6001 ack 1 file 3000
+        > PSH ACK 6001..7511 ack 1 file 1500 real 10
+        ",
+    );
+}
+
+/// Covers: IO-TCP §3.3
+#[test]
+fn real_bytes_beyond_what_a_send_may_carry_inline_go_with_the_next_one() {
+    let mut script = Script::established_with(Config {
+        send_buffer_bytes: 20_000,
+        ..config()
+    });
+    script.limits = Limits {
+        real_bytes_max: 2000,
+        ..LIMITS
+    };
+    script.trace(
+        "
+        virtual 1000; write 3000; virtual 500
+        > ACK 1..3001 ack 1 file 1000 real 2000
+        > PSH ACK 3001..4501 ack 1 real 1000 file 500
+        ",
+    );
+}
+
+/// Covers: IO-TCP §3.5
+#[test]
+fn an_acknowledgment_within_a_range_releases_it_only_at_its_end() {
+    let mut script = Script::established();
+    script.trace(
+        "
+        virtual 1000; virtual 1000
+        > PSH ACK 1..2001 ack 1 file 1000 file 1000
+        < ACK 1 ack 1000 win 10000
+        !
+        < ACK 1 ack 1001 win 10000
+        ! Released(7 1000)
+        < ACK 1 ack 2000 win 10000
+        !
+        < ACK 1 ack 2001 win 10000
+        ! Released(7 2000), Drained
+        ",
+    );
+}
+
+/// Covers: IO-TCP §3.5, RFC 6298 §5.3
+#[test]
+fn several_transmissions_are_outstanding_and_their_reports_may_come_in_any_batch() {
+    let mut script = Script::established();
+    script.trace(
+        "
+        hold
+        virtual 1000
+        > PSH ACK 1..1001 ack 1
+        virtual 1000
+        > PSH ACK 1001..2001 ack 1
+        virtual 1000
+        > PSH ACK 2001..3001 ack 1
+        +50ms
+        depart; depart; depart
+        +10ms
+        < ACK 1 ack 3001 win 10000
+        ! Released(7 1000), Released(7 2000), Released(7 3000), Drained
+        +100s
+        = Established
+        ",
+    );
+    let rtt = script.tcp().smoothed_rtt().expect("measured");
+    assert_eq!(rtt.as_millis(), 10, "from the departure");
+}
+
+/// Covers: IO-TCP §3.5
+#[test]
+fn a_reset_of_the_peer_ends_what_waits_for_its_departure() {
+    let mut script = Script::established();
+    script.trace(
+        "
+        hold
+        virtual 5000
+        > PSH ACK 1..5001 ack 1
+        < RST 1
+        = Closed
+        ! Closed(Reset)
+        depart
+        +100s
+        = Closed
+        !
+        ",
+    );
+}
+
+/// Covers: IO-TCP §3.5, RFC 9293 §3.6
+#[test]
+fn a_peer_that_closes_does_not_hurry_virtual_bytes() {
+    let mut script = Script::established();
+    script.trace(
+        "
+        hold
+        virtual 2000; shutdown
+        > FIN PSH ACK 1..2001 ack 1
+        < FIN ACK 1 ack 1 win 10000
+        > ACK 2002 ack 2
+        = Closing
+        +100s
+        = Closing
+        depart
+        < ACK 2 ack 2002 win 10000
+        = TimeWait
+        ",
+    );
+}
