@@ -43,6 +43,7 @@ fn after_an_idle_rto_the_window_is_the_initial_one_again() {
     );
 }
 
+/// Covers: RFC 5681 §3.1, RFC 9438 §4.8
 #[test]
 fn another_algorithm_goes_on_from_the_window_there_is() {
     let mut script = established(1_000_000);

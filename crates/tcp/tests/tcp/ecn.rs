@@ -64,6 +64,7 @@ fn nobody_agrees_to_what_was_not_asked() {
     }
 }
 
+/// Covers: RFC 3168 §6.1.1
 #[test]
 fn a_policy_of_off_refuses() {
     let mut script = Script::listen(Config {
