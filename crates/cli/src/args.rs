@@ -1,6 +1,7 @@
 //! The command line.
 
 use std::net::IpAddr;
+use std::ops::Range;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, value_parser};
@@ -10,6 +11,7 @@ use ::link::conditions::{Burst, Changes, Queue, Rate, Share, Time};
 
 use crate::cidr::Cidr;
 use crate::measuring::{HostMeasuring, NicMeasuring};
+use crate::sim::parse_seeds;
 
 /// Where a NIC process that runs alone listens for its host stack.
 pub(crate) const NIC_SOCKET: &str = "/run/splitway-nic.sock";
@@ -58,6 +60,8 @@ pub(crate) enum Command {
     Demo(DemoArgs),
     /// Emulate a link: join two interfaces with delay, rate, loss and more
     Link(LinkArgs),
+    /// Run the deterministic simulation of both stacks
+    Sim(SimArgs),
     /// The host process of `serve`
     #[command(hide = true)]
     Host(HostArgs),
@@ -314,6 +318,36 @@ Examples:
   sudo splitway link eth1 eth2 --delay 50ms --loss 1% --loss-burst 3 --seed 7
   sudo splitway link eth1 eth2 --delay 10ms --ab rate=50mbit,queue=256kb --ba rate=5mbit,queue=64kb";
 
+/// The simulation.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct SimArgs {
+    /// The seed to run
+    #[arg(long, value_name = "N", required_unless_present = "seeds")]
+    pub(crate) seed: Option<u64>,
+
+    /// Print what happens, line by line: packets, commands, events, reads
+    #[arg(long, requires = "seed")]
+    pub(crate) trace: bool,
+
+    /// Write the packets on the server's link to a file that tcpdump and Wireshark read
+    #[arg(long, value_name = "FILE", requires = "seed")]
+    pub(crate) pcap: Option<PathBuf>,
+
+    /// Run many seeds, and print those that break a promise
+    #[arg(long, value_name = "A..B", conflicts_with = "seed", value_parser = parse_seeds)]
+    pub(crate) seeds: Option<Range<u64>>,
+}
+
+pub(crate) const SIM_HELP: &str = "\
+A seed stands for a scenario: a network with its faults, disks, clients. The real host stack, NIC workers and \
+server run in it, in virtual time; the same seed always gives the same run. It needs no privileges and \
+touches neither network nor files. The exit code is 0 only if every promise was kept.
+
+Examples:
+  splitway sim --seed 7 --trace
+  splitway sim --seed 7 --pcap 7.pcap
+  splitway sim --seeds 0..10000";
+
 /// The host process.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct HostArgs {
@@ -351,6 +385,7 @@ impl Cli {
             .mut_subcommand("nic", |command| command.after_help(NIC_HELP))
             .mut_subcommand("demo", |command| command.after_help(DEMO_HELP))
             .mut_subcommand("link", |command| command.after_help(LINK_HELP))
+            .mut_subcommand("sim", |command| command.after_help(SIM_HELP))
     }
 }
 
@@ -399,6 +434,24 @@ mod tests {
             assert_eq!(args.addr.len(), 2, "{line}");
             assert_eq!((args.gateway.len(), args.listen), (1, 8080), "{line}");
             assert_eq!(args.root, Some(PathBuf::from("site")), "{line}");
+        }
+    }
+
+    #[test]
+    fn the_simulation_takes_one_seed_or_a_range() {
+        let sim = |line: &str| match parse(line).unwrap().command {
+            Command::Sim(args) => args,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(sim("splitway sim --seed 7 --trace").seed, Some(7));
+        assert_eq!(sim("splitway sim --seeds 3..9").seeds, Some(3..9));
+        for line in [
+            "sim",
+            "sim --seeds 9..3",
+            "sim --seeds 5",
+            "sim --seeds 0..9 --trace",
+        ] {
+            assert!(parse(&format!("splitway {line}")).is_err(), "{line}");
         }
     }
 

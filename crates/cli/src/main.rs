@@ -7,6 +7,7 @@
 //! | `nic_listener` | `splitway nic`: waits for host stacks |
 //! | `demo` | `splitway demo` |
 //! | `emulate` | `splitway link` |
+//! | `sim` | `splitway sim` |
 //! | `host_process`, `nic_process` | the two processes that do the work |
 //! | `family`, `child`, `messages`, `signals` | supervision: processes, what they say, how they end |
 //! | `lockdown` | what the two processes give up |
@@ -41,6 +42,7 @@ mod privileges;
 mod report;
 mod serve;
 mod signals;
+mod sim;
 mod socket;
 mod url;
 
@@ -59,7 +61,10 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return usage(&error),
     };
-    log_to_stderr(&cli.log);
+    // A simulation is full of failures that are meant to be; it has a log of its own.
+    if !matches!(cli.command, Command::Sim(_)) {
+        log_to_stderr(&cli.log);
+    }
     let result = match &cli.command {
         Command::Host(args) => return child::end(host_process::run(args)),
         Command::Nic(args) if args.control_stdin => return child::end(nic_process::run(args)),
@@ -67,6 +72,7 @@ fn main() -> ExitCode {
         Command::Serve(args) => serve::run(args, &cli.log),
         Command::Demo(args) => demo::run(args, &cli.log),
         Command::Link(args) => emulate::run(args),
+        Command::Sim(args) => sim::run_seeds(args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -20,8 +20,12 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     (
         "cli",
         &[
-            "contract", "wire", "tcp", "port", "nic", "host", "server", "link",
+            "contract", "wire", "tcp", "port", "nic", "host", "server", "link", "sim",
         ],
+    ),
+    (
+        "sim",
+        &["contract", "wire", "tcp", "port", "nic", "host", "server"],
     ),
     ("testbed", &[]),
     ("bench", &["testbed"]),

@@ -187,6 +187,10 @@ impl Connections {
         self.entries.get_mut(index)
     }
 
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.iter().map(|(_, entry)| entry)
+    }
+
     pub(crate) fn indices(&self) -> Vec<usize> {
         self.entries.iter().map(|(index, _)| index).collect()
     }

@@ -45,6 +45,11 @@ impl FileTable {
     /// Most files open at once; the ids of a contract are 32 bits, and memory is bounded.
     pub(crate) const FILES_MAX: usize = 1 << 16;
 
+    /// Files that are open below, or being opened.
+    pub(crate) fn len(&self) -> usize {
+        self.files.len()
+    }
+
     /// Takes an id for a file about to be opened; `None` if there are too many.
     pub(crate) fn open(
         &mut self,

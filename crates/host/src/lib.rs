@@ -39,5 +39,5 @@ pub use config::{Admission, StackConfig};
 pub use counters::Counters;
 pub use polling::Polling;
 pub use shard::{Shard, ShardError, monotonic_us};
-pub use stack::{ChannelCorrupt, Link, Stack};
+pub use stack::{ChannelCorrupt, ConnectionView, Link, Stack, Usage};
 pub use tcp::CongestionAlgorithm;

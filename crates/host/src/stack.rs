@@ -18,10 +18,12 @@
 //! | `workers` | the channels, and what did not fit |
 //! | `congestion` | congestion control by listener and by stream |
 //! | `link` | the link, and how much fits into a SEND |
+//! | `inspect` | what the stack holds, for those who watch over it |
 
 mod admission;
 mod arrival;
 mod congestion;
+mod inspect;
 mod link;
 mod reports;
 mod transmit;
@@ -47,6 +49,7 @@ use crate::streams::Streams;
 use crate::time_wait::TimeWaits;
 use crate::timer::{TimerWheel, Token};
 
+pub use self::inspect::{ConnectionView, Usage};
 pub use self::link::Link;
 pub use self::reports::ChannelCorrupt;
 
@@ -476,8 +479,8 @@ impl Stack {
         self.retry_half_open(now_us);
     }
 
-    /// A ring may have room again; who has waited longest comes first.
-    pub(crate) fn retry_waiting_room(&mut self) {
+    /// A ring may have room again: to be called after every sleep. Who has waited longest comes first.
+    pub fn retry_waiting_room(&mut self) {
         if !self.nics.iter_mut().any(Nic::has_room) {
             return;
         }

@@ -214,6 +214,11 @@ impl Blocks {
         self.free.len() + self.cached.len + self.retained.len
     }
 
+    /// All blocks.
+    pub(crate) fn len(&self) -> usize {
+        self.blocks.len()
+    }
+
     /// Blocks in use, being read or retained.
     pub(crate) fn occupied(&self) -> usize {
         self.blocks.len() - self.free.len() - self.cached.len

@@ -18,6 +18,7 @@
 //! | `wheel` | a paced SEND waits for its time |
 //! | `depart`, `segment` | the superpacket gets its header and leaves |
 //! | `retention` | the flow keeps what it has sent until ACKD |
+//! | `counters`, `usage` | what a worker has done, and what it holds |
 //! | `files`, `root` | what the host's file ids mean, and how files are opened |
 //!
 //! This room may touch files below the root, its buffers, its port and the contract. It makes no
@@ -41,6 +42,7 @@ mod root;
 mod run;
 mod segment;
 mod slab;
+mod usage;
 mod wheel;
 mod worker;
 
@@ -49,4 +51,5 @@ pub use counters::Counters;
 pub use engine::Clock;
 pub use root::{RootDir, RootError, check_kernel};
 pub use run::{RunError, run};
+pub use usage::Usage;
 pub use worker::{Corrupt, Progress, Sleep, Worker};

@@ -11,6 +11,7 @@ use crate::config::Config;
 use crate::counters::Counters;
 use crate::engine::{Clock, Engine};
 use crate::reader::Reader;
+use crate::usage::Usage;
 
 /// Commands taken in one turn.
 const COMMANDS_MAX: usize = 64;
@@ -159,6 +160,11 @@ impl<P: Port> Worker<P> {
     /// What has been done so far.
     pub fn counters(&self) -> Counters {
         self.engine.counters
+    }
+
+    /// What is held at the moment.
+    pub fn usage(&self) -> Usage {
+        self.engine.usage()
     }
 
     /// The port.

@@ -652,6 +652,11 @@ impl Connection {
         self.congestion = next;
     }
 
+    /// Sequence numbers issued that the peer has not acknowledged.
+    pub fn flight_bytes(&self) -> u64 {
+        self.snd.flight()
+    }
+
     /// The congestion window, in bytes.
     pub fn congestion_window(&self) -> u64 {
         self.cwnd()

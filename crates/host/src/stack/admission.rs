@@ -141,7 +141,13 @@ impl Stack {
         match half_open.on_segment(&config, Instant::from_us(now_us), segment) {
             HalfOpenReaction::Nothing => {}
             HalfOpenReaction::Answer(header) => {
-                self.send_bare(now_us, tuple, &header);
+                // The peer may answer a cookie that was sent when there was no room, before its SYN came again.
+                let unacceptable = header.flags.contains(Flags::RST);
+                if unacceptable && self.on_cookie(now_us, tuple, segment) {
+                    self.gate.syn_queue.remove(&tuple);
+                } else {
+                    self.send_bare(now_us, tuple, &header);
+                }
             }
             HalfOpenReaction::Refused => self.gate.syn_queue.remove(&tuple),
             HalfOpenReaction::Opened(connection) => match self.admit(now_us, &tuple) {
@@ -171,6 +177,11 @@ impl Stack {
         if segment.header.flags.contains(Flags::SYN) {
             return self.on_syn(now_us, tuple, segment, isn);
         }
+        self.on_cookie(now_us, tuple, segment)
+    }
+
+    /// Opens a connection if the segment brings back a cookie of ours; false if it does not.
+    fn on_cookie(&mut self, now_us: u64, tuple: Tuple, segment: &Segment<'_>) -> bool {
         // Cookies are believed while there are some about, so that guessing is in vain at all other times.
         let lifetime_us = SynCookies::LIFETIME_US_MAX;
         if !self.gate.flood.is_recent(now_us, lifetime_us) {

@@ -63,6 +63,11 @@ impl Nic {
         }
     }
 
+    /// Commands that wait for room.
+    pub(super) fn commands_waiting(&self) -> usize {
+        self.backlog.len()
+    }
+
     pub(super) fn send_backlog(&mut self) {
         while let Some(command) = self.backlog.front() {
             if self.channel.send(&command.command()).is_err() {

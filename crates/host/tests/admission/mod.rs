@@ -96,6 +96,31 @@ fn when_a_flood_is_over_the_queue_empties_itself() {
 
 /// Covers: RFC 4987 §3.6
 #[test]
+fn a_cookie_is_good_although_the_syn_has_come_again_and_found_room() {
+    let mut rig = Rig::with(|config| config.admission.half_open_max = 1);
+    let first = random_source(0);
+    rig.inject_syn(first);
+    rig.run_until(|rig| !rig.trace.is_empty());
+    assert!(rig.stack.counters().syn_cookies_sent > 0);
+    let (cookie, _) = *rig.trace.last().expect("the client has its SYN,ACK");
+    // The one that was in the way goes, and the client's SYN comes again, before its ACK.
+    let segment = |flags, seq| Header {
+        seq,
+        flags,
+        window: 1000,
+        ..Header::default()
+    };
+    rig.inject_segment(first, &segment(Flags::RST, 8), &[]);
+    let again = segment(Flags::SYN, cookie.ack.wrapping_sub(1));
+    rig.inject_segment(rig.client_address(), &again, &[]);
+    rig.ask(&["1000"]);
+    rig.run_until(|rig| rig.received.len() == 1002);
+    assert_eq!(rig.stack.counters().syn_cookies_accepted, 1);
+    assert_eq!(rig.stack.half_open(), 0);
+}
+
+/// Covers: RFC 4987 §3.6
+#[test]
 fn an_ack_that_was_guessed_during_a_flood_opens_nothing() {
     let mut rig = Rig::with(|config| config.admission.half_open_max = 10);
     flood(&mut rig, 0, 11);

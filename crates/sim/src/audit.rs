@@ -1,0 +1,224 @@
+//! An eye on the wire: what each end sends must make sense to somebody who has seen everything before it.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+
+use wire::frame::TcpPacket;
+use wire::tcp::{Flags, Header};
+
+use crate::violation::{Check, ensure};
+
+/// All conversations, by the peer's end; the server's is known.
+#[derive(Debug, Default)]
+pub(crate) struct Audit {
+    conversations: HashMap<SocketAddr, Conversation>,
+}
+
+#[derive(Debug, Default)]
+struct Conversation {
+    server: Half,
+    peer: Half,
+}
+
+/// What one end has sent. Positions count from its initial sequence number, without wrap.
+#[derive(Debug, Default)]
+struct Half {
+    isn: Option<u32>,
+    /// All that it has proposed, and whether the other end has chosen.
+    isns: Vec<u32>,
+    is_chosen: bool,
+    /// Behind the highest position sent.
+    end: u64,
+    /// Behind the highest position that the other end has allowed, by what has reached this one.
+    allowed: u64,
+    /// Position of FIN.
+    fin: Option<u64>,
+    /// The shift of the windows that it offers, once both have agreed to shift.
+    shift: u8,
+    offered_shift: Option<u8>,
+    /// Payload sent, from position 1 on.
+    sent: Vec<u8>,
+}
+
+impl Half {
+    fn begin(&mut self, isn: u32) {
+        self.isn = Some(isn);
+        self.end = 1;
+        self.allowed = 1;
+    }
+
+    /// The position of a sequence number near the end of what was sent.
+    fn position(&self, seq: u32) -> Option<u64> {
+        let near = self.isn?.wrapping_add(self.end as u32);
+        self.end
+            .checked_add_signed(i64::from(seq.wrapping_sub(near) as i32))
+    }
+}
+
+/// A segment, for reports.
+fn describe(who: &str, peer: SocketAddr, header: &Header) -> String {
+    format!(
+        "{who} towards {peer}: seq {}, ack {}, flags {:02x}",
+        header.seq, header.ack, header.flags.0
+    )
+}
+
+impl Audit {
+    /// A peer has opened a new connection from an end that it had used before.
+    fn begin(&mut self, peer: SocketAddr, header: &Header) -> &mut Conversation {
+        let conversation = self.conversations.entry(peer).or_default();
+        let opens = header.flags.contains(Flags::SYN) && !header.flags.contains(Flags::ACK);
+        if opens && conversation.peer.isn != Some(header.seq) {
+            *conversation = Conversation::default();
+        }
+        conversation
+    }
+
+    /// A well-behaved peer sends a packet.
+    pub(crate) fn peer_sends(&mut self, packet: &TcpPacket<'_>) -> Check {
+        let header = &packet.segment.header;
+        let peer = SocketAddr::new(packet.source, header.source_port);
+        let conversation = self.begin(peer, header);
+        let (own, other) = (&mut conversation.peer, &mut conversation.server);
+        check_sent("client", peer, packet, own, other)
+    }
+
+    /// A packet of a peer has reached the server: its window counts from now on.
+    pub(crate) fn server_hears(&mut self, packet: &TcpPacket<'_>) {
+        let header = &packet.segment.header;
+        let peer = SocketAddr::new(packet.source, header.source_port);
+        if let Some(conversation) = self.conversations.get_mut(&peer) {
+            note_window(header, &conversation.peer, &mut conversation.server);
+        }
+    }
+
+    /// The server sends a packet.
+    pub(crate) fn server_sends(&mut self, packet: &TcpPacket<'_>) -> Check {
+        let header = &packet.segment.header;
+        let peer = SocketAddr::new(packet.destination, header.destination_port);
+        let Some(conversation) = self.conversations.get_mut(&peer) else {
+            // To somebody who is not watched.
+            return Ok(());
+        };
+        let (own, other) = (&mut conversation.server, &mut conversation.peer);
+        check_sent("server", peer, packet, own, other)
+    }
+
+    /// A packet of the server has reached a peer.
+    pub(crate) fn peer_hears(&mut self, packet: &TcpPacket<'_>) {
+        let header = &packet.segment.header;
+        let peer = SocketAddr::new(packet.destination, header.destination_port);
+        if let Some(conversation) = self.conversations.get_mut(&peer) {
+            note_window(header, &conversation.server, &mut conversation.peer);
+        }
+    }
+}
+
+/// `from` has offered a window to `to`, which has heard it.
+fn note_window(header: &Header, from: &Half, to: &mut Half) {
+    if !header.flags.contains(Flags::ACK) || header.flags.contains(Flags::RST) {
+        return;
+    }
+    let shift = match header.flags.contains(Flags::SYN) {
+        true => 0,
+        false => from.shift,
+    };
+    if let Some(position) = to.position(header.ack) {
+        let allowed = position + (u64::from(header.window) << shift);
+        to.allowed = to.allowed.max(allowed);
+    }
+}
+
+fn check_sent(
+    who: &str,
+    peer: SocketAddr,
+    packet: &TcpPacket<'_>,
+    own: &mut Half,
+    other: &mut Half,
+) -> Check {
+    let header = &packet.segment.header;
+    let payload = packet.segment.payload;
+    let flags = header.flags;
+    if flags.contains(Flags::RST) {
+        return Ok(());
+    }
+    if flags.contains(Flags::SYN) {
+        own.isns.push(header.seq);
+        if own.isn.is_none() {
+            own.begin(header.seq);
+            own.offered_shift = header.options.window_scale;
+            if flags.contains(Flags::ACK)
+                && let (Some(ours), Some(theirs)) = (own.offered_shift, other.offered_shift)
+            {
+                own.shift = ours;
+                other.shift = theirs;
+            }
+        }
+        return Ok(());
+    }
+    // Without a memory of its first answer a server may give another one to the same SYN (RFC 4987 §3.6).
+    // The other end's first acknowledgment says which of them counts.
+    if !other.is_chosen && flags.contains(Flags::ACK) {
+        let isn = header.ack.wrapping_sub(1);
+        if other.end == 1 && other.isns.contains(&isn) {
+            other.begin(isn);
+        }
+        other.is_chosen = true;
+    }
+    let Some(start) = own.position(header.seq) else {
+        return ensure(own.isn.is_none(), || {
+            format!("before its first byte: {}", describe(who, peer, header))
+        });
+    };
+    let len = payload.len() as u64;
+    let end = start + len;
+    // An acknowledgment names SND.NXT, and may overtake bytes that the NIC stack has yet to read.
+    let occupies = len > 0 || flags.contains(Flags::FIN);
+    ensure(!occupies || start <= own.end, || {
+        format!(
+            "a gap of {} bytes in what is sent: {}",
+            start - own.end,
+            describe(who, peer, header)
+        )
+    })?;
+    ensure(len == 0 || end <= own.allowed, || {
+        format!(
+            "{} bytes beyond the window: {}",
+            end - own.allowed,
+            describe(who, peer, header)
+        )
+    })?;
+    if flags.contains(Flags::FIN) {
+        ensure(own.fin.is_none_or(|fin| fin == end), || {
+            format!("FIN at another place: {}", describe(who, peer, header))
+        })?;
+        own.fin = Some(end);
+    }
+    ensure(
+        own.fin.is_none_or(|fin| end <= fin + u64::from(len == 0)),
+        || format!("text behind FIN: {}", describe(who, peer, header)),
+    )?;
+    if len > 0 {
+        let from = start.saturating_sub(1) as usize;
+        let known = own.sent.len().saturating_sub(from).min(payload.len());
+        ensure(
+            start >= 1 && own.sent[from..from + known] == payload[..known],
+            || format!("content has changed: {}", describe(who, peer, header)),
+        )?;
+        own.sent.extend_from_slice(&payload[known..]);
+    }
+    if occupies {
+        own.end = own.end.max(end + u64::from(flags.contains(Flags::FIN)));
+    }
+    if flags.contains(Flags::ACK)
+        && let Some(acknowledged) = other.position(header.ack)
+    {
+        ensure(acknowledged <= other.end, || {
+            format!(
+                "acknowledges what was not sent: {}",
+                describe(who, peer, header)
+            )
+        })?;
+    }
+    Ok(())
+}

@@ -1,0 +1,459 @@
+//! A client: our own TCP on the other side, asking for files and comparing every byte.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::rc::Rc;
+use std::time::Duration;
+
+use tcp::{CloseReason, Connection, ConnectionEvent, Instant, Limits, Piece};
+use wire::frame::{self, Received, TcpTemplate, parse};
+
+use crate::disk::path_of;
+use crate::machine;
+use crate::random::Random;
+use crate::responses::{Expected, Responses};
+use crate::router::ROUTER_MAC;
+use crate::scenario::{ClientPlan, File, Manner, Parting, Trouble};
+use crate::violation::{Check, Violation, violation};
+
+/// A client.
+#[derive(Debug)]
+pub(crate) struct Client {
+    pub(crate) plan: ClientPlan,
+    pub(crate) address: IpAddr,
+    number: usize,
+    files: Rc<[File]>,
+    random: Random,
+    config: tcp::Config,
+    /// When it begins, or begins its next connection.
+    begins_us: Option<u64>,
+    begun: usize,
+    /// Handshakes, counting those that came to nothing.
+    attempts: u16,
+    /// A reset instead of the first byte is a reason to try again.
+    tries_again: bool,
+    /// The last one is the one in use; those before are about to be forgotten.
+    connections: Vec<Open>,
+    pub(crate) vanished: bool,
+    pub(crate) bytes_received: u64,
+    pub(crate) finished_us: Option<u64>,
+}
+
+#[derive(Debug)]
+struct Open {
+    tcp: Connection,
+    port: u16,
+    /// Requests not sent yet, the next one last.
+    requests: Vec<usize>,
+    responses: Responses,
+    /// Something on it may break it.
+    broken: bool,
+    received: u64,
+    reads_at_us: Option<u64>,
+    paused: bool,
+    shut_down: bool,
+    over: bool,
+    heard_us: u64,
+}
+
+/// Who is never told of a failure, because the reset was lost, notices it after so much silence.
+const SILENCE_US_MAX: u64 = 30_000_000;
+
+impl Open {
+    /// When a connection that may be broken has been silent for too long.
+    fn gives_up_us(&self) -> Option<u64> {
+        (self.broken && !self.over).then_some(self.heard_us + SILENCE_US_MAX)
+    }
+}
+
+/// So often a client tries in all.
+const ATTEMPTS_MAX: u16 = 20;
+
+/// Time from a connection's end to the next one's beginning.
+const BETWEEN_US: u64 = 1_000;
+
+impl Client {
+    pub(crate) fn new(
+        number: usize,
+        plan: ClientPlan,
+        files: Rc<[File]>,
+        begins_us: u64,
+        tries_again: bool,
+        random: Random,
+    ) -> Client {
+        let last = number as u8 + 1;
+        let address = match (plan.ipv6, plan.on_link) {
+            (false, true) => Ipv4Addr::new(10, 77, 0, 100 + last).into(),
+            (false, false) => Ipv4Addr::new(10, 88, 0, last).into(),
+            (true, true) => Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 1, last.into()).into(),
+            (true, false) => Ipv6Addr::new(0xfd88, 0, 0, 0, 0, 0, 0, last.into()).into(),
+        };
+        let headers = if plan.ipv6 { 60 } else { 40 };
+        let config = tcp::Config {
+            mss: (plan.mtu - headers) as u16,
+            peer_mss_default: if plan.ipv6 { 1220 } else { 536 },
+            receive_buffer_bytes: plan.receive_buffer_bytes,
+            timestamps: plan.timestamps,
+            ecn: plan.ecn,
+            window_scaling: plan.window_scaling,
+            time_wait: Duration::from_micros(plan.time_wait_us),
+            // Who has half-closed waits for its responses, however long a crowded path takes.
+            fin_wait_2: None,
+            ..tcp::Config::default()
+        };
+        Client {
+            address,
+            number,
+            files,
+            random,
+            config,
+            begins_us: Some(begins_us + plan.begins_us),
+            begun: 0,
+            attempts: 0,
+            tries_again,
+            connections: Vec::new(),
+            vanished: false,
+            bytes_received: 0,
+            finished_us: None,
+            plan,
+        }
+    }
+
+    /// When it wants to do something on its own, in microseconds.
+    pub(crate) fn next_us(&self) -> Option<u64> {
+        if self.vanished {
+            return None;
+        }
+        let timers = self.connections.iter().flat_map(|open| {
+            let timeout_us = open.tcp.next_timeout().map(Instant::as_us);
+            let reads_at_us = open.reads_at_us.filter(|_| !open.over);
+            [timeout_us, reads_at_us, open.gives_up_us()]
+        });
+        timers.flatten().chain(self.begins_us).min()
+    }
+
+    /// It has got all it wanted, or has gone.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.vanished || self.finished_us.is_some()
+    }
+
+    /// Nothing is left of its connections either.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.vanished || (self.is_finished() && self.connections.is_empty())
+    }
+
+    /// Where it stands, for people.
+    pub(crate) fn describe(&self) -> String {
+        let open: Vec<String> = self
+            .connections
+            .iter()
+            .map(|open| {
+                format!(
+                    "port {} {:?}, {} responses, {} bytes, {} in flight, timeout at {:?}",
+                    open.port,
+                    open.tcp.state(),
+                    open.responses.completed,
+                    open.received,
+                    open.tcp.flight_bytes(),
+                    open.tcp.next_timeout(),
+                )
+            })
+            .collect();
+        format!(
+            "client {} at {}: connection {} of {}; {}",
+            self.number,
+            self.address,
+            self.begun,
+            self.plan.connections.len(),
+            open.join("; ")
+        )
+    }
+
+    /// Time has passed.
+    pub(crate) fn on_time(&mut self, now_us: u64, frames: &mut Vec<Vec<u8>>) -> Check {
+        if self.vanished {
+            return Ok(());
+        }
+        if self.begins_us.is_some_and(|at_us| at_us <= now_us) {
+            self.begins_us = None;
+            self.begin(now_us);
+        }
+        let now = Instant::from_us(now_us);
+        for index in 0..self.connections.len() {
+            let open = &mut self.connections[index];
+            if open.tcp.next_timeout().is_some_and(|at| at <= now) {
+                open.tcp.on_timeout(now);
+            }
+            if open.gives_up_us().is_some_and(|at_us| at_us <= now_us) {
+                open.tcp.abort();
+            }
+            if open.reads_at_us.is_some_and(|at_us| at_us <= now_us) {
+                open.reads_at_us = None;
+                self.read(index, now_us)?;
+            }
+            self.settle(index, now_us, frames)?;
+        }
+        self.forget_closed();
+        Ok(())
+    }
+
+    /// A frame has arrived.
+    pub(crate) fn on_frame(
+        &mut self,
+        now_us: u64,
+        bytes: &[u8],
+        frames: &mut Vec<Vec<u8>>,
+    ) -> Check {
+        // What is damaged is thrown away; ICMP does not concern clients.
+        let Ok(Received::Tcp(packet)) = parse(bytes, false) else {
+            return Ok(());
+        };
+        if self.vanished || packet.destination != self.address {
+            return Ok(());
+        }
+        let header = &packet.segment.header;
+        let found = self
+            .connections
+            .iter()
+            .position(|open| open.port == header.destination_port);
+        let Some(index) = found else {
+            if let Some(reset) = tcp::reset_for(&packet.segment) {
+                let template = self.template(header.destination_port);
+                frames.push(build(&template, &reset, &[]));
+            }
+            return Ok(());
+        };
+        let now = Instant::from_us(now_us);
+        self.connections[index].heard_us = now_us;
+        self.connections[index].tcp.on_segment(now, &packet.segment);
+        self.read(index, now_us)?;
+        self.settle(index, now_us, frames)?;
+        self.forget_closed();
+        Ok(())
+    }
+
+    fn begin(&mut self, now_us: u64) {
+        let mut requests = self.plan.connections[self.begun].clone();
+        requests.reverse();
+        let port = 40_000 + 32 * self.number as u16 + self.attempts;
+        self.attempts += 1;
+        self.begun += 1;
+        let [isn, ts_offset] = [self.random.next() as u32, self.random.next() as u32];
+        self.connections.push(Open {
+            tcp: Connection::connect(
+                &self.config,
+                port,
+                machine::PORT,
+                isn,
+                ts_offset,
+                Instant::from_us(now_us),
+            ),
+            port,
+            requests,
+            responses: Responses::default(),
+            broken: false,
+            received: 0,
+            reads_at_us: None,
+            paused: false,
+            shut_down: false,
+            over: false,
+            heard_us: now_us,
+        });
+    }
+
+    /// Takes the bytes that its manner takes now.
+    fn read(&mut self, index: usize, now_us: u64) -> Check {
+        let open = &mut self.connections[index];
+        if open.reads_at_us.is_some() {
+            return Ok(());
+        }
+        let mut room = usize::MAX;
+        if let Manner::Slow { bytes, every_us } = self.plan.manner {
+            room = bytes;
+            if open.tcp.unread_bytes() > 0 {
+                open.reads_at_us = Some(now_us + every_us);
+            }
+        }
+        let mut buffer = [0; 4096];
+        while room > 0 {
+            let len = room.min(buffer.len());
+            let count = open.tcp.read(&mut buffer[..len]);
+            if count == 0 {
+                break;
+            }
+            room -= count;
+            open.received += count as u64;
+            self.bytes_received += count as u64;
+            open.responses.take(&buffer[..count])?;
+            match self.plan.manner {
+                Manner::Pauses {
+                    after_bytes,
+                    for_us,
+                } if open.received >= after_bytes && !open.paused => {
+                    open.paused = true;
+                    open.reads_at_us = Some(now_us + for_us);
+                    break;
+                }
+                Manner::Resets { after_bytes } if open.received >= after_bytes => open.tcp.abort(),
+                Manner::Vanishes { after_bytes } if open.received >= after_bytes => {
+                    self.vanished = true;
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets a connection say and send what there is.
+    fn settle(&mut self, index: usize, now_us: u64, frames: &mut Vec<Vec<u8>>) -> Check {
+        while let Some(event) = self.connections[index].tcp.poll_event() {
+            match event {
+                ConnectionEvent::Connected => self.ask(index),
+                ConnectionEvent::PeerFinished => {
+                    let open = &mut self.connections[index];
+                    open.tcp.shutdown();
+                    open.shut_down = true;
+                }
+                ConnectionEvent::Closed { reason } => self.on_closed(index, now_us, reason)?,
+                _ => {}
+            }
+        }
+        let open = &self.connections[index];
+        if !open.over && open.responses.are_complete() && open.responses.completed > 0 {
+            self.ask(index);
+        }
+        self.transmit(index, now_us, frames);
+        Ok(())
+    }
+
+    /// Sends the next request, or all of them, or FIN after the last one.
+    fn ask(&mut self, index: usize) {
+        let open = &mut self.connections[index];
+        while let Some(number) = open.requests.pop() {
+            let file = self.files.get(number);
+            let expected = match file {
+                None => Expected::Missing,
+                Some(file) if file.trouble == Trouble::Nothing => Expected::File {
+                    number,
+                    size: file.size,
+                },
+                Some(_) => Expected::Broken { number },
+            };
+            open.broken |= matches!(expected, Expected::Broken { .. });
+            open.responses.expect(expected);
+            let last = open.requests.is_empty();
+            let close = match last && self.plan.parting == Parting::ServerFirst {
+                true => "Connection: close\r\n",
+                false => "",
+            };
+            let path = path_of(number);
+            let request = format!("GET /{path} HTTP/1.1\r\nHost: sim\r\n{close}\r\n");
+            open.tcp.write(request.as_bytes());
+            if last && self.plan.parting == Parting::HalfClose && !open.shut_down {
+                open.tcp.shutdown();
+                open.shut_down = true;
+            }
+            if !self.plan.pipelines {
+                return;
+            }
+        }
+        let done = open.responses.are_complete() && open.requests.is_empty();
+        if done && self.plan.parting == Parting::ClientFirst && !open.shut_down {
+            open.tcp.shutdown();
+            open.shut_down = true;
+        }
+    }
+
+    fn on_closed(&mut self, index: usize, now_us: u64, reason: CloseReason) -> Check {
+        let open = &mut self.connections[index];
+        open.over = true;
+        // What had arrived before the end can still be read.
+        let mut buffer = [0; 4096];
+        loop {
+            let count = open.tcp.read(&mut buffer);
+            if count == 0 {
+                break;
+            }
+            open.received += count as u64;
+            self.bytes_received += count as u64;
+            open.responses.take(&buffer[..count])?;
+        }
+        let complete = open.responses.are_complete() && open.requests.is_empty();
+        let in_order = reason == CloseReason::Finished && complete;
+        let is_early = reason == CloseReason::Reset && open.received == 0;
+        if is_early && self.tries_again && self.attempts < ATTEMPTS_MAX {
+            self.begun -= 1;
+        } else if !in_order && !open.broken && self.plan.manner.stays() {
+            return violation(format!("ended by {reason:?}: {}", self.describe()));
+        }
+        match self.begun < self.plan.connections.len() {
+            true => self.begins_us = Some(now_us + BETWEEN_US),
+            false => self.finished_us = Some(now_us),
+        }
+        Ok(())
+    }
+
+    fn transmit(&mut self, index: usize, now_us: u64, frames: &mut Vec<Vec<u8>>) {
+        let now = Instant::from_us(now_us);
+        let mut template = self.template(self.connections[index].port);
+        let open = &mut self.connections[index];
+        let limits = Limits {
+            bytes_max: open.tcp.mss().into(),
+            pieces_max: 1,
+            real_bytes_max: open.tcp.mss().into(),
+        };
+        while let Some(transmit) = open.tcp.poll_transmit(now, &limits) {
+            let pieces = open.tcp.pieces(transmit.range.clone());
+            let payload: Vec<u8> = pieces
+                .flat_map(|piece| match piece {
+                    Piece::Real(bytes) => bytes,
+                    Piece::Virtual { .. } => &[],
+                })
+                .copied()
+                .collect();
+            template.traffic_class = transmit.ecn.mark(0);
+            frames.push(build(&template, &transmit.header, &payload));
+            if let Some(transmission) = transmit.transmission {
+                open.tcp.on_departed(transmission, now);
+            }
+        }
+    }
+
+    fn template(&self, port: u16) -> TcpTemplate {
+        let server: IpAddr = match self.address {
+            IpAddr::V4(_) => machine::ADDRESS_V4.parse().expect("an address"),
+            IpAddr::V6(_) => machine::ADDRESS_V6.parse().expect("an address"),
+        };
+        TcpTemplate::new(
+            ROUTER_MAC,
+            machine::MAC,
+            SocketAddr::new(self.address, port),
+            SocketAddr::new(server, machine::PORT),
+        )
+    }
+
+    fn forget_closed(&mut self) {
+        self.connections.retain(|open| !open.tcp.is_closed());
+    }
+}
+
+/// A whole frame.
+pub(crate) fn build(template: &TcpTemplate, header: &wire::tcp::Header, payload: &[u8]) -> Vec<u8> {
+    let mut frame = vec![0; frame::HEADER_BYTES_MAX];
+    let len = template.write(header, &mut frame).unwrap_or(0);
+    frame.truncate(len);
+    let complete = frame::complete_checksum(&mut frame, [payload]);
+    debug_assert!(complete.is_ok(), "a header of our own");
+    frame.extend_from_slice(payload);
+    frame
+}
+
+/// What a client's end has come to, for reports.
+impl Client {
+    /// Checks that a client which stays has come to its end.
+    pub(crate) fn check_finished(&self) -> Result<(), Violation> {
+        match self.is_finished() || !self.plan.manner.stays() {
+            true => Ok(()),
+            false => violation(format!("stuck: {}", self.describe())),
+        }
+    }
+}

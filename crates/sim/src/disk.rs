@@ -1,0 +1,225 @@
+//! A simulated disk, behind the trait that the NIC stack's real readers implement.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::BorrowedFd;
+use std::rc::Rc;
+
+use contract::FileMeta;
+use nic::reader::{Completion, FileToken, Opened, Read, Reader};
+
+use crate::content;
+use crate::random::Random;
+use crate::scenario::{DiskPlan, File, Trouble};
+
+const ENOENT: u16 = 2;
+const ENODATA: u16 = 61;
+const EBADF: u16 = 9;
+
+/// A disk; clones are the same one. One end belongs to the worker's reader, one to the simulation.
+#[derive(Clone, Debug)]
+pub(crate) struct Disk(Rc<RefCell<State>>);
+
+#[derive(Debug)]
+struct State {
+    plan: DiskPlan,
+    files: Rc<[File]>,
+    clock_us: Rc<Cell<u64>>,
+    random: Random,
+    open: HashMap<FileToken, usize>,
+    /// Taken and not started.
+    unsubmitted: VecDeque<Asked>,
+    /// Started, and waiting for a place in the disk's queue.
+    waiting: VecDeque<Asked>,
+    /// In the disk's queue, with the time at which they will be done.
+    active: Vec<(u64, Asked)>,
+    /// What has been read, for the trace.
+    log: Vec<String>,
+    logs: bool,
+}
+
+#[derive(Debug)]
+enum Asked {
+    Open {
+        file: FileToken,
+        number: Option<usize>,
+    },
+    Read {
+        number: Option<usize>,
+        read: Read,
+    },
+}
+
+/// The path of a file.
+pub(crate) fn path_of(number: usize) -> String {
+    format!("f{number}")
+}
+
+impl Disk {
+    pub(crate) fn new(
+        plan: DiskPlan,
+        files: Rc<[File]>,
+        clock_us: Rc<Cell<u64>>,
+        random: Random,
+        logs: bool,
+    ) -> Disk {
+        Disk(Rc::new(RefCell::new(State {
+            plan,
+            files,
+            clock_us,
+            random,
+            open: HashMap::new(),
+            unsubmitted: VecDeque::new(),
+            waiting: VecDeque::new(),
+            active: Vec::new(),
+            log: Vec::new(),
+            logs,
+        })))
+    }
+
+    /// When the next open or read will be done, in microseconds.
+    pub(crate) fn next_us(&self) -> Option<u64> {
+        self.0.borrow().active.iter().map(|(at_us, _)| *at_us).min()
+    }
+
+    /// Files that the worker has open.
+    pub(crate) fn open_files(&self) -> usize {
+        self.0.borrow().open.len()
+    }
+
+    /// What was done since the last call, for people.
+    pub(crate) fn take_log(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.borrow_mut().log)
+    }
+}
+
+impl State {
+    /// Gives waiting requests the places that are free.
+    fn start(&mut self) {
+        while self.active.len() < self.plan.depth_max
+            && let Some(asked) = self.waiting.pop_front()
+        {
+            let slow = self.random.happens(self.plan.slow_ppm);
+            let latency_us = match slow {
+                true => self.plan.slow_us.clone(),
+                false => self.plan.latency_us.clone(),
+            };
+            let latency_us = self.random.within(latency_us);
+            self.active.push((self.clock_us.get() + latency_us, asked));
+        }
+    }
+
+    fn perform(&mut self, asked: Asked) -> Completion {
+        let completion = match asked {
+            Asked::Open { file, number } => self.open(file, number),
+            Asked::Read { number, read } => self.read(number, read),
+        };
+        if self.logs {
+            self.log.push(format!("{completion:?}"));
+        }
+        completion
+    }
+
+    fn open(&mut self, file: FileToken, number: Option<usize>) -> Completion {
+        let result = match number.map(|number| (number, &self.files[number])) {
+            None => Err(ENOENT),
+            Some((
+                _,
+                File {
+                    trouble: Trouble::OpenFails { errno },
+                    ..
+                },
+            )) => Err(*errno),
+            Some((number, stored)) => {
+                self.open.insert(file, number);
+                Ok(Opened {
+                    meta: FileMeta {
+                        size: stored.size,
+                        inode: number as u64 + 1,
+                        device: 1,
+                        mtime_ns: 1_700_000_000_000_000_000,
+                        ctime_ns: 1_700_000_000_000_000_000,
+                    },
+                    settled: stored.settled,
+                })
+            }
+        };
+        Completion::Opened { file, result }
+    }
+
+    fn read(&self, number: Option<usize>, mut read: Read) -> Completion {
+        let mut valid = 0;
+        let mut failure = Some(EBADF);
+        if let Some(number) = number {
+            let stored = &self.files[number];
+            let (end, errno) = match stored.trouble {
+                Trouble::ReadFails { from, errno } => (from.min(stored.size), errno),
+                _ => (stored.size, ENODATA),
+            };
+            valid = read.len.min(end.saturating_sub(read.offset) as usize);
+            failure = (valid < read.len).then_some(errno);
+            content::fill(number, read.offset, &mut read.buffer[..valid]);
+        }
+        Completion::Read {
+            token: read.token,
+            buffer: read.buffer,
+            valid,
+            failure,
+        }
+    }
+}
+
+impl Reader for Disk {
+    fn open(&mut self, file: FileToken, path: &[u8]) {
+        let state = &mut *self.0.borrow_mut();
+        let number = (0..state.files.len()).find(|&number| path_of(number).as_bytes() == path);
+        state.waiting.push_back(Asked::Open { file, number });
+        state.start();
+    }
+
+    fn close(&mut self, file: FileToken) {
+        self.0.borrow_mut().open.remove(&file);
+    }
+
+    fn read(&mut self, read: Read) {
+        let state = &mut *self.0.borrow_mut();
+        let number = state.open.get(&read.file).copied();
+        state.unsubmitted.push_back(Asked::Read { number, read });
+    }
+
+    fn submit(&mut self) {
+        let state = &mut *self.0.borrow_mut();
+        // The kernel may have no room for now; whoever asked asks again.
+        if state.random.happens(state.plan.refuses_ppm) {
+            return;
+        }
+        state.waiting.append(&mut state.unsubmitted);
+        state.start();
+    }
+
+    fn has_unsubmitted(&mut self) -> bool {
+        !self.0.borrow().unsubmitted.is_empty()
+    }
+
+    fn next(&mut self) -> Option<Completion> {
+        if self.has_unsubmitted() {
+            self.submit();
+        }
+        let state = &mut *self.0.borrow_mut();
+        let now_us = state.clock_us.get();
+        let done = state
+            .active
+            .iter()
+            .enumerate()
+            .map(|(place, &(at_us, _))| (at_us, place))
+            .min()
+            .filter(|&(at_us, _)| at_us <= now_us);
+        let (_, asked) = state.active.remove(done?.1);
+        state.start();
+        Some(state.perform(asked))
+    }
+
+    fn wake_fds(&self) -> [Option<BorrowedFd<'_>>; 2] {
+        [None, None]
+    }
+}

@@ -1,0 +1,130 @@
+//! Deterministic simulation: the real stacks in a world where one seed decides everything.
+//!
+//! [`run`] draws a scenario from a seed, puts the real host stack, real NIC workers and the real HTTP server
+//! on a simulated network with simulated disks, and lets clients download files. Time is virtual; there are no
+//! threads, no sockets and no clocks. What the code under test promises is checked all the while, and a run
+//! that breaks a promise ends with a [`Violation`]. The same seed always gives the same run, to the last bit
+//! of every packet.
+//!
+//! | Module | What it holds |
+//! |---|---|
+//! | `scenario` | what a seed stands for; start here |
+//! | `world` | what happens next; what must hold at every step, and at the end |
+//! | `machine` | the server: both stacks, and what goes between them |
+//! | `client`, `responses` | our own TCP on the other side, which compares every byte |
+//! | `link`, `router` | rate, delay, queues, faults; neighbours, "too big" |
+//! | `disk`, `content` | reads that take time and fail; what is in the files |
+//! | `audit` | an eye on the wire: sequence space and windows |
+//! | `trace`, `pcap` | a run as text, as a capture, as a number |
+//! | `random`, `violation` | small tools |
+//!
+//! This room sees both stacks, through their public doors only.
+
+#![forbid(unsafe_code)]
+
+mod audit;
+mod client;
+mod content;
+mod disk;
+mod link;
+mod machine;
+mod pcap;
+mod random;
+mod responses;
+mod router;
+mod scenario;
+mod trace;
+mod violation;
+mod world;
+
+use std::any::Any;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use scenario::Scenario;
+use trace::Trace;
+use world::World;
+
+pub use trace::{Options, Sink};
+pub use violation::Violation;
+
+/// What came of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// The seed.
+    pub seed: u64,
+    /// Virtual time that it took, in microseconds.
+    pub elapsed_us: u64,
+    /// Bytes that clients have received, response heads included.
+    pub bytes_received: u64,
+    /// Packets that did not arrive.
+    pub frames_lost: u64,
+    /// SENDs and packets with which the server has repeated bytes.
+    pub retransmissions: u64,
+    /// Things that have happened.
+    pub happenings: u64,
+    /// All that has happened, in a number: equal for runs that were equal.
+    pub hash: u64,
+    /// What should not have happened.
+    pub violation: Option<Violation>,
+}
+
+/// Runs the scenario of a seed. A panic of the code under test is a violation like any other.
+pub fn run(seed: u64, options: &Options<'_>) -> Report {
+    let scenario = Scenario::draw(seed);
+    if let Some(sink) = options.trace {
+        let _ = write!(sink.borrow_mut(), "{scenario}");
+    }
+    let mut world = World::new(seed, scenario, Trace::new(*options));
+    let result = catch_unwind(AssertUnwindSafe(|| world.run()));
+    let violation = match result {
+        Ok(result) => result.err(),
+        Err(panic) => Some(Violation(format!("panic: {}", message_of(&*panic)))),
+    };
+    Report {
+        seed,
+        elapsed_us: world.elapsed_us(),
+        bytes_received: world.bytes_received(),
+        frames_lost: world.frames_lost,
+        retransmissions: world.retransmissions(),
+        happenings: world.happenings,
+        hash: world.trace.hash(),
+        violation,
+    }
+}
+
+/// The command that shows the run of a seed.
+pub fn replay_command(seed: u64) -> String {
+    format!("splitway sim --seed {seed} --trace")
+}
+
+fn message_of(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("without a message")
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Report {
+            seed,
+            elapsed_us,
+            bytes_received,
+            frames_lost,
+            retransmissions,
+            happenings,
+            hash,
+            violation,
+        } = self;
+        write!(
+            f,
+            "seed {seed}: {bytes_received} bytes received, {frames_lost} packets lost, {retransmissions} \
+             retransmissions, {happenings} happenings in {:.3} s, hash {hash:016x}",
+            *elapsed_us as f64 / 1e6
+        )?;
+        match violation {
+            None => Ok(()),
+            Some(violation) => write!(f, "\nVIOLATION: {violation}"),
+        }
+    }
+}

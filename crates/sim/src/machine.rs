@@ -1,0 +1,270 @@
+//! The server: the real host stack, the real NIC workers and the real application, on one link.
+//!
+//! Between the host stack and a worker stands a [`Relay`], which sees every command and event.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use contract::channel::{HostChannel, NicChannel, in_memory};
+use host::{Link, Stack, StackConfig};
+use nic::{Progress, Sleep, Worker};
+use port::memory::{self, MemoryPort};
+use port::{Frame, Port};
+
+use crate::disk::Disk;
+use crate::random::Random;
+use crate::router;
+use crate::scenario::Scenario;
+use crate::trace::Trace;
+use crate::violation::{Check, Violation, violation};
+
+/// The server's hardware address.
+pub(crate) const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
+pub(crate) const ADDRESS_V4: &str = "10.77.0.2";
+pub(crate) const ADDRESS_V6: &str = "fd77::2";
+pub(crate) const PORT: u16 = 80;
+
+/// Most frames, and events of each worker, that a turn of the host takes in.
+const BATCH: usize = 256;
+
+/// A sleep that may be the reader's fault ends after this time.
+const BRIEF_US: u64 = 1_000;
+
+/// The server.
+pub(crate) struct Machine {
+    pub(crate) stack: Stack,
+    pub(crate) app: server::Server,
+    pub(crate) seats: Vec<Seat>,
+    port: MemoryPort,
+    far: MemoryPort,
+    /// Frames that have arrived and were not looked at.
+    pub(crate) inbox: Vec<Vec<u8>>,
+}
+
+/// A worker, with what is around it.
+pub(crate) struct Seat {
+    pub(crate) worker: Worker<MemoryPort>,
+    pub(crate) disk: Disk,
+    far: MemoryPort,
+    relay: Relay,
+    asleep: bool,
+}
+
+/// The far ends of a channel to the host and of one to a worker.
+struct Relay {
+    host: NicChannel,
+    worker: HostChannel,
+}
+
+impl Relay {
+    fn commands(&mut self, now_us: u64, number: usize, trace: &mut Trace<'_>) -> Check {
+        while self.worker.has_room() {
+            match self.host.receive() {
+                Ok(Some(command)) => {
+                    trace.command(now_us, number, &command);
+                    if self.worker.send(&command).is_err() {
+                        return violation("a ring that had room has none");
+                    }
+                }
+                Ok(None) => break,
+                Err(error) => return violation(format!("the host's ring: {error}")),
+            }
+        }
+        self.worker.flush();
+        Ok(())
+    }
+
+    /// Returns how many events have passed.
+    fn events(
+        &mut self,
+        now_us: u64,
+        number: usize,
+        trace: &mut Trace<'_>,
+    ) -> Result<usize, Violation> {
+        let mut passed = 0;
+        while self.host.has_room() {
+            match self.worker.receive() {
+                Ok(Some(event)) => {
+                    trace.event(now_us, number, &event);
+                    if self.host.send(&event).is_err() {
+                        violation("a ring that had room has none")?;
+                    }
+                    passed += 1;
+                }
+                Ok(None) => break,
+                Err(error) => violation(format!("the ring of worker {number}: {error}"))?,
+            }
+        }
+        self.host.flush();
+        Ok(passed)
+    }
+}
+
+impl Seat {
+    /// When the worker has to look again for the sake of a paced SEND.
+    pub(crate) fn next_us(&self) -> Option<u64> {
+        self.worker.next_timeout_us()
+    }
+}
+
+impl Machine {
+    pub(crate) fn new(
+        scenario: &Scenario,
+        clock_us: &Rc<Cell<u64>>,
+        random: &mut Random,
+        logs: bool,
+    ) -> Machine {
+        let link = memory::Link {
+            macs: [MAC, router::ROUTER_MAC],
+            mtu: scenario.mtu,
+            superpacket_max: scenario.superpacket_max.max(scenario.mtu),
+            ..memory::Link::default()
+        };
+        let (port, far) = memory::pair(link);
+        let files: Rc<[_]> = scenario.files.clone().into();
+        let config = nic::Config {
+            buffer_bytes: nic::Config::BUFFER_BYTES_MIN,
+            cache_bytes_max: nic::Config::BUFFER_BYTES_MIN / 2,
+            ..nic::Config::default()
+        };
+        let mut channels = Vec::new();
+        let seats = (0..scenario.workers)
+            .map(|_| {
+                let (host, relay_host) = in_memory();
+                let (relay_worker, worker) = in_memory();
+                channels.push(host);
+                let (port, far) = memory::pair(link);
+                let disk = Disk::new(
+                    scenario.disk.clone(),
+                    files.clone(),
+                    clock_us.clone(),
+                    random.fork(),
+                    logs,
+                );
+                Seat {
+                    worker: Worker::new(&config, worker, port, Box::new(disk.clone())),
+                    disk,
+                    far,
+                    relay: Relay {
+                        host: relay_host,
+                        worker: relay_worker,
+                    },
+                    asleep: false,
+                }
+            })
+            .collect();
+        let mut secret = [0; 16];
+        secret[..8].copy_from_slice(&random.next().to_le_bytes());
+        let config = StackConfig {
+            addresses: vec![
+                (ADDRESS_V4.parse().expect("an address"), 24),
+                (ADDRESS_V6.parse().expect("an address"), 64),
+            ],
+            gateways: vec![router::ROUTER_V4.into(), router::ROUTER_V6.into()],
+            listen_ports: vec![PORT],
+            tcp: tcp::Config {
+                congestion: scenario.congestion,
+                ..tcp::Config::default()
+            },
+            connections_max: 1000,
+            departs_at_issue: false,
+            admission: host::Admission {
+                half_open_max: scenario.half_open_max,
+                ..host::Admission::default()
+            },
+            secret,
+        };
+        let stack = Stack::new(config, Link::of(&port), channels, clock_us.get());
+        // Longer than any spell of bad weather: who is patient gets everything.
+        let app = server::Server::new(server::Config {
+            head_timeout: Duration::from_secs(120),
+            idle_timeout: Duration::from_secs(240),
+            stall_timeout: Duration::from_secs(240),
+            ..server::Config::default()
+        });
+        Machine {
+            stack,
+            app,
+            seats,
+            port,
+            far,
+            inbox: Vec::new(),
+        }
+    }
+
+    /// A turn of the host's event loop. Returns true if anything was done.
+    pub(crate) fn host_turn(
+        &mut self,
+        now_us: u64,
+        trace: &mut Trace<'_>,
+        frames: &mut Vec<Vec<u8>>,
+    ) -> Result<bool, Violation> {
+        let events = match self.stack.on_channels(now_us, BATCH) {
+            Ok(events) => events,
+            Err(corrupt) => return Err(Violation(format!("{corrupt:?}"))),
+        };
+        let arrived = self.inbox.len().min(BATCH);
+        for bytes in self.inbox.drain(..arrived) {
+            let checksum_valid = false;
+            self.stack.on_frame(
+                now_us,
+                Frame {
+                    bytes: &bytes,
+                    checksum_valid,
+                },
+            );
+        }
+        self.stack.retry_waiting_room();
+        self.stack.on_time(now_us);
+        self.stack
+            .set_unix_time(Duration::from_secs(1_700_000_000) + Duration::from_micros(now_us));
+        let served = self.stack.serve(now_us, &mut self.port, &mut self.app);
+        take_frames(&mut self.far, frames);
+        for (number, seat) in self.seats.iter_mut().enumerate() {
+            seat.relay.commands(now_us, number, trace)?;
+        }
+        Ok(events + arrived > 0 || served)
+    }
+
+    /// A turn of a worker's loop. Returns when it has to look again on its own, if at all, and whether it has
+    /// told the host anything.
+    pub(crate) fn worker_turn(
+        &mut self,
+        number: usize,
+        now_us: u64,
+        trace: &mut Trace<'_>,
+        frames: &mut Vec<Vec<u8>>,
+    ) -> Result<(Option<u64>, bool), Violation> {
+        let seat = &mut self.seats[number];
+        seat.relay.commands(now_us, number, trace)?;
+        if std::mem::take(&mut seat.asleep) {
+            seat.worker.finish_sleep();
+        }
+        let Ok(progress) = seat.worker.turn(&|| now_us) else {
+            return Err(Violation(format!("worker {number} finds its ring corrupt")));
+        };
+        take_frames(&mut seat.far, frames);
+        for line in seat.disk.take_log() {
+            trace.note(now_us, || format!("disk{number} {line}"));
+        }
+        let told = seat.relay.events(now_us, number, trace)? > 0;
+        let again_us = match progress {
+            Progress::Busy => Some(now_us + 1),
+            Progress::Idle => match seat.worker.prepare_sleep() {
+                Sleep::Not => Some(now_us + 1),
+                sleep => {
+                    seat.asleep = true;
+                    (sleep == Sleep::Briefly).then_some(now_us + BRIEF_US)
+                }
+            },
+        };
+        Ok((again_us, told))
+    }
+}
+
+/// What a port has put on the link.
+fn take_frames(far: &mut MemoryPort, frames: &mut Vec<Vec<u8>>) {
+    let taken = far.receive(usize::MAX, &mut |frame| frames.push(frame.bytes.to_vec()));
+    debug_assert!(taken.is_ok(), "memory does not fail");
+}

@@ -1,0 +1,173 @@
+//! What answers for everybody beyond the server's link: ARP, neighbour discovery, "too big".
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use wire::frame::{Received, parse};
+use wire::icmpv6::{Message, Neighbor};
+use wire::{arp, checksum::Checksum, ethernet, icmpv6, ip};
+
+/// The hardware address under which the server reaches everybody.
+pub(crate) const ROUTER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
+pub(crate) const ROUTER_V4: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
+pub(crate) const ROUTER_V6: Ipv6Addr = Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 1);
+
+/// The answer to a question about a neighbour, if the frame is one.
+pub(crate) fn answer_neighbor(frame: &[u8]) -> Option<Vec<u8>> {
+    match parse(frame, true).ok()? {
+        Received::Arp(request) if request.operation == arp::Operation::Request => {
+            let reply = arp::Packet {
+                operation: arp::Operation::Reply,
+                sender_mac: ROUTER_MAC,
+                sender: request.target,
+                target_mac: request.sender_mac,
+                target: request.sender,
+            };
+            Some(reply.to_frame(request.sender_mac))
+        }
+        Received::Icmp6(packet) => {
+            let Message::Neighbor(Neighbor::Solicitation { target, .. }) = packet.message else {
+                return None;
+            };
+            let advertisement = Neighbor::Advertisement {
+                target,
+                target_mac: Some(ROUTER_MAC),
+                router: target == ROUTER_V6,
+                solicited: true,
+                override_cached: true,
+            };
+            Some(icmpv6::neighbor_frame(
+                ROUTER_MAC,
+                packet.source_mac,
+                target,
+                packet.source,
+                &advertisement,
+            ))
+        }
+        _ => None,
+    }
+}
+
+/// To whom an IP packet goes, by its header alone.
+pub(crate) fn destination(frame: &[u8]) -> Option<IpAddr> {
+    let (link, packet) = ethernet::Header::parse(frame)?;
+    match link.ether_type {
+        ethernet::IPV4 => {
+            let octets: [u8; 4] = packet.get(16..20)?.try_into().ok()?;
+            Some(IpAddr::from(octets))
+        }
+        ethernet::IPV6 => {
+            let octets: [u8; 16] = packet.get(24..40)?.try_into().ok()?;
+            Some(IpAddr::from(octets))
+        }
+        _ => None,
+    }
+}
+
+/// "Fragmentation needed" (RFC 1191 §4), or "packet too big" (RFC 4443 §3.2), about a packet of the server's.
+pub(crate) fn too_big(frame: &[u8], mtu: usize) -> Option<Vec<u8>> {
+    let (link, packet) = ethernet::Header::parse(frame)?;
+    let (addresses, protocol, message) = match link.ether_type {
+        ethernet::IPV4 => {
+            let source: [u8; 4] = packet.get(12..16)?.try_into().ok()?;
+            let addresses = ip::Addresses::V4 {
+                source: ROUTER_V4,
+                destination: source.into(),
+            };
+            // RFC 792: the header and eight bytes; RFC 1812 §4.3.2.3 allows more.
+            let mut message = vec![3, 4, 0, 0, 0, 0];
+            message.extend_from_slice(&(mtu as u16).to_be_bytes());
+            message.extend_from_slice(packet.get(..28)?);
+            let sum = wire::checksum::of(&message);
+            message[2..4].copy_from_slice(&sum.to_be_bytes());
+            (addresses, ip::ICMP, message)
+        }
+        ethernet::IPV6 => {
+            let source: [u8; 16] = packet.get(8..24)?.try_into().ok()?;
+            let addresses = ip::Addresses::V6 {
+                source: ROUTER_V6,
+                destination: source.into(),
+            };
+            // As much as fits into 1280 bytes.
+            let mut message = vec![2, 0, 0, 0];
+            message.extend_from_slice(&(mtu as u32).to_be_bytes());
+            message.extend_from_slice(&packet[..packet.len().min(1280 - 48)]);
+            let mut sum = Checksum::pseudo_header(
+                addresses.source(),
+                addresses.destination(),
+                ip::ICMPV6,
+                message.len() as u32,
+            );
+            sum.add(&message);
+            message[2..4].copy_from_slice(&sum.finish().to_be_bytes());
+            (addresses, ip::ICMPV6, message)
+        }
+        _ => return None,
+    };
+    let header = ip::Header {
+        addresses,
+        protocol,
+        ttl: ip::TTL,
+        traffic_class: 0,
+        identification: 0,
+    };
+    let link = ethernet::Header {
+        destination: link.source,
+        source: ROUTER_MAC,
+        ether_type: link.ether_type,
+    };
+    let mut error = link.to_bytes().to_vec();
+    let headers = ethernet::HEADER_BYTES + addresses.header_bytes();
+    error.resize(headers, 0);
+    header.write(message.len() as u16, &mut error[ethernet::HEADER_BYTES..]);
+    error.extend_from_slice(&message);
+    Some(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use wire::frame::{TcpTemplate, complete_checksum};
+    use wire::tcp::{Flags, Header};
+    use wire::{icmpv4, icmpv6};
+
+    use super::*;
+
+    fn packet(source: &str, destination: &str) -> Vec<u8> {
+        let [source, destination]: [SocketAddr; 2] =
+            [source, destination].map(|address| address.parse().unwrap());
+        let template = TcpTemplate::new([2, 0, 0, 0, 0, 1], ROUTER_MAC, source, destination);
+        let header = Header {
+            seq: 12_345,
+            flags: Flags::ACK,
+            ..Header::default()
+        };
+        let mut frame = vec![0; wire::frame::HEADER_BYTES_MAX];
+        let len = template.write(&header, &mut frame).unwrap();
+        frame.truncate(len);
+        complete_checksum(&mut frame, [&[7u8; 3000][..]]).unwrap();
+        frame.extend_from_slice(&[7; 3000]);
+        frame
+    }
+
+    #[test]
+    fn too_big_quotes_the_packet_and_names_the_mtu() {
+        let error = too_big(&packet("10.77.0.2:80", "10.88.0.1:4000"), 1400).unwrap();
+        let Ok(Received::Icmp4(error)) = parse(&error, false) else {
+            panic!("no ICMP message");
+        };
+        let icmpv4::Message::Unreachable { code, mtu, quoted } = error.message else {
+            panic!("{error:?}");
+        };
+        assert_eq!((code, mtu, quoted.seq), (4, 1400, 12_345));
+        let error = too_big(&packet("[fd77::2]:80", "[fd88::1]:4000"), 1300).unwrap();
+        let Ok(Received::Icmp6(error)) = parse(&error, false) else {
+            panic!("no ICMPv6 message");
+        };
+        let icmpv6::Message::PacketTooBig { mtu, quoted } = error.message else {
+            panic!("{error:?}");
+        };
+        assert_eq!((mtu, quoted.seq), (1300, 12_345));
+        assert_eq!(quoted.destination.port(), 4000);
+    }
+}

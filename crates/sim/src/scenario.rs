@@ -1,0 +1,452 @@
+//! What a seed stands for: the machines, the network, the disk, who asks for what, and what goes wrong.
+
+use std::fmt;
+use std::ops::Range;
+
+use tcp::{CongestionAlgorithm, EcnPolicy};
+
+use crate::random::Random;
+
+/// From this time on the network, the disk and the machines are well, in microseconds from the beginning; what
+/// has to come to an end then must do so.
+pub(crate) const CALM_US: u64 = 20_000_000;
+
+/// Everything that a seed decides.
+#[derive(Clone, Debug)]
+pub(crate) struct Scenario {
+    pub(crate) workers: usize,
+    /// MTU of the server's link, in bytes.
+    pub(crate) mtu: usize,
+    pub(crate) superpacket_max: usize,
+    pub(crate) congestion: CongestionAlgorithm,
+    /// More half-open connections mean cookies.
+    pub(crate) half_open_max: usize,
+    /// How long a process that is woken takes until it runs.
+    pub(crate) turn_us: Range<u64>,
+    /// How often it takes `stall_us` instead.
+    pub(crate) stall_ppm: u32,
+    pub(crate) stall_us: Range<u64>,
+    pub(crate) disk: DiskPlan,
+    pub(crate) files: Vec<File>,
+    pub(crate) paths: Vec<PathPlan>,
+    pub(crate) clients: Vec<ClientPlan>,
+}
+
+/// What the disk is like.
+#[derive(Clone, Debug)]
+pub(crate) struct DiskPlan {
+    pub(crate) depth_max: usize,
+    pub(crate) latency_us: Range<u64>,
+    /// How often it takes `slow_us` instead.
+    pub(crate) slow_ppm: u32,
+    pub(crate) slow_us: Range<u64>,
+    /// How often the kernel takes no reads.
+    pub(crate) refuses_ppm: u32,
+}
+
+/// A file on the disk.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct File {
+    pub(crate) size: u64,
+    pub(crate) trouble: Trouble,
+    /// Its timestamps are old enough to name a version.
+    pub(crate) settled: bool,
+}
+
+/// What is wrong with a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Trouble {
+    Nothing,
+    OpenFails { errno: u16 },
+    ReadFails { from: u64, errno: u16 },
+}
+
+/// What lies between the server and some clients: a link in each direction.
+#[derive(Clone, Debug)]
+pub(crate) struct PathPlan {
+    pub(crate) down: LinkPlan,
+    pub(crate) up: LinkPlan,
+}
+
+/// A link in one direction. Faults end with [`CALM_US`]; rate, delay, queue and MTU stay.
+#[derive(Clone, Debug)]
+pub(crate) struct LinkPlan {
+    pub(crate) bytes_per_second: u64,
+    pub(crate) delay_us: u64,
+    /// Longer queues are cut off at the tail.
+    pub(crate) queue_bytes_max: u64,
+    /// Packets that could be marked are, beyond this queue.
+    pub(crate) mark_bytes: Option<u64>,
+    pub(crate) mtu: usize,
+    /// Who sends too large a packet is told so.
+    pub(crate) tells_too_big: bool,
+    pub(crate) faults: Faults,
+}
+
+/// What goes wrong on a link.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Faults {
+    pub(crate) loss_ppm: u32,
+    /// Gilbert's model: the chance that a bad spell begins with a packet, and that it ends.
+    pub(crate) burst_begins_ppm: u32,
+    pub(crate) burst_ends_ppm: u32,
+    pub(crate) duplicate_ppm: u32,
+    pub(crate) corrupt_ppm: u32,
+    pub(crate) reorder_ppm: u32,
+    /// How much later than it should a packet arrives that is overtaken.
+    pub(crate) reorder_us: Range<u64>,
+    /// Nothing gets through, in microseconds from the beginning.
+    pub(crate) black_holes: Vec<Range<u64>>,
+}
+
+/// A client: our own TCP, asking for files.
+#[derive(Clone, Debug)]
+pub(crate) struct ClientPlan {
+    pub(crate) path: usize,
+    pub(crate) ipv6: bool,
+    /// A neighbour of the server, rather than behind its router.
+    pub(crate) on_link: bool,
+    pub(crate) begins_us: u64,
+    /// What it asks for, on each of its connections, one after the other. A number that is no file's is asked
+    /// for too.
+    pub(crate) connections: Vec<Vec<usize>>,
+    /// All requests are sent at once.
+    pub(crate) pipelines: bool,
+    pub(crate) manner: Manner,
+    pub(crate) parting: Parting,
+    pub(crate) mtu: usize,
+    pub(crate) receive_buffer_bytes: usize,
+    pub(crate) timestamps: bool,
+    pub(crate) ecn: EcnPolicy,
+    pub(crate) window_scaling: bool,
+    pub(crate) time_wait_us: u64,
+}
+
+/// How a client behaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Manner {
+    /// It reads what comes.
+    Steady,
+    /// It reads so many bytes, so often.
+    Slow { bytes: usize, every_us: u64 },
+    /// Having read so much it reads nothing for some time.
+    Pauses { after_bytes: u64, for_us: u64 },
+    /// It resets the connection after so many bytes.
+    Resets { after_bytes: u64 },
+    /// It is never heard of again after so many bytes.
+    Vanishes { after_bytes: u64 },
+}
+
+impl Manner {
+    /// Its downloads come to their end.
+    pub(crate) fn stays(self) -> bool {
+        !matches!(self, Manner::Resets { .. } | Manner::Vanishes { .. })
+    }
+}
+
+/// Who ends a connection, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Parting {
+    /// The client sends FIN when it has everything.
+    ClientFirst,
+    /// It asks the server to close after the last response.
+    ServerFirst,
+    /// It sends FIN right after its last request.
+    HalfClose,
+}
+
+impl Scenario {
+    /// Draws a scenario.
+    pub(crate) fn draw(seed: u64) -> Scenario {
+        let mut random = Random::new(seed);
+        let weather = random.pick(&[
+            Weather::Clear,
+            Weather::Fair,
+            Weather::Fair,
+            Weather::Bad,
+            Weather::Bad,
+            Weather::Storm,
+        ]);
+        let files = draw_files(&mut random);
+        let paths: Vec<PathPlan> = (0..random.within(1..4))
+            .map(|_| PathPlan::draw(&mut random, weather))
+            .collect();
+        let clients = (0..random.within(1..8))
+            .map(|_| ClientPlan::draw(&mut random, &files, &paths))
+            .collect();
+        Scenario {
+            workers: random.pick(&[1, 1, 1, 2, 2, 3, 4]),
+            mtu: random.pick(&[1500, 1500, 1500, 9000, 1280]),
+            superpacket_max: random.pick(&[65_535, 65_535, 16_000, 4_000]),
+            congestion: random.pick(&CongestionAlgorithm::ALL),
+            half_open_max: random.pick(&[0, 1, 4096, 4096]),
+            turn_us: random.pick(&[0..1, 1..20, 1..20, 5..200]),
+            stall_ppm: random.pick(&[0, 0, 1_000, 10_000]),
+            stall_us: 500..20_000,
+            disk: DiskPlan::draw(&mut random, weather),
+            files,
+            paths,
+            clients,
+        }
+    }
+
+    /// Somebody may be answered with a cookie. If its first segment is lost then, it is reset, and must try
+    /// again.
+    pub(crate) fn has_cookies(&self) -> bool {
+        self.half_open_max < self.clients.len()
+    }
+
+    /// Bytes that clients ask for, each as often as it is asked for.
+    pub(crate) fn bytes(&self) -> u64 {
+        let requests = self.clients.iter().flat_map(|client| &client.connections);
+        let sizes = requests.flatten().filter_map(|&file| self.files.get(file));
+        sizes.map(|file| file.size).sum()
+    }
+
+    /// From [`CALM_US`] on, everything that has to come to an end does so within this time, in microseconds.
+    pub(crate) fn patience_us(&self) -> u64 {
+        let slowest = self.paths.iter().map(|path| path.down.bytes_per_second);
+        let sending_us = self.bytes() * 1_000_000 / slowest.min().unwrap_or(1);
+        let asked_bytes = |client: &ClientPlan| -> u64 {
+            let asked = client.connections.iter().flatten();
+            let sizes = asked.filter_map(|&file| self.files.get(file).map(|file| file.size));
+            sizes.sum()
+        };
+        let waiting_us = |client: &ClientPlan| {
+            let path = &self.paths[client.path];
+            let round_trip_us = path.down.delay_us + path.up.delay_us;
+            let windows = asked_bytes(client) / (client.receive_buffer_bytes.min(65_535)) as u64;
+            (windows + 1) * round_trip_us
+        };
+        let reading_us = |client: &ClientPlan| match client.manner {
+            Manner::Slow { bytes, every_us } => (asked_bytes(client) / bytes as u64 + 1) * every_us,
+            Manner::Pauses { for_us, .. } => for_us * client.connections.len() as u64,
+            _ => 0,
+        };
+        let waiting_us = self.clients.iter().map(waiting_us).max().unwrap_or(0);
+        let reading_us = self.clients.iter().map(reading_us).max().unwrap_or(0);
+        // Back-off may have doubled a timer just before the calm, and lose a few more packets to full queues.
+        200_000_000 + 4 * sending_us + 4 * waiting_us + 2 * reading_us
+    }
+}
+
+/// How much goes wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Weather {
+    Clear,
+    Fair,
+    Bad,
+    Storm,
+}
+
+fn draw_files(random: &mut Random) -> Vec<File> {
+    let count = random.pick(&[1, 2, 4, 8, 16, 40]);
+    let most = random.pick(&[3_000, 50_000, 50_000, 300_000, 300_000, 1_500_000]);
+    let trouble = random.pick(&[0, 0, 0, 100_000]);
+    let mut draw = || {
+        let size = random.pick(&[random.clone().within(0..2), random.clone().across(1..most)]);
+        random.next();
+        let troubles = [
+            Trouble::OpenFails { errno: 24 },
+            Trouble::ReadFails {
+                from: random.within(0..size + 1),
+                errno: 5,
+            },
+            Trouble::ReadFails {
+                from: 0,
+                errno: 116,
+            },
+        ];
+        let bad = random.happens(trouble);
+        File {
+            size,
+            trouble: match bad {
+                true => random.pick(&troubles),
+                false => Trouble::Nothing,
+            },
+            settled: !random.one_in(8),
+        }
+    };
+    (0..count).map(|_| draw()).collect()
+}
+
+impl DiskPlan {
+    fn draw(random: &mut Random, weather: Weather) -> DiskPlan {
+        DiskPlan {
+            depth_max: random.pick(&[1, 4, 32]),
+            latency_us: random.pick(&[0..1, 20..100, 100..5_000]),
+            slow_ppm: match weather {
+                Weather::Clear => 0,
+                _ => random.pick(&[0, 10_000, 200_000]),
+            },
+            slow_us: random.pick(&[5_000..50_000, 100_000..3_000_000]),
+            refuses_ppm: random.pick(&[0, 0, 0, 100_000]),
+        }
+    }
+}
+
+impl PathPlan {
+    fn draw(random: &mut Random, weather: Weather) -> PathPlan {
+        let bytes_per_second = random.across(30_000..125_000_000);
+        let delay_us = random.across(20..150_000);
+        let mtu = 9000;
+        // Asymmetric paths: the way back is narrower, longer, or of another weather.
+        let mut up_rate = bytes_per_second;
+        let mut up_delay_us = delay_us;
+        let mut up_weather = weather;
+        if random.one_in(3) {
+            up_rate = (bytes_per_second / random.pick(&[1, 4, 20])).max(20_000);
+            up_delay_us = random.across(20..150_000);
+            up_weather = random.pick(&[Weather::Clear, weather, Weather::Bad]);
+        }
+        PathPlan {
+            down: LinkPlan::draw(random, weather, bytes_per_second, delay_us, mtu),
+            up: LinkPlan::draw(random, up_weather, up_rate, up_delay_us, mtu),
+        }
+    }
+}
+
+impl LinkPlan {
+    fn draw(
+        random: &mut Random,
+        weather: Weather,
+        bytes_per_second: u64,
+        delay_us: u64,
+        mtu: usize,
+    ) -> LinkPlan {
+        let delay_bytes = bytes_per_second * 2 * delay_us / 1_000_000;
+        let queue_bytes_max =
+            (delay_bytes * random.pick(&[1, 2, 4]) / 2).max(random.pick(&[20_000, 60_000]));
+        LinkPlan {
+            bytes_per_second,
+            delay_us,
+            queue_bytes_max,
+            mark_bytes: random.one_in(2).then_some(queue_bytes_max / 3),
+            mtu,
+            tells_too_big: random.one_in(2),
+            faults: Faults::draw(random, weather, delay_us),
+        }
+    }
+}
+
+impl Faults {
+    fn draw(random: &mut Random, weather: Weather, delay_us: u64) -> Faults {
+        let often = match weather {
+            Weather::Clear => return Faults::default(),
+            Weather::Fair => 10_000,
+            Weather::Bad => 50_000,
+            Weather::Storm => 200_000,
+        };
+        let rate = |random: &mut Random| match random.one_in(2) {
+            true => random.across(100..often) as u32,
+            false => 0,
+        };
+        let mut faults = Faults {
+            loss_ppm: rate(random),
+            burst_begins_ppm: rate(random) / 10,
+            burst_ends_ppm: random.within(100_000..500_000) as u32,
+            duplicate_ppm: rate(random),
+            corrupt_ppm: rate(random) / 4,
+            reorder_ppm: rate(random),
+            reorder_us: 1..(delay_us * random.pick(&[1, 2, 8]) / 4).max(50),
+            black_holes: Vec::new(),
+        };
+        let holes = match weather {
+            Weather::Storm => random.within(0..4),
+            Weather::Bad => random.within(0..2),
+            _ => 0,
+        };
+        for _ in 0..holes {
+            let begins_us = random.within(0..CALM_US / 2);
+            let lasts_us = random.across(10_000..8_000_000);
+            faults.black_holes.push(begins_us..begins_us + lasts_us);
+        }
+        faults
+    }
+}
+
+impl ClientPlan {
+    fn draw(random: &mut Random, files: &[File], paths: &[PathPlan]) -> ClientPlan {
+        let missing = random.one_in(10);
+        let ask = |random: &mut Random| match missing && random.one_in(4) {
+            true => files.len() + 7,
+            false => random.within(0..files.len() as u64) as usize,
+        };
+        let connections = (0..random.pick(&[1, 1, 1, 2, 3]))
+            .map(|_| {
+                let requests = random.pick(&[1, 1, 2, 3, 8]);
+                (0..requests).map(|_| ask(random)).collect()
+            })
+            .collect();
+        let after_bytes = random.across(1..200_000);
+        let receive_buffer_bytes = random.pick(&[4_000, 65_535, 128 << 10, 128 << 10, 1 << 20]);
+        let manner = match random.within(0..20) {
+            0 | 1 => {
+                // What is in the receive buffer is read within a minute.
+                let bytes = random.across(100..20_000);
+                let every_us_max = bytes * 60_000_000 / receive_buffer_bytes as u64;
+                Manner::Slow {
+                    bytes: bytes as usize,
+                    every_us: random.across(1_000..100_000).min(every_us_max),
+                }
+            }
+            2 | 3 => Manner::Pauses {
+                after_bytes,
+                for_us: random.across(100_000..20_000_000),
+            },
+            4 => Manner::Resets { after_bytes },
+            5 => Manner::Vanishes { after_bytes },
+            _ => Manner::Steady,
+        };
+        ClientPlan {
+            path: random.within(0..paths.len() as u64) as usize,
+            ipv6: random.one_in(3),
+            on_link: random.one_in(3),
+            begins_us: random.pick(&[0, random.clone().within(0..2_000_000)]),
+            connections,
+            pipelines: random.one_in(3),
+            manner,
+            parting: random.pick(&[
+                Parting::ClientFirst,
+                Parting::ServerFirst,
+                Parting::HalfClose,
+            ]),
+            mtu: random.pick(&[1500, 1500, 1500, 9000, 1280]),
+            receive_buffer_bytes,
+            timestamps: !random.one_in(6),
+            ecn: random.pick(&[EcnPolicy::Offer, EcnPolicy::Accept, EcnPolicy::Off]),
+            window_scaling: !random.one_in(6),
+            time_wait_us: random.pick(&[1_000, 60_000_000]),
+        }
+    }
+}
+
+impl fmt::Display for Scenario {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Scenario {
+            workers,
+            mtu,
+            superpacket_max,
+            congestion,
+            turn_us,
+            ..
+        } = self;
+        writeln!(
+            f,
+            "server: {workers} workers, MTU {mtu}, superpackets of {superpacket_max}, {congestion:?}, \
+             turns {turn_us:?} us"
+        )?;
+        writeln!(f, "disk: {:?}", self.disk)?;
+        for (number, file) in self.files.iter().enumerate() {
+            writeln!(f, "file f{number}: {} bytes, {:?}", file.size, file.trouble)?;
+        }
+        for (number, path) in self.paths.iter().enumerate() {
+            writeln!(f, "path {number}: down {:?}", path.down)?;
+            writeln!(f, "path {number}: up {:?}", path.up)?;
+        }
+        for (number, client) in self.clients.iter().enumerate() {
+            writeln!(f, "client {number}: {client:?}")?;
+        }
+        Ok(())
+    }
+}

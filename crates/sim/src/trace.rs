@@ -1,0 +1,257 @@
+//! What happened, as text in the manner of tcpdump, as a capture, and as one number.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::io::Write;
+use std::net::SocketAddr;
+
+use contract::{Command, Event, Segment};
+use wire::frame::{Received, TcpPacket, parse};
+use wire::tcp::Flags;
+
+use crate::link::Loss;
+use crate::pcap;
+use crate::world::BEGINNING_US;
+
+/// A place that takes bytes, such as standard output or a file.
+pub type Sink<'a> = &'a RefCell<dyn Write>;
+
+/// Where a run's traces go.
+#[derive(Clone, Copy, Default)]
+pub struct Options<'a> {
+    /// Readable text, a line for whatever happens.
+    pub trace: Option<Sink<'a>>,
+    /// A capture of the server's link in the format of libpcap.
+    pub pcap: Option<Sink<'a>>,
+}
+
+/// A trace of a run.
+pub(crate) struct Trace<'a> {
+    options: Options<'a>,
+    hash: u64,
+    /// Initial sequence numbers, for relative ones: of the first address towards the second.
+    isns: HashMap<(SocketAddr, SocketAddr), u32>,
+    scratch: Vec<u8>,
+}
+
+impl<'a> Trace<'a> {
+    pub(crate) fn new(options: Options<'a>) -> Trace<'a> {
+        if let Some(sink) = options.pcap {
+            // Who reads a trace and has had enough may close it.
+            let _ = pcap::write_header(&mut *sink.borrow_mut());
+        }
+        Trace {
+            options,
+            hash: 0xcbf2_9ce4_8422_2325,
+            isns: HashMap::new(),
+            scratch: Vec::new(),
+        }
+    }
+
+    /// All that has happened, in a number: the same for two runs that were the same.
+    pub(crate) fn hash(&self) -> u64 {
+        self.hash
+    }
+
+    pub(crate) fn has_text(&self) -> bool {
+        self.options.trace.is_some()
+    }
+
+    fn add(&mut self, bytes: &[u8]) {
+        let mut mix = |word: u64| {
+            self.hash = (self.hash.rotate_left(5) ^ word).wrapping_mul(0x517c_c1b7_2722_0a95);
+        };
+        mix(bytes.len() as u64);
+        let (words, rest) = bytes.as_chunks::<8>();
+        words.iter().for_each(|&word| mix(u64::from_le_bytes(word)));
+        rest.iter().for_each(|&byte| mix(byte.into()));
+    }
+
+    fn say(&self, now_us: u64, text: &str) {
+        if let Some(sink) = self.options.trace {
+            let elapsed_us = now_us.saturating_sub(BEGINNING_US);
+            let (seconds, us) = (elapsed_us / 1_000_000, elapsed_us % 1_000_000);
+            let _ = writeln!(sink.borrow_mut(), "{seconds:3}.{us:06} {text}");
+        }
+    }
+
+    /// Something worth a line.
+    pub(crate) fn note(&mut self, now_us: u64, text: impl FnOnce() -> String) {
+        if self.has_text() {
+            self.say(now_us, &text());
+        }
+    }
+
+    /// Somebody sends a frame.
+    pub(crate) fn sent(&mut self, now_us: u64, frame: &[u8]) {
+        self.add(&now_us.to_le_bytes());
+        self.add(frame);
+        if self.has_text() {
+            let text = self.describe(frame);
+            self.say(now_us, &format!("packet {text}"));
+        }
+    }
+
+    /// The frame named last is lost.
+    pub(crate) fn lost(&mut self, now_us: u64, loss: Loss) {
+        self.add(&[loss as u8]);
+        self.note(now_us, || format!("lost   it: {loss:?}"));
+    }
+
+    /// A frame passes the server's end of its link.
+    pub(crate) fn capture(&mut self, now_us: u64, frame: &[u8]) {
+        if let Some(sink) = self.options.pcap {
+            let _ = pcap::write_frame(&mut *sink.borrow_mut(), now_us - BEGINNING_US, frame);
+        }
+    }
+
+    /// The host stack tells a worker something.
+    pub(crate) fn command(&mut self, now_us: u64, worker: usize, command: &Command<'_>) {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        scratch.clear();
+        command.encode(&mut scratch);
+        self.add(&scratch);
+        self.scratch = scratch;
+        if self.has_text() {
+            self.say(
+                now_us,
+                &format!("nic{worker} < {}", describe_command(command)),
+            );
+        }
+    }
+
+    /// A worker tells the host stack something.
+    pub(crate) fn event(&mut self, now_us: u64, worker: usize, event: &Event) {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        scratch.clear();
+        event.encode(&mut scratch);
+        self.add(&scratch);
+        self.scratch = scratch;
+        if self.has_text() {
+            self.say(now_us, &format!("nic{worker} > {event:?}"));
+        }
+    }
+
+    fn describe(&mut self, frame: &[u8]) -> String {
+        match parse(frame, true) {
+            Ok(Received::Tcp(packet)) => self.describe_tcp(&packet),
+            Ok(Received::Icmp4(packet)) => {
+                format!(
+                    "{} > {}: ICMP {:?}",
+                    packet.source, packet.destination, packet.message
+                )
+            }
+            Ok(Received::Icmp6(packet)) => {
+                format!(
+                    "{} > {}: ICMPv6 {:?}",
+                    packet.source, packet.destination, packet.message
+                )
+            }
+            Ok(Received::Arp(packet)) => {
+                format!(
+                    "ARP {:?} {} > {}",
+                    packet.operation, packet.sender, packet.target
+                )
+            }
+            Ok(Received::Other) => format!("{} bytes of something else", frame.len()),
+            Err(error) => format!("{} bytes, damaged: {error}", frame.len()),
+        }
+    }
+
+    fn describe_tcp(&mut self, packet: &TcpPacket<'_>) -> String {
+        let header = &packet.segment.header;
+        let source = SocketAddr::new(packet.source, header.source_port);
+        let destination = SocketAddr::new(packet.destination, header.destination_port);
+        if header.flags.contains(Flags::SYN) {
+            self.isns.insert((source, destination), header.seq);
+        }
+        let isn = |from, to| self.isns.get(&(from, to)).copied().unwrap_or(0);
+        let (own, theirs) = (isn(source, destination), isn(destination, source));
+        let seq = header.seq.wrapping_sub(own);
+        let len = packet.segment.payload.len() as u32;
+        let mut text = format!("{source} > {destination}: [{}]", flags(header.flags));
+        let _ = match len {
+            0 => write!(text, " seq {seq}"),
+            _ => write!(text, " seq {seq}:{}", seq.wrapping_add(len)),
+        };
+        if header.flags.contains(Flags::ACK) {
+            let _ = write!(text, " ack {}", header.ack.wrapping_sub(theirs));
+        }
+        let _ = write!(text, " win {}", header.window);
+        if packet.segment.ecn != wire::ip::Ecn::NotEct {
+            let _ = write!(text, " {:?}", packet.segment.ecn);
+        }
+        let options = &header.options;
+        if let Some(mss) = options.mss {
+            let _ = write!(text, " mss {mss}");
+        }
+        if let Some(shift) = options.window_scale {
+            let _ = write!(text, " wscale {shift}");
+        }
+        if options.sack_permitted {
+            text.push_str(" sackOK");
+        }
+        if let Some(timestamps) = options.timestamps {
+            let _ = write!(
+                text,
+                " TS {} ecr {}",
+                timestamps.value, timestamps.echo_reply
+            );
+        }
+        for (left, right) in options.sack.iter().flatten() {
+            let [left, right] = [left, right].map(|edge| edge.wrapping_sub(theirs));
+            let _ = write!(text, " sack {left}:{right}");
+        }
+        let _ = write!(text, " len {len}");
+        text
+    }
+}
+
+fn flags(flags: Flags) -> String {
+    const NAMES: [(Flags, char); 8] = [
+        (Flags::SYN, 'S'),
+        (Flags::FIN, 'F'),
+        (Flags::RST, 'R'),
+        (Flags::PSH, 'P'),
+        (Flags::URG, 'U'),
+        (Flags::ECE, 'E'),
+        (Flags::CWR, 'W'),
+        (Flags::ACK, '.'),
+    ];
+    let set = NAMES.iter().filter(|(flag, _)| flags.contains(*flag));
+    set.map(|(_, name)| name).collect()
+}
+
+fn describe_command(command: &Command<'_>) -> String {
+    match command {
+        Command::Open { file, path } => {
+            format!("OPEN {} {}", file.0, String::from_utf8_lossy(path))
+        }
+        Command::Close { file } => format!("CLOS {}", file.0),
+        Command::Acked {
+            flow,
+            stream_offset,
+            last,
+        } => format!(
+            "ACKD flow {:x} {stream_offset}{}",
+            flow.0,
+            if *last { " last" } else { "" }
+        ),
+        Command::Send(send) => {
+            let mut text = format!(
+                "SEND {:x} flow {:x} from {}:",
+                send.id.0, send.flow.0, send.stream_offset
+            );
+            for segment in send.segments.iter() {
+                let _ = match segment {
+                    Segment::Inline(bytes) => write!(text, " [{} bytes]", bytes.len()),
+                    Segment::File { file, offset, len } => {
+                        write!(text, " [file {} {offset}+{len}]", file.0)
+                    }
+                };
+            }
+            text
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! What must not happen.
+
+use std::fmt;
+
+/// An invariant that did not hold, in words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation(pub String);
+
+pub(crate) type Check = Result<(), Violation>;
+
+/// Something is wrong.
+pub(crate) fn violation<T>(what: impl Into<String>) -> Result<T, Violation> {
+    Err(Violation(what.into()))
+}
+
+/// Something must hold; else it is told what does not.
+pub(crate) fn ensure(holds: bool, what: impl FnOnce() -> String) -> Check {
+    match holds {
+        true => Ok(()),
+        false => Err(Violation(what())),
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Violation {}

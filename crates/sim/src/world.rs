@@ -1,0 +1,476 @@
+//! The world: everything in its place, and what happens next.
+
+use std::cell::Cell;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::net::IpAddr;
+use std::ops::Range;
+use std::rc::Rc;
+
+use tcp::Instant;
+use wire::frame::{Received, parse};
+
+use crate::audit::Audit;
+use crate::client::Client;
+use crate::link::{Link, Loss};
+use crate::machine::{Machine, Seat};
+use crate::random::Random;
+use crate::router;
+use crate::scenario::{CALM_US, Scenario};
+use crate::trace::Trace;
+use crate::violation::{Check, ensure, violation};
+
+/// The clocks' reading at the beginning, in microseconds.
+pub(crate) const BEGINNING_US: u64 = 1_000_000;
+
+/// What is left of connections after their peers have gone is given up within this time, in microseconds:
+/// the last retransmissions of a FIN take a quarter of an hour.
+const AFTERMATH_US: u64 = 4 * 3600 * 1_000_000;
+
+/// More happenings than any scenario needs.
+const HAPPENINGS_MAX: u64 = 20_000_000;
+
+/// Length of a tick of the host's timing wheel, and a little more, in microseconds.
+const WHEEL_TICK_US: u64 = 1_100;
+
+/// How long a neighbour takes to say who it is, in microseconds.
+const NEIGHBOR_US: Range<u64> = 20..500;
+
+/// A way between the server and some clients.
+struct Path {
+    down: Link,
+    up: Link,
+}
+
+/// What will happen at some time.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Happening {
+    AtServer(Vec<u8>),
+    AtClient(usize, Vec<u8>),
+}
+
+pub(crate) struct World<'a> {
+    scenario: Scenario,
+    now_us: u64,
+    clock_us: Rc<Cell<u64>>,
+    random: Random,
+    pub(crate) trace: Trace<'a>,
+    machine: Machine,
+    paths: Vec<Path>,
+    clients: Vec<Client>,
+    audit: Audit,
+    future: BinaryHeap<Reverse<(u64, u64, Happening)>>,
+    scheduled: u64,
+    host_turn_us: Option<u64>,
+    worker_turns_us: Vec<Option<u64>>,
+    pub(crate) happenings: u64,
+    pub(crate) frames_lost: u64,
+    frames: Vec<Vec<u8>>,
+}
+
+impl<'a> World<'a> {
+    pub(crate) fn new(seed: u64, scenario: Scenario, trace: Trace<'a>) -> World<'a> {
+        // Not the scenario's generator: what is drawn there may change without changing what happens here.
+        let mut random = Random::new(seed ^ 0x5157_1357_9bdf_0246);
+        let clock_us = Rc::new(Cell::new(BEGINNING_US));
+        let machine = Machine::new(&scenario, &clock_us, &mut random, trace.has_text());
+        let paths = scenario
+            .paths
+            .iter()
+            .map(|plan| Path {
+                down: Link::new(plan.down.clone(), random.fork()),
+                up: Link::new(plan.up.clone(), random.fork()),
+            })
+            .collect();
+        let files: Rc<[_]> = scenario.files.clone().into();
+        let clients = scenario
+            .clients
+            .iter()
+            .zip(0..)
+            .map(|(plan, number)| {
+                let random = random.fork();
+                Client::new(
+                    number,
+                    plan.clone(),
+                    files.clone(),
+                    BEGINNING_US,
+                    scenario.has_cookies(),
+                    random,
+                )
+            })
+            .collect();
+        World {
+            now_us: BEGINNING_US,
+            clock_us,
+            worker_turns_us: vec![None; scenario.workers],
+            scenario,
+            random,
+            trace,
+            machine,
+            paths,
+            clients,
+            audit: Audit::default(),
+            future: BinaryHeap::new(),
+            scheduled: 0,
+            host_turn_us: None,
+            happenings: 0,
+            frames_lost: 0,
+            frames: Vec::new(),
+        }
+    }
+
+    /// Microseconds since the beginning.
+    pub(crate) fn elapsed_us(&self) -> u64 {
+        self.now_us - BEGINNING_US
+    }
+
+    pub(crate) fn bytes_received(&self) -> u64 {
+        self.clients
+            .iter()
+            .map(|client| client.bytes_received)
+            .sum()
+    }
+
+    pub(crate) fn retransmissions(&self) -> u64 {
+        self.machine.stack.counters().retransmissions
+    }
+
+    /// Lets things happen until everything is over, and checks that nothing is left.
+    pub(crate) fn run(&mut self) -> Check {
+        let deadline_us = BEGINNING_US + CALM_US + self.scenario.patience_us();
+        while !self.clients.iter().all(Client::is_finished) {
+            if !self.step(deadline_us)? {
+                for client in &self.clients {
+                    client.check_finished()?;
+                }
+                break;
+            }
+        }
+        let deadline_us = self.now_us + AFTERMATH_US;
+        while !self.is_over() {
+            if !self.step(deadline_us)? {
+                break;
+            }
+        }
+        self.check_leftovers()
+    }
+
+    fn is_over(&self) -> bool {
+        self.machine.stack.usage() == host::Usage::default()
+            && self.clients.iter().all(Client::is_gone)
+            && self.host_turn_us.is_none()
+            && self.worker_turns_us.iter().all(Option::is_none)
+            && self
+                .machine
+                .seats
+                .iter()
+                .all(|seat| seat.disk.next_us().is_none())
+    }
+
+    /// Goes to the time at which something happens, and lets it happen. False if that is not before
+    /// `deadline_us`, or never.
+    fn step(&mut self, deadline_us: u64) -> Result<bool, crate::Violation> {
+        let turns = self
+            .worker_turns_us
+            .iter()
+            .flatten()
+            .chain(&self.host_turn_us);
+        let arrival = self.future.peek().map(|Reverse((at_us, ..))| *at_us);
+        let disks = self
+            .machine
+            .seats
+            .iter()
+            .filter_map(|seat| seat.disk.next_us());
+        let paced = self.machine.seats.iter().filter_map(Seat::next_us);
+        let clients = self.clients.iter().filter_map(Client::next_us);
+        let next_us = turns
+            .copied()
+            .chain(arrival)
+            .chain(disks)
+            .chain(paced)
+            .chain(clients)
+            .chain(self.machine.stack.next_timeout_us())
+            .min();
+        let Some(next_us) = next_us.filter(|&next_us| next_us < deadline_us) else {
+            return Ok(false);
+        };
+        self.now_us = self.now_us.max(next_us);
+        self.clock_us.set(self.now_us);
+        self.happenings += 1;
+        ensure(self.happenings < HAPPENINGS_MAX, || {
+            "it does not come to rest".to_owned()
+        })?;
+        self.let_happen()?;
+        Ok(true)
+    }
+
+    /// One of the things that are due.
+    fn let_happen(&mut self) -> Check {
+        let now_us = self.now_us;
+        if self
+            .future
+            .peek()
+            .is_some_and(|Reverse((at_us, ..))| *at_us <= now_us)
+            && let Some(Reverse((_, _, happening))) = self.future.pop()
+        {
+            return match happening {
+                Happening::AtServer(frame) => self.arrive_at_server(frame),
+                Happening::AtClient(number, frame) => self.arrive_at_client(number, &frame),
+            };
+        }
+        for number in 0..self.clients.len() {
+            if self.clients[number]
+                .next_us()
+                .is_some_and(|at_us| at_us <= now_us)
+            {
+                let mut frames = std::mem::take(&mut self.frames);
+                let result = self.clients[number].on_time(now_us, &mut frames);
+                self.clients_send(number, &mut frames)?;
+                self.frames = frames;
+                return result;
+            }
+        }
+        for number in 0..self.machine.seats.len() {
+            let seat = &self.machine.seats[number];
+            let wakes_us = seat.disk.next_us().into_iter().chain(seat.next_us()).min();
+            if wakes_us.is_some_and(|at_us| at_us <= now_us)
+                && self.worker_turns_us[number].is_none_or(|at_us| at_us > now_us)
+            {
+                self.worker_turns_us[number] = Some(now_us);
+            }
+            if self.worker_turns_us[number].is_some_and(|at_us| at_us <= now_us) {
+                return self.worker_turn(number);
+            }
+        }
+        self.host_turn()
+    }
+
+    /// How long somebody who is woken now takes to run.
+    fn reaction_us(&mut self) -> u64 {
+        let stalls = self.elapsed_us() < CALM_US && self.random.happens(self.scenario.stall_ppm);
+        let range = match stalls {
+            true => self.scenario.stall_us.clone(),
+            false => self.scenario.turn_us.clone(),
+        };
+        self.random.within(range)
+    }
+
+    fn wake_host(&mut self) {
+        let at_us = self.now_us + self.reaction_us();
+        self.host_turn_us = Some(
+            self.host_turn_us
+                .map_or(at_us, |turn_us| turn_us.min(at_us)),
+        );
+    }
+
+    fn wake_worker(&mut self, number: usize) {
+        let at_us = self.now_us + self.reaction_us();
+        let turn_us = &mut self.worker_turns_us[number];
+        *turn_us = Some(turn_us.map_or(at_us, |turn_us| turn_us.min(at_us)));
+    }
+
+    fn host_turn(&mut self) -> Check {
+        self.host_turn_us = None;
+        let mut frames = std::mem::take(&mut self.frames);
+        let busy = self
+            .machine
+            .host_turn(self.now_us, &mut self.trace, &mut frames)?;
+        self.server_sends(&mut frames)?;
+        self.frames = frames;
+        if busy {
+            self.wake_host();
+            for number in 0..self.machine.seats.len() {
+                self.wake_worker(number);
+            }
+        }
+        self.check_timers()
+    }
+
+    fn worker_turn(&mut self, number: usize) -> Check {
+        self.worker_turns_us[number] = None;
+        let mut frames = std::mem::take(&mut self.frames);
+        let (again_us, told) =
+            self.machine
+                .worker_turn(number, self.now_us, &mut self.trace, &mut frames)?;
+        self.server_sends(&mut frames)?;
+        self.frames = frames;
+        self.worker_turns_us[number] = again_us;
+        if told {
+            self.wake_host();
+        }
+        Ok(())
+    }
+
+    fn schedule(&mut self, at_us: u64, happening: Happening) {
+        self.scheduled += 1;
+        self.future
+            .push(Reverse((at_us.max(self.now_us), self.scheduled, happening)));
+    }
+
+    fn client_at(&self, address: IpAddr) -> Option<usize> {
+        self.clients
+            .iter()
+            .position(|client| client.address == address)
+    }
+
+    /// Frames leave the server.
+    fn server_sends(&mut self, frames: &mut Vec<Vec<u8>>) -> Check {
+        let elapsed_us = self.elapsed_us();
+        for frame in frames.drain(..) {
+            self.trace.sent(self.now_us, &frame);
+            self.trace.capture(self.now_us, &frame);
+            match parse(&frame, false) {
+                Ok(Received::Tcp(packet)) => self.audit.server_sends(&packet)?,
+                Ok(_) => {}
+                Err(error) => return violation(format!("the server sends garbage: {error}")),
+            }
+            if let Some(answer) = router::answer_neighbor(&frame) {
+                let after_us = self.random.within(NEIGHBOR_US);
+                self.schedule(self.now_us + after_us, Happening::AtServer(answer));
+                continue;
+            }
+            let client = router::destination(&frame).and_then(|address| self.client_at(address));
+            let Some(number) = client else {
+                continue;
+            };
+            let path = self.clients[number].plan.path;
+            let mtu = self.paths[path].down.plan.mtu;
+            let too_big = router::too_big(&frame, mtu);
+            match self.paths[path].down.pass(elapsed_us, frame) {
+                Ok(arrivals) => {
+                    for arrival in arrivals {
+                        let at_us = BEGINNING_US + arrival.at_us;
+                        self.schedule(at_us, Happening::AtClient(number, arrival.frame));
+                    }
+                }
+                Err(loss) => {
+                    self.lose(loss);
+                    if loss == Loss::TooBig
+                        && self.paths[path].down.plan.tells_too_big
+                        && let Some(error) = too_big
+                    {
+                        self.towards_server(path, error);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn lose(&mut self, loss: Loss) {
+        self.frames_lost += 1;
+        self.trace.lost(self.now_us, loss);
+    }
+
+    fn clients_send(&mut self, number: usize, frames: &mut Vec<Vec<u8>>) -> Check {
+        for frame in frames.drain(..) {
+            self.trace.sent(self.now_us, &frame);
+            match parse(&frame, false) {
+                Ok(Received::Tcp(packet)) => self.audit.peer_sends(&packet)?,
+                _ => return violation("a client sends garbage"),
+            }
+            let path = self.clients[number].plan.path;
+            self.towards_server(path, frame);
+        }
+        Ok(())
+    }
+
+    fn towards_server(&mut self, path: usize, frame: Vec<u8>) {
+        let elapsed_us = self.elapsed_us();
+        match self.paths[path].up.pass(elapsed_us, frame) {
+            Ok(arrivals) => {
+                for arrival in arrivals {
+                    let at_us = BEGINNING_US + arrival.at_us;
+                    self.schedule(at_us, Happening::AtServer(arrival.frame));
+                }
+            }
+            Err(loss) => self.lose(loss),
+        }
+    }
+
+    fn arrive_at_server(&mut self, frame: Vec<u8>) -> Check {
+        self.trace.capture(self.now_us, &frame);
+        if let Ok(Received::Tcp(packet)) = parse(&frame, false) {
+            self.audit.server_hears(&packet);
+        }
+        self.machine.inbox.push(frame);
+        self.wake_host();
+        Ok(())
+    }
+
+    fn arrive_at_client(&mut self, number: usize, frame: &[u8]) -> Check {
+        if let Ok(Received::Tcp(packet)) = parse(frame, false) {
+            self.audit.peer_hears(&packet);
+        }
+        let mut frames = std::mem::take(&mut self.frames);
+        let result = self.clients[number].on_frame(self.now_us, frame, &mut frames);
+        self.clients_send(number, &mut frames)?;
+        self.frames = frames;
+        result
+    }
+
+    /// No timer is lost: whoever waits for something is waited for, and the wheel calls in time.
+    fn check_timers(&self) -> Check {
+        let stack = &self.machine.stack;
+        let stack_us = stack.next_timeout_us().unwrap_or(u64::MAX);
+        for view in stack.connection_views() {
+            let waits = view.tcp.flight_bytes() > 0 || view.tcp.queued_bytes() > 0;
+            let timeout_us = view.tcp.next_timeout().map(Instant::as_us);
+            ensure(
+                !waits || timeout_us.is_some() || view.sends_outstanding > 0 || view.waits,
+                || {
+                    format!(
+                        "no timer is armed: {} {:?}, {} in flight, {} queued",
+                        view.remote,
+                        view.tcp.state(),
+                        view.tcp.flight_bytes(),
+                        view.tcp.queued_bytes()
+                    )
+                },
+            )?;
+            ensure(
+                timeout_us.is_none_or(|at_us| stack_us <= at_us + WHEEL_TICK_US),
+                || {
+                    format!(
+                        "the wheel calls at {stack_us}, too late for {} at {timeout_us:?}",
+                        view.remote
+                    )
+                },
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Everything is over: nothing may be left of it.
+    fn check_leftovers(&self) -> Check {
+        for client in &self.clients {
+            client.check_finished()?;
+        }
+        let stack = &self.machine.stack;
+        let left: Vec<String> = stack
+            .connection_views()
+            .map(|view| format!("{} {:?}", view.remote, view.tcp.state()))
+            .collect();
+        ensure(stack.usage() == host::Usage::default(), || {
+            format!("the host stack still holds {:?}: {left:?}", stack.usage())
+        })?;
+        let app = self.machine.app.counters();
+        ensure(app.connections_accepted == app.connections_closed, || {
+            format!("the server's connections do not add up: {app:?}")
+        })?;
+        for (seat, number) in self.machine.seats.iter().zip(0..) {
+            let usage = seat.worker.usage();
+            let idle = nic::Usage {
+                blocks: usage.blocks,
+                ..nic::Usage::default()
+            };
+            ensure(usage == idle, || {
+                format!("worker {number} still holds {usage:?}")
+            })?;
+            ensure(seat.disk.open_files() == 0, || {
+                format!("the disk of worker {number} has files open")
+            })?;
+        }
+        Ok(())
+    }
+}
