@@ -66,6 +66,8 @@ counters! {
     connections_finished,
     /// Connections that ended by RST, time-out or failure.
     connections_broken,
+    /// Connections told by ICMP that their packets are too big, and believing it.
+    mtus_reduced,
     /// RSTs sent to segments of no connection.
     resets_sent,
     /// Retransmission timeouts.

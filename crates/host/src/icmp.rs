@@ -1,10 +1,56 @@
-//! Echo: so that the stack can be pinged.
+//! Echo, so that the stack can be pinged; and errors that concern a connection.
 
 use std::net::IpAddr;
 
 use wire::frame::{Icmp4Packet, Icmp6Packet, Received};
-use wire::icmp::Echo;
+use wire::icmp::{Echo, QuotedTcp};
 use wire::{ethernet, icmpv4, icmpv6};
+
+/// An error about a segment that we may have sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Error {
+    pub(crate) quoted: QuotedTcp,
+    pub(crate) kind: ErrorKind,
+}
+
+/// What it says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ErrorKind {
+    /// Largest packet of the next hop, in bytes; 0 if it does not say.
+    TooBig { mtu: u32 },
+    /// `hard`: there is no such protocol or port (RFC 1122 §4.2.3.9).
+    Unreachable { hard: bool },
+}
+
+/// The error that an ICMP message reports, if it does.
+pub(crate) fn error(received: &Received<'_>) -> Option<Error> {
+    const V4_PROTOCOL: u8 = 2;
+    const V4_PORT: u8 = 3;
+    const V4_FRAGMENTATION_NEEDED: u8 = 4;
+    const V6_PORT: u8 = 4;
+    let (quoted, kind) = match *received {
+        Received::Icmp4(Icmp4Packet {
+            message: icmpv4::Message::Unreachable { code, mtu, quoted },
+            ..
+        }) => match code {
+            V4_FRAGMENTATION_NEEDED => (quoted, ErrorKind::TooBig { mtu: mtu.into() }),
+            _ => {
+                let hard = matches!(code, V4_PROTOCOL | V4_PORT);
+                (quoted, ErrorKind::Unreachable { hard })
+            }
+        },
+        Received::Icmp6(Icmp6Packet { message, .. }) => match message {
+            icmpv6::Message::PacketTooBig { mtu, quoted } => (quoted, ErrorKind::TooBig { mtu }),
+            icmpv6::Message::Unreachable { code, quoted } => {
+                let hard = code == V6_PORT;
+                (quoted, ErrorKind::Unreachable { hard })
+            }
+            _ => return None,
+        },
+        _ => return None,
+    };
+    Some(Error { quoted, kind })
+}
 
 /// The frame that answers an echo request to one of our addresses; `None` for everything else.
 ///

@@ -96,17 +96,18 @@ impl Stack {
     pub fn new(config: StackConfig, link: Link, channels: Vec<HostChannel>, now_us: u64) -> Stack {
         assert!(!channels.is_empty(), "a stack needs a NIC worker");
         let mss = |headers: usize| link.mtu.saturating_sub(headers).clamp(64, 65_495) as u16;
-        let with_mss = |mss, peer_mss_default| tcp::Config {
+        let with_mss = |mss, peer_mss_default, ipv6| tcp::Config {
             mss,
             peer_mss_default,
+            ipv6,
             ..config.tcp
         };
         let mut hash_key = config.secret;
         hash_key[0] ^= 0xff;
         Stack {
             // RFC 9293 §3.7.1: the MSS counts neither IP nor TCP options.
-            tcp_config_v4: with_mss(mss(40), 536),
-            tcp_config_v6: with_mss(mss(60), 1220),
+            tcp_config_v4: with_mss(mss(40), 536, false),
+            tcp_config_v6: with_mss(mss(60), 1220, true),
             port_congestion: Vec::new(),
             link,
             isn: tcp::IsnGenerator::new(config.secret),

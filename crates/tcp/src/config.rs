@@ -23,6 +23,8 @@ pub struct Config {
     /// The MSS that we advertise, in bytes: the link's MTU less the fixed IP and TCP headers, options not
     /// counted (RFC 9293 §3.7.1). It also bounds what we send.
     pub mss: u16,
+    /// Packets are IPv6's: their headers are 20 bytes longer than IPv4's, and no path carries less than 1280 bytes.
+    pub ipv6: bool,
     /// The MSS of a peer that does not name one, in bytes: 536 for IPv4, 1220 for IPv6 (RFC 9293 §3.7.1).
     pub peer_mss_default: u16,
     /// Bytes received that the application may leave unread; the largest window that we advertise at first.
@@ -90,6 +92,7 @@ impl Default for Config {
     fn default() -> Config {
         Config {
             mss: 1460,
+            ipv6: false,
             peer_mss_default: 536,
             receive_buffer_bytes: 64 << 10,
             receive_buffer_bytes_max: 1 << 20,

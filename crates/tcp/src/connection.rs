@@ -15,6 +15,7 @@ use crate::event::{CloseReason, ConnectionEvent, Events};
 use crate::keepalive::{Silence, Verdict};
 use crate::output::Reset;
 use crate::persist::Persist;
+use crate::pmtu::Pmtu;
 use crate::quickack::QuickAcks;
 use crate::rcv::{Receiver, WINDOW_SHIFT_MAX};
 use crate::rcv_autotune::AutoTune;
@@ -114,6 +115,9 @@ pub struct Connection {
     pub(crate) idle_since: Instant,
     pub(crate) persist: Persist,
     pub(crate) ecn: Ecn,
+    pub(crate) pmtu: Pmtu,
+    /// "Too big" messages.
+    pub(crate) too_big: AckLimiter,
     pub(crate) silence: Silence,
     pub(crate) nodelay: bool,
 
@@ -205,6 +209,8 @@ impl Connection {
             idle_since: now,
             persist: Persist::default(),
             ecn: Ecn::default(),
+            pmtu: Pmtu::default(),
+            too_big: AckLimiter::default(),
             silence: Silence::default(),
             nodelay: config.nodelay,
             rcv: Receiver::new(
@@ -276,6 +282,14 @@ impl Connection {
         self.snd.mss = self.without_options(theirs.min(self.config.mss).max(MSS_MIN));
     }
 
+    /// Options of every segment, in bytes.
+    pub(crate) fn option_bytes(&self) -> u16 {
+        match self.timestamps.are_negotiated() {
+            true => TIMESTAMPS_BYTES,
+            false => 0,
+        }
+    }
+
     fn without_options(&self, mss: u16) -> u16 {
         match self.timestamps.are_negotiated() {
             true => mss.max(MSS_MIN) - TIMESTAMPS_BYTES,
@@ -302,6 +316,7 @@ impl Connection {
         self.rto
             .on_established(syn_lost && self.rtt.srtt().is_none());
         self.timers.cancel(Timer::Retransmit);
+        self.pmtu.on_established(self.snd.mss);
         if let Some(keepalive) = self.config.keepalive {
             self.silence.on_heard(now);
             self.timers.arm(Timer::Keepalive, now + keepalive.idle);
@@ -398,6 +413,7 @@ impl Connection {
         } else {
             self.congestion.on_timeout(now, self.snd.flight(), again);
             self.ecn.on_reduced(self.snd.nxt);
+            self.suspect_segment_size(now);
             let departed_end = self.sent.departed_end().unwrap_or(self.snd.nxt);
             self.recovery.on_timeout(una, departed_end, self.snd.nxt);
         }

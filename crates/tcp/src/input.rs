@@ -299,6 +299,7 @@ impl Connection {
             self.congestion
                 .on_congestion(now, Signal::Loss, snd.flight());
             self.ecn.on_reduced(snd.nxt);
+            self.pmtu.on_loss(snd.una);
         }
         // "If SND.WL1 < SEG.SEQ or (SND.WL1 = SEG.SEQ and SND.WL2 =< SEG.ACK)". A segment that acknowledges
         // more than any before is newer, too, though a retransmission has an older SEG.SEQ. The window counts
@@ -325,6 +326,9 @@ impl Connection {
         self.snd.una = ack;
         let rtt = self.measure(now, header);
         self.rto.on_progress();
+        if let Some(mss) = self.pmtu.on_ack(ack, acked, self.snd.mss) {
+            self.set_mss(mss);
+        }
 
         let was_empty = self.queue.is_empty();
         let events = &mut self.events;
@@ -345,7 +349,12 @@ impl Connection {
             Progress::AfterTimeout => {
                 self.tell_congestion(now, acked, rtt, true, Phase::AfterTimeout);
             }
-            Progress::Recovered => self.congestion.on_recovered(now, self.snd.flight()),
+            Progress::Recovered => {
+                self.congestion.on_recovered(now, self.snd.flight());
+                if self.pmtu.on_recovered() {
+                    self.congestion.on_undo(now);
+                }
+            }
         }
 
         self.idle_since = now;

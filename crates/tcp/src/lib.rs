@@ -23,6 +23,7 @@
 //! | RTO, round-trip time, window probes | `rto`, `rtt`, `persist` |
 //! | silent peers | `keepalive` |
 //! | received text, windows, acknowledgments | `rcv`, `rcv_autotune`, `reassembly`, `ack`, `quickack` |
+//! | path MTU, ICMP errors | `pmtu`, `icmp` |
 //! | timestamps and PAWS | `timestamps` |
 //! | attacks: initial sequence numbers, challenge ACKs | `isn`, `challenge` |
 //! | before the handshake is complete: SYN queue, SYN cookies | `half_open`, `syn_cookie` |
@@ -44,7 +45,11 @@
 //! | RFC 6582 §3.2 step 3, window after recovery | may exceed what is in flight by an initial window, not by one segment: that much is no burst, and a receiver that merges packets leaves little in flight |
 //! | RFC 7661 §4.4, rate-limited flows | a window that is not used neither grows nor shrinks; after an idle RTO, RFC 5681 §4.1 |
 //! | RFC 5961 §7, one counter for the machine | one for each connection: a shared one can be read by outsiders |
-//! | RFC 9293 §3.9.2.2, ICMP; RFC 1191 and RFC 8201, path MTU | ICMP errors do not reach this room: segments are as long as the link and the peer's MSS allow, and a path with a smaller MTU must clamp the MSS (or [`Config::mss`] be lowered) |
+//! | RFC 1191 §3, MTUs down to 68 bytes | "too big" below 552 bytes is not believed: no link is so small, and it would multiply packets |
+//! | RFC 1191 §6.3, RFC 8201 §5.2, an MTU for each destination | one for each connection: nothing that ICMP says about one reaches another |
+//! | RFC 9293 §3.9.2.2, hard ICMP errors abort | only in SYN-SENT, and only for our SYN (RFC 5461, RFC 5927 §5) |
+//! | RFC 6633 §3, source quench | is not even parsed |
+//! | RFC 4821 §7.7, two timeouts | three, before a size is suspected: a path that fails does so for longer |
 //! | RFC 2018, SACK | not done; SACK is not offered |
 //! | RFC 3168 §6.1.2, a marked window of one segment | the window is not reduced below its least; nothing waits for the retransmission timer |
 
@@ -62,12 +67,14 @@ mod ecn;
 mod event;
 mod half_open;
 mod hystart;
+mod icmp;
 mod input;
 mod isn;
 mod keepalive;
 mod newreno;
 mod output;
 mod persist;
+mod pmtu;
 mod quickack;
 #[allow(dead_code)]
 mod rate;

@@ -13,6 +13,9 @@ use crate::state::State;
 use crate::time::Instant;
 use crate::timer::Timer;
 
+/// Full segments that follow a probe of the path's MTU: as many as tell of its loss.
+const PROBE_FOLLOWERS: u64 = 4;
+
 /// Something to send: one segment, or a superpacket that is to be cut into packets of at most
 /// [`mss`](Transmit::mss) payload bytes. Its header is that of the first packet; PSH and FIN belong on the
 /// last, CWR on the first.
@@ -159,6 +162,22 @@ impl Connection {
         let peer_room = (snd.una + snd.wnd).saturating_sub(snd.nxt);
         let cwnd_room = (snd.una + self.cwnd()).saturating_sub(snd.nxt);
         let room = peer_room.min(cwnd_room);
+        // RFC 4821 §7.2, §7.3: a probe has enough behind it that its loss is noticed without a timeout.
+        if self.recovery.phase() == Phase::Open
+            && let Some(bytes) = self.pmtu.wanted(now, snd.mss)
+        {
+            let len = u64::from(bytes);
+            if room.min(available) >= len + PROBE_FOLLOWERS * mss
+                && self.queue.fit(snd.nxt - 1, len, limits) == len
+            {
+                self.pmtu.on_probe(snd.nxt, bytes);
+                let transmit = self.transmit_data(now, snd.nxt, len, false, false);
+                return Some(Transmit {
+                    mss: bytes,
+                    ..transmit
+                });
+            }
+        }
         // The Nagle algorithm (RFC 9293 §3.7.4): what does not fill a segment waits until nothing is in flight.
         let tail_waits = !self.nodelay && !self.fin_queued && (snd.flight() > 0 || available > mss);
         // Avoidance of silly windows by the sender (RFC 9293 §3.8.6.2.1):

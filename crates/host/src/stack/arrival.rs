@@ -46,6 +46,9 @@ impl Stack {
                 self.retry_waiting_neighbor(now_us);
             }
             Ok(other) => {
+                if let Some(error) = icmp::error(&other) {
+                    return self.on_icmp_error(now_us, &error);
+                }
                 if let Some(reply) =
                     icmp::reply(self.link.mac, &other, |ip| self.config.has_address(ip))
                 {
@@ -53,6 +56,36 @@ impl Stack {
                 }
             }
             Err(_) => self.counters.frames_malformed += 1,
+        }
+    }
+
+    /// An ICMP error quotes a segment: the connection knows whether it can have sent it.
+    fn on_icmp_error(&mut self, now_us: u64, error: &icmp::Error) {
+        let tuple = Tuple {
+            local: error.quoted.source,
+            remote: error.quoted.destination,
+        };
+        let Some(index) = self.connections.find(&tuple) else {
+            return;
+        };
+        let Some(entry) = self.connections.get_mut(index) else {
+            return;
+        };
+        let seq = error.quoted.seq;
+        match error.kind {
+            icmp::ErrorKind::TooBig { mtu } => {
+                if entry
+                    .tcp
+                    .on_icmp_too_big(Instant::from_us(now_us), mtu, seq)
+                {
+                    self.counters.mtus_reduced += 1;
+                    self.mark_dirty(index);
+                }
+            }
+            icmp::ErrorKind::Unreachable { hard } => {
+                entry.tcp.on_icmp_unreachable(hard, seq);
+                self.mark_dirty(index);
+            }
         }
     }
 

@@ -20,6 +20,7 @@ mod nagle;
 mod network;
 mod pairs;
 mod path;
+mod pmtu;
 mod receive;
 mod resets;
 mod retransmission;

@@ -1,0 +1,106 @@
+//! ICMP errors that quote a segment of ours (RFC 9293 §3.9.2.2, RFC 5927).
+//!
+//! Anybody can make one up, so that none ends an established connection (RFC 5461), and "too big" is believed
+//! only for a segment in flight, within what real paths do, and not too often.
+
+use crate::connection::Connection;
+use crate::event::CloseReason;
+use crate::state::State;
+use crate::time::Instant;
+
+/// No IPv6 path has less (RFC 8201 §4: such a message must be discarded).
+const IPV6_MTU_MIN: u32 = 1280;
+
+/// IPv4 allows 68 bytes, but no link has so little; who says so wants us to send many packets.
+const IPV4_MTU_MIN: u32 = 552;
+
+/// RFC 8899 §5.1.2 (BASE_PLPMTU): a packet that nearly all paths carry.
+const MTU_BASE: u32 = 1280;
+
+/// RFC 1191 §7.1: MTUs that exist, for routers that do not tell theirs.
+const PLATEAUS: [u32; 6] = [8166, 4352, 2002, 1492, 1006, IPV4_MTU_MIN];
+
+impl Connection {
+    /// An ICMP "fragmentation needed" or ICMPv6 "packet too big" quotes a segment of this connection. `mtu`: the
+    /// largest IP packet of the next hop, in bytes; 0 if it does not say (RFC 1191 §5). `seq`: the sequence
+    /// number quoted. True if it was believed; then segments become smaller, and what was in flight is sent
+    /// again, which tells nothing of congestion (RFC 8201 §5.4). Not believed at once is what contradicts
+    /// acknowledgments (RFC 5927 §7.2).
+    pub fn on_icmp_too_big(&mut self, now: Instant, mtu: u32, seq: u32) -> bool {
+        let position = self.snd.space.position(seq, self.snd.una);
+        let in_flight = self.snd.una as i64 <= position && position < self.snd.nxt as i64;
+        if !in_flight || self.state.is_opening() || self.state == State::Closed {
+            return false;
+        }
+        let mtu = match mtu {
+            0 if !self.config.ipv6 => {
+                let now = u32::from(self.snd.mss) + self.header_bytes();
+                PLATEAUS.into_iter().find(|&mtu| mtu < now).unwrap_or(0)
+            }
+            mtu => mtu,
+        };
+        let mtu_min = match self.config.ipv6 {
+            true => IPV6_MTU_MIN,
+            false => IPV4_MTU_MIN,
+        };
+        let (max, interval) = (
+            self.config.challenge_acks_max,
+            self.config.challenge_acks_interval,
+        );
+        if mtu < mtu_min || !self.too_big.allows(now, max, interval) {
+            return false;
+        }
+        let (bytes, mss) = (self.payload_of(mtu), self.snd.mss);
+        let smaller = self.pmtu.on_too_big(now, position as u64, bytes, mss);
+        if let Some(bytes) = smaller {
+            self.set_mss(bytes);
+            let departed_end = self.sent.departed_end().unwrap_or(self.snd.una);
+            self.recovery.retransmit(self.snd.una..departed_end);
+        }
+        smaller.is_some()
+    }
+
+    /// An ICMP "destination unreachable" quotes a segment of this connection. `hard`: it says that protocol or
+    /// port do not exist. Established connections take no notice (RFC 5461 §3, RFC 5927 §5.2): what is in flight
+    /// is sent again until it is acknowledged, or for too long.
+    pub fn on_icmp_unreachable(&mut self, hard: bool, seq: u32) {
+        let is_syn = seq == self.snd.space.wire(0);
+        if hard && is_syn && self.state == State::SynSent && self.snd.nxt > 0 {
+            self.end(CloseReason::Refused);
+        }
+    }
+
+    /// A segment that was in flight too long may have been too large.
+    pub(crate) fn suspect_segment_size(&mut self, now: Instant) {
+        let ipv6 = self.config.ipv6;
+        let bases = [MTU_BASE, if ipv6 { MTU_BASE } else { IPV4_MTU_MIN }];
+        let bases = bases.map(|mtu| self.payload_of(mtu));
+        let (una, mss, timeouts) = (self.snd.una, self.snd.mss, self.rto.timeouts());
+        // Only segments of full size are suspect.
+        let bases = match self.snd.flight() >= u64::from(mss) {
+            true => &bases[..],
+            false => &[],
+        };
+        if let Some(bytes) = (self.pmtu).on_timeout(now, una, timeouts, mss, bases) {
+            self.set_mss(bytes);
+        }
+    }
+
+    /// Eff.snd.MSS changes.
+    pub(crate) fn set_mss(&mut self, mss: u16) {
+        self.snd.mss = mss.max(1);
+        self.congestion.on_mss(self.snd.mss);
+    }
+
+    /// IP and TCP headers with the options of every segment, in bytes.
+    fn header_bytes(&self) -> u32 {
+        let ip = if self.config.ipv6 { 40 } else { 20 };
+        ip + 20 + u32::from(self.option_bytes())
+    }
+
+    /// Payload of a packet of `mtu` bytes.
+    fn payload_of(&self, mtu: u32) -> u16 {
+        let payload = mtu.saturating_sub(self.header_bytes());
+        u16::try_from(payload).unwrap_or(u16::MAX)
+    }
+}

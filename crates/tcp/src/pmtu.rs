@@ -1,0 +1,252 @@
+//! How large a packet the path carries: told by ICMP (RFC 1191, RFC 8201), or found out without it
+//! (RFC 4821, RFC 8899).
+//!
+//! We begin with what the link and the peer allow, and set "don't fragment". A router with a smaller link says
+//! so, and the message is checked before it is believed ([`crate::icmp`]). Many paths swallow it: then segments
+//! of full size vanish while everything else works. After timeouts in a row without progress a base size is
+//! tried, and once that gets through, the size in between is searched with single segments of real data. One
+//! that is lost says nothing of congestion.
+//!
+//! All sizes are payload bytes of a packet, as [`crate::Transmit::mss`] counts.
+
+use std::time::Duration;
+
+use crate::time::Instant;
+
+/// So many timeouts in a row, and full-sized segments are suspected (RFC 4821 §7.7; more than two, since a path
+/// that fails does so for longer).
+const TIMEOUTS_MAX: u8 = 3;
+
+/// The search ends at this distance: what is left to be gained is less than a probe may cost.
+const PRECISION_BYTES: u16 = 32;
+
+/// RFC 8201 §4, RFC 8899 §5.1.1 (PMTU_RAISE_TIMER): how long a size is kept before a larger one is tried.
+const RAISE_INTERVAL: Duration = Duration::from_secs(600);
+
+/// A segment in flight, and a size. The size is 0 if there is none.
+#[derive(Clone, Copy, Debug, Default)]
+struct Question {
+    start: u64,
+    bytes: u16,
+}
+
+impl Question {
+    fn end(&self) -> u64 {
+        self.start + u64::from(self.bytes)
+    }
+
+    fn take_if(&mut self, condition: impl FnOnce(&Question) -> bool) -> Option<u16> {
+        let taken = self.bytes > 0 && condition(self);
+        taken.then(|| std::mem::take(&mut self.bytes))
+    }
+}
+
+/// What is known of the path.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Pmtu {
+    /// What link and peer allow.
+    ceiling: u16,
+    /// The least size known, or taken, to be too large.
+    too_large: u16,
+    /// The largest size of which a segment has been acknowledged.
+    proven: u16,
+    /// A probe: a segment larger than others.
+    probe: Question,
+    /// A probe was lost, and recovery of it goes on.
+    probe_lost: bool,
+    /// Too small to be believed at once: for the segment at this position, of this size (RFC 5927 §7.2).
+    pending: Question,
+    /// When sizes that were too large may be tried again.
+    raise_at: Instant,
+}
+
+impl Pmtu {
+    /// The handshake has named the largest size.
+    pub(crate) fn on_established(&mut self, ceiling: u16) {
+        self.ceiling = ceiling;
+        self.too_large = ceiling.saturating_add(1);
+    }
+
+    /// Everything before `una` is acknowledged, `acked` bytes more than before, sent in segments of `mss`.
+    /// Names the new size if this proves a larger one.
+    pub(crate) fn on_ack(&mut self, una: u64, acked: u64, mss: u16) -> Option<u16> {
+        // The segment of which a message spoke has arrived: the message was forged, or is obsolete.
+        self.pending.take_if(|pending| pending.start < una);
+        if acked >= u64::from(mss) {
+            self.proven = self.proven.max(mss);
+        }
+        let bytes = self.probe.take_if(|probe| probe.end() <= una)?;
+        self.proven = self.proven.max(bytes);
+        (bytes > mss).then_some(bytes)
+    }
+
+    /// Loss of the segment at `una` was detected. If it is the probe, it was too large.
+    pub(crate) fn on_loss(&mut self, una: u64) {
+        let is_at = |probe: &Question| probe.start <= una && una < probe.end();
+        if let Some(bytes) = self.probe.take_if(is_at) {
+            self.too_large = self.too_large.min(bytes);
+            self.probe_lost = true;
+        }
+    }
+
+    /// Recovery has ended. True if all that was lost was a probe: it was no congestion (RFC 4821 §7.6.2).
+    pub(crate) fn on_recovered(&mut self) -> bool {
+        std::mem::take(&mut self.probe_lost)
+    }
+
+    /// A message names `bytes` for the segment at `position`, and is credible otherwise. Names the size to use
+    /// from now on.
+    pub(crate) fn on_too_big(
+        &mut self,
+        now: Instant,
+        position: u64,
+        bytes: u16,
+        mss: u16,
+    ) -> Option<u16> {
+        if (self.probe.start..self.probe.end()).contains(&position)
+            && (mss..self.probe.bytes).contains(&bytes)
+        {
+            // What the probe asked. It is sent again when its loss is detected.
+            self.too_large = self.too_large.min(bytes.saturating_add(1));
+            return None;
+        }
+        if bytes >= mss {
+            return None;
+        }
+        if bytes < self.proven {
+            // RFC 5927 §7.2: larger segments have got through. The path may have changed, or somebody lies: it
+            // counts if the segment is not acknowledged in time.
+            self.pending = Question {
+                start: position,
+                bytes,
+            };
+            return None;
+        }
+        Some(self.shrink(now, bytes))
+    }
+
+    /// The retransmission timer has expired, for the segment at `una`, and so many times in a row. Names the size
+    /// to use from now on, if it is to be smaller; `bases` are sizes that most paths carry, largest first.
+    pub(crate) fn on_timeout(
+        &mut self,
+        now: Instant,
+        una: u64,
+        timeouts: u8,
+        mss: u16,
+        bases: &[u16],
+    ) -> Option<u16> {
+        self.on_loss(una);
+        self.probe_lost = false;
+        if let Some(bytes) = self.pending.take_if(|pending| una <= pending.start) {
+            return (bytes < mss).then(|| self.shrink(now, bytes));
+        }
+        if timeouts == 0 || !timeouts.is_multiple_of(TIMEOUTS_MAX) {
+            return None;
+        }
+        let base = bases.iter().copied().find(|&base| base < mss)?;
+        let too_large = self.too_large.min(mss);
+        let base = self.shrink(now, base);
+        // Only the old size is suspect: what lies between is to be searched.
+        self.too_large = too_large;
+        Some(base)
+    }
+
+    fn shrink(&mut self, now: Instant, bytes: u16) -> u16 {
+        self.too_large = bytes.saturating_add(1);
+        self.proven = self.proven.min(bytes);
+        self.probe.bytes = 0;
+        self.pending.bytes = 0;
+        self.raise_at = now + RAISE_INTERVAL;
+        bytes
+    }
+
+    /// The size of a probe that should be sent now, if any: only once the present size is proven.
+    pub(crate) fn wanted(&mut self, now: Instant, mss: u16) -> Option<u16> {
+        if mss >= self.ceiling || self.probe.bytes > 0 || self.probe_lost || self.proven < mss {
+            return None;
+        }
+        if self.too_large.saturating_sub(mss) <= PRECISION_BYTES {
+            if now < self.raise_at {
+                return None;
+            }
+            self.too_large = self.ceiling.saturating_add(1);
+            self.raise_at = now + RAISE_INTERVAL;
+        }
+        // The largest first, since the path is most often the old one again, or one of an MTU known.
+        match self.too_large > self.ceiling {
+            true => Some(self.ceiling),
+            false => Some(mss + (self.too_large - mss) / 2),
+        }
+    }
+
+    /// A probe of so many bytes is sent at `start`.
+    pub(crate) fn on_probe(&mut self, start: u64, bytes: u16) {
+        self.probe = Question { start, bytes };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at_s(s: u64) -> Instant {
+        Instant::from_us(s * 1_000_000)
+    }
+
+    /// Sends probes into a path that carries `fits`, until the search rests.
+    fn search(pmtu: &mut Pmtu, now: Instant, mut mss: u16, fits: u16) -> (u16, u32) {
+        let mut probes = 0;
+        let mut una = 1;
+        mss = pmtu.on_ack(una, u64::from(mss), mss).unwrap_or(mss);
+        while let Some(bytes) = pmtu.wanted(now, mss) {
+            pmtu.on_probe(una, bytes);
+            probes += 1;
+            if bytes <= fits {
+                una += u64::from(bytes);
+                mss = pmtu.on_ack(una, bytes.into(), mss).expect("larger");
+            } else {
+                pmtu.on_loss(una);
+                assert!(pmtu.on_recovered());
+            }
+        }
+        (mss, probes)
+    }
+
+    #[test]
+    fn the_size_is_found_between_the_base_and_what_vanished() {
+        for fits in (1228..1448).step_by(7) {
+            let mut pmtu = Pmtu::default();
+            pmtu.on_established(1448);
+            let base = pmtu.on_timeout(at_s(1), 1, TIMEOUTS_MAX, 1448, &[1228, 500]);
+            assert_eq!(base, Some(1228));
+            let (mss, probes) = search(&mut pmtu, at_s(2), 1228, fits);
+            assert!(mss <= fits && mss + PRECISION_BYTES > fits, "{mss} {fits}");
+            assert!(probes < 10);
+        }
+    }
+
+    #[test]
+    fn after_ten_minutes_the_largest_is_tried_again() {
+        let mut pmtu = Pmtu::default();
+        pmtu.on_established(1448);
+        assert_eq!(pmtu.on_too_big(at_s(1), 1, 1300, 1448), Some(1300));
+        assert_eq!(search(&mut pmtu, at_s(600), 1300, 1448), (1300, 0));
+        assert_eq!(search(&mut pmtu, at_s(601), 1300, 1448), (1448, 1));
+    }
+
+    #[test]
+    fn bases_are_tried_one_after_the_other() {
+        let mut pmtu = Pmtu::default();
+        pmtu.on_established(8948);
+        let bases = [1228, 500];
+        for (timeouts, mss, expected) in [
+            (1, 8948, None),
+            (3, 8948, Some(1228)),
+            (4, 1228, None),
+            (6, 1228, Some(500)),
+            (9, 500, None),
+        ] {
+            assert_eq!(pmtu.on_timeout(at_s(1), 1, timeouts, mss, &bases), expected);
+        }
+    }
+}
