@@ -9,7 +9,7 @@ ROOT    ?= examples/site
 # Creating a link needs root.
 AS_ROOT := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 
-.PHONY: help serve demo test test-long test-loom test-fuzz check bench release clean
+.PHONY: help serve demo test test-long test-loom test-fuzz check bench bench-instructions release clean
 
 help: ## Shows this
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -23,6 +23,7 @@ demo: setup-serve release ## Downloads examples/site in a namespace of its own, 
 test: setup-test ## Runs every test
 	$(CARGO) test --workspace --locked
 	@$(MAKE) --no-print-directory test-loom
+	@$(MAKE) --no-print-directory bench-instructions
 
 test-long: test test-fuzz ## The same, and the long ones: fuzzing, every interleaving, large and lossy downloads
 	$(CARGO) test --workspace --locked --lib --bins --tests -- --ignored
@@ -46,6 +47,9 @@ bench: setup-bench ## Measures Splitway against nginx, with BENCH="--quick" in a
 	$(CARGO) build --release --locked -p splitway-cli -p splitway-bench
 	@$(AS_ROOT) $(RELEASE)/splitway-bench $(BENCH)
 	@$(AS_ROOT) $(RELEASE)/splitway-bench figure10 $(filter --quick,$(BENCH))
+
+bench-instructions: setup-test ## Counts the host stack's instructions per ACK and SEND; fails if they have grown by 5 %
+	$(CARGO) bench --locked -p splitway-host --bench ack_send
 
 release:
 	@$(CARGO) build --release --locked -p splitway-cli

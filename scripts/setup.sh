@@ -101,6 +101,7 @@ setup_test() {
     need nft nftables
     need ethtool ethtool
     need gdb gdb
+    need valgrind valgrind
     install_needed
     if has rustup; then
         cargo fmt --version >/dev/null 2>&1 || rustup component add rustfmt

@@ -131,8 +131,27 @@ impl Shared {
         &self.memory.words()[self.base + index]
     }
 
-    fn data(&self, position: u64) -> &AtomicU64 {
-        self.word(DATA + (position & (self.capacity - 1)) as usize)
+    fn data(&self) -> Data<'_> {
+        let start = self.base + DATA;
+        Data(&self.memory.words()[start..start + self.capacity as usize])
+    }
+}
+
+/// The words of the messages; their number is a power of two.
+#[derive(Clone, Copy)]
+struct Data<'a>(&'a [AtomicU64]);
+
+impl<'a> Data<'a> {
+    fn word(self, position: u64) -> &'a AtomicU64 {
+        &self.0[position as usize & (self.0.len() - 1)]
+    }
+
+    /// The words from `position` on; the second run begins where the ring does.
+    fn runs(self, position: u64, words: usize) -> impl Iterator<Item = &'a AtomicU64> {
+        let start = position as usize & (self.0.len() - 1);
+        let first = words.min(self.0.len() - start);
+        let (run, wrapped) = (&self.0[start..start + first], &self.0[..words - first]);
+        run.iter().chain(wrapped)
     }
 }
 
@@ -185,11 +204,11 @@ impl Producer {
         if !self.fits(words) {
             return Err(Full);
         }
-        self.shared
-            .data(self.tail)
+        let data = self.shared.data();
+        data.word(self.tail)
             .store(message_bytes as u64, Ordering::Relaxed);
         let mut slot = Slot {
-            shared: &self.shared,
+            data,
             position: self.tail + 1,
             word: [0; WORD_BYTES],
             word_bytes: 0,
@@ -260,27 +279,27 @@ impl Producer {
 
 /// Room for one message in the ring, to be filled front to back.
 pub struct Slot<'a> {
-    shared: &'a Shared,
+    data: Data<'a>,
     position: u64,
-    /// Bytes that do not make a word yet.
+    /// Bytes that do not make a word yet, and zeros.
     word: [u8; WORD_BYTES],
     word_bytes: usize,
     bytes_left: usize,
 }
 
 impl Slot<'_> {
-    fn store(&mut self, word: [u8; WORD_BYTES]) {
-        self.shared
-            .data(self.position)
-            .store(u64::from_ne_bytes(word), Ordering::Relaxed);
+    /// Stores the word that is full, or as full as it gets.
+    fn store_word(&mut self) {
+        let word = u64::from_ne_bytes(std::mem::take(&mut self.word));
+        self.data.word(self.position).store(word, Ordering::Relaxed);
         self.position += 1;
+        self.word_bytes = 0;
     }
 
     fn finish(mut self) {
         assert_eq!(self.bytes_left, 0, "the message is shorter than its slot");
         if self.word_bytes > 0 {
-            self.word[self.word_bytes..].fill(0);
-            self.store(self.word);
+            self.store_word();
         }
     }
 }
@@ -300,14 +319,17 @@ impl Sink for Slot<'_> {
             if self.word_bytes < WORD_BYTES {
                 return;
             }
-            self.store(self.word);
+            self.store_word();
         }
         let (words, rest) = bytes.as_chunks();
-        for word in words {
-            self.store(*word);
+        for (to, word) in self.data.runs(self.position, words.len()).zip(words) {
+            to.store(u64::from_ne_bytes(*word), Ordering::Relaxed);
         }
-        self.word[..rest.len()].copy_from_slice(rest);
-        self.word_bytes = rest.len();
+        self.position += words.len() as u64;
+        if !rest.is_empty() {
+            self.word[..rest.len()].copy_from_slice(rest);
+            self.word_bytes = rest.len();
+        }
     }
 }
 
@@ -338,7 +360,8 @@ impl Consumer {
                 return Ok(None);
             }
         }
-        let message_bytes = self.shared.data(self.head).load(Ordering::Relaxed);
+        let data = self.shared.data();
+        let message_bytes = data.word(self.head).load(Ordering::Relaxed);
         if message_bytes > self.message_bytes_max as u64 {
             return Err(Corrupt);
         }
@@ -348,9 +371,8 @@ impl Consumer {
             return Err(Corrupt);
         }
         let (copy, _) = self.copy.as_chunks_mut();
-        for (position, word) in (self.head + 1..self.head + words).zip(copy) {
-            let data = self.shared.data(position).load(Ordering::Relaxed);
-            *word = data.to_ne_bytes();
+        for (from, word) in data.runs(self.head + 1, words as usize - 1).zip(copy) {
+            *word = from.load(Ordering::Relaxed).to_ne_bytes();
         }
         self.head += words;
         Ok(Some(&self.copy[..message_bytes]))

@@ -18,6 +18,9 @@ fn memory_of(processes: [Pid; 2]) -> u64 {
     memory.iter().map(|memory| memory.proportional_bytes).sum()
 }
 
+/// What the host process may use with ten thousand idle connections, in bytes.
+const IDLE_MEMORY_BYTES_MAX: u64 = 64_000_000;
+
 /// A thousand sockets and more: as many as this process may have.
 fn allow_many_sockets() {
     let mut limit = getrlimit(Resource::Nofile);
@@ -111,6 +114,46 @@ fn a_thousand_connections_at_once_within_the_memory_promised() {
             let bytes = measuring.join().unwrap();
             println!("{CONNECTIONS} connections: {} MB", bytes / 1_000_000);
             assert!(bytes < MEMORY_BYTES_MAX, "{bytes} bytes");
+        });
+    });
+}
+
+#[test]
+#[ignore = "needs ten thousand sockets, and a machine that has nothing else to do"]
+fn ten_thousand_idle_connections_within_the_memory_promised() {
+    isolated_long(|site| {
+        const THREADS: usize = 8;
+        allow_many_sockets();
+        let file = site.file("small", 2000).unwrap();
+        let splitway = serve(&site);
+        let connected = Barrier::new(THREADS + 1);
+        let measured = Barrier::new(THREADS + 1);
+        std::thread::scope(|scope| {
+            let measuring = scope.spawn(|| {
+                connected.wait();
+                let memory = memory(splitway.host()).unwrap();
+                measured.wait();
+                memory.resident_bytes
+            });
+            on_threads(THREADS, |index| {
+                // Every thread must come to every barrier, also one that has failed.
+                let opened: testbed::Result<Vec<_>> = (0..10_000 / THREADS)
+                    .map(|_| {
+                        let mut connection = Connection::open(FAMILIES[index % 2])?;
+                        connection.get(&file)?;
+                        Ok(connection)
+                    })
+                    .collect();
+                connected.wait();
+                measured.wait();
+                // They are still there.
+                opened?
+                    .iter_mut()
+                    .try_for_each(|connection| connection.get(&file).map(drop))
+            });
+            let bytes = measuring.join().unwrap();
+            println!("10,000 idle connections: {} MB", bytes / 1_000_000);
+            assert!(bytes < IDLE_MEMORY_BYTES_MAX, "{bytes} bytes");
         });
     });
 }
