@@ -146,12 +146,11 @@ impl<'a> Data<'a> {
         &self.0[position as usize & (self.0.len() - 1)]
     }
 
-    /// The words from `position` on; the second run begins where the ring does.
-    fn runs(self, position: u64, words: usize) -> impl Iterator<Item = &'a AtomicU64> {
+    /// The words from `position` on, in two runs: the second begins where the ring does.
+    fn runs(self, position: u64, words: usize) -> [&'a [AtomicU64]; 2] {
         let start = position as usize & (self.0.len() - 1);
         let first = words.min(self.0.len() - start);
-        let (run, wrapped) = (&self.0[start..start + first], &self.0[..words - first]);
-        run.iter().chain(wrapped)
+        [&self.0[start..start + first], &self.0[..words - first]]
     }
 }
 
@@ -322,8 +321,12 @@ impl Sink for Slot<'_> {
             self.store_word();
         }
         let (words, rest) = bytes.as_chunks();
-        for (to, word) in self.data.runs(self.position, words.len()).zip(words) {
-            to.store(u64::from_ne_bytes(*word), Ordering::Relaxed);
+        let runs = self.data.runs(self.position, words.len());
+        let halves = words.split_at(runs[0].len());
+        for (run, words) in runs.into_iter().zip([halves.0, halves.1]) {
+            for (to, word) in run.iter().zip(words) {
+                to.store(u64::from_ne_bytes(*word), Ordering::Relaxed);
+            }
         }
         self.position += words.len() as u64;
         if !rest.is_empty() {
@@ -371,8 +374,12 @@ impl Consumer {
             return Err(Corrupt);
         }
         let (copy, _) = self.copy.as_chunks_mut();
-        for (from, word) in data.runs(self.head + 1, words as usize - 1).zip(copy) {
-            *word = from.load(Ordering::Relaxed).to_ne_bytes();
+        let runs = data.runs(self.head + 1, words as usize - 1);
+        let halves = copy.split_at_mut(runs[0].len());
+        for (run, copy) in runs.into_iter().zip([halves.0, halves.1]) {
+            for (from, word) in run.iter().zip(copy) {
+                *word = from.load(Ordering::Relaxed).to_ne_bytes();
+            }
         }
         self.head += words;
         Ok(Some(&self.copy[..message_bytes]))
