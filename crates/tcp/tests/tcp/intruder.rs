@@ -1,7 +1,7 @@
 //! Somebody who interferes with a connection without being able to harm it.
 //!
 //! He forges segments that a victim must not believe, and he makes the peer lie where TCP does not depend on
-//! the truth: in SACK blocks, congestion marks and repeated acknowledgments. Whatever he does, every byte
+//! the truth: in SACK blocks and congestion marks. He speaks as a router, too (ICMP). Whatever he does, every byte
 //! must arrive, unaltered, and both ends must close in order.
 
 use wire::tcp::{Flags, Header, Timestamps};
@@ -65,6 +65,17 @@ impl Victim {
             }
         }
         (header, vec![0xee; len])
+    }
+
+    /// A sequence number that an ICMP message could be about, in flight or not.
+    pub(crate) fn quote(&self, random: &mut Random) -> u32 {
+        let in_flight = u64::from(self.snd_max.wrapping_sub(self.snd_una));
+        match random.percent(70) {
+            true => self
+                .snd_una
+                .wrapping_add(random.within(0..in_flight + 1) as u32),
+            false => random.within(0..1 << 32) as u32,
+        }
     }
 
     /// Changes a genuine acknowledgment to something that an honest peer would not say.

@@ -333,3 +333,65 @@ fn a_peer_that_closes_does_not_hurry_virtual_bytes() {
         ",
     );
 }
+
+/// Covers: IO-TCP §3.5, RFC 1191 §6.4, RFC 4821 §7.8
+#[test]
+fn what_was_too_big_for_the_path_is_cut_anew_and_keeps_its_ranges() {
+    let mut script = Script::established();
+    script.trace(
+        "
+        write 300; virtual 2700
+        > PSH ACK 1..3001 ack 1 real 300 file 2700 cut 1000
+        icmp too big 640 seq 1
+        > PSH ACK 1..3001 ack 1 real 300 file 2700 cut 600
+        < ACK 1 ack 3001 win 10000
+        virtual 1000
+        > PSH ACK 3001..4001 ack 1 file 1000 cut 600
+        ",
+    );
+}
+
+/// Covers: RFC 5927 §7.2, RFC 1191 §6.4
+#[test]
+fn a_forged_too_big_changes_nothing() {
+    let mut script = Script::established();
+    script.trace(
+        "
+        virtual 2000
+        > PSH ACK 1..2001 ack 1
+        # About nothing that is in flight, larger than what is sent, smaller than any path.
+        icmp too big 640 seq 2001
+        icmp too big 640 seq 4000000
+        icmp too big 1500 seq 1
+        icmp too big 20 seq 1
+        < ACK 1 ack 2001 win 10000
+        icmp too big 640 seq 1
+        virtual 2000
+        > PSH ACK 2001..4001 ack 1 cut 1000
+        ",
+    );
+}
+
+/// Covers: RFC 5461 §2, RFC 5927 §5.2, RFC 9293 §3.9.2.2
+#[test]
+fn unreachable_ends_nothing_that_is_established_whatever_it_says() {
+    for state in Script::SYNCHRONIZED {
+        let mut script = Script::in_state(state);
+        script.trace(&format!(
+            "
+            icmp unreachable hard seq 0
+            icmp unreachable hard seq 1
+            icmp unreachable soft seq 1
+            = {state}
+            !
+            < RST {}
+            = Closed
+            ",
+            if matches!(state, "CloseWait" | "Closing" | "LastAck") {
+                2
+            } else {
+                1
+            }
+        ));
+    }
+}

@@ -403,6 +403,14 @@ impl World {
         if self.random.percent(50) {
             return victim.lie(&mut self.random, &mut packet.header);
         }
+        if self.random.percent(20) {
+            // Routers say whatever they like about whatever was sent.
+            let seq = victim.quote(&mut self.random);
+            let mtu = self.random.within(0..2000) as u32;
+            tcp.on_icmp_too_big(now, mtu, seq);
+            tcp.on_icmp_unreachable(self.random.percent(50), seq);
+            return self.settle(to);
+        }
         let (header, payload) = victim.forge(&mut self.random);
         let segment = Segment {
             header,

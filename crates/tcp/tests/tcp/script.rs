@@ -9,6 +9,8 @@
 //! = ESTABLISHED                   the state
 //! ! Connected, Readable           the events since the last such line; `!` alone: none
 //! write 300                       the application: write, virtual, read, shutdown, abort
+//! icmp too big 840 seq 1          a router says so about the segment that begins there
+//! icmp unreachable hard seq 1     or `soft` (RFC 5461 §2)
 //! hold                            from now on departures are not reported ...
 //! depart                          ... but here, for the oldest transmission that waits
 //! write 300; shutdown             both, before anything is sent
@@ -21,7 +23,8 @@
 //! the packets. `at +5ms` in an expected segment is its
 //! earliest departure, seen from now; `at -`: it may leave at once. `real 300 file 700` is what the payload
 //! consists of: 300 bytes that the host has, then 700 that only the NIC stack can read. `behind` means that
-//! something before it has not departed, so that it must go the same way; `alone` that nothing holds it up.
+//! something before it has not departed, so that it must go the same way; `alone` that nothing holds it up. `cut 800`: into packets of at
+//! most 800 payload bytes.
 //!
 //! In an expected segment only what is written is compared, except flags, sequence numbers and the
 //! acknowledgment, which always are. All bytes are a function of their stream offset, and are checked.
@@ -202,6 +205,7 @@ impl Script {
             "read" => self.read(rest),
             "shutdown" => self.tcp().shutdown(),
             "abort" => self.tcp().abort(),
+            "icmp" => self.icmp(rest),
             "hold" => self.hold = true,
             "depart" => {
                 let transmission = self.undeparted.pop_front().expect("something was held");
@@ -279,6 +283,21 @@ impl Script {
         }
     }
 
+    fn icmp(&mut self, text: &str) {
+        let now = self.now;
+        let number = |text: &str| text.parse::<u32>().expect("a number");
+        let (what, seq) = text.split_once(" seq ").expect("about a segment");
+        let seq = ISS.wrapping_add(number(seq));
+        match what.split_once(" big ") {
+            Some((_, mtu)) => {
+                self.tcp().on_icmp_too_big(now, number(mtu), seq);
+            }
+            None => self
+                .tcp()
+                .on_icmp_unreachable(what == "unreachable hard", seq),
+        }
+    }
+
     fn expect_sent(&mut self, text: &str) {
         let Some((transmit, composition)) = self.sent.pop_front() else {
             panic!("expected `> {text}`, nothing is sent");
@@ -304,6 +323,7 @@ impl Script {
             && (!has("sack") || relative_blocks(&header.options) == wanted.sack)
             && (!has("at") || departure_in(text) == wait(&transmit))
             && (!(has("real") || has("file")) || composition_in(text) == composition)
+            && (!has("cut") || cut_in(text) == Some(transmit.mss))
             && (!has("behind") || transmit.follows_undeparted)
             && (!has("alone") || !transmit.follows_undeparted)
             && (header.source_port, header.destination_port) == (80, 40_000);
@@ -422,6 +442,12 @@ fn compose(connection: &Connection, transmit: &Transmit) -> (u64, String) {
     )
 }
 
+/// The `cut` of an expected segment.
+fn cut_in(text: &str) -> Option<u16> {
+    let mut words = text.split_whitespace().skip_while(|word| *word != "cut");
+    words.nth(1)?.parse().ok()
+}
+
 /// The composition of an expected segment.
 fn composition_in(text: &str) -> String {
     let words: Vec<_> = text.split_whitespace().collect();
@@ -505,7 +531,7 @@ fn parse(text: &str) -> (Header, u32) {
                     *place = Some((number(Some(left)), number(Some(right))));
                 }
             }
-            "at" | "real" | "file" => drop(words.next()),
+            "at" | "real" | "file" | "cut" => drop(words.next()),
             "behind" | "alone" => {}
             range => match range.split_once("..") {
                 Some((start, end)) => {
