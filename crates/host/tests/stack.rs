@@ -389,3 +389,51 @@ proptest! {
         prop_assert!(rig.received == answer(1000));
     }
 }
+
+/// Covers: RFC 1191 §6, RFC 5927 §4.1
+#[test]
+fn a_router_that_says_too_big_about_what_is_in_flight_is_believed_and_others_are_not() {
+    const FRAGMENTATION_NEEDED: u8 = 4;
+    let mut rig = Rig::new();
+    rig.nic_works = false;
+    rig.ask(&["500000"]);
+    // Until the first SEND of the response waits in the NIC stack.
+    while !matches!(rig.nic.work.front(), Some(Work::Send { .. })) {
+        if let Some(work) = rig.nic.work.pop_front() {
+            rig.carry_out(work);
+        }
+        rig.step();
+    }
+    let Some(Work::Send { frames, .. }) = rig.nic.work.front() else {
+        unreachable!("it was there");
+    };
+    let quoted = frames[0][wire::ethernet::HEADER_BYTES..][..28].to_vec();
+    let mut forged = quoted.clone();
+    // Another sequence number, far ahead.
+    forged[24] ^= 0x40;
+    for (code, quoted, believed) in [
+        (FRAGMENTATION_NEEDED, &forged, 0),
+        // The port is unreachable: no reason to give up.
+        (3, &quoted, 0),
+        (FRAGMENTATION_NEEDED, &quoted, 1),
+    ] {
+        let frame = rig.unreachable(code, 1000, quoted);
+        rig.inject(&frame);
+        rig.step();
+        assert_eq!(rig.stack.counters().mtus_reduced, believed);
+    }
+    let begun = rig.trace.len();
+    let first = rig.nic.work.len();
+    assert_eq!(first, 1, "nothing is repeated that has not departed");
+    rig.nic_works = true;
+    let expected = answer(500_000);
+    rig.run_until(|rig| rig.received.len() >= expected.len());
+    assert!(rig.received == expected, "every byte as in the file");
+    // What had been decided before left as it was; all that follows fits.
+    let small = 1000 - 40 - 12;
+    let lens: Vec<_> = rig.trace[begun..].iter().map(|(_, len)| *len).collect();
+    let large = lens.iter().filter(|len| **len > small).count();
+    assert!(large <= 10, "{large} packets of the first window");
+    assert!(lens.iter().filter(|len| **len == small).count() > 400);
+    assert_eq!(rig.client_closed, None);
+}

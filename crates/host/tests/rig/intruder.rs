@@ -172,9 +172,16 @@ impl Rig {
         let server: SocketAddr = SERVER.parse().expect("an address");
         let mut quoted = self.segment(server, self.client_address, header, &[]);
         let quoted = &mut quoted[ethernet::HEADER_BYTES..];
-        let mut icmp = vec![3, choices.byte() % 16, 0, 0, 0, 0];
-        icmp.extend(choices.half().to_be_bytes());
-        icmp.extend_from_slice(&quoted[..28 + usize::from(choices.byte() % 12)]);
+        let (code, mtu) = (choices.byte() % 16, choices.half());
+        let quoted_len = 28 + usize::from(choices.byte() % 12);
+        self.unreachable(code, mtu, &quoted[..quoted_len])
+    }
+
+    /// An ICMP "destination unreachable" from a router on the way, which quotes an IPv4 packet.
+    pub(crate) fn unreachable(&self, code: u8, mtu: u16, quoted: &[u8]) -> Vec<u8> {
+        let mut icmp = vec![3, code, 0, 0, 0, 0];
+        icmp.extend(mtu.to_be_bytes());
+        icmp.extend_from_slice(quoted);
         let sum = checksum::of(&icmp);
         icmp[2..4].copy_from_slice(&sum.to_be_bytes());
         let mut packet = vec![0x45, 0];

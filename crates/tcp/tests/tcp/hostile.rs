@@ -63,6 +63,7 @@ fn arbitrary_config(random: &mut Random) -> Config {
     Config {
         mss: random.pick(&[0, 1, 70, 1460, 65535]),
         peer_mss_default: random.pick(&[0, 536, 65535]),
+        ipv6: random.percent(50),
         receive_buffer_bytes: random.pick(&[0, 1, 3000, 1 << 17, 1 << 24]),
         receive_buffer_bytes_max: random.pick(&[0, 1 << 20]),
         send_buffer_bytes: random.pick(&[0, 1, 5000, 1 << 16]),
@@ -164,6 +165,12 @@ fn nothing_that_arrives_or_is_called_panics_or_spins() {
                 13 if random.percent(10) => connection.shutdown(),
                 13 if random.percent(5) => connection.abort(),
                 13 => now = connection.next_timeout().unwrap_or(now).max(now),
+                14 => {
+                    let mtu = random.pick(&[0, 1, 552, 600, 1280, 65_535, u32::MAX]);
+                    let seq = near(&mut random, snd, 3000);
+                    connection.on_icmp_too_big(now, mtu, seq);
+                    connection.on_icmp_unreachable(random.percent(50), seq);
+                }
                 _ => {
                     let transmission = issued;
                     connection.on_departed(transmission, now);
