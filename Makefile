@@ -9,7 +9,7 @@ ROOT    ?= examples/site
 # Creating a link needs root.
 AS_ROOT := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 
-.PHONY: help serve demo test test-long test-loom test-fuzz check bench bench-instructions release clean
+.PHONY: help serve demo test test-long test-loom test-fuzz check bench bench-link bench-instructions release clean
 
 help: ## Shows this
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -50,6 +50,10 @@ bench: setup-bench ## Measures Splitway against nginx, with BENCH="--quick" in a
 
 bench-instructions: setup-test ## Counts the host stack's instructions per ACK and SEND; fails if they have grown by 5 %
 	$(CARGO) bench --locked -p splitway-host --bench ack_send
+
+bench-link: setup-bench ## Goodput over emulated links, against the kernel's TCP, with BENCH="--quick" in some minutes; needs root
+	$(CARGO) build --release --locked -p splitway-cli -p splitway-bench
+	@$(AS_ROOT) $(RELEASE)/splitway-bench link $(BENCH)
 
 release:
 	@$(CARGO) build --release --locked -p splitway-cli

@@ -6,6 +6,7 @@
 //!
 //! | Module | What it holds |
 //! |---|---|
+//! | [`goodput`] | another measurement: goodput over emulated links |
 //! | [`link`] | veth pairs, and on which core the kernel does their receive work |
 //! | [`nginx`] | the peer |
 //! | [`load`] | the load generator |
@@ -16,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 mod figure10;
+mod goodput;
 mod link;
 mod load;
 mod nginx;
@@ -69,9 +71,14 @@ struct Arguments {
 enum Part {
     /// Measures what the echo and the timestamp correction are good for, with a slow disk (IO-TCP, figure 10).
     Figure10(figure10::Settings),
+    /// Measures goodput over emulated links, against the kernel's TCP.
+    Link(goodput::Settings),
     /// Generates load.
     #[command(hide = true)]
     Load(load::Settings),
+    /// Fetches files over an emulated link.
+    #[command(hide = true)]
+    Fetch(goodput::fetch::Settings),
 }
 
 /// What is measured.
@@ -138,8 +145,10 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let done = match arguments.part {
         Some(Part::Load(settings)) => load::generate(&settings),
+        Some(Part::Fetch(settings)) => goodput::fetch::fetch(&settings),
         _ if std::env::var_os(INSIDE).is_none() => return enter(),
         Some(Part::Figure10(settings)) => figure10::measure(&settings),
+        Some(Part::Link(settings)) => goodput::measure(&settings),
         None => measure(&arguments.settings),
     };
     match done {

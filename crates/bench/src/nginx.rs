@@ -64,25 +64,10 @@ impl Nginx {
             }
         }
 
-        let configuration = prefix.join("nginx.conf");
-        fs::write(&configuration, configuration_for(root, prefix))
-            .context(|| format!("writing {}", configuration.display()))?;
-        let mut command = within(holder, &format!("taskset --cpu-list {SERVER_CORE} nginx"));
-        command.arg("-p").arg(prefix).arg("-c").arg(&configuration);
-        command
-            .arg("-e")
-            .arg(prefix.join("error.log"))
-            .stdin(Stdio::null());
-        let nginx = Nginx {
-            master: Process::spawn(&mut command)?,
+        Ok(Nginx {
+            master: serve(holder, SERVER, root, prefix)?,
             _network: network,
-        };
-        wait::until(Duration::from_secs(10), "nginx answering", || {
-            TcpStream::connect_timeout(&nginx.address(), Duration::from_secs(1))
-                .ok()
-                .map(drop)
-        })?;
-        Ok(nginx)
+        })
     }
 
     /// Where it answers.
@@ -105,7 +90,36 @@ impl Nginx {
     }
 }
 
-fn configuration_for(root: &Path, prefix: &Path) -> String {
+/// Starts nginx in the network namespace of a process, on port 80 of an address there that can be reached from
+/// here.
+pub(crate) fn serve(
+    namespace: Pid,
+    address: Ipv4Addr,
+    root: &Path,
+    prefix: &Path,
+) -> Result<Process> {
+    let configuration = prefix.join("nginx.conf");
+    fs::write(&configuration, configuration_for(address, root, prefix))
+        .context(|| format!("writing {}", configuration.display()))?;
+    let mut command = within(
+        namespace,
+        &format!("taskset --cpu-list {SERVER_CORE} nginx"),
+    );
+    command.arg("-p").arg(prefix).arg("-c").arg(&configuration);
+    command
+        .arg("-e")
+        .arg(prefix.join("error.log"))
+        .stdin(Stdio::null());
+    let master = Process::spawn(&mut command)?;
+    wait::until(Duration::from_secs(10), "nginx answering", || {
+        TcpStream::connect_timeout(&(address, 80).into(), Duration::from_secs(1))
+            .ok()
+            .map(drop)
+    })?;
+    Ok(master)
+}
+
+fn configuration_for(address: Ipv4Addr, root: &Path, prefix: &Path) -> String {
     let (root, prefix) = (root.display(), prefix.display());
     format!(
         "daemon off;
@@ -126,7 +140,7 @@ http {{
     uwsgi_temp_path {prefix}/uwsgi;
     scgi_temp_path {prefix}/scgi;
     server {{
-        listen {SERVER}:80;
+        listen {address}:80;
         root {root};
     }}
 }}

@@ -28,14 +28,14 @@ Machines are noisy: compare ratios of one invocation, not seconds of two.";
 
 /// The median of some values, and their extremes.
 #[derive(Clone, Copy, Debug, Serialize)]
-struct Spread {
-    median: f64,
+pub(crate) struct Spread {
+    pub(crate) median: f64,
     min: f64,
-    max: f64,
+    pub(crate) max: f64,
 }
 
 impl Spread {
-    fn of(values: impl Iterator<Item = f64>) -> Spread {
+    pub(crate) fn of(values: impl Iterator<Item = f64>) -> Spread {
         let mut values: Vec<f64> = values.collect();
         values.sort_by(f64::total_cmp);
         let middle = values.len() / 2;

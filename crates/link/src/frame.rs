@@ -96,6 +96,9 @@ impl Frame {
             changed.set_flags(changed.flags().without(Flags::CWR));
             unfinished.gso_type &= !GSO_ECN;
         }
+        // What arrived may have had more than headers in front of its pages; the kernel refuses a hint that is
+        // longer than the frame.
+        unfinished.hdr_len = self.header_bytes as u16;
         if packets.len() == 1 {
             unfinished.gso_type = GSO_NONE;
             unfinished.gso_size = 0;

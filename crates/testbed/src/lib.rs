@@ -3,6 +3,7 @@
 //! | Module | What it holds |
 //! |---|---|
 //! | [`namespace`] | a program in network, mount and process namespaces of its own |
+//! | [`path`] | a path with an emulated link in it |
 //! | [`site`] | files whose every byte is known without being stored |
 //! | [`splitway`] | `splitway serve`, started, awaited, and never left behind |
 //! | [`http`] | a client on the kernel's TCP that checks every byte |
@@ -16,6 +17,7 @@
 pub mod failure;
 pub mod http;
 pub mod namespace;
+pub mod path;
 pub mod process;
 pub mod procfs;
 pub mod site;

@@ -7,10 +7,12 @@
 
 mod clients;
 mod concurrency;
+mod emulated;
 mod http;
 mod idle;
 mod isolation;
 mod lifetime;
 mod links;
+mod own_client;
 mod sizes;
 mod support;

@@ -202,7 +202,8 @@ fn superpacket(payload: usize, mss: u16, flags: Flags) -> Frame {
         flags: NEEDS_CSUM,
         gso_type: GSO_TCPV4,
         gso_size: mss,
-        hdr_len: PAYLOAD_AT as u16,
+        // The kernel says how much lies in front of the pages, which may be a part of the payload.
+        hdr_len: (PAYLOAD_AT + payload.min(3000)) as u16,
         csum_start: 34,
         csum_offset: 16,
     };
@@ -249,6 +250,7 @@ proptest! {
             let packets = departure.packets.clone();
             let (unfinished, pieces) = departure.frame.run(departure.packets, &mut header);
             let bytes = pieces.concat();
+            prop_assert!(usize::from(unfinished.hdr_len) <= bytes.len(), "the kernel refuses that");
             let Ok(Received::Tcp(tcp)) = parse(&bytes, true) else {
                 return Err(TestCaseError::fail("not a TCP packet"));
             };

@@ -1,0 +1,120 @@
+//! Conditions: what the link is like in each cell of the matrix.
+
+use std::fmt;
+
+use serde::Serialize;
+
+/// Which cells.
+#[derive(clap::Args, Clone, Debug, Serialize)]
+pub(crate) struct Matrix {
+    /// Percentages of packets that are lost, in both directions.
+    #[arg(long, value_delimiter = ',', default_value = "0,0.1,1,5")]
+    loss: Vec<f64>,
+    /// Round-trip times, in milliseconds.
+    #[arg(long, value_delimiter = ',', default_value = "0.2,20,100")]
+    rtt: Vec<f64>,
+    /// Percentages of packets that others overtake.
+    #[arg(long, value_delimiter = ',', default_value = "0,1")]
+    reorder: Vec<f64>,
+    /// Numbers of flows.
+    #[arg(long, value_delimiter = ',', default_value = "1,16,200")]
+    flows: Vec<usize>,
+}
+
+impl Matrix {
+    /// All cells, or of each kind some.
+    pub(crate) fn cells(&self, quick: bool) -> Vec<Cell> {
+        let mut cells = Vec::new();
+        for &rtt_ms in &self.rtt {
+            for &reorder in &self.reorder {
+                for &loss in &self.loss {
+                    for &flows in &self.flows {
+                        cells.push(Cell {
+                            loss,
+                            rtt_ms,
+                            reorder,
+                            flows,
+                        });
+                    }
+                }
+            }
+        }
+        // A stride without a common factor with the lengths of the lists meets every value of each.
+        const STRIDE: usize = 7;
+        if quick && cells.len() > STRIDE {
+            cells = cells.into_iter().step_by(STRIDE).collect();
+        }
+        cells
+    }
+}
+
+/// What the link is like.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(crate) struct Cell {
+    /// Packets lost, in percent.
+    pub(crate) loss: f64,
+    /// Round-trip time without queues, in milliseconds.
+    pub(crate) rtt_ms: f64,
+    /// Packets overtaken, in percent.
+    pub(crate) reorder: f64,
+    /// Flows at once.
+    pub(crate) flows: usize,
+}
+
+/// Fast enough to be worth measuring and slow enough that neither two cores nor the emulator are what limits
+/// it, the long queue of 100 ms included.
+const MBIT_PER_S: f64 = 200.0;
+
+/// Two superpackets: senders within one machine hand over up to 64 KB at once, where a NIC would spread them.
+const QUEUE_BYTES_MIN: f64 = 131_072.0;
+
+impl Cell {
+    /// Whether flows are equal in all, and sharing is all that decides what each gets.
+    pub(crate) fn shows_fairness(&self) -> bool {
+        self.flows > 1 && self.loss == 0.0 && self.reorder == 0.0
+    }
+
+    /// Bits per second.
+    pub(crate) fn mbit_per_s(&self) -> f64 {
+        MBIT_PER_S
+    }
+
+    /// One bandwidth-delay product, as buffers are commonly made for one flow of NewReno.
+    fn queue_bytes(&self) -> f64 {
+        (self.mbit_per_s() * self.rtt_ms * 125.0).max(QUEUE_BYTES_MIN)
+    }
+
+    /// The same, as options of `splitway link`.
+    pub(crate) fn options(&self, seed: u64) -> Vec<String> {
+        // Within what RACK takes for reordering once it has seen some: a quarter of the round-trip time
+        // (RFC 8985 §6.2).
+        let reorder_by_us = (self.rtt_ms * 1000.0 / 8.0).max(100.0);
+        [
+            ("--delay", format!("{}us", self.rtt_ms * 500.0)),
+            ("--rate", format!("{}mbit", self.mbit_per_s())),
+            ("--queue", format!("{}b", self.queue_bytes())),
+            ("--loss", format!("{}%", self.loss)),
+            ("--reorder", format!("{}%", self.reorder)),
+            ("--reorder-by", format!("{reorder_by_us}us")),
+            ("--seed", seed.to_string()),
+        ]
+        .into_iter()
+        .flat_map(|(name, value)| [name.to_owned(), value])
+        .collect()
+    }
+}
+
+impl fmt::Display for Cell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Cell {
+            loss,
+            rtt_ms,
+            reorder,
+            flows,
+        } = self;
+        write!(
+            f,
+            "{loss} % loss, {rtt_ms} ms, {reorder} % reordered, {flows} flows"
+        )
+    }
+}
