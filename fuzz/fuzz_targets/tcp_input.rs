@@ -45,6 +45,12 @@ enum Step {
     },
     /// A segment of any bytes.
     Raw(Vec<u8>),
+    /// A router speaks of a segment that may be in flight.
+    Icmp {
+        too_big: Option<u32>,
+        hard: bool,
+        seq: i16,
+    },
     Write(u16),
     WriteVirtual {
         offset: u64,
@@ -214,6 +220,15 @@ impl Rig {
                 if let Ok(mut segment) = Segment::parse(bytes) {
                     segment.payload = &[];
                     self.receive(segment.header, 0, Ecn::NotEct);
+                }
+            }
+            Step::Icmp { too_big, hard, seq } => {
+                let seq = self.snd_nxt.wrapping_add_signed(seq.into());
+                match too_big {
+                    Some(mtu) => {
+                        self.connection.on_icmp_too_big(self.now, mtu, seq);
+                    }
+                    None => self.connection.on_icmp_unreachable(hard, seq),
                 }
             }
             Step::Write(len) => {

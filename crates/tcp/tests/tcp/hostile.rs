@@ -152,6 +152,12 @@ fn nothing_that_arrives_or_is_called_panics_or_spins() {
                     let at = Instant::from_us(random.pick(&[now.as_us(), 0, u64::MAX]));
                     connection.on_departed(transmission, at);
                 }
+                9 if random.percent(30) => {
+                    let seq = near(&mut random, snd, 100_000);
+                    let mtu = random.pick(&[0, 40, 600, 1300, 9000, u32::MAX]);
+                    connection.on_icmp_too_big(now, mtu, seq);
+                    connection.on_icmp_unreachable(random.percent(5), seq);
+                }
                 9 => {
                     let us = random.pick(&[0, 1, 1000, 300_000, 100_000_000, 1 << 42]);
                     now = now + Duration::from_micros(us);
