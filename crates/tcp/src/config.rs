@@ -44,6 +44,8 @@ pub struct Config {
     pub window_scaling: bool,
     /// Offer and accept timestamps (RFC 7323 §3).
     pub timestamps: bool,
+    /// Offer and accept selective acknowledgments (RFC 2018 §2).
+    pub sack: bool,
     /// Explicit congestion notification.
     pub ecn: EcnPolicy,
     /// RTO before the first measurement (RFC 6298 §2.1).
@@ -102,6 +104,7 @@ impl Default for Config {
             reassembly_fragments_max: 64,
             window_scaling: true,
             timestamps: true,
+            sack: true,
             ecn: EcnPolicy::Accept,
             rto_initial: Duration::from_secs(1),
             rto_min: Duration::from_millis(200),

@@ -47,6 +47,9 @@ pub(crate) struct Ack {
     /// The data that it acknowledges was sent until the congestion window was used up. A window that is not
     /// used does not grow (RFC 7661 §4.1, RFC 9438 §5.8).
     pub(crate) window_limited: bool,
+    /// It advances SND.UNA, or the network is known to reorder packets. If not, it may tell of a loss, and no window
+    /// grows (RFC 3042 §2).
+    pub(crate) advances: bool,
     /// What the sender was busy with when it arrived.
     pub(crate) phase: Phase,
 }
@@ -162,6 +165,7 @@ pub(crate) mod tests {
             srtt: None,
             rate: None,
             window_limited: true,
+            advances: true,
             phase: Phase::Open,
         }
     }

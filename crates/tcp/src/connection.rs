@@ -13,17 +13,20 @@ use crate::congestion::{self, Congestion};
 use crate::ecn::Ecn;
 use crate::event::{CloseReason, ConnectionEvent, Events};
 use crate::keepalive::{Silence, Verdict};
+use crate::min_rtt::MinRtt;
 use crate::output::Reset;
 use crate::persist::Persist;
 use crate::pmtu::Pmtu;
 use crate::quickack::QuickAcks;
+use crate::rate::DeliveryRate;
 use crate::rcv::{Receiver, WINDOW_SHIFT_MAX};
 use crate::rcv_autotune::AutoTune;
 use crate::recovery::Recovery;
 use crate::rto::Rto;
 use crate::rtt::Rtt;
+use crate::sack::Sacks;
+use crate::scoreboard::{Departure, Scoreboard};
 use crate::send_queue::{Piece, SendQueue};
-use crate::sent::{Departure, Sent};
 use crate::seq::SeqSpace;
 use crate::sndbuf;
 use crate::state::State;
@@ -103,11 +106,13 @@ pub struct Connection {
     pub(crate) fin_queued: bool,
     /// The last write came back short.
     write_blocked: bool,
-    pub(crate) sent: Sent,
+    pub(crate) sent: Scoreboard,
     pub(crate) rtt: Rtt,
     pub(crate) stats: Stats,
+    pub(crate) min_rtt: MinRtt,
     pub(crate) rto: Rto,
     pub(crate) recovery: Recovery,
+    pub(crate) rate: DeliveryRate,
     pub(crate) congestion: Box<dyn Congestion>,
     /// Data before this position was sent until the congestion window was used up.
     pub(crate) limited_until: u64,
@@ -123,6 +128,7 @@ pub struct Connection {
 
     pub(crate) rcv: Receiver,
     pub(crate) rcv_autotune: AutoTune,
+    pub(crate) sacks: Sacks,
     pub(crate) acks: Acks,
     pub(crate) quick_acks: QuickAcks,
     /// Last.ACK.sent (RFC 7323 §4.3), as a position.
@@ -199,11 +205,13 @@ impl Connection {
             queue: SendQueue::default(),
             fin_queued: false,
             write_blocked: false,
-            sent: Sent::default(),
+            sent: Scoreboard::default(),
             rtt: Rtt::default(),
             stats: Stats::default(),
+            min_rtt: MinRtt::default(),
             rto: Rto::default(),
             recovery: Recovery::default(),
+            rate: DeliveryRate::default(),
             congestion: congestion::new(config.congestion),
             limited_until: 0,
             idle_since: now,
@@ -219,6 +227,7 @@ impl Connection {
                 config.reassembly_fragments_max,
             ),
             rcv_autotune: AutoTune::default(),
+            sacks: Sacks::default(),
             acks: Acks::default(),
             quick_acks: QuickAcks::new(config.quick_acks),
             last_ack_sent: 0,
@@ -277,6 +286,9 @@ impl Connection {
         if let (Some(timestamps), true) = (options.timestamps, self.config.timestamps) {
             self.timestamps.negotiate(now, timestamps.value);
         }
+        if options.sack_permitted && self.config.sack {
+            self.sacks.permit();
+        }
         // RFC 9293 §3.7.1: Eff.snd.MSS; RFC 6691: options count against the data, not against the MSS.
         let theirs = options.mss.unwrap_or(self.config.peer_mss_default);
         self.snd.mss = self.without_options(theirs.min(self.config.mss).max(MSS_MIN));
@@ -334,31 +346,23 @@ impl Connection {
         self.rto.current(&self.config, &self.rtt)
     }
 
-    /// The congestion window, as recovery has it at the moment.
-    pub(crate) fn cwnd(&self) -> u64 {
-        let window = self
-            .congestion
-            .window()
-            .saturating_add_signed(self.recovery.inflation());
-        window.max(u64::from(self.snd.mss))
-    }
-
     /// Reports that the packets of a transmission have left, and when. Reports for transmissions that are
     /// acknowledged already, or were never issued, are welcome to come.
     pub fn on_departed(&mut self, transmission: u64, at: Instant) {
         if self.acks.on_departed(transmission, self.rcv.nxt()) {
             self.on_ack_sent();
         }
-        match self.sent.depart(transmission, at) {
+        match self.sent.depart(transmission, at, &mut self.rate) {
             // RFC 6298 §5.1, with "sent" meaning departed. The timer belongs to the first byte not
             // acknowledged.
             Departure::InFlight => {
-                if !self.timers.is_armed(Timer::Retransmit) && self.sent.has_departed(self.snd.una)
-                {
+                if !self.timers.is_armed(Timer::Retransmit) && self.sent.has_departed() {
                     self.timers.arm(Timer::Retransmit, at + self.rto());
                 }
+                self.schedule_probe(at);
             }
             Departure::Acknowledged(round_trip) if !self.config.rtt_from_timestamps => {
+                self.min_rtt.on_sample(at + round_trip, round_trip);
                 self.on_round_trip(round_trip);
             }
             Departure::Acknowledged(_) | Departure::Unknown => {}
@@ -373,6 +377,12 @@ impl Connection {
 
     /// To be called when [`next_timeout`](Connection::next_timeout) has come; too early does nothing.
     pub fn on_timeout(&mut self, now: Instant) {
+        if self.timers.take_expired(Timer::Reorder, now) {
+            self.on_reordering_timeout(now);
+        }
+        if self.timers.take_expired(Timer::Probe, now) {
+            self.on_probe_timeout(now);
+        }
         if self.timers.take_expired(Timer::Retransmit, now) {
             self.on_retransmission_timeout(now);
         }
@@ -397,10 +407,9 @@ impl Connection {
 
     /// RFC 6298 §5.4 to §5.7.
     fn on_retransmission_timeout(&mut self, now: Instant) {
-        let una = self.snd.una;
         // What has been issued again and still waits for the NIC stack is not late. Its departure arms the
         // timer.
-        if self.snd.flight() == 0 || !self.sent.has_departed(una) {
+        if !self.sent.has_departed() {
             return;
         }
         self.stats.timeouts += 1;
@@ -409,13 +418,9 @@ impl Connection {
         if !self.rto.on_timeout(now, retries, self.config.user_timeout) {
             self.end(CloseReason::TimedOut);
         } else if self.state.is_opening() {
-            self.recovery.retransmit(0..1);
+            self.sent.lose_positions(0..1);
         } else {
-            self.congestion.on_timeout(now, self.snd.flight(), again);
-            self.ecn.on_reduced(self.snd.nxt);
-            self.suspect_segment_size(now);
-            let departed_end = self.sent.departed_end().unwrap_or(self.snd.nxt);
-            self.recovery.on_timeout(una, departed_end, self.snd.nxt);
+            self.lose_after_timeout(now, again);
         }
     }
 
@@ -567,7 +572,7 @@ impl Connection {
     pub(crate) fn end(&mut self, reason: CloseReason) {
         self.state = State::Closed;
         self.timers.cancel_all();
-        self.sent = Sent::default();
+        self.sent = Scoreboard::default();
         self.report_end(reason);
     }
 

@@ -234,7 +234,7 @@ impl Congestion for Cubic {
 
     fn on_ack(&mut self, ack: &Ack) {
         self.window_limited = ack.window_limited;
-        if !ack.window_limited || ack.phase == Phase::FastRecovery {
+        if !ack.window_limited || !ack.advances || ack.phase == Phase::FastRecovery {
             return self.suspend(ack.now);
         }
         if self.cwnd < self.ssthresh {

@@ -3,6 +3,8 @@
 //! Anybody can make one up, so that none ends an established connection (RFC 5461), and "too big" is believed
 //! only for a segment in flight, within what real paths do, and not too often.
 
+use std::time::Duration;
+
 use crate::connection::Connection;
 use crate::event::CloseReason;
 use crate::state::State;
@@ -54,8 +56,7 @@ impl Connection {
         let smaller = self.pmtu.on_too_big(now, position as u64, bytes, mss);
         if let Some(bytes) = smaller {
             self.set_mss(bytes);
-            let departed_end = self.sent.departed_end().unwrap_or(self.snd.una);
-            self.recovery.retransmit(self.snd.una..departed_end);
+            self.sent.lose_departed(now, Duration::ZERO);
         }
         smaller.is_some()
     }

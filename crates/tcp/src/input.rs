@@ -1,17 +1,13 @@
 //! Segment arrival, clause by clause (RFC 9293 §3.10.7).
 
-use std::time::Duration;
-
 use wire::tcp::{Flags, Header, Segment};
 
 use crate::ack::{SEGMENT_BYTES_MIN, Urgency};
-use crate::congestion::{Ack, Signal};
+use crate::congestion::Signal;
 use crate::connection::Connection;
 use crate::event::CloseReason;
 use crate::output::Reset;
 use crate::rcv::Arrival;
-use crate::recovery::{Phase, Progress};
-use crate::sent::Evidence;
 use crate::state::State;
 use crate::time::Instant;
 use crate::time_wait::Reaction;
@@ -70,7 +66,7 @@ impl Connection {
             // Simultaneous open: enter SYN-RECEIVED, form <SEQ=ISS><ACK=RCV.NXT><CTL=SYN,ACK>. Text is not
             // kept; the peer sends it again.
             self.state = State::SynReceived;
-            self.recovery.retransmit(0..1);
+            self.sent.lose_positions(0..1);
         }
     }
 
@@ -102,7 +98,7 @@ impl Connection {
             if !has(Flags::ACK) {
                 self.ecn.on_syn(self.config.ecn, segment);
                 if self.allows_unacceptable(now) {
-                    self.recovery.retransmit(0..1);
+                    self.sent.lose_positions(0..1);
                 }
                 return;
             }
@@ -117,7 +113,7 @@ impl Connection {
             match self.timestamps.check(now, header.options.timestamps) {
                 Verdict::Accept => {}
                 Verdict::Missing => return,
-                Verdict::Old => return self.on_unacceptable(now, header, segment.payload),
+                Verdict::Old => return self.on_unacceptable(now, header, start, payload),
             }
         }
 
@@ -136,7 +132,7 @@ impl Connection {
             if !allowance {
                 // "Unless the RST bit is set, in which case drop the segment and return"
                 if !has(Flags::RST) {
-                    self.on_unacceptable(now, header, segment.payload);
+                    self.on_unacceptable(now, header, start, payload);
                 }
                 return;
             }
@@ -185,12 +181,22 @@ impl Connection {
     }
 
     /// An unacceptable segment is answered with <SEQ=SND.NXT><ACK=RCV.NXT><CTL=ACK>.
-    fn on_unacceptable(&mut self, now: Instant, header: &Header, payload: &[u8]) {
+    fn on_unacceptable(&mut self, now: Instant, header: &Header, start: i64, payload: &[u8]) {
         // Text means that the peer has not got our acknowledgment. Without text two ends that disagree could
         // go on answering each other.
         let is_text = !payload.is_empty() && !header.flags.contains(Flags::SYN);
+        if is_text {
+            self.note_duplicate(start, payload.len());
+        }
         if is_text || self.allows_unacceptable(now) {
             self.acks.request_duplicate();
+        }
+    }
+
+    /// Remembers which part of a text had arrived before (RFC 2883).
+    fn note_duplicate(&mut self, start: i64, len: usize) {
+        if let Some(duplicate) = self.rcv.duplicate_of(start, len) {
+            self.sacks.on_duplicate(duplicate);
         }
     }
 
@@ -284,23 +290,15 @@ impl Connection {
         let news = ack > snd.una || snd.flight() > 0;
         if news && self.ecn.is_echo(header.flags) && self.ecn.must_reduce(ack) {
             self.congestion
-                .on_congestion(now, Signal::Ecn, snd.flight());
+                .on_congestion(now, Signal::Ecn, self.sent.flight());
             self.ecn.on_reduced(snd.nxt);
         }
-        if ack > snd.una {
-            self.on_new_ack(now, header, ack);
-        } else if snd.flight() > 0
+        // RFC 5681 §2: this is what a duplicate acknowledgment looks like.
+        let duplicate = ack == snd.una
             && text_len == 0
             && !header.flags.contains(Flags::FIN)
-            && window == snd.wnd
-            // RFC 5681 §2: this is what a duplicate acknowledgment looks like.
-            && self.recovery.on_duplicate_ack(snd.una, snd.nxt, snd.mss)
-        {
-            self.congestion
-                .on_congestion(now, Signal::Loss, snd.flight());
-            self.ecn.on_reduced(snd.nxt);
-            self.pmtu.on_loss(snd.una);
-        }
+            && window == snd.wnd;
+        self.on_acknowledgment(now, header, ack, duplicate);
         // "If SND.WL1 < SEG.SEQ or (SND.WL1 = SEG.SEQ and SND.WL2 =< SEG.ACK)". A segment that acknowledges
         // more than any before is newer, too, though a retransmission has an older SEG.SEQ. The window counts
         // from SND.UNA: to advance one without the other would move the right edge.
@@ -311,111 +309,6 @@ impl Connection {
             self.on_fin_acked(now);
         }
         self.state != State::Closed
-    }
-
-    /// Our SYN is acknowledged.
-    fn on_handshake_ack(&mut self, now: Instant, header: &Header) {
-        self.snd.una = 1;
-        self.measure(now, header);
-    }
-
-    /// SND.UNA advances.
-    fn on_new_ack(&mut self, now: Instant, header: &Header, ack: u64) {
-        let acked = ack - self.snd.una;
-        let was_limited = self.snd.una < self.limited_until && !self.ecn.is_echo(header.flags);
-        self.snd.una = ack;
-        let rtt = self.measure(now, header);
-        self.rto.on_progress();
-        if let Some(mss) = self.pmtu.on_ack(ack, acked, self.snd.mss) {
-            self.set_mss(mss);
-        }
-
-        let was_empty = self.queue.is_empty();
-        let events = &mut self.events;
-        let upto = (ack - 1).min(self.queue.end());
-        self.queue
-            .acknowledge(upto, |object, end| events.released.push_back((object, end)));
-        if !was_empty && self.queue.is_empty() {
-            self.events.drained = true;
-        }
-        self.wake_writer();
-
-        let progress = self.recovery.on_ack(ack, acked, self.snd.nxt, self.snd.mss);
-        match progress {
-            Progress::Ordinary => {
-                self.tell_congestion(now, acked, rtt, was_limited, Phase::Open);
-            }
-            Progress::Partial => {}
-            Progress::AfterTimeout => {
-                self.tell_congestion(now, acked, rtt, true, Phase::AfterTimeout);
-            }
-            Progress::Recovered => {
-                self.congestion.on_recovered(now, self.snd.flight());
-                if self.pmtu.on_recovered() {
-                    self.congestion.on_undo(now);
-                }
-            }
-        }
-
-        self.idle_since = now;
-        if self.snd.flight() == 0 || !self.sent.has_departed(ack) {
-            // RFC 6298 §5.2: all is acknowledged. Or what is left has not departed: it will arm the timer.
-            self.timers.cancel(Timer::Retransmit);
-        } else if progress != Progress::Partial || self.recovery.take_first_partial() {
-            // RFC 6298 §5.3; RFC 6582 §3.2 step 3: only the first partial acknowledgment restarts the timer.
-            self.timers.arm(Timer::Retransmit, now + self.rto());
-        }
-    }
-
-    fn tell_congestion(
-        &mut self,
-        now: Instant,
-        acked: u64,
-        rtt: Option<Duration>,
-        window_limited: bool,
-        phase: Phase,
-    ) {
-        let flight = self.snd.flight();
-        self.congestion.on_ack(&Ack {
-            now,
-            una: self.snd.una,
-            nxt: self.snd.nxt,
-            acked,
-            delivered: acked,
-            lost: 0,
-            prior_flight: flight + acked,
-            flight,
-            rtt,
-            srtt: self.rtt.srtt(),
-            rate: None,
-            window_limited,
-            phase,
-        });
-    }
-
-    /// Takes from an acknowledgment of new data what it tells of the round-trip time.
-    fn measure(&mut self, now: Instant, header: &Header) -> Option<Duration> {
-        let by_timestamp = self.timestamp_round_trip(now, header);
-        let round_trip = match self.sent.acknowledge(self.snd.una, now) {
-            _ if self.config.rtt_from_timestamps => by_timestamp,
-            Evidence::Measured(round_trip) => Some(round_trip),
-            // RFC 7323 §4: the echo tells which transmission is answered, in milliseconds.
-            Evidence::Ambiguous => by_timestamp,
-            Evidence::Awaited | Evidence::Partial => None,
-        };
-        if let Some(round_trip) = round_trip {
-            self.on_round_trip(round_trip);
-        }
-        round_trip
-    }
-
-    /// RFC 7323 §4.1: the round-trip time that a segment which acknowledges new data tells.
-    fn timestamp_round_trip(&mut self, now: Instant, header: &Header) -> Option<Duration> {
-        let echo_reply = header.options.timestamps?.echo_reply;
-        let lifetime = now.since(self.opened);
-        let round_trip = self.timestamps.round_trip(now, echo_reply, lifetime)?;
-        self.stats.timestamp_round_trips.add(round_trip);
-        Some(round_trip)
     }
 
     fn update_window(&mut self, header: &Header, start: i64, ack: u64, shift: u8) {
@@ -461,11 +354,15 @@ impl Connection {
             if let Some(bytes) = self.rcv_autotune.on_text(now, read, srtt, buffer_bytes) {
                 self.rcv.grow(bytes);
             }
+            self.note_duplicate(start, text.len());
             match self.rcv.on_text(start, text) {
                 Arrival::Nothing => self.acks.request_duplicate(),
                 // RFC 5681 §4.2: at once, out of order or filling a gap.
                 Arrival::OutOfOrder => {
                     self.quick_acks.on_gap(self.config.quick_acks);
+                    if let Some(block) = self.rcv.block_at(start as u64) {
+                        self.sacks.on_out_of_order(&block);
+                    }
                     self.acks.request_duplicate();
                 }
                 Arrival::FilledGap => {

@@ -16,11 +16,15 @@
 //! | what is sent, and when | `output` |
 //! | states | `state` |
 //! | what is counted | `stats` |
-//! | extents, their bound, transmissions in flight | `send_queue`, `sndbuf`, `sent` |
-//! | loss | `recovery` |
-//! | congestion control | `congestion`, `cubic` with `hystart`, `newreno`; their names: `algorithm` |
+//! | extents, their bound, what is in flight | `send_queue`, `sndbuf`, `scoreboard` |
+//! | loss and recovery as a whole | `recovery` |
+//! | ... with SACK: loss by time, at the tail; how much to send | `rack`, `tlp`, `prr` |
+//! | ... without SACK: duplicates, NewReno | `fast_retransmit` |
+//! | ... that was none: F-RTO, Eifel, D-SACK | `frto`, `undo` |
+//! | selective acknowledgments, both ways | `sack` |
+//! | congestion control | `congestion`, `cubic` with `hystart`, `newreno`, `rate`; their names: `algorithm` |
 //! | explicit congestion notification | `ecn` |
-//! | RTO, round-trip time, window probes | `rto`, `rtt`, `persist` |
+//! | RTO, round-trip time, window probes | `rto`, `rtt`, `min_rtt`, `persist` |
 //! | silent peers | `keepalive` |
 //! | received text, windows, acknowledgments | `rcv`, `rcv_autotune`, `reassembly`, `ack`, `quickack` |
 //! | path MTU, ICMP errors | `pmtu`, `icmp` |
@@ -50,7 +54,12 @@
 //! | RFC 9293 §3.9.2.2, hard ICMP errors abort | only in SYN-SENT, and only for our SYN (RFC 5461, RFC 5927 §5) |
 //! | RFC 6633 §3, source quench | is not even parsed |
 //! | RFC 4821 §7.7, two timeouts | three, before a size is suspected: a path that fails does so for longer |
-//! | RFC 2018, SACK | not done; SACK is not offered |
+//! | RFC 2018 §8, forgetting SACKs after a timeout | only if the peer shows that it has dropped what it had (RFC 6675 §5.1) |
+//! | RFC 6675 §4, DupThresh holes | bytes count, not holes: where small segments are lost, RACK's timer decides |
+//! | RFC 8985 §6.2 step 4, three segments | more than two full segments' bytes |
+//! | RFC 8985 §7.2, one segment in flight | less than two full segments: a receiver may delay its acknowledgment of these, too |
+//! | RFC 3708 §3, one D-SACK for each retransmission | as many bytes in D-SACKs as were sent again |
+//! | RFC 4015 §3.2, the window after a spurious timeout | the algorithm's own ([`CongestionAlgorithm`]): what it was before |
 //! | RFC 3168 §6.1.2, a marked window of one segment | the window is not reduced below its least; nothing waits for the retransmission timer |
 
 #![forbid(unsafe_code)]
@@ -65,17 +74,22 @@ mod connection;
 mod cubic;
 mod ecn;
 mod event;
+mod fast_retransmit;
+mod frto;
 mod half_open;
 mod hystart;
 mod icmp;
 mod input;
 mod isn;
 mod keepalive;
+mod min_rtt;
 mod newreno;
 mod output;
 mod persist;
 mod pmtu;
+mod prr;
 mod quickack;
+mod rack;
 #[allow(dead_code)]
 mod rate;
 mod rcv;
@@ -85,8 +99,9 @@ mod recovery;
 mod reset;
 mod rto;
 mod rtt;
+mod sack;
+mod scoreboard;
 mod send_queue;
-mod sent;
 mod seq;
 mod sndbuf;
 mod state;
@@ -96,6 +111,8 @@ mod time;
 mod time_wait;
 mod timer;
 mod timestamps;
+mod tlp;
+mod undo;
 
 pub use algorithm::{CongestionAlgorithm, UnknownAlgorithm};
 pub use config::{Config, EcnPolicy, Limits};

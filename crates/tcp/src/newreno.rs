@@ -87,7 +87,7 @@ impl Congestion for NewReno {
 
     fn on_ack(&mut self, ack: &Ack) {
         self.window_limited = ack.window_limited;
-        if !ack.window_limited || ack.phase == Phase::FastRecovery {
+        if !ack.window_limited || !ack.advances || ack.phase == Phase::FastRecovery {
             return;
         }
         if self.cwnd < self.ssthresh {

@@ -8,7 +8,7 @@ use wire::tcp::{Flags, Header, Options};
 use crate::config::Limits;
 use crate::connection::Connection;
 use crate::recovery::Phase;
-use crate::sent::TRANSMISSIONS_MAX;
+use crate::sack::Sacks;
 use crate::state::State;
 use crate::time::Instant;
 use crate::timer::Timer;
@@ -76,7 +76,8 @@ impl Connection {
                     return Some(self.transmit_ack(now));
                 }
                 let probe = self.persist.take_due();
-                self.poll_lost(now, limits)
+                self.poll_tail_probe(now, limits)
+                    .or_else(|| self.poll_lost(now, limits))
                     .or_else(|| self.poll_new(now, limits, probe))
                     .or_else(|| self.poll_probe(now, probe))
                     .or_else(|| self.poll_keepalive(now))
@@ -87,7 +88,7 @@ impl Connection {
 
     fn poll_syn(&mut self, now: Instant) -> Option<Transmit> {
         let first = self.snd.nxt == 0;
-        if !first && self.recovery.lost(self.snd.una).is_empty() {
+        if !first && self.sent.lost() == 0 {
             return None;
         }
         let agreed = self.state == State::SynReceived;
@@ -98,47 +99,70 @@ impl Connection {
         if agreed {
             header.flags = header.flags | self.ecn.syn_ack_flags();
             header.options.window_scale = self.rcv.is_scaled().then_some(shift);
+            header.options.sack_permitted = self.sacks.is_permitted();
         } else {
             header.flags = Flags::SYN | self.ecn.syn_flags(self.config.ecn, !first);
             header.ack = 0;
             header.options.window_scale = self.config.window_scaling.then_some(shift);
             header.options.timestamps = self.config.timestamps.then(|| self.timestamps.offer(now));
+            header.options.sack_permitted = self.config.sack;
         }
         Some(self.transmit(now, header, 0..1, 0..0, !first))
     }
 
     /// What is lost and not yet sent again.
     fn poll_lost(&mut self, now: Instant, limits: &Limits) -> Option<Transmit> {
-        let una = self.snd.una;
-        let lost = self.recovery.lost(una);
-        if lost.is_empty() {
+        if self.recovery.frto.new_end().is_some() {
             return None;
         }
+        let lost = self.sent.first_lost()?;
         let fin_position = self.fin_position();
-        let mss = u64::from(self.snd.mss);
+        let mss = u64::from(self.packet_mss(now));
+        let room = self.retransmission_room(&lost);
         let mut len = lost.end.min(fin_position).saturating_sub(lost.start);
-        if self.recovery.phase() == Phase::AfterTimeout {
-            // Slow start, counted from SND.UNA. The first segment goes even if the window has shrunk: it
-            // probes (RFC 9293 §3.8.6, SHLD-15).
-            let room = (una + self.cwnd().min(self.snd.wnd.max(mss))).saturating_sub(lost.start);
-            if room < len {
-                len = room / mss * mss;
-            } else if room == 0 {
-                return None;
-            }
-        }
-        len = self.fit(lost.start, len, limits);
-        let fin = lost.end > fin_position && lost.start + len == fin_position;
-        if len == 0 && !fin {
+        if room < len {
+            len = room / mss * mss;
+        } else if room == 0 {
             return None;
         }
+        len = self.fit(lost.start, len, mss, limits);
+        let fin = lost.end > fin_position && lost.start + len == fin_position;
         let end = lost.start + len + u64::from(fin);
+        if end == lost.start || (end < lost.end && !self.sent.may_split(lost.start)) {
+            return None;
+        }
         // RFC 6298 runs one timer, for the oldest byte in flight. It starts when that byte departs again.
-        if lost.start == una && !self.recovery.keeps_timer() {
+        if lost.start == self.snd.una && !self.recovery.fast_retransmit.keeps_timer() {
             self.timers.cancel(Timer::Retransmit);
         }
-        self.recovery.on_retransmitted(end);
         Some(self.transmit_data(now, lost.start, len, fin, true))
+    }
+
+    /// A tail loss probe (RFC 8985 §7.3): new data if the peer's window allows, else the last segment again.
+    fn poll_tail_probe(&mut self, now: Instant, limits: &Limits) -> Option<Transmit> {
+        if !self.recovery.tlp.take_due() {
+            return None;
+        }
+        let mss = u64::from(self.packet_mss(now));
+        let fin_position = self.fin_position();
+        let snd = self.snd;
+        let available = fin_position.saturating_sub(snd.nxt).min(mss);
+        if 0 < available && snd.nxt + available <= snd.una + snd.wnd {
+            let len = self.fit(snd.nxt, available, mss, limits);
+            if len > 0 {
+                self.recovery.tlp.on_sent(snd.nxt + len, None);
+                return Some(self.transmit_data(now, snd.nxt, len, false, false));
+            }
+        }
+        let tail = self.sent.tail()?;
+        let fin = tail.end > fin_position;
+        let end = tail.end - u64::from(fin);
+        let start = tail.start.max(end.saturating_sub(mss));
+        if self.fit(start, end - start, mss, limits) < end - start {
+            return None;
+        }
+        self.recovery.tlp.on_sent(tail.end, Some(start));
+        Some(self.transmit_data(now, start, end - start, fin, true))
     }
 
     /// Data that was never sent, and FIN. `probe`: less than a segment may go, silly or not.
@@ -149,25 +173,34 @@ impl Connection {
         if !waits {
             self.persist.reset();
             self.timers.cancel(Timer::Persist);
+            let flight = self.sent.flight();
+            if self.sent.lost() == 0 && flight < self.cwnd() {
+                self.rate.on_app_limited(flight);
+            }
             return None;
         }
-        if !self.recovery.lost(snd.una).is_empty() || self.sent.len() >= TRANSMISSIONS_MAX {
+        let frto_end = self.recovery.frto.new_end();
+        if (self.sent.lost() > 0 && frto_end.is_none()) || self.sent.is_full() {
             return None;
         }
-        if snd.flight() == 0 {
+        if self.sent.outstanding() == 0 {
             self.leave_idle(now);
         }
-        let mss = u64::from(snd.mss);
+        let mss = u64::from(self.packet_mss(now));
         let available = fin_position - snd.nxt;
         let peer_room = (snd.una + snd.wnd).saturating_sub(snd.nxt);
-        let cwnd_room = (snd.una + self.cwnd()).saturating_sub(snd.nxt);
+        let mut cwnd_room = self.cwnd().saturating_sub(self.sent.flight());
+        if let Some(end) = frto_end {
+            cwnd_room = cwnd_room.min(end.saturating_sub(snd.nxt));
+        }
         let room = peer_room.min(cwnd_room);
         // RFC 4821 §7.2, §7.3: a probe has enough behind it that its loss is noticed without a timeout.
-        if self.recovery.phase() == Phase::Open
+        if self.recovery.phase == Phase::Open
             && let Some(bytes) = self.pmtu.wanted(now, snd.mss)
         {
             let len = u64::from(bytes);
-            if room.min(available) >= len + PROBE_FOLLOWERS * mss
+            if mss == u64::from(snd.mss)
+                && room.min(available) >= len + PROBE_FOLLOWERS * mss
                 && self.queue.fit(snd.nxt - 1, len, limits) == len
             {
                 self.pmtu.on_probe(snd.nxt, bytes);
@@ -195,7 +228,7 @@ impl Connection {
         } else {
             0
         };
-        let len = self.fit(snd.nxt, len, limits);
+        let len = self.fit(snd.nxt, len, mss, limits);
         let fin = self.fin_queued && snd.nxt + len == fin_position && peer_room > len;
         if cwnd_room < available && cwnd_room <= peer_room {
             self.limited_until = snd.nxt + len;
@@ -252,12 +285,32 @@ impl Connection {
         self.queue.end() + 1
     }
 
+    /// Payload of a full packet that is built now: SACK blocks take from it (RFC 6691 §2).
+    fn packet_mss(&self, now: Instant) -> u16 {
+        if self.sacks.is_empty(&self.rcv) {
+            return self.snd.mss;
+        }
+        let mut sacks = self.sacks;
+        self.snd.mss - self.options(now, &mut sacks).sack_bytes() as u16
+    }
+
+    /// The options of a segment that is not a SYN.
+    fn options(&self, now: Instant, sacks: &mut Sacks) -> Options {
+        let mut options = Options {
+            timestamps: self.timestamps.option(now),
+            ..Options::default()
+        };
+        if !sacks.is_empty(&self.rcv) {
+            sacks.take(&self.rcv).write(self.rcv.space(), &mut options);
+        }
+        options
+    }
+
     /// How much of `len` bytes goes into one transmission: full segments, unless it ends the run.
-    fn fit(&self, start: u64, len: u64, limits: &Limits) -> u64 {
+    fn fit(&self, start: u64, len: u64, mss: u64, limits: &Limits) -> u64 {
         if len == 0 {
             return 0;
         }
-        let mss = u64::from(self.snd.mss);
         let fitting = self.queue.fit(start.saturating_sub(1), len, limits);
         match fitting < len && fitting >= mss {
             true => fitting / mss * mss,
@@ -307,10 +360,15 @@ impl Connection {
     ) -> Transmit {
         let follows_undeparted = self.sent.has_undeparted();
         self.snd.nxt = self.snd.nxt.max(positions.end);
-        if positions.start == 0 {
-            self.recovery.on_retransmitted(positions.end);
-        }
-        let transmission = self.sent.issue(positions, retransmission);
+        self.recovery.prr.on_sent(positions.end - positions.start);
+        let transmission = match retransmission {
+            true => {
+                let stamp = self.timestamps.option(now).map(|option| option.value);
+                self.recovery.undo.on_retransmission(&positions, stamp);
+                self.sent.reissue(positions)
+            }
+            false => self.sent.issue(positions),
+        };
         let has_virtual = self.queue.has_virtual(&range);
         // The NIC stack may have to read for long: an acknowledgment that goes with the data goes when the
         // data does.
@@ -334,7 +392,7 @@ impl Connection {
             header,
             range: 0..0,
             transmission: None,
-            mss: self.snd.mss,
+            mss: self.snd.mss - header.options.sack_bytes() as u16,
             ecn: Ecn::NotEct,
             issued: now,
             tsval_fraction_us: (now.as_us() % 1000) as u16,
@@ -384,7 +442,11 @@ impl Connection {
 
     /// The header of a segment that acknowledges all that was received.
     fn header(&mut self, now: Instant, position: u64, flags: Flags) -> Header {
-        let window = match flags.contains(Flags::SYN) {
+        let syn = flags.contains(Flags::SYN);
+        let mut sacks = self.sacks;
+        let options = self.options(now, &mut sacks);
+        self.sacks = sacks;
+        let window = match syn {
             true => self.rcv.syn_window(),
             false => self.rcv.offer_window(self.receive_mss()),
         };
@@ -395,10 +457,7 @@ impl Connection {
             ack: self.rcv.wire_nxt(),
             flags: flags | Flags::ACK | self.ecn.ack_flags(),
             window,
-            options: Options {
-                timestamps: self.timestamps.option(now),
-                ..Options::default()
-            },
+            options,
         }
     }
 }

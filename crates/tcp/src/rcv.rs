@@ -1,6 +1,7 @@
 //! The peer's stream: what has arrived, what may be read, and the window that is offered for more.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use crate::reassembly::Reassembly;
 use crate::seq::SeqSpace;
@@ -143,6 +144,38 @@ impl Receiver {
             (_, 0) => false,
             _ => start < edge && start.saturating_add_unsigned(len) > nxt,
         }
+    }
+
+    /// True if text has come ahead of its turn.
+    pub(crate) fn has_gaps(&self) -> bool {
+        !self.reassembly.is_empty()
+    }
+
+    /// Text that has come ahead of its turn, in blocks without gaps.
+    pub(crate) fn blocks(&self) -> impl Iterator<Item = Range<u64>> {
+        self.reassembly.blocks()
+    }
+
+    /// The block that holds a position.
+    pub(crate) fn block_at(&self, position: u64) -> Option<Range<u64>> {
+        self.blocks().find(|block| block.contains(&position))
+    }
+
+    /// The first part of a text that has arrived before.
+    pub(crate) fn duplicate_of(&self, start: i64, len: usize) -> Option<Range<u64>> {
+        let end = u64::try_from(start.saturating_add_unsigned(len as u64)).ok()?;
+        // Position 0 is the SYN.
+        let start = u64::try_from(start.max(1)).ok()?;
+        if start < self.nxt {
+            return Some(start..end.min(self.nxt)).filter(|part| !part.is_empty());
+        }
+        let block = self.blocks().find(|b| b.start < end && start < b.end)?;
+        Some(block.start.max(start)..block.end.min(end))
+    }
+
+    /// Sequence numbers of the peer's direction.
+    pub(crate) fn space(&self) -> SeqSpace {
+        self.space
     }
 
     /// Takes the text of an acceptable segment, without what is old or beyond the window or the FIN.

@@ -1,6 +1,7 @@
 //! Text that has arrived ahead of its turn (RFC 9293 §3.10.7.4, seventh; RFC 5681 §4.2).
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 #[derive(Debug)]
 struct Fragment {
@@ -12,6 +13,10 @@ struct Fragment {
 impl Fragment {
     fn end(&self) -> u64 {
         self.start + self.bytes.len() as u64
+    }
+
+    fn range(&self) -> Range<u64> {
+        self.start..self.end()
     }
 }
 
@@ -31,6 +36,18 @@ impl Reassembly {
     /// Behind the last byte held.
     pub(crate) fn end(&self) -> Option<u64> {
         self.fragments.back().map(Fragment::end)
+    }
+
+    /// What is held, without gaps between fragments.
+    pub(crate) fn blocks(&self) -> impl Iterator<Item = Range<u64>> {
+        let mut fragments = self.fragments.iter().peekable();
+        std::iter::from_fn(move || {
+            let Range { start, mut end } = fragments.next()?.range();
+            while let Some(next) = fragments.next_if(|next| next.start == end) {
+                end = next.end();
+            }
+            Some(start..end)
+        })
     }
 
     /// Keeps what is new of the text; as much as `fragments_max` allows.

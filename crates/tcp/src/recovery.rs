@@ -1,10 +1,34 @@
-//! Loss detection and recovery: NewReno (RFC 5681 §3.2, RFC 6582), limited transmit (RFC 3042), and what
-//! follows a timeout.
+//! Loss detection and recovery as a whole: what an acknowledgment, or a timer, tells of the data in flight, and
+//! what follows. The ideas have files of their own:
+//!
+//! | Peers with SACK | Peers without |
+//! |---|---|
+//! | [`crate::rack`] finds losses, [`crate::tlp`] those at the end | [`crate::fast_retransmit`] counts duplicates |
+//! | [`crate::prr`] says how much may be sent in recovery | ... and inflates the window |
+//!
+//! The retransmission timer ([`crate::rto`]) comes last for both. [`crate::frto`] and [`crate::undo`] find out
+//! that nothing was lost.
 
 use std::ops::Range;
+use std::time::Duration;
 
-/// RFC 5681 §3.2: so many duplicate acknowledgments are a loss.
-const DUPLICATES_MAX: u32 = 3;
+use wire::tcp::Header;
+
+use crate::congestion::{Ack, Signal};
+use crate::connection::Connection;
+use crate::fast_retransmit::FastRetransmit;
+use crate::frto::{self, Frto};
+use crate::prr::{self, Prr};
+use crate::rack::{Network, Rack};
+use crate::rate::DeliveryRate;
+use crate::sack::Blocks;
+use crate::scoreboard::Record;
+use crate::seq::wraps_before;
+use crate::time::Instant;
+use crate::timer::Timer;
+use crate::timestamps::Timestamps;
+use crate::tlp::{Answer, Tlp};
+use crate::undo::Undo;
 
 /// What the sender is busy with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,166 +42,592 @@ pub(crate) enum Phase {
     AfterTimeout,
 }
 
-/// What an acknowledgment of new data means.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Progress {
-    /// The window may grow.
-    Ordinary,
-    /// The window may grow, with caution.
-    AfterTimeout,
-    /// Part of what was in flight at the loss is acknowledged: RFC 6582 §3.2 step 3, partial.
-    Partial,
-    /// All of it is.
-    Recovered,
-}
-
-/// Recovery state of a connection. All are positions in our direction, or bytes.
+/// Recovery state of a connection.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Recovery {
-    phase: Phase,
-    duplicates: u32,
-    /// `recover` of RFC 6582: behind the last position sent when loss was detected.
+    pub(crate) phase: Phase,
+    /// RecoveryPoint of RFC 6675: SND.NXT when the loss was detected, as a position.
     recover: u64,
-    /// What is to be retransmitted next: `start..end`.
-    lost_start: u64,
-    lost_end: u64,
-    /// Behind the last position retransmitted in this recovery.
-    retransmitted_end: u64,
-    /// What duplicate acknowledgments add to the congestion window, as each tells that a segment has left the
-    /// network, and what partial acknowledgments take away again.
-    inflation: i64,
-    /// Bound of the inflation: no more can have left the network than was in flight.
-    inflation_max: i64,
-    /// RFC 6582 §4: the first partial acknowledgment alone restarts the timer.
-    partial_seen: bool,
+    pub(crate) prr: Prr,
+    pub(crate) rack: Rack,
+    pub(crate) tlp: Tlp,
+    pub(crate) frto: Frto,
+    pub(crate) undo: Undo,
+    pub(crate) fast_retransmit: FastRetransmit,
 }
 
-impl Recovery {
-    pub(crate) fn phase(&self) -> Phase {
-        self.phase
-    }
+/// What an acknowledgment has delivered.
+#[derive(Clone, Copy, Debug, Default)]
+struct Delivery {
+    bytes: u64,
+    /// Behind the highest position of it.
+    fack: u64,
+    /// Some of it, sent only once, has come after something sent later.
+    reordered: bool,
+    /// Some of it was sent before a timeout, and only once.
+    original: bool,
+    /// Some of it was sent more than once.
+    retransmitted: bool,
+    /// Of some of it the departure was not reported: the report is going to tell the round-trip time.
+    awaited: bool,
+    /// Departure of what was sent last, among what was sent only once; true if all of that transmission is
+    /// delivered.
+    newest: Option<(Instant, bool)>,
+}
 
-    /// Bytes to add to the congestion window.
-    pub(crate) fn inflation(&self) -> i64 {
-        self.inflation
-    }
+/// An acknowledgment, as far as it concerns the delivery of single pieces.
+struct Arrival<'a> {
+    now: Instant,
+    /// TSecr, if it has one, and the clock that it is about.
+    echo: Option<u32>,
+    timestamps: &'a Timestamps,
+    min_rtt: Option<Duration>,
+    /// Behind what was sent before a timeout.
+    frto_end: u64,
+}
 
-    /// What waits for retransmission, from `una` on. Nothing that is acknowledged is ever sent again.
-    pub(crate) fn lost(&self, una: u64) -> Range<u64> {
-        self.lost_start.max(una)..self.lost_end
+impl Delivery {
+    fn add(
+        &mut self,
+        piece: &Record,
+        arrival: &Arrival<'_>,
+        rack: &mut Rack,
+        rate: &mut DeliveryRate,
+    ) {
+        let departed = piece.departed();
+        self.bytes += piece.len();
+        self.fack = self.fack.max(piece.end);
+        rate.on_delivered(
+            arrival.now,
+            piece.len(),
+            departed.map(|at| (piece.snapshot, at)),
+        );
+        if piece.retransmitted {
+            self.retransmitted = true;
+        } else {
+            self.reordered |= rack.is_reordered(piece);
+            self.original |= piece.start < arrival.frto_end;
+        }
+        let Some(at) = departed else {
+            self.awaited |= !piece.retransmitted;
+            return;
+        };
+        let older_echo = || {
+            let sent = arrival.timestamps.value(at);
+            arrival.echo.is_some_and(|echo| wraps_before(echo, sent))
+        };
+        rack.on_delivered(arrival.now, piece, at, arrival.min_rtt, older_echo);
+        if !piece.retransmitted && self.newest.is_none_or(|(newest, _)| newest <= at) {
+            self.newest = Some((at, piece.ends_transmission));
+        }
     }
+}
 
-    /// The retransmission timer goes on running, whatever is retransmitted.
-    pub(crate) fn keeps_timer(&self) -> bool {
-        self.phase == Phase::FastRecovery && self.partial_seen
-    }
-
-    /// Positions up to here were retransmitted.
-    pub(crate) fn on_retransmitted(&mut self, end: u64) {
-        self.lost_start = end;
-        self.retransmitted_end = self.retransmitted_end.max(end);
-    }
-
-    /// `lost` is to be sent again, outside of recovery: a SYN.
-    pub(crate) fn retransmit(&mut self, lost: Range<u64>) {
-        self.lost_start = lost.start;
-        self.lost_end = lost.end;
-    }
-
-    /// A duplicate acknowledgment (RFC 5681 §2). True if it is a sign of loss: the caller reduces the window.
-    pub(crate) fn on_duplicate_ack(&mut self, una: u64, nxt: u64, mss: u16) -> bool {
-        let mss = i64::from(mss);
-        match self.phase {
-            Phase::FastRecovery => {
-                // RFC 5681 §3.2 step 4, with the bound that its last paragraph advises.
-                self.inflation = (self.inflation + mss).min(self.inflation_max);
-                false
+impl Connection {
+    /// An acceptable acknowledgment of everything before `ack`, which is not below SND.UNA. `duplicate`: it looks
+    /// like a duplicate (RFC 5681 §2), if anything is in flight.
+    pub(crate) fn on_acknowledgment(
+        &mut self,
+        now: Instant,
+        header: &Header,
+        ack: u64,
+        duplicate: bool,
+    ) {
+        let acked = ack - self.snd.una;
+        let permitted = self.sacks.is_permitted();
+        let has_blocks = permitted && header.options.sack[0].is_some();
+        let prior_flight = self.sent.flight();
+        if acked == 0 && !has_blocks {
+            match duplicate {
+                true if permitted => self.on_probe_answer(now, None, true, prior_flight),
+                true => self.on_duplicate_ack(now),
+                false => {}
             }
-            Phase::AfterTimeout => false,
-            Phase::Open => {
-                self.duplicates += 1;
-                if self.duplicates < DUPLICATES_MAX {
-                    // RFC 3042 §2: a new segment for each of the first two.
-                    self.inflation = mss * i64::from(self.duplicates);
-                    return false;
-                }
-                self.inflation = 0;
-                // RFC 6582 §3.2 step 2: not if the duplicates may stem from our own retransmissions.
-                if self.duplicates > DUPLICATES_MAX || una <= self.recover {
-                    return false;
-                }
-                self.phase = Phase::FastRecovery;
-                self.recover = nxt;
-                self.partial_seen = false;
-                self.retransmitted_end = una;
-                // RFC 5681 §3.2 step 3.
-                self.inflation = 3 * mss;
-                self.inflation_max = i64::try_from(nxt - una)
-                    .unwrap_or(i64::MAX)
-                    .max(self.inflation);
-                self.lose_one(una, nxt, mss);
-                true
+            return;
+        }
+        let was_limited = self.snd.una < self.limited_until && !self.ecn.is_echo(header.flags);
+        let prior_phase = self.recovery.phase;
+        let (blocks, dsack) = match has_blocks {
+            true => Blocks::read(&header.options, self.snd.space, ack, self.snd.nxt),
+            false => Default::default(),
+        };
+        let (delivery, rtt) = self.deliver(now, header, ack, &blocks);
+        if acked > 0 {
+            self.on_progress(now, ack, acked);
+        }
+
+        // Was something a mistake?
+        if delivery.reordered {
+            self.recovery.rack.on_reordering();
+        }
+        if let Some(dsack) = &dsack {
+            self.on_dsack(now, dsack);
+        }
+        self.detect_spurious(now, header, acked > 0, &delivery, rtt);
+
+        // What is lost?
+        self.on_probe_answer(now, dsack.as_ref(), false, prior_flight);
+        let complete = self.snd.una >= self.recovery.recover;
+        let recovered = self.recovery.phase != Phase::Open && complete;
+        if recovered {
+            self.leave_recovery();
+        }
+        let mut lost = 0;
+        let mut partial = false;
+        if permitted {
+            lost = self.detect_losses(now);
+            let news = lost > 0 || (recovered && self.sent.lost() > 0);
+            if news && self.recovery.phase == Phase::Open {
+                self.enter_fast_recovery(now, prior_flight);
             }
+            self.reduce_rate(delivery.bytes, acked > 0 && lost == 0);
+        } else {
+            partial = self.recovery.phase == Phase::FastRecovery;
+            self.on_ack_without_sack(acked);
+        }
+
+        // What does congestion control make of it?
+        let rate = self.rate.sample(now, self.min_rtt.get());
+        let phase = match prior_phase {
+            Phase::Open => self.recovery.phase,
+            prior => prior,
+        };
+        let flight = self.sent.flight();
+        if delivery.bytes > 0 || lost > 0 {
+            self.congestion.on_ack(&Ack {
+                now,
+                una: self.snd.una,
+                nxt: self.snd.nxt,
+                acked,
+                delivered: delivery.bytes,
+                lost,
+                prior_flight,
+                flight,
+                rtt,
+                srtt: self.rtt.srtt(),
+                rate,
+                window_limited: was_limited || phase == Phase::AfterTimeout,
+                advances: acked > 0 || self.recovery.rack.has_seen_reordering(),
+                phase,
+            });
+        }
+        if recovered && prior_phase == Phase::FastRecovery {
+            self.congestion.on_recovered(now, flight);
+            // All that was sent again fits into one packet.
+            let one = self.recovery.undo.retransmitted() <= u64::from(self.config.mss);
+            if self.pmtu.on_recovered() && one {
+                self.congestion.on_undo(now);
+            }
+        }
+
+        if !self.sent.has_departed() {
+            // RFC 6298 §5.2: all is acknowledged. Or what is left has not departed: it will arm the timer.
+            self.timers.cancel(Timer::Retransmit);
+        } else if acked > 0 && (!partial || self.recovery.fast_retransmit.take_first_partial()) {
+            // RFC 6298 §5.3; RFC 6582 §3.2 step 3: only the first partial acknowledgment restarts the timer.
+            self.timers.arm(Timer::Retransmit, now + self.rto());
+        } else if !self.timers.is_armed(Timer::Retransmit) {
+            // A block covers the oldest byte, of whose departure no report will tell any more.
+            self.timers.arm(Timer::Retransmit, now + self.rto());
+        }
+        self.schedule_probe(now);
+        self.check_scoreboard();
+    }
+
+    /// Takes what was acknowledged, selectively or not, from what is in flight, and learns from it how long the
+    /// round trip takes.
+    fn deliver(
+        &mut self,
+        now: Instant,
+        header: &Header,
+        ack: u64,
+        blocks: &Blocks,
+    ) -> (Delivery, Option<Duration>) {
+        let echo = header.options.timestamps.map(|ts| ts.echo_reply);
+        let min_rtt = self.min_rtt.get();
+        let arrival = Arrival {
+            now,
+            echo: echo.filter(|_| self.timestamps.are_negotiated()),
+            timestamps: &self.timestamps,
+            min_rtt,
+            frto_end: self.recovery.frto.sent_end(),
+        };
+        let (rack, rate) = (&mut self.recovery.rack, &mut self.rate);
+        let mut delivery = Delivery::default();
+        self.sent
+            .acknowledge(ack, now, |piece| delivery.add(piece, &arrival, rack, rate));
+        for block in blocks.iter() {
+            self.sent.sack(block, now, |piece| {
+                delivery.add(piece, &arrival, rack, rate)
+            });
+        }
+        rack.advance(delivery.fack);
+
+        let by_timestamp = self.timestamp_round_trip(now, header, ack);
+        let round_trip = match delivery.newest.filter(|_| !delivery.retransmitted) {
+            _ if self.config.rtt_from_timestamps => by_timestamp,
+            // The acknowledgment answers the last packet of a transmission, or one that has left since.
+            Some((at, true)) => {
+                let sample = now.since(at);
+                self.min_rtt.on_sample(now, sample);
+                Some(sample)
+            }
+            // Its first packets may have left before the departure, which is that of the last. What is shorter
+            // than all round trips before is not believed, so that this way the minimum does not shrink.
+            Some((at, false)) => {
+                let sample = now.since(at);
+                min_rtt.filter(|&least| sample >= least).map(|_| sample)
+            }
+            // Of what was sent twice, it is not known which one is answered (Karn), and what came with it may
+            // have waited for it. RFC 7323 §4: a timestamp tells, in milliseconds.
+            None if delivery.retransmitted && !delivery.awaited => by_timestamp,
+            None => None,
+        };
+        if let Some(round_trip) = round_trip {
+            self.on_round_trip(round_trip);
+        }
+        (delivery, round_trip)
+    }
+
+    /// RFC 7323 §4.1: the round-trip time that a segment tells which acknowledges new data.
+    fn timestamp_round_trip(
+        &mut self,
+        now: Instant,
+        header: &Header,
+        ack: u64,
+    ) -> Option<Duration> {
+        let echo_reply = header.options.timestamps?.echo_reply;
+        if ack == self.snd.una {
+            return None;
+        }
+        let lifetime = now.since(self.opened);
+        let round_trip = self.timestamps.round_trip(now, echo_reply, lifetime)?;
+        self.stats.timestamp_round_trips.add(round_trip);
+        Some(round_trip)
+    }
+
+    /// SND.UNA advances.
+    fn on_progress(&mut self, now: Instant, una: u64, acked: u64) {
+        self.snd.una = una;
+        self.rto.on_progress();
+        if let Some(mss) = self.pmtu.on_ack(una, acked, self.snd.mss) {
+            self.set_mss(mss);
+        }
+        self.idle_since = now;
+        let was_empty = self.queue.is_empty();
+        let events = &mut self.events;
+        let upto = (una - 1).min(self.queue.end());
+        self.queue
+            .acknowledge(upto, |object, end| events.released.push_back((object, end)));
+        if !was_empty && self.queue.is_empty() {
+            self.events.drained = true;
+        }
+        self.wake_writer();
+    }
+
+    /// Our SYN is acknowledged.
+    pub(crate) fn on_handshake_ack(&mut self, now: Instant, header: &Header) {
+        self.deliver(now, header, 1, &Blocks::default());
+        self.snd.una = 1;
+    }
+
+    /// The peer has received something twice.
+    fn on_dsack(&mut self, now: Instant, dsack: &Range<u64>) {
+        if self.recovery.tlp.explains(dsack) {
+            return;
+        }
+        self.recovery.rack.on_dsack(self.snd.una, self.snd.nxt);
+        if self.recovery.undo.on_dsack(dsack) {
+            self.undo(now);
         }
     }
 
-    /// `acked` bytes up to `una` were acknowledged.
-    pub(crate) fn on_ack(&mut self, una: u64, acked: u64, nxt: u64, mss: u16) -> Progress {
-        self.duplicates = 0;
-        match self.phase {
-            Phase::Open => {
-                self.inflation = 0;
-                Progress::Ordinary
+    /// Undoes what was done if the acknowledgment shows that the original was late, not lost.
+    fn detect_spurious(
+        &mut self,
+        now: Instant,
+        header: &Header,
+        advances: bool,
+        delivery: &Delivery,
+        rtt: Option<Duration>,
+    ) {
+        let una = self.snd.una;
+        let recovery = &mut self.recovery;
+        let mut spurious = false;
+        if advances {
+            let echo = header.options.timestamps.map(|ts| ts.echo_reply);
+            spurious = recovery.undo.is_original(una, echo);
+        }
+        if recovery.phase == Phase::AfterTimeout {
+            let (nxt, mss) = (self.snd.nxt, u64::from(self.snd.mss));
+            let open = nxt + mss <= una + self.snd.wnd;
+            let waits = nxt <= self.queue.end() && !self.sent.is_full();
+            spurious |= recovery.frto.on_ack(&frto::Answer {
+                advances,
+                complete: una >= recovery.recover,
+                original: delivery.original,
+                sack: self.sacks.is_permitted(),
+                new_end: (open && waits).then_some(nxt + 2 * mss),
+            });
+        }
+        if spurious {
+            if recovery.undo.is_timeout()
+                && let Some(rtt) = rtt
+            {
+                self.rtt.on_spurious_timeout(rtt);
             }
-            Phase::AfterTimeout => {
-                if una >= self.recover {
-                    self.phase = Phase::Open;
-                }
-                Progress::AfterTimeout
-            }
-            Phase::FastRecovery if una >= self.recover => {
-                self.phase = Phase::Open;
-                self.inflation = 0;
-                self.lost_end = self.lost_start;
-                Progress::Recovered
-            }
-            Phase::FastRecovery => {
-                let mss = i64::from(mss);
-                // RFC 6582 §3.2 step 3: deflate by what was acknowledged, add back one segment.
-                let acked = i64::try_from(acked).unwrap_or(i64::MAX);
-                self.inflation = self.inflation.saturating_sub(acked);
-                if acked >= mss {
-                    self.inflation = self.inflation.saturating_add(mss);
-                }
-                // Whoever acknowledges in crumbs does not get the same segment again for each of them.
-                if una >= self.retransmitted_end {
-                    self.lose_one(una, nxt, mss);
-                }
-                Progress::Partial
-            }
+            self.undo(now);
         }
     }
 
-    /// After [`Progress::Partial`]: true if the retransmission timer is to be restarted.
-    pub(crate) fn take_first_partial(&mut self) -> bool {
-        !std::mem::replace(&mut self.partial_seen, true)
+    /// Nothing was lost: back to where we were (RFC 4015 §3).
+    fn undo(&mut self, now: Instant) {
+        let recovery = &mut self.recovery;
+        if !recovery.undo.is_timeout() {
+            recovery.rack.on_reordering();
+        }
+        recovery.undo.stop();
+        recovery.frto.stop();
+        recovery.fast_retransmit.reset();
+        recovery.phase = Phase::Open;
+        self.sent.find_lost();
+        self.congestion.on_undo(now);
     }
 
-    /// The retransmission timer has expired: all that has departed, up to `departed_end`, counts as lost. What
-    /// still waits for its departure does not.
-    pub(crate) fn on_timeout(&mut self, una: u64, departed_end: u64, nxt: u64) {
-        self.phase = Phase::AfterTimeout;
-        self.duplicates = 0;
-        self.inflation = 0;
+    fn on_probe_answer(
+        &mut self,
+        now: Instant,
+        dsack: Option<&Range<u64>>,
+        bare: bool,
+        prior_flight: u64,
+    ) {
+        let answer = self.recovery.tlp.on_ack(self.snd.una, dsack, bare);
+        // RFC 8985 §7.4: what the probe has repaired is a loss like any other.
+        if answer == Answer::Repaired && self.recovery.phase == Phase::Open {
+            self.on_loss(now, prior_flight);
+        }
+    }
+
+    /// `prior_flight`: in flight before the loss was known.
+    fn on_loss(&mut self, now: Instant, prior_flight: u64) {
+        self.congestion
+            .on_congestion(now, Signal::Loss, prior_flight);
+        self.ecn.on_reduced(self.snd.nxt);
+    }
+
+    /// RFC 8985 §6.2 step 5: what is lost now, and when there may be more. Returns how many bytes that are.
+    fn detect_losses(&mut self, now: Instant) -> u64 {
+        if !self.sent.may_have_losses() {
+            self.timers.cancel(Timer::Reorder);
+            return 0;
+        }
+        let (newest, wait) = (self.recovery.rack.newest(), self.loss_wait());
+        let (lost, next) = self.sent.lose_overtaken(now, newest, wait);
+        self.rate.on_lost(lost);
+        match next {
+            Some(lost_at) => self.timers.arm(Timer::Reorder, Rack::deadline(lost_at)),
+            None => self.timers.cancel(Timer::Reorder),
+        }
+        lost
+    }
+
+    fn loss_wait(&self) -> Duration {
+        let srtt = self.rtt.srtt().unwrap_or_default();
+        let network = Network {
+            min_rtt: self.min_rtt.get().unwrap_or(srtt),
+            srtt,
+        };
+        let recovering = self.recovery.phase != Phase::Open;
+        let (sacked, mss) = (self.sent.sacked(), self.snd.mss);
+        self.recovery.rack.wait(network, recovering, sacked, mss)
+    }
+
+    /// The reordering timer has expired.
+    pub(crate) fn on_reordering_timeout(&mut self, now: Instant) {
+        let prior_flight = self.sent.flight();
+        if self.detect_losses(now) == 0 {
+            return;
+        }
+        if self.recovery.phase == Phase::Open {
+            self.enter_fast_recovery(now, prior_flight);
+        }
+        self.reduce_rate(0, false);
+        self.check_scoreboard();
+    }
+
+    /// `prior_flight`: in flight before the loss was known.
+    fn enter_fast_recovery(&mut self, now: Instant, prior_flight: u64) {
+        self.on_loss(now, prior_flight);
+        let recovery = &mut self.recovery;
+        recovery.phase = Phase::FastRecovery;
+        recovery.recover = self.snd.nxt;
+        recovery.prr.begin(prior_flight);
+        recovery.undo.begin(false);
+        recovery.tlp.reset();
+        let lost_from = self.sent.first_lost().map(|lost| lost.start);
+        self.pmtu.on_loss(lost_from.unwrap_or(self.snd.una));
+    }
+
+    /// All that was in flight when the loss was detected is acknowledged.
+    fn leave_recovery(&mut self) {
+        let recovery = &mut self.recovery;
+        recovery.phase = Phase::Open;
+        recovery.rack.on_recovered();
+        recovery.frto.stop();
+        recovery.fast_retransmit.reset();
+        if !self.sacks.is_permitted() {
+            self.sent.find_lost();
+        }
+    }
+
+    /// In fast recovery, what is delivered decides what may be sent.
+    fn reduce_rate(&mut self, delivered: u64, safe: bool) {
+        if self.recovery.phase == Phase::FastRecovery {
+            self.recovery.prr.update(&prr::Progress {
+                delivered,
+                flight: self.sent.flight(),
+                safe,
+                ssthresh: self.congestion.ssthresh(),
+                mss: u64::from(self.snd.mss),
+            });
+        }
+    }
+
+    /// A duplicate acknowledgment of a peer without SACK.
+    fn on_duplicate_ack(&mut self, now: Instant) {
+        if self.sent.outstanding() == 0 {
+            return;
+        }
+        let (una, mss) = (self.snd.una, self.snd.mss);
+        let recovery = &mut self.recovery;
+        match recovery.phase {
+            Phase::FastRecovery => recovery.fast_retransmit.inflate(mss),
+            Phase::AfterTimeout => recovery.frto.stop(),
+            // RFC 6582 §3.2 step 2: not if the duplicates may stem from our own retransmissions.
+            Phase::Open => {
+                if recovery.fast_retransmit.on_duplicate(mss)
+                    && una > recovery.recover
+                    && self.sent.has_departed()
+                {
+                    let outstanding = self.sent.outstanding();
+                    self.enter_fast_recovery(now, self.sent.flight());
+                    let lost = self.recovery.fast_retransmit.begin(una, outstanding, mss);
+                    self.sent.lose_positions(lost);
+                }
+            }
+        }
+        self.check_scoreboard();
+    }
+
+    /// `acked` new bytes are acknowledged by a peer without SACK.
+    fn on_ack_without_sack(&mut self, acked: u64) {
+        let (una, mss) = (self.snd.una, self.snd.mss);
+        let fast_retransmit = &mut self.recovery.fast_retransmit;
+        if self.recovery.phase != Phase::FastRecovery {
+            fast_retransmit.on_ack();
+        } else if fast_retransmit.on_partial_ack(una, acked, mss) && self.sent.has_departed() {
+            let lost = fast_retransmit.lose(una, self.sent.outstanding(), mss);
+            self.sent.lose_positions(lost);
+        }
+    }
+
+    /// RFC 6298 §5.4 to §5.7, for data.
+    pub(crate) fn lose_after_timeout(&mut self, now: Instant, again: bool) {
+        // RFC 5682 §2.1 step 1: not if the timeout hits a recovery that is under way.
+        match self.recovery.phase == Phase::Open || again {
+            true => self.recovery.frto.on_timeout(self.snd.nxt),
+            false => self.recovery.frto.stop(),
+        }
+        let flight = self.sent.outstanding() - self.sent.sacked();
+        self.congestion.on_timeout(now, flight, again);
+        self.ecn.on_reduced(self.snd.nxt);
+        self.suspect_segment_size(now);
+        // RFC 2018 §8 forgets all SACKs after a timeout. RFC 6675 §5.1 keeps them, and so do we unless the peer
+        // shows that it has dropped what it had.
+        if self.sent.is_reneged() {
+            self.sent.forget_sacks(now);
+        }
+        let lost_before = self.sent.lost();
+        // RFC 8985 §6.3
+        self.sent.lose_departed(now, self.loss_wait());
+        self.rate.on_lost(self.sent.lost() - lost_before);
+        let recovery = &mut self.recovery;
+        recovery.phase = Phase::AfterTimeout;
         // RFC 6582 §3.2 step 4.
-        self.recover = nxt;
-        self.lost_start = una;
-        self.lost_end = departed_end;
-        self.retransmitted_end = una;
+        recovery.recover = self.snd.nxt;
+        recovery.fast_retransmit.reset();
+        recovery.tlp.reset();
+        recovery.undo.begin(true);
+        self.timers.cancel(Timer::Reorder);
+        self.timers.cancel(Timer::Probe);
+        self.check_scoreboard();
     }
 
-    fn lose_one(&mut self, una: u64, nxt: u64, mss: i64) {
-        self.lost_start = una;
-        self.lost_end = nxt.min(una + mss as u64);
+    /// RFC 8985 §7.2: arms or cancels the probe timer, after a departure or an acknowledgment at `from`.
+    pub(crate) fn schedule_probe(&mut self, from: Instant) {
+        let applies = self.sacks.is_permitted()
+            && self.recovery.phase == Phase::Open
+            && self.recovery.tlp.is_idle()
+            && self.sent.sacked() == 0
+            && self.sent.tail().is_some()
+            && !self.state.is_opening();
+        if !applies {
+            return self.timers.cancel(Timer::Probe);
+        }
+        let timeout = Tlp::timeout(self.rtt.srtt(), self.sent.flight(), self.snd.mss);
+        let rto_at = self.timers.deadline(Timer::Retransmit);
+        self.timers.arm(Timer::Probe, (from + timeout).min(rto_at));
+    }
+
+    /// The probe timer has expired. The retransmission timer starts anew (RFC 8985 §7.3).
+    pub(crate) fn on_probe_timeout(&mut self, now: Instant) {
+        self.recovery.tlp.on_timeout();
+        self.timers.arm(Timer::Retransmit, now + self.rto());
+    }
+
+    /// The congestion window, as recovery has it at the moment.
+    pub(crate) fn cwnd(&self) -> u64 {
+        let window = match self.reduces_rate() {
+            true => self.recovery.prr.window(),
+            false => {
+                let inflation = self.recovery.fast_retransmit.inflation();
+                let window = self.congestion.window();
+                window.saturating_add_signed(inflation)
+            }
+        };
+        window.max(u64::from(self.snd.mss))
+    }
+
+    /// Proportional rate reduction rules.
+    fn reduces_rate(&self) -> bool {
+        self.recovery.phase == Phase::FastRecovery
+            && self.sacks.is_permitted()
+            && !self.congestion.rules_recovery()
+    }
+
+    /// How many of `lost` may be sent again, in bytes.
+    pub(crate) fn retransmission_room(&self, lost: &Range<u64>) -> u64 {
+        let mss = u64::from(self.snd.mss);
+        // The first segment goes even if the window has shrunk: it probes (RFC 9293 §3.8.6, SHLD-15).
+        let edge = self.snd.una + self.snd.wnd.max(mss);
+        let peer_room = edge.saturating_sub(lost.start);
+        let room = match self.recovery.phase {
+            // Without SACK no more is lost than is to be sent.
+            Phase::FastRecovery if !self.sacks.is_permitted() => return u64::MAX,
+            Phase::FastRecovery if self.recovery.prr.forces_retransmission() => {
+                self.cwnd().saturating_sub(self.sent.flight()).max(mss)
+            }
+            // Slow start, counted from SND.UNA: what has not departed, or departed late, does not count.
+            Phase::AfterTimeout => self
+                .cwnd()
+                .saturating_sub(self.sent.flight_before(lost.start)),
+            _ => self.cwnd().saturating_sub(self.sent.flight()),
+        };
+        room.min(peer_room)
+    }
+
+    fn check_scoreboard(&self) {
+        #[cfg(debug_assertions)]
+        self.sent.check(self.snd.una, self.snd.nxt);
     }
 }

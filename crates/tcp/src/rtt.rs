@@ -23,6 +23,13 @@ impl Rtt {
         });
     }
 
+    /// RFC 4015 §3.3: a timeout was spurious, and this is how long the round trip took in fact.
+    pub(crate) fn on_spurious_timeout(&mut self, sample: Duration) {
+        self.smoothed = self
+            .smoothed
+            .map(|(srtt, rttvar)| (srtt.max(sample), rttvar.max(sample / 2)));
+    }
+
     pub(crate) fn srtt(&self) -> Option<Duration> {
         self.smoothed.map(|(srtt, _)| srtt)
     }

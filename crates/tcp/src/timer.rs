@@ -15,9 +15,13 @@ pub(crate) enum Timer {
     Linger,
     /// Keep-alive.
     Keepalive,
+    /// RACK's reordering timer (RFC 8985 §6.2 step 5).
+    Reorder,
+    /// Tail loss probe (RFC 8985 §7.2).
+    Probe,
 }
 
-const TIMERS: usize = 5;
+const TIMERS: usize = 7;
 
 /// Deadlines, one for each timer.
 #[derive(Clone, Copy, Debug)]
@@ -48,6 +52,11 @@ impl Timers {
         self.deadlines[timer as usize] != Instant::NEVER
     }
 
+    /// When the timer expires; [`Instant::NEVER`] if it is not armed.
+    pub(crate) fn deadline(&self, timer: Timer) -> Instant {
+        self.deadlines[timer as usize]
+    }
+
     /// Disarms the timer and says true if its deadline has come.
     pub(crate) fn take_expired(&mut self, timer: Timer, now: Instant) -> bool {
         let expired = self.is_armed(timer) && self.deadlines[timer as usize] <= now;
@@ -58,8 +67,11 @@ impl Timers {
     }
 
     pub(crate) fn next(&self) -> Option<Instant> {
-        let [a, b, c, d, e] = self.deadlines;
-        let next = a.min(b).min(c).min(d).min(e);
+        let next = self
+            .deadlines
+            .iter()
+            .copied()
+            .fold(Instant::NEVER, Instant::min);
         (next != Instant::NEVER).then_some(next)
     }
 }

@@ -40,6 +40,7 @@ const TITLES: &[(&str, &str)] = &[
         "RFC 3708",
         "Using D-SACK to Detect Spurious Retransmissions",
     ),
+    ("RFC 3708", "Detecting Spurious Retransmissions by D-SACK"),
     ("RFC 4015", "The Eifel Response Algorithm"),
     ("RFC 4821", "Packetization Layer Path MTU Discovery for TCP"),
     ("RFC 4987", "SYN Flooding Attacks and Common Mitigations"),

@@ -227,13 +227,15 @@ impl Options {
     /// Length as [`Options::write`] writes them, in bytes: a multiple of 4, at most
     /// [`OPTIONS_BYTES_MAX`].
     pub fn len_bytes(&self) -> usize {
-        let blocks = self.sack_blocks_sent();
-        self.len_without_sack()
-            + if blocks > 0 {
-                4 + blocks * SACK_BLOCK_BYTES
-            } else {
-                0
-            }
+        self.len_without_sack() + self.sack_bytes()
+    }
+
+    /// What the SACK option takes of it, padding included, in bytes.
+    pub fn sack_bytes(&self) -> usize {
+        match self.sack_blocks_sent() {
+            0 => 0,
+            blocks => 4 + blocks * SACK_BLOCK_BYTES,
+        }
     }
 
     fn len_without_sack(&self) -> usize {

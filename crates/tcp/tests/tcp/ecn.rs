@@ -262,7 +262,8 @@ fn an_echo_with_a_loss_in_the_same_window_reduces_once() {
         +300ms
         > ACK 2001..3001 ack 1 not-ect
         < ACK ECE 1 ack 3001 win 20000
-        > ACK 3001..5001 ack 1 not-ect
+        # RFC 5682 §2.1 step 2b: new data first.
+        > ACK CWR 10001..12001 ack 1 ect0
         ",
     );
 }

@@ -1,0 +1,589 @@
+//! What is in flight, and what is known of it: the scoreboard of RFC 6675 §3.
+//!
+//! The positions from SND.UNA to SND.NXT are covered, without gap or overlap, by records in order. A record
+//! begins as one transmission: what one [`crate::Transmit`] carries, up to a megabyte. It is split where the
+//! peer's selective acknowledgments or retransmissions need it, and selectively acknowledged neighbours are
+//! one record again, so that there are no more records than holes and transmissions.
+//!
+//! Between being issued and departing, a transmission waits for the NIC stack to read it. Time counts from the
+//! departure (IO-TCP §3.5): what has not departed is neither late nor lost. Each record knows its *latest*
+//! transmission.
+//!
+//! The fast path is an acknowledgment of what is oldest while nothing is missing: it costs the records that it
+//! removes. The sums are kept as records change; nothing is counted by walking.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::time::Duration;
+
+use crate::rate::{DeliveryRate, Snapshot};
+use crate::time::Instant;
+
+/// No new data is sent while there are so many records, or departures to be reported: they must not eat the
+/// memory.
+pub(crate) const RECORDS_MAX: usize = 4096;
+
+/// A peer that acknowledges every other byte must not either. At this many records only what is oldest is
+/// split, so that there is always progress.
+const SPLIT_RECORDS_MAX: usize = 2 * RECORDS_MAX;
+
+/// Positions that share their fate.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Record {
+    /// `start..end`, with SYN or FIN. Never empty.
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+    /// Number and departure of the latest transmission; [`Instant::NEVER`] until it is reported.
+    pub(crate) transmission: u64,
+    departed: Instant,
+    /// Of its departure.
+    pub(crate) snapshot: Snapshot,
+    /// When it counts as lost ([`crate::rack`]).
+    late_at: Instant,
+    /// Selectively acknowledged. Nothing else of the record means anything then.
+    sacked: bool,
+    /// Lost, and not sent again.
+    lost: bool,
+    /// Sent more than once: its acknowledgment does not tell which transmission it answers (Karn's algorithm,
+    /// RFC 6298 §3).
+    pub(crate) retransmitted: bool,
+    /// It ends where its transmission ends: the departure is that of its last packet.
+    pub(crate) ends_transmission: bool,
+}
+
+impl Record {
+    pub(crate) fn len(&self) -> u64 {
+        self.end - self.start
+    }
+
+    /// When its latest transmission departed, if that was reported.
+    pub(crate) fn departed(&self) -> Option<Instant> {
+        (self.departed != Instant::NEVER).then_some(self.departed)
+    }
+
+    fn is_in_flight(&self) -> bool {
+        !self.sacked && !self.lost
+    }
+}
+
+/// What a report of departure changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Departure {
+    /// The transmission is in flight from now on.
+    InFlight,
+    /// It is acknowledged already; the round trip took this long.
+    Acknowledged(Duration),
+    /// Nothing.
+    Unknown,
+}
+
+/// Bytes of records, by what they are. Each byte counts once for `sacked`, `lost` or in flight.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Sums {
+    sacked: u64,
+    lost: u64,
+    /// In flight, and not departed.
+    undeparted: u64,
+    /// In flight again.
+    retransmitted: u64,
+}
+
+impl Sums {
+    fn add(&mut self, record: &Record) {
+        let len = record.len();
+        if record.sacked {
+            self.sacked += len;
+        } else if record.lost {
+            self.lost += len;
+        } else {
+            self.undeparted += if record.departed == Instant::NEVER {
+                len
+            } else {
+                0
+            };
+            self.retransmitted += if record.retransmitted { len } else { 0 };
+        }
+    }
+
+    fn subtract(&mut self, record: &Record) {
+        let len = record.len();
+        if record.sacked {
+            self.sacked -= len;
+        } else if record.lost {
+            self.lost -= len;
+        } else {
+            self.undeparted -= if record.departed == Instant::NEVER {
+                len
+            } else {
+                0
+            };
+            self.retransmitted -= if record.retransmitted { len } else { 0 };
+        }
+    }
+}
+
+/// All that lies between SND.UNA and SND.NXT.
+#[derive(Debug, Default)]
+pub(crate) struct Scoreboard {
+    records: VecDeque<Record>,
+    sums: Sums,
+    /// Nothing before this position is lost and waits.
+    lost_from: u64,
+    /// Positions of transmissions from number `unreported_first` on; empty once they are reported.
+    unreported: VecDeque<(u64, u64)>,
+    unreported_first: u64,
+    /// The newest transmission delivered before its departure was reported, and when.
+    awaited: Option<(u64, Instant)>,
+}
+
+impl Scoreboard {
+    /// Bytes in flight: issued, and neither delivered nor lost (`pipe` of RFC 6675 §2).
+    pub(crate) fn flight(&self) -> u64 {
+        self.outstanding() - self.sums.sacked - self.sums.lost
+    }
+
+    /// Bytes issued and not cumulatively acknowledged (FlightSize of RFC 5681 §2).
+    pub(crate) fn outstanding(&self) -> u64 {
+        match (self.records.front(), self.records.back()) {
+            (Some(front), Some(back)) => back.end - front.start,
+            _ => 0,
+        }
+    }
+
+    /// Bytes selectively acknowledged.
+    pub(crate) fn sacked(&self) -> u64 {
+        self.sums.sacked
+    }
+
+    /// Bytes lost and not sent again.
+    pub(crate) fn lost(&self) -> u64 {
+        self.sums.lost
+    }
+
+    /// True if an acknowledgment of one byte may tell that another one is lost: something behind a hole is
+    /// delivered, or something older was sent again.
+    pub(crate) fn may_have_losses(&self) -> bool {
+        self.sums.sacked > 0 || self.sums.retransmitted > 0
+    }
+
+    /// True if some of it waits in the NIC stack, or departed without our having been told.
+    pub(crate) fn has_undeparted(&self) -> bool {
+        self.sums.undeparted > 0
+    }
+
+    /// True if there is no room for records of new data.
+    pub(crate) fn is_full(&self) -> bool {
+        self.records.len().max(self.unreported.len()) >= RECORDS_MAX
+    }
+
+    /// True if the latest transmission of the oldest byte has departed: only then is it late.
+    pub(crate) fn has_departed(&self) -> bool {
+        let front = self.records.front();
+        front.is_some_and(|r| r.sacked || r.departed != Instant::NEVER)
+    }
+
+    /// The last record, if it has departed and is in flight.
+    pub(crate) fn tail(&self) -> Option<&Record> {
+        let back = self.records.back();
+        back.filter(|r| r.is_in_flight() && r.departed != Instant::NEVER)
+    }
+
+    /// The oldest byte is selectively acknowledged: a peer that still had it would have acknowledged it
+    /// (reneging, RFC 2018 §8).
+    pub(crate) fn is_reneged(&self) -> bool {
+        self.records.front().is_some_and(|r| r.sacked)
+    }
+
+    /// Bytes in flight before a position.
+    pub(crate) fn flight_before(&self, position: u64) -> u64 {
+        let before = self.records.iter().take_while(|r| r.end <= position);
+        before.filter(|r| r.is_in_flight()).map(Record::len).sum()
+    }
+
+    /// Notes a transmission of new data, and names it.
+    pub(crate) fn issue(&mut self, positions: Range<u64>) -> u64 {
+        let record = self.name(positions, false);
+        self.records.push_back(record);
+        record.transmission
+    }
+
+    /// Notes that positions that are there, and are not selectively acknowledged, are sent again.
+    pub(crate) fn reissue(&mut self, positions: Range<u64>) -> u64 {
+        let Range { start, end } = positions;
+        let first = self.split(start);
+        let behind = self.split(end);
+        for record in self.records.range(first..behind) {
+            debug_assert!(!record.sacked, "what is delivered is never sent again");
+            self.sums.subtract(record);
+        }
+        // Most often it is one record that is replaced by one.
+        let record = self.name(start..end, true);
+        if behind > first {
+            self.records[first] = record;
+            self.records.drain(first + 1..behind);
+        }
+        if (start..end).contains(&self.lost_from) {
+            self.lost_from = end;
+        }
+        record.transmission
+    }
+
+    fn name(&mut self, positions: Range<u64>, retransmitted: bool) -> Record {
+        let Range { start, end } = positions;
+        let record = Record {
+            start,
+            end,
+            transmission: self.unreported_first + self.unreported.len() as u64,
+            departed: Instant::NEVER,
+            snapshot: Snapshot::default(),
+            late_at: Instant::NEVER,
+            sacked: false,
+            lost: false,
+            retransmitted,
+            ends_transmission: true,
+        };
+        self.unreported.push_back((start, end));
+        self.sums.add(&record);
+        record
+    }
+
+    /// A transmission has left.
+    pub(crate) fn depart(
+        &mut self,
+        transmission: u64,
+        at: Instant,
+        rate: &mut DeliveryRate,
+    ) -> Departure {
+        // The last instant of all stands for "not yet".
+        let at = at.min(Instant::from_us(u64::MAX - 1));
+        let (start, end) = self.take_unreported(transmission);
+        let first = self.records.partition_point(|r| r.end <= start);
+        let departs = |r: &Record| r.transmission == transmission && r.departed == Instant::NEVER;
+        let records = self.records.range(first..).take_while(|r| r.start < end);
+        let mut records = records.filter(|r| departs(r)).peekable();
+        if records.peek().is_some() {
+            let bytes: u64 = records.filter(|r| r.is_in_flight()).map(Record::len).sum();
+            let before = self.flight() - self.sums.undeparted;
+            let snapshot = rate.on_departed(at, before + bytes, before == 0);
+            for record in self.records.range_mut(first..) {
+                if record.start >= end {
+                    break;
+                }
+                if departs(record) {
+                    self.sums.subtract(record);
+                    record.departed = at;
+                    record.snapshot = snapshot;
+                    self.sums.add(record);
+                }
+            }
+            return Departure::InFlight;
+        }
+        match self.awaited {
+            Some((awaited, acknowledged_at)) if awaited == transmission => {
+                self.awaited = None;
+                // Acknowledged before it is said to have left: the clock cannot tell the difference.
+                let round_trip = acknowledged_at.since(at).max(Duration::from_micros(1));
+                Departure::Acknowledged(round_trip)
+            }
+            _ => Departure::Unknown,
+        }
+    }
+
+    /// The positions of a transmission that has not been reported; nothing if it has.
+    fn take_unreported(&mut self, transmission: u64) -> (u64, u64) {
+        let index = transmission
+            .checked_sub(self.unreported_first)
+            .and_then(|i| usize::try_from(i).ok());
+        let positions = index.and_then(|i| self.unreported.get_mut(i));
+        let positions = positions.map(std::mem::take).unwrap_or_default();
+        self.forget_unreported(0);
+        positions
+    }
+
+    /// Forgets the first transmissions as far as they are reported, or acknowledged.
+    fn forget_unreported(&mut self, una: u64) {
+        while let Some(&(start, end)) = self.unreported.front()
+            && (start == end || end <= una)
+        {
+            self.unreported.pop_front();
+            self.unreported_first += 1;
+        }
+    }
+
+    /// Everything before `una` is acknowledged. That proves that it has departed, reported or not. Tells
+    /// `deliver` of each piece that was not selectively acknowledged before.
+    pub(crate) fn acknowledge(&mut self, una: u64, now: Instant, mut deliver: impl FnMut(&Record)) {
+        while let Some(front) = self.records.front_mut() {
+            if front.start >= una {
+                break;
+            }
+            let record = *front;
+            self.sums.subtract(&record);
+            let rest = una < record.end;
+            let piece = Record {
+                end: record.end.min(una),
+                ends_transmission: record.ends_transmission && !rest,
+                ..record
+            };
+            if rest {
+                front.start = una;
+                self.sums.add(front);
+            } else {
+                self.records.pop_front();
+            }
+            if !piece.sacked {
+                self.note_awaited(&piece, now);
+                deliver(&piece);
+            }
+        }
+        self.forget_unreported(una);
+    }
+
+    fn note_awaited(&mut self, piece: &Record, now: Instant) {
+        if piece.departed == Instant::NEVER && piece.ends_transmission && !piece.retransmitted {
+            self.awaited = Some((piece.transmission, now));
+        }
+    }
+
+    /// The positions are selectively acknowledged, as far as they are in flight or lost. Tells `deliver` of each
+    /// piece for which this is new.
+    pub(crate) fn sack(
+        &mut self,
+        positions: Range<u64>,
+        now: Instant,
+        mut deliver: impl FnMut(&Record),
+    ) {
+        let Range { start, end } = positions;
+        let mut index = self.records.partition_point(|r| r.end <= start);
+        while let Some(record) = self.records.get(index).copied()
+            && record.start < end
+        {
+            index += 1;
+            if record.sacked {
+                continue;
+            }
+            let piece = Record {
+                start: record.start.max(start),
+                end: record.end.min(end),
+                ends_transmission: record.ends_transmission && record.end <= end,
+                ..record
+            };
+            if self.replace_by_sacked(index - 1, &record, &piece) {
+                self.note_awaited(&piece, now);
+                deliver(&piece);
+            }
+            // Records may have been merged or split.
+            index = self.records.partition_point(|r| r.end <= piece.end);
+        }
+    }
+
+    /// Marks a part of a record; false if there is no room for splitting it.
+    fn replace_by_sacked(&mut self, index: usize, record: &Record, piece: &Record) -> bool {
+        let left = (record.start < piece.start).then_some(Record {
+            end: piece.start,
+            ends_transmission: false,
+            ..*record
+        });
+        let right = (piece.end < record.end).then_some(Record {
+            start: piece.end,
+            ..*record
+        });
+        let is_sacked = |r: Option<&Record>| r.is_some_and(|r| r.sacked);
+        let before = index.checked_sub(1).and_then(|i| self.records.get(i));
+        let joins_before = left.is_none() && is_sacked(before);
+        let joins_behind = right.is_none() && is_sacked(self.records.get(index + 1));
+        let splits = left.is_some() || right.is_some();
+        let joins = joins_before || joins_behind;
+        if splits && !joins && self.records.len() >= SPLIT_RECORDS_MAX {
+            return false;
+        }
+        let sacked = Record {
+            sacked: true,
+            lost: false,
+            ..*piece
+        };
+        self.sums.subtract(record);
+        for part in [left, Some(sacked), right].iter().flatten() {
+            self.sums.add(part);
+        }
+        match (joins_before, joins_behind) {
+            (true, true) => {
+                self.records[index - 1].end = self.records[index + 1].end;
+                self.records.drain(index..index + 2);
+            }
+            (true, false) => {
+                self.records[index - 1].end = piece.end;
+                self.put(index, right);
+            }
+            (false, true) => {
+                self.records[index + 1].start = piece.start;
+                self.put(index, left);
+            }
+            (false, false) => {
+                self.records[index] = sacked;
+                if let Some(right) = right {
+                    self.records.insert(index + 1, right);
+                }
+                if let Some(left) = left {
+                    self.records.insert(index, left);
+                }
+            }
+        }
+        true
+    }
+
+    fn put(&mut self, index: usize, record: Option<Record>) {
+        match record {
+            Some(record) => self.records[index] = record,
+            None => {
+                self.records.remove(index);
+            }
+        }
+    }
+
+    /// Makes a record begin at a position, unless none holds it, and returns its index.
+    fn split(&mut self, position: u64) -> usize {
+        let index = self.records.partition_point(|r| r.end <= position);
+        match self.records.get_mut(index) {
+            Some(record) if record.start < position => {
+                let mut tail = *record;
+                tail.start = position;
+                record.end = position;
+                record.ends_transmission = false;
+                self.records.insert(index + 1, tail);
+                index + 1
+            }
+            _ => index,
+        }
+    }
+
+    fn lose(&mut self, index: usize) {
+        let record = &mut self.records[index];
+        self.sums.subtract(record);
+        record.lost = true;
+        self.sums.add(record);
+        self.lost_from = self.lost_from.min(record.start);
+    }
+
+    /// Positions count as lost, departed or not, where they are in flight.
+    pub(crate) fn lose_positions(&mut self, positions: Range<u64>) {
+        let first = self.split(positions.start);
+        let behind = self.split(positions.end);
+        for index in first..behind {
+            if self.records[index].is_in_flight() {
+                self.lose(index);
+            }
+        }
+    }
+
+    /// RFC 8985 §6.2 step 5: what was sent before the transmission (departure, number, end) that has been
+    /// delivered, and has not been delivered itself `wait` after its departure, is lost. Returns how many bytes
+    /// that are, and when the next ones will be lost.
+    ///
+    /// All packets of a transmission have one departure, though they pass the bottleneck one after the other:
+    /// each one delivered makes the round trip look longer. The wait for those missing before it has begun with
+    /// the first one that overtook them, and does not begin anew.
+    pub(crate) fn lose_overtaken(
+        &mut self,
+        now: Instant,
+        newest: (Instant, u64, u64),
+        wait: Duration,
+    ) -> (u64, Option<Instant>) {
+        let lost_before = self.sums.lost;
+        let mut next = Instant::NEVER;
+        for index in 0..self.records.len() {
+            let record = &mut self.records[index];
+            let sent = (record.departed, record.transmission, record.end);
+            if !record.is_in_flight() || record.departed == Instant::NEVER || sent >= newest {
+                continue;
+            }
+            record.late_at = record.late_at.min(record.departed + wait);
+            match record.late_at <= now {
+                true => self.lose(index),
+                false => next = next.min(record.late_at),
+            }
+        }
+        let next = (next != Instant::NEVER).then_some(next);
+        (self.sums.lost - lost_before, next)
+    }
+
+    /// What departed `wait` ago is lost, and so is the oldest, if it has departed at all.
+    pub(crate) fn lose_departed(&mut self, now: Instant, wait: Duration) {
+        for index in 0..self.records.len() {
+            let record = &self.records[index];
+            let departed = record.departed != Instant::NEVER;
+            let late = departed && (index == 0 || record.departed + wait <= now);
+            if record.is_in_flight() && late {
+                self.lose(index);
+            }
+        }
+    }
+
+    /// What counts as lost and was not sent again is in flight after all.
+    pub(crate) fn find_lost(&mut self) {
+        for record in self.records.iter_mut().filter(|r| r.lost) {
+            self.sums.subtract(record);
+            record.lost = false;
+            record.late_at = Instant::NEVER;
+            self.sums.add(record);
+        }
+    }
+
+    /// The peer has dropped what it had selectively acknowledged (RFC 2018 §8): it is lost. It has departed, since
+    /// it had arrived.
+    pub(crate) fn forget_sacks(&mut self, now: Instant) {
+        for index in 0..self.records.len() {
+            let record = &mut self.records[index];
+            if record.sacked {
+                self.sums.subtract(record);
+                record.sacked = false;
+                record.lost = true;
+                record.retransmitted = true;
+                record.departed = record.departed.min(now);
+                self.sums.add(record);
+                self.lost_from = self.lost_from.min(record.start);
+            }
+        }
+    }
+
+    /// The first positions that are lost, up to the next that are not.
+    pub(crate) fn first_lost(&mut self) -> Option<Range<u64>> {
+        if self.sums.lost == 0 {
+            return None;
+        }
+        let from = self.lost_from;
+        let first = self.records.partition_point(|r| r.end <= from);
+        let mut records = self.records.range(first..).skip_while(|r| !r.lost);
+        let Record { start, mut end, .. } = *records.next()?;
+        for record in records.take_while(|r| r.lost) {
+            end = record.end;
+        }
+        self.lost_from = start;
+        Some(start..end)
+    }
+
+    /// True if a part of what is lost at this position may be sent again, and not all.
+    pub(crate) fn may_split(&self, position: u64) -> bool {
+        self.records.len() < SPLIT_RECORDS_MAX
+            || self.records.front().is_some_and(|r| r.start == position)
+    }
+
+    /// Panics if what is said above does not hold.
+    #[cfg(any(test, debug_assertions))]
+    pub(crate) fn check(&self, una: u64, nxt: u64) {
+        let mut at = una;
+        let mut sums = Sums::default();
+        let mut sacked_before = false;
+        for record in &self.records {
+            assert!(record.start == at && record.end > at, "in order, no gaps");
+            assert!(!(record.sacked && record.lost));
+            assert!(!(record.sacked && sacked_before), "neighbours are merged");
+            assert!(!record.lost || record.start >= self.lost_from);
+            sacked_before = record.sacked;
+            at = record.end;
+            sums.add(record);
+        }
+        assert!(self.records.is_empty() || at == nxt, "up to SND.NXT");
+        assert_eq!(sums, self.sums);
+    }
+}

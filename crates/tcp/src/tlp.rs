@@ -1,0 +1,118 @@
+//! Tail loss probes (RFC 8985 §7): when the end of what is in flight is lost, nothing arrives behind it that
+//! could tell. One segment, sent sooner than the retransmission timer would, makes the peer speak.
+
+use std::ops::Range;
+use std::time::Duration;
+
+/// `TLP.max_ack_delay`: how long a receiver may wait for a second segment before it acknowledges one.
+const ACK_DELAY_MAX: Duration = Duration::from_millis(200);
+
+/// Before the first measurement (§7.2).
+const PTO_INITIAL: Duration = Duration::from_secs(1);
+
+/// Receivers merge packets before they acknowledge, and timers are coarse.
+const SLACK: Duration = Duration::from_millis(2);
+
+/// A probe that is not answered.
+#[derive(Clone, Copy, Debug)]
+struct Probe {
+    /// `TLP.end_seq`: SND.NXT when it was sent.
+    end: u64,
+    /// `TLP.is_retrans`: it was the last segment again. Where it begins.
+    retransmitted_from: Option<u64>,
+}
+
+/// Tail loss probing of a connection.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Tlp {
+    probe: Option<Probe>,
+    due: bool,
+}
+
+/// What an acknowledgment tells of the probe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// Nothing.
+    None,
+    /// Nothing was lost.
+    Unharmed,
+    /// The probe has repaired a loss, which nobody else will notice.
+    Repaired,
+}
+
+impl Tlp {
+    /// §7.2: the probe timeout, counted from the departure of what is in flight, or from an acknowledgment.
+    pub(crate) fn timeout(srtt: Option<Duration>, flight: u64, mss: u16) -> Duration {
+        let Some(srtt) = srtt else {
+            return PTO_INITIAL;
+        };
+        // A receiver that waits for two full segments may delay its acknowledgment of anything less.
+        match flight < 2 * u64::from(mss) {
+            true => 2 * srtt + ACK_DELAY_MAX,
+            false => 2 * srtt + SLACK,
+        }
+    }
+
+    /// True if a probe may be scheduled: one at a time.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.probe.is_none() && !self.due
+    }
+
+    /// The probe timer has expired.
+    pub(crate) fn on_timeout(&mut self) {
+        self.due = true;
+    }
+
+    /// True once after the timer has expired.
+    pub(crate) fn take_due(&mut self) -> bool {
+        std::mem::take(&mut self.due)
+    }
+
+    /// A probe goes out. `end`: SND.NXT with it; `retransmitted_from`: where it begins, if it is the last segment
+    /// again.
+    pub(crate) fn on_sent(&mut self, end: u64, retransmitted_from: Option<u64>) {
+        self.probe = Some(Probe {
+            end,
+            retransmitted_from,
+        });
+    }
+
+    /// Loss is dealt with otherwise.
+    pub(crate) fn reset(&mut self) {
+        *self = Tlp::default();
+    }
+
+    /// True if a D-SACK tells that the probe has arrived, after what it repeats.
+    pub(crate) fn explains(&self, dsack: &Range<u64>) -> bool {
+        self.probe.is_some_and(|probe| {
+            dsack.end == probe.end
+                && probe
+                    .retransmitted_from
+                    .is_some_and(|start| start <= dsack.start)
+        })
+    }
+
+    /// §7.4.2: an acknowledgment of everything before `una`. `bare`: it is a duplicate without SACK blocks.
+    pub(crate) fn on_ack(&mut self, una: u64, dsack: Option<&Range<u64>>, bare: bool) -> Answer {
+        let Some(probe) = self.probe else {
+            return Answer::None;
+        };
+        if una < probe.end {
+            return Answer::None;
+        }
+        let answer = if probe.retransmitted_from.is_none()
+            || dsack.is_some_and(|dsack| self.explains(dsack))
+        {
+            Answer::Unharmed
+        } else if una > probe.end {
+            Answer::Repaired
+        } else if bare {
+            Answer::Unharmed
+        } else {
+            // It acknowledges the original or the probe: the next one will tell.
+            return Answer::None;
+        };
+        self.probe = None;
+        answer
+    }
+}

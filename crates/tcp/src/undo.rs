@@ -1,0 +1,84 @@
+//! Was it a mistake? A reduction of the window is undone when it turns out that nothing was lost: by timestamps
+//! (the Eifel detection, RFC 3522), or by D-SACKs for all that was sent again (in the spirit of RFC 3708). The
+//! response is that of RFC 4015. Forward RTO-recovery, a third way, has a file of its own.
+
+use std::ops::Range;
+
+use crate::seq::wraps_before;
+
+/// Retransmissions since the window was reduced.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Undo {
+    /// There was a reduction, and it has not been undone.
+    active: bool,
+    /// A timeout was the reason.
+    timeout: bool,
+    /// Positions that were sent again, from the first to the last.
+    start: u64,
+    end: u64,
+    /// `RetransmitTS`: timestamp clock when the first retransmission was issued, until the first acknowledgment
+    /// that covers it.
+    stamp: Option<u32>,
+    /// Bytes sent again for which there was no D-SACK.
+    unexplained: u64,
+}
+
+impl Undo {
+    /// The window has been reduced because of a loss, or of a timeout.
+    pub(crate) fn begin(&mut self, timeout: bool) {
+        *self = Undo {
+            active: true,
+            timeout,
+            start: u64::MAX,
+            ..Undo::default()
+        };
+    }
+
+    pub(crate) fn stop(&mut self) {
+        *self = Undo::default();
+    }
+
+    /// Positions are sent again. `stamp`: the timestamp clock, if there are timestamps.
+    pub(crate) fn on_retransmission(&mut self, positions: &Range<u64>, stamp: Option<u32>) {
+        if !self.active {
+            return;
+        }
+        if self.start == u64::MAX {
+            self.stamp = stamp;
+        }
+        self.start = self.start.min(positions.start);
+        self.end = self.end.max(positions.end);
+        self.unexplained += positions.end - positions.start;
+    }
+
+    /// From the first position sent again to the last, in bytes.
+    pub(crate) fn retransmitted(&self) -> u64 {
+        self.end.saturating_sub(self.start)
+    }
+
+    /// True if the reason of the reduction was a timeout.
+    pub(crate) fn is_timeout(&self) -> bool {
+        self.timeout
+    }
+
+    /// RFC 3522 §3.2: the first acknowledgment that covers what was sent again echoes a timestamp from before. So
+    /// it answers the original. True: nothing was lost.
+    pub(crate) fn is_original(&mut self, una: u64, echo: Option<u32>) -> bool {
+        if !self.active || una <= self.start {
+            return false;
+        }
+        let (stamp, echo) = (self.stamp.take(), echo);
+        matches!((stamp, echo), (Some(stamp), Some(echo)) if wraps_before(echo, stamp))
+    }
+
+    /// The peer has received positions twice. True if that explains all that was sent again: nothing was lost.
+    pub(crate) fn on_dsack(&mut self, dsack: &Range<u64>) -> bool {
+        let start = dsack.start.max(self.start);
+        let end = dsack.end.min(self.end);
+        if !self.active || start >= end {
+            return false;
+        }
+        self.unexplained = self.unexplained.saturating_sub(end - start);
+        self.unexplained == 0
+    }
+}
