@@ -316,3 +316,35 @@ fn blind_resets_syns_and_data_leave_a_connection_alive() {
         .filter(|(header, len)| *len == 0 && header.flags == Flags::ACK);
     assert!(answers.count() < 100, "challenge ACKs are limited");
 }
+
+/// Covers: RFC 5927 §4.1, RFC 5927 §7.2
+#[test]
+fn forged_icmp_errors_neither_end_a_connection_nor_shrink_its_packets() {
+    let mut rig = Rig::new();
+    rig.ask(&["1000"]);
+    rig.run_until(|rig| rig.received.len() == 1002);
+    let server: SocketAddr = crate::rig::SERVER.parse().unwrap();
+    let ports = [server.port(), rig.client_address().port()].map(u16::to_be_bytes);
+    for n in 0..4096u32 {
+        let seq = n.wrapping_mul(1 << 20).wrapping_add(12_345);
+        let mut quoted = vec![0x45, 0, 2, 0, 0, 0, 0x40, 0, 64, 6, 0, 0];
+        quoted.extend([10, 77, 0, 2, 10, 77, 0, 1]);
+        quoted.extend(ports.concat());
+        quoted.extend(seq.to_be_bytes());
+        // Every code: no such port, fragmentation needed, prohibited, ...
+        let frame = rig.unreachable((n % 16) as u8, 576, &quoted);
+        rig.inject(&frame);
+        if n % 64 == 0 {
+            rig.step();
+        }
+    }
+    rig.step();
+    assert_eq!(rig.stack.connections(), 1);
+    rig.trace.clear();
+    rig.received.clear();
+    rig.ask(&["100000"]);
+    rig.run_until(|rig| rig.received.len() == 100_002);
+    assert!(rig.received == answer(100_000));
+    let longest = rig.trace.iter().map(|(_, len)| *len).max();
+    assert_eq!(longest, Some(1448), "as long as the link allows");
+}
