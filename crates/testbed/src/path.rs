@@ -40,6 +40,11 @@ pub const fn addresses(number: u8) -> [IpAddr; 2] {
 /// How long the emulator may take to start and to end.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// Runs a command before everybody else who wants the core, where that is allowed: what is due now must not wait
+/// for a time slice to end.
+const PUNCTUALLY: &str =
+    "if chrt --rr 1 true 2>/dev/null; then exec chrt --rr 1 \"$@\"; else exec \"$@\"; fi";
+
 /// The path. Without an [`Emulator`] nothing gets through.
 #[derive(Debug)]
 pub struct Path {
@@ -119,7 +124,8 @@ impl Path {
         program: impl AsRef<OsStr>,
         options: impl IntoIterator<Item = A>,
     ) -> Result<Emulator> {
-        let mut command = within(self.middle.holder(), "env");
+        let mut command = within(self.middle.holder(), "sh -c");
+        command.args([PUNCTUALLY, "sh"]);
         command.arg(program).args(["link", "near", "far", "--json"]);
         command.args(options);
         Emulator::start(&mut command)

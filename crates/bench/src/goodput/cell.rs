@@ -19,6 +19,10 @@ pub(crate) struct Matrix {
     /// Numbers of flows.
     #[arg(long, value_delimiter = ',', default_value = "1,16,200")]
     flows: Vec<usize>,
+    /// Rate of the link, in megabits per second: fast enough to be worth measuring, and slow enough that neither
+    /// two cores nor the emulator are what limits it.
+    #[arg(long, default_value_t = 200.0)]
+    rate: f64,
 }
 
 impl Matrix {
@@ -34,6 +38,7 @@ impl Matrix {
                             rtt_ms,
                             reorder,
                             flows,
+                            mbit_per_s: self.rate,
                         });
                     }
                 }
@@ -59,11 +64,9 @@ pub(crate) struct Cell {
     pub(crate) reorder: f64,
     /// Flows at once.
     pub(crate) flows: usize,
+    /// Rate in each direction, in megabits per second.
+    mbit_per_s: f64,
 }
-
-/// Fast enough to be worth measuring and slow enough that neither two cores nor the emulator are what limits
-/// it, the long queue of 100 ms included.
-const MBIT_PER_S: f64 = 200.0;
 
 /// Two superpackets: senders within one machine hand over up to 64 KB at once, where a NIC would spread them.
 const QUEUE_BYTES_MIN: f64 = 131_072.0;
@@ -74,14 +77,9 @@ impl Cell {
         self.flows > 1 && self.loss == 0.0 && self.reorder == 0.0
     }
 
-    /// Bits per second.
-    pub(crate) fn mbit_per_s(&self) -> f64 {
-        MBIT_PER_S
-    }
-
     /// One bandwidth-delay product, as buffers are commonly made for one flow of NewReno.
     fn queue_bytes(&self) -> f64 {
-        (self.mbit_per_s() * self.rtt_ms * 125.0).max(QUEUE_BYTES_MIN)
+        (self.mbit_per_s * self.rtt_ms * 125.0).max(QUEUE_BYTES_MIN)
     }
 
     /// The same, as options of `splitway link`.
@@ -91,7 +89,7 @@ impl Cell {
         let reorder_by_us = (self.rtt_ms * 1000.0 / 8.0).max(100.0);
         [
             ("--delay", format!("{}us", self.rtt_ms * 500.0)),
-            ("--rate", format!("{}mbit", self.mbit_per_s())),
+            ("--rate", format!("{}mbit", self.mbit_per_s)),
             ("--queue", format!("{}b", self.queue_bytes())),
             ("--loss", format!("{}%", self.loss)),
             ("--reorder", format!("{}%", self.reorder)),
@@ -111,6 +109,7 @@ impl fmt::Display for Cell {
             rtt_ms,
             reorder,
             flows,
+            ..
         } = self;
         write!(
             f,

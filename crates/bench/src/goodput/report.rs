@@ -124,6 +124,7 @@ impl CellReport {
             rtt_ms,
             reorder,
             flows,
+            ..
         } = self.cell;
         let jain = |sender| match flows {
             1 => "–".to_owned(),
