@@ -10,6 +10,7 @@
 
 #[path = "../../crates/tcp/tests/tcp/intruder.rs"]
 mod intruder;
+#[allow(dead_code, reason = "what the tests look at besides")]
 #[path = "../../crates/tcp/tests/tcp/network.rs"]
 mod network;
 #[path = "../../crates/tcp/tests/tcp/scenario.rs"]

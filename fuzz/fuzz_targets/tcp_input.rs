@@ -302,8 +302,7 @@ impl Rig {
         let segment = Segment {
             header,
             payload: &payload,
-            // Any bits that the fuzzer chooses.
-            ecn: Ecn::of(header.window as u8),
+            ecn,
         };
         let _ = reset_for(&segment);
         if let Some(mut time_wait) = self.connection.time_wait() {

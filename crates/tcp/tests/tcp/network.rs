@@ -29,10 +29,7 @@ impl Random {
         }
     }
 
-    #[allow(
-        dead_code,
-        reason = "fuzz/fuzz_targets/connections.rs compiles this file, too"
-    )]
+    #[allow(dead_code, reason = "for fuzz/fuzz_targets/connections.rs")]
     pub(crate) fn chosen(bytes: &[u8]) -> Random {
         Random {
             chosen: bytes.iter().copied().collect(),
