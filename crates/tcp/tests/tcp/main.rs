@@ -21,6 +21,7 @@ mod network;
 mod pairs;
 mod path;
 mod pmtu;
+mod ranges;
 mod receive;
 mod recovery;
 mod resets;
