@@ -19,9 +19,11 @@ pub(crate) enum Timer {
     Reorder,
     /// Tail loss probe (RFC 8985 §7.2).
     Probe,
+    /// The NIC stack's silence ([`crate::undeparted`]).
+    Departure,
 }
 
-const TIMERS: usize = 7;
+const TIMERS: usize = Timer::Departure as usize + 1;
 
 /// Deadlines, one for each timer.
 #[derive(Clone, Copy, Debug)]
