@@ -90,7 +90,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "IP", requires = "dev", num_args = 1.., value_delimiter = ',')]
     pub(crate) gateway: Vec<IpAddr>,
 
-    /// Congestion control of the connections: cubic or newreno
+    /// Congestion control of the connections: cubic, bbr or newreno
     #[arg(long, value_name = "NAME", default_value_t)]
     pub(crate) congestion: CongestionAlgorithm,
 

@@ -12,18 +12,24 @@ pub enum CongestionAlgorithm {
     /// CUBIC (RFC 9438), with HyStart++ (RFC 9406).
     #[default]
     Cubic,
+    /// BBR version 3 (draft-ietf-ccwg-bbr). Paces.
+    Bbr,
 }
 
 impl CongestionAlgorithm {
     /// All that there are.
-    pub const ALL: [CongestionAlgorithm; 2] =
-        [CongestionAlgorithm::Cubic, CongestionAlgorithm::NewReno];
+    pub const ALL: [CongestionAlgorithm; 3] = [
+        CongestionAlgorithm::Cubic,
+        CongestionAlgorithm::Bbr,
+        CongestionAlgorithm::NewReno,
+    ];
 
     /// The name by which people call it, and [`FromStr`] knows it.
     pub fn name(self) -> &'static str {
         match self {
             CongestionAlgorithm::NewReno => "newreno",
             CongestionAlgorithm::Cubic => "cubic",
+            CongestionAlgorithm::Bbr => "bbr",
         }
     }
 }

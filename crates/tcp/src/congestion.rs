@@ -7,6 +7,7 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use crate::algorithm::CongestionAlgorithm;
+use crate::bbr::Bbr;
 use crate::cubic::Cubic;
 use crate::newreno::NewReno;
 use crate::rate::RateSample;
@@ -104,11 +105,12 @@ pub(crate) trait Congestion: Debug + Send {
     fn on_undo(&mut self, now: Instant);
 }
 
-/// A fresh instance of an algorithm.
-pub(crate) fn new(algorithm: CongestionAlgorithm) -> Box<dyn Congestion> {
+/// A fresh instance of an algorithm. `seed`: what it leaves to chance is decided by this.
+pub(crate) fn new(algorithm: CongestionAlgorithm, seed: u64) -> Box<dyn Congestion> {
     match algorithm {
         CongestionAlgorithm::NewReno => Box::new(NewReno::new()),
         CongestionAlgorithm::Cubic => Box::new(Cubic::new()),
+        CongestionAlgorithm::Bbr => Box::new(Bbr::new(seed)),
     }
 }
 

@@ -15,6 +15,7 @@ use crate::event::{CloseReason, ConnectionEvent, Events};
 use crate::keepalive::{Silence, Verdict};
 use crate::min_rtt::MinRtt;
 use crate::output::Reset;
+use crate::pacing::Pacing;
 use crate::persist::Persist;
 use crate::pmtu::Pmtu;
 use crate::quickack::QuickAcks;
@@ -109,13 +110,12 @@ pub struct Connection {
     pub(crate) sent: Scoreboard,
     pub(crate) rtt: Rtt,
     pub(crate) stats: Stats,
-    /// Departure timeouts since the NIC stack was last heard.
-    pub(crate) silences: u8,
     pub(crate) min_rtt: MinRtt,
     pub(crate) rto: Rto,
     pub(crate) recovery: Recovery,
     pub(crate) rate: DeliveryRate,
     pub(crate) congestion: Box<dyn Congestion>,
+    pub(crate) pacing: Pacing,
     /// Data before this position was sent until the congestion window was used up.
     pub(crate) limited_until: u64,
     /// Since when nothing has been in flight, if nothing is.
@@ -168,6 +168,11 @@ pub(crate) struct SendSpace {
     pub(crate) mss: u16,
 }
 
+/// What decides the chances of a connection: nobody can foresee its initial sequence number.
+fn seed(isn: u32, salt: u32) -> u64 {
+    u64::from(isn) << 32 | u64::from(salt)
+}
+
 impl SendSpace {
     /// Bytes issued and not acknowledged.
     pub(crate) fn flight(&self) -> u64 {
@@ -210,12 +215,12 @@ impl Connection {
             sent: Scoreboard::default(),
             rtt: Rtt::default(),
             stats: Stats::default(),
-            silences: 0,
             min_rtt: MinRtt::default(),
             rto: Rto::default(),
             recovery: Recovery::default(),
             rate: DeliveryRate::default(),
-            congestion: congestion::new(config.congestion),
+            congestion: congestion::new(config.congestion, seed(isn, ts_offset)),
+            pacing: Pacing::default(),
             limited_until: 0,
             idle_since: now,
             persist: Persist::default(),
@@ -351,29 +356,24 @@ impl Connection {
 
     /// Reports that the packets of a transmission have left, and when. Reports for transmissions that are
     /// acknowledged already, or were never issued, are welcome to come.
-    ///
-    /// They come in the order in which the transmissions were issued; where one is missing, it is not waited for any
-    /// more.
     pub fn on_departed(&mut self, transmission: u64, at: Instant) {
-        let unheard = self.depart_unheard(transmission, at);
         if self.acks.on_departed(transmission, self.rcv.nxt()) {
             self.on_ack_sent();
         }
-        let departure = self.sent.depart(transmission, at, &mut self.rate);
-        if let Departure::Acknowledged(round_trip) = departure
-            && !self.config.rtt_from_timestamps
-        {
-            self.min_rtt.on_sample(at + round_trip, round_trip);
-            self.on_round_trip(round_trip);
-        }
-        if unheard || departure == Departure::InFlight {
-            self.on_departure_heard(at);
+        match self.sent.depart(transmission, at, &mut self.rate) {
             // RFC 6298 §5.1, with "sent" meaning departed. The timer belongs to the first byte not
             // acknowledged.
-            if !self.timers.is_armed(Timer::Retransmit) && self.sent.has_departed() {
-                self.timers.arm(Timer::Retransmit, at + self.rto());
+            Departure::InFlight => {
+                if !self.timers.is_armed(Timer::Retransmit) && self.sent.has_departed() {
+                    self.timers.arm(Timer::Retransmit, at + self.rto());
+                }
+                self.schedule_probe(at);
             }
-            self.schedule_probe(at);
+            Departure::Acknowledged(round_trip) if !self.config.rtt_from_timestamps => {
+                self.min_rtt.on_sample(at + round_trip, round_trip);
+                self.on_round_trip(round_trip);
+            }
+            Departure::Acknowledged(_) | Departure::Unknown => {}
         }
     }
 
@@ -391,9 +391,6 @@ impl Connection {
         if self.timers.take_expired(Timer::Probe, now) {
             self.on_probe_timeout(now);
         }
-        if self.timers.take_expired(Timer::Departure, now) {
-            self.on_departure_timeout();
-        }
         if self.timers.take_expired(Timer::Retransmit, now) {
             self.on_retransmission_timeout(now);
         }
@@ -410,6 +407,8 @@ impl Connection {
         if self.timers.take_expired(Timer::Keepalive, now) {
             self.on_keepalive_timeout(now);
         }
+        // What it held back, poll_transmit will send.
+        self.timers.take_expired(Timer::Pace, now);
         if self.timers.take_expired(Timer::Linger, now) {
             // TIME-WAIT has reported its end already; in FIN-WAIT-2 the peer has been silent for too long.
             self.end(CloseReason::TimedOut);
@@ -675,7 +674,8 @@ impl Connection {
             return;
         }
         self.config.congestion = algorithm;
-        let mut next = congestion::new(algorithm);
+        let mut next =
+            congestion::new(algorithm, seed(self.snd.space.wire(0), self.snd.mss.into()));
         // Before, `establish` tells it of the initial window.
         if !self.state.is_opening() {
             let window = self.congestion.window();

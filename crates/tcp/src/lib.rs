@@ -22,7 +22,8 @@
 //! | ... without SACK: duplicates, NewReno | `fast_retransmit` |
 //! | ... that was none: F-RTO, Eifel, D-SACK | `frto`, `undo` |
 //! | selective acknowledgments, both ways | `sack` |
-//! | congestion control | `congestion`, `cubic` with `hystart`, `newreno`, `rate`; their names: `algorithm` |
+//! | congestion control | `congestion`, `cubic` with `hystart`, `bbr`, `newreno`; their names: `algorithm` |
+//! | pacing, delivery rate | `pacing`, `rate` |
 //! | explicit congestion notification | `ecn` |
 //! | RTO, round-trip time, window probes | `rto`, `rtt`, `min_rtt`, `persist` |
 //! | silent peers | `keepalive` |
@@ -66,6 +67,9 @@
 
 mod ack;
 mod algorithm;
+mod bbr;
+#[cfg(test)]
+mod bottleneck;
 mod challenge;
 mod config;
 #[allow(dead_code)]
@@ -85,6 +89,7 @@ mod keepalive;
 mod min_rtt;
 mod newreno;
 mod output;
+mod pacing;
 mod persist;
 mod pmtu;
 mod prr;
@@ -112,7 +117,6 @@ mod time_wait;
 mod timer;
 mod timestamps;
 mod tlp;
-mod undeparted;
 mod undo;
 
 pub use algorithm::{CongestionAlgorithm, UnknownAlgorithm};

@@ -76,10 +76,8 @@ impl Connection {
                     return Some(self.transmit_ack(now));
                 }
                 let probe = self.persist.take_due();
-                self.poll_void(now, limits)
-                    .or_else(|| self.poll_tail_probe(now, limits))
-                    .or_else(|| self.poll_lost(now, limits))
-                    .or_else(|| self.poll_new(now, limits, probe))
+                self.poll_tail_probe(now, limits)
+                    .or_else(|| self.poll_paced(now, limits, probe))
                     .or_else(|| self.poll_probe(now, probe))
                     .or_else(|| self.poll_keepalive(now))
                     .or_else(|| self.poll_ack(now))
@@ -112,7 +110,7 @@ impl Connection {
     }
 
     /// What is lost and not yet sent again.
-    fn poll_lost(&mut self, now: Instant, limits: &Limits) -> Option<Transmit> {
+    pub(crate) fn poll_lost(&mut self, now: Instant, limits: &Limits) -> Option<Transmit> {
         if self.recovery.frto.new_end().is_some() {
             return None;
         }
@@ -167,7 +165,12 @@ impl Connection {
     }
 
     /// Data that was never sent, and FIN. `probe`: less than a segment may go, silly or not.
-    fn poll_new(&mut self, now: Instant, limits: &Limits, probe: bool) -> Option<Transmit> {
+    pub(crate) fn poll_new(
+        &mut self,
+        now: Instant,
+        limits: &Limits,
+        probe: bool,
+    ) -> Option<Transmit> {
         let snd = self.snd;
         let fin_position = self.fin_position();
         let waits = snd.nxt < fin_position || (self.fin_queued && snd.nxt == fin_position);
@@ -231,7 +234,7 @@ impl Connection {
         };
         let len = self.fit(snd.nxt, len, mss, limits);
         let fin = self.fin_queued && snd.nxt + len == fin_position && peer_room > len;
-        if cwnd_room < available && cwnd_room <= peer_room {
+        if cwnd_room < available && cwnd_room <= peer_room && cwnd_room - len < mss {
             self.limited_until = snd.nxt + len;
         }
         if len == 0 && !fin {
@@ -287,7 +290,7 @@ impl Connection {
     }
 
     /// Payload of a full packet that is built now: SACK blocks take from it (RFC 6691 §2).
-    pub(crate) fn packet_mss(&self, now: Instant) -> u16 {
+    fn packet_mss(&self, now: Instant) -> u16 {
         if self.sacks.is_empty(&self.rcv) {
             return self.snd.mss;
         }
@@ -308,7 +311,7 @@ impl Connection {
     }
 
     /// How much of `len` bytes goes into one transmission: full segments, unless it ends the run.
-    pub(crate) fn fit(&self, start: u64, len: u64, mss: u64, limits: &Limits) -> u64 {
+    fn fit(&self, start: u64, len: u64, mss: u64, limits: &Limits) -> u64 {
         if len == 0 {
             return 0;
         }
@@ -319,7 +322,7 @@ impl Connection {
         }
     }
 
-    pub(crate) fn transmit_data(
+    fn transmit_data(
         &mut self,
         now: Instant,
         start: u64,
@@ -360,19 +363,14 @@ impl Connection {
         retransmission: bool,
     ) -> Transmit {
         let follows_undeparted = self.sent.has_undeparted();
-        let never_left = !retransmission && positions.start < self.snd.nxt;
         self.snd.nxt = self.snd.nxt.max(positions.end);
-        if !never_left {
-            self.recovery.prr.on_sent(positions.end - positions.start);
-        }
-        self.await_departure(now);
+        self.recovery.prr.on_sent(positions.end - positions.start);
         let transmission = match retransmission {
             true => {
                 let stamp = self.timestamps.option(now).map(|option| option.value);
                 self.recovery.undo.on_retransmission(&positions, stamp);
                 self.sent.reissue(positions)
             }
-            false if never_left => self.sent.reissue_void(positions),
             false => self.sent.issue(positions),
         };
         let has_virtual = self.queue.has_virtual(&range);

@@ -19,11 +19,11 @@ pub(crate) enum Timer {
     Reorder,
     /// Tail loss probe (RFC 8985 §7.2).
     Probe,
-    /// The NIC stack's silence ([`crate::undeparted`]).
-    Departure,
+    /// Pacing: the next transmission may be issued.
+    Pace,
 }
 
-const TIMERS: usize = Timer::Departure as usize + 1;
+const TIMERS: usize = 8;
 
 /// Deadlines, one for each timer.
 #[derive(Clone, Copy, Debug)]

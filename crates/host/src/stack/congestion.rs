@@ -38,6 +38,19 @@ impl Stack {
         true
     }
 
+    /// Bounds the rate at which a stream sends, in bytes per second; `None` takes the bound away. False if there
+    /// is no such stream.
+    pub fn set_max_pacing_rate(&mut self, stream: StreamId, rate_max: Option<u64>) -> bool {
+        let Some(index) = self.connections.index_of(stream) else {
+            return false;
+        };
+        if let Some(entry) = self.connections.get_mut(index) {
+            entry.tcp.set_max_pacing_rate(rate_max);
+        }
+        self.mark_dirty(index);
+        true
+    }
+
     /// The congestion control of a stream.
     pub fn congestion(&self, stream: StreamId) -> Option<CongestionAlgorithm> {
         let index = self.connections.index_of(stream)?;

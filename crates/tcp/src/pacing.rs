@@ -1,0 +1,157 @@
+//! Pacing: at what rate a connection may send, and when its next transmission may leave.
+//!
+//! The host decides, the NIC stack waits: a transmission carries its earliest departure
+//! ([`Transmit::not_before`](crate::Transmit::not_before)), so that it can be issued a little ahead. A connection
+//! that nothing paces pays a comparison for each transmission.
+
+use std::time::Duration;
+
+use crate::config::Limits;
+use crate::connection::Connection;
+use crate::output::Transmit;
+use crate::time::Instant;
+use crate::timer::Timer;
+
+/// A transmission holds what may leave in so long ...
+const QUANTUM: Duration = Duration::from_millis(1);
+/// ... but at least two packets, since receivers acknowledge every second, and at most so much.
+const QUANTUM_BYTES_MAX: u64 = 256 << 10;
+
+/// Transmissions are issued so long before they may leave: what has been issued is decided.
+const HORIZON: Duration = Duration::from_millis(2);
+
+/// Without pacing, a transmission holds so much on any path, or, if that is more, what the window lets through in a
+/// [`QUANTUM`]: on slower paths decisions stay fine-grained.
+const UNPACED_BYTES_MIN: u64 = 64 << 10;
+
+/// With [`Config::pace`](crate::Config::pace), the rate is so much of a window for each round-trip time: in slow
+/// start so that the window can double, and else so that it can be used up.
+const SLOW_START_PERCENT: u64 = 200;
+const AVOIDANCE_PERCENT: u64 = 120;
+
+/// How much is sent at once at `rate` bytes per second (draft-ietf-ccwg-bbr §5.6.3).
+pub(crate) fn quantum(rate: u64, mss: u64) -> u64 {
+    let bytes = rate / (1_000_000 / QUANTUM.as_micros() as u64);
+    bytes.min(QUANTUM_BYTES_MAX).max(2 * mss)
+}
+
+/// `bytes` at `rate`, in time.
+fn duration_of(bytes: u64, rate: u64) -> Duration {
+    let us = u128::from(bytes) * 1_000_000 / u128::from(rate.max(1));
+    Duration::from_micros(u64::try_from(us).unwrap_or(u64::MAX))
+}
+
+/// Pacing state of a connection.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Pacing {
+    /// Bytes per second that the application allows.
+    pub(crate) rate_max: Option<u64>,
+    /// Before this, nothing more may leave.
+    next: Instant,
+}
+
+/// What may leave, and when.
+#[derive(Clone, Copy, Debug)]
+struct Leave {
+    bytes: u64,
+    not_before: Option<Instant>,
+    rate: Option<u64>,
+}
+
+impl Connection {
+    /// Bounds the rate at which data leaves, in bytes per second, payload alone; `None` takes the bound away.
+    /// Whatever the congestion control paces by goes on to apply.
+    pub fn set_max_pacing_rate(&mut self, rate_max: Option<u64>) {
+        self.pacing.rate_max = rate_max.map(|rate| rate.max(1));
+    }
+
+    /// The rate at which data leaves at present, in bytes per second; `None`: as fast as the windows allow.
+    pub fn pacing_rate(&self) -> Option<u64> {
+        let by_window = || match self.config.pace {
+            true => self.window_rate(),
+            false => None,
+        };
+        let rate = self.congestion.pacing_rate().or_else(by_window);
+        match (rate, self.pacing.rate_max) {
+            (Some(rate), Some(rate_max)) => Some(rate.min(rate_max)),
+            (rate, rate_max) => rate.or(rate_max),
+        }
+    }
+
+    fn window_rate(&self) -> Option<u64> {
+        let window = self.congestion.window();
+        let percent = match window < self.congestion.ssthresh() {
+            true => SLOW_START_PERCENT,
+            false => AVOIDANCE_PERCENT,
+        };
+        let us = self.rtt.srtt()?.as_micros().max(1);
+        let rate = u128::from(window) * u128::from(percent) * 10_000 / us;
+        u64::try_from(rate).ok()
+    }
+
+    /// What is lost, or new, as far as pacing lets it.
+    pub(crate) fn poll_paced(
+        &mut self,
+        now: Instant,
+        limits: &Limits,
+        probe: bool,
+    ) -> Option<Transmit> {
+        let leave = self.leave(now)?;
+        let bytes_max = usize::try_from(leave.bytes)
+            .map_or(limits.bytes_max, |bytes| bytes.min(limits.bytes_max));
+        let limits = Limits {
+            bytes_max,
+            ..*limits
+        };
+        let mut transmit = self
+            .poll_lost(now, &limits)
+            .or_else(|| self.poll_new(now, &limits, probe))?;
+        if let Some(rate) = leave.rate {
+            let bytes = transmit.range.end - transmit.range.start;
+            self.pacing.next = leave.not_before.unwrap_or(now) + duration_of(bytes, rate);
+            transmit.not_before = leave.not_before;
+        }
+        Some(transmit)
+    }
+
+    /// `None`: nothing may be issued yet; a timer calls back.
+    fn leave(&mut self, now: Instant) -> Option<Leave> {
+        let Some(rate) = self.pacing_rate() else {
+            return Some(Leave {
+                bytes: self.unpaced_bytes(),
+                not_before: None,
+                rate: None,
+            });
+        };
+        let next = self.pacing.next;
+        let bytes = quantum(rate, u64::from(self.snd.mss));
+        let horizon = HORIZON.max(duration_of(bytes, rate));
+        if next > now + horizon {
+            if self.has_unsent() {
+                let us = next.since(Instant::default() + horizon).as_micros() as u64;
+                self.timers.arm(Timer::Pace, Instant::from_us(us));
+            }
+            return None;
+        }
+        Some(Leave {
+            bytes,
+            not_before: (next > now).then_some(next),
+            rate: Some(rate),
+        })
+    }
+
+    /// There is something to issue, if the windows let it.
+    fn has_unsent(&self) -> bool {
+        self.snd.nxt < self.fin_position() + u64::from(self.fin_queued) || self.sent.lost() > 0
+    }
+
+    fn unpaced_bytes(&self) -> u64 {
+        let Some(srtt) = self.rtt.srtt() else {
+            return UNPACED_BYTES_MIN;
+        };
+        let window = self.congestion.window();
+        let us = srtt.as_micros().max(1) as u64;
+        let bytes = window.saturating_mul(2 * QUANTUM.as_micros() as u64) / us;
+        bytes.max(UNPACED_BYTES_MIN)
+    }
+}
