@@ -1,7 +1,10 @@
 //! Explicit congestion notification (RFC 3168): who agrees to it, who marks, who echoes, who slows down.
 
+use std::time::Duration;
+
 use tcp::{Config, EcnPolicy};
 
+use crate::path::{Download, LONG_FAT, Path};
 use crate::script::{Script, config};
 
 fn offering() -> Config {
@@ -266,4 +269,36 @@ fn an_echo_with_a_loss_in_the_same_window_reduces_once() {
         > ACK CWR 10001..12001 ack 1 ect0
         ",
     );
+}
+
+/// Covers: RFC 3168 §5, RFC 3168 §6.1.2
+#[test]
+fn a_router_that_marks_slows_a_flow_down_without_losing_a_packet() {
+    let path = Path {
+        bytes_per_second: 12_500_000,
+        round_trip: Duration::from_millis(20),
+        mark_bytes: 250_000,
+        ..LONG_FAT
+    };
+    let client = Config {
+        ecn: EcnPolicy::Offer,
+        receive_buffer_bytes_max: 4 << 20,
+        ..Config::default()
+    };
+    let run = |server: EcnPolicy| {
+        let server = Config {
+            ecn: server,
+            ..Config::default()
+        };
+        let mut download = Download::begin(path, &server, &client, false);
+        let bytes = download.pass(Duration::from_secs(10));
+        (bytes, download.marked, download.dropped)
+    };
+    let (bytes, marked, dropped) = run(EcnPolicy::Accept);
+    assert!(bytes > 100_000_000, "{bytes} of 125 MB");
+    assert!(marked > 0);
+    assert_eq!(dropped, 0);
+    let (_, marked, dropped) = run(EcnPolicy::Off);
+    assert_eq!(marked, 0);
+    assert!(dropped > 0);
 }
