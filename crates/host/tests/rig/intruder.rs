@@ -61,7 +61,7 @@ pub(crate) fn a_download_goes_on_undisturbed(choices: &[u8]) {
         if frame.len() >= ethernet::HEADER_BYTES && !rig.is_in_clients_name(&frame) {
             rig.inject(&frame);
         }
-        if choices.byte() % 4 == 0 {
+        if choices.byte().is_multiple_of(4) {
             rig.step();
         }
     }
@@ -222,13 +222,14 @@ impl Rig {
 }
 
 fn strange_header(choices: &mut Choices<'_>) -> Header {
-    let optional = |choices: &mut Choices<'_>| (choices.byte() % 2 == 0).then(|| choices.word());
+    let optional =
+        |choices: &mut Choices<'_>| choices.byte().is_multiple_of(2).then(|| choices.word());
     Header {
         window: choices.half(),
         options: Options {
             mss: optional(choices).map(|mss| mss as u16),
             window_scale: optional(choices).map(|shift| shift as u8),
-            sack_permitted: choices.byte() % 2 == 0,
+            sack_permitted: choices.byte().is_multiple_of(2),
             timestamps: optional(choices).map(|value| Timestamps {
                 value,
                 echo_reply: value,
