@@ -55,6 +55,8 @@ pub(crate) struct Entry {
     pub(crate) flow_open: bool,
     /// SENDs issued and not departed.
     pub(crate) sends_outstanding: u64,
+    /// Files that a NIC worker which has started anew must open again. Until it has, nothing is sent.
+    pub(crate) files_reopening: u32,
     /// Stream offset up to which ACKD was sent.
     pub(crate) ackd_offset: u64,
     /// The last transmission handed out; completes the ids in departures.
@@ -162,6 +164,7 @@ impl Connections {
             heard: false,
             flow_open: false,
             sends_outstanding: 0,
+            files_reopening: 0,
             ackd_offset: 0,
             last_transmission: 0,
             app_deadline_us: None,

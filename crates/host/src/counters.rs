@@ -70,6 +70,8 @@ counters! {
     mtus_reduced,
     /// RSTs sent to segments of no connection.
     resets_sent,
+    /// SENDs issued again because they never departed.
+    sends_repeated,
     /// Retransmission timeouts.
     timeouts,
     /// Round-trip times that RTOs were computed from.

@@ -23,6 +23,8 @@ pub(crate) struct File {
     generation: u32,
     held: bool,
     extents_queued: u32,
+    /// OPEN was repeated, for a NIC worker that has started anew, and is not answered.
+    reopening: bool,
 }
 
 /// All files of a shard.
@@ -39,6 +41,26 @@ pub(crate) struct MayClose {
     pub(crate) worker: usize,
     /// The file.
     pub(crate) file: FileId,
+}
+
+/// A file that must be opened again.
+#[derive(Debug)]
+pub(crate) struct Reopening {
+    pub(crate) file: FileId,
+    pub(crate) path: Box<[u8]>,
+    /// The stream that may have sent some of it, and must not go on before it is known to be the same version.
+    pub(crate) waits: Option<StreamId>,
+}
+
+/// What the answer to a repeated OPEN says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reopened {
+    /// The file is the same version as before.
+    Same,
+    /// Nobody needs it any more; if it is open, it may be closed.
+    LetGo(Option<MayClose>),
+    /// What is there is another version, or nothing: what is sent of it cannot go on.
+    Changed,
 }
 
 impl FileTable {
@@ -70,6 +92,7 @@ impl FileTable {
             generation,
             held: true,
             extents_queued: 0,
+            reopening: false,
         });
         Some((FileId(index as u32), handle(index, generation)))
     }
@@ -122,6 +145,52 @@ impl FileTable {
             .then(|| (found.stream, handle(file.0 as usize, found.generation)))
     }
 
+    /// The files of a worker that has started anew, all of which it must open again.
+    pub(crate) fn reopen(&mut self, worker: usize) -> Vec<Reopening> {
+        let of_worker = self
+            .files
+            .iter_mut()
+            .filter(|(_, file)| file.worker == worker);
+        of_worker
+            .map(|(index, file)| {
+                file.reopening = file.meta.is_some();
+                Reopening {
+                    file: FileId(index as u32),
+                    path: file.path.clone(),
+                    waits: file.reopening.then_some(file.stream),
+                }
+            })
+            .collect()
+    }
+
+    /// A repeated OPEN has been answered at `worker`: with this metadata, or with a failure. Returns the stream that
+    /// waits for the answer, and what the answer says; `None` if the OPEN was not repeated.
+    pub(crate) fn reopened(
+        &mut self,
+        worker: usize,
+        file: FileId,
+        meta: Option<FileMeta>,
+    ) -> Option<(StreamId, Reopened)> {
+        let found = self.files.get_mut(file.0 as usize)?;
+        if found.worker != worker || !found.reopening {
+            return None;
+        }
+        found.reopening = false;
+        let same = found.meta == meta;
+        let needed = found.held || found.extents_queued > 0;
+        let stream = found.stream;
+        if meta.is_none() {
+            // The worker has forgotten the id.
+            self.files.remove(file.0 as usize);
+        }
+        let outcome = match (needed, same) {
+            (true, false) => Reopened::Changed,
+            (true, true) => Reopened::Same,
+            (false, _) => Reopened::LetGo(meta.and_then(|_| self.may_close(file))),
+        };
+        Some((stream, outcome))
+    }
+
     /// An extent of the file was queued.
     pub(crate) fn extent_queued(&mut self, file: FileId) {
         if let Some(found) = self.files.get_mut(file.0 as usize) {
@@ -153,7 +222,8 @@ impl FileTable {
     fn may_close(&mut self, file: FileId) -> Option<MayClose> {
         let found = &self.files[file.0 as usize];
         // While OPEN is unanswered the id stays taken, so that its answer cannot meet another file.
-        if found.held || found.extents_queued > 0 || found.meta.is_none() {
+        let unanswered = found.meta.is_none() || found.reopening;
+        if found.held || found.extents_queued > 0 || unanswered {
             return None;
         }
         let worker = found.worker;

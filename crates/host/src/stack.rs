@@ -14,6 +14,7 @@
 //! | `arrival` | frames, and segments of no connection |
 //! | `admission` | half-open connections, SYN cookies, limits on new connections |
 //! | `reports` | events of the NIC workers |
+//! | `restart` | a NIC worker that starts anew |
 //! | `transmit` | SENDs, own packets, ACKD |
 //! | `workers` | the channels, and what did not fit |
 //! | `congestion` | congestion control by listener and by stream |
@@ -26,6 +27,7 @@ mod congestion;
 mod inspect;
 mod link;
 mod reports;
+mod restart;
 mod transmit;
 mod workers;
 
@@ -317,9 +319,9 @@ impl Stack {
         if let Some(entry) = self.connections.get_mut(index) {
             entry.dirty = false;
         }
+        self.count_stats(index);
         self.transmit(now_us, index, port);
         self.acknowledge_below(now_us, index);
-        self.count_stats(index);
         let Some(entry) = self.connections.get(index) else {
             return;
         };
@@ -338,7 +340,13 @@ impl Stack {
     fn count_stats(&mut self, index: usize) {
         if let Some(entry) = self.connections.get_mut(index) {
             let stats = entry.tcp.take_stats();
+            // No event is going to come for these.
+            let unheard = u64::from(stats.lost_undeparted) + u64::from(stats.unheard);
+            let gone = unheard.min(entry.sends_outstanding);
+            entry.sends_outstanding -= gone;
+            self.sends_outstanding -= gone;
             let counters = &mut self.counters;
+            counters.sends_repeated += u64::from(stats.lost_undeparted);
             counters.timeouts += u64::from(stats.timeouts);
             counters.round_trips += u64::from(stats.round_trips.count);
             counters.round_trips_us += stats.round_trips.sum_us;

@@ -377,3 +377,42 @@ fn a_root_that_is_none_is_named() {
         .to_string();
     assert!(missing.contains("none: No such file"), "{missing}");
 }
+
+#[test]
+fn a_worker_that_sleeps_wakes_up_for_a_paced_send_and_not_too_early() {
+    let root = TempDir::new().unwrap();
+    let wires = [Wire::default()];
+    let result = session(root.path(), &small_config(), &wires, |mut host, _| {
+        // Farther away than a worker ever polls: it sleeps, and nothing but time wakes it.
+        for (id, delay_us) in [(1, 20_000), (2, 0), (3, 150), (4, 3_000)] {
+            let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+            let issued_us = now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1000;
+            let not_before_us = issued_us + delay_us;
+            let send = Send {
+                id: SendId(id),
+                flow: FlowId(1),
+                stream_offset: id,
+                issued_us,
+                not_before_us,
+                tsval_fraction_us: 0,
+                mss: MSS,
+                header: &header(1, id, Flags::ACK, 1),
+                segments: [Segment::Inline(b"x")].into(),
+            };
+            host.tell(0, &Command::Send(send));
+            match host.next(0) {
+                Event::Departed {
+                    send, departed_us, ..
+                } => {
+                    assert_eq!(send, SendId(id));
+                    assert!(
+                        departed_us >= not_before_us,
+                        "{departed_us} {not_before_us}"
+                    );
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    });
+    assert_eq!(result.unwrap().paced, 3);
+}

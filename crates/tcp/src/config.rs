@@ -86,6 +86,10 @@ pub struct Config {
     /// Take round-trip times from the timestamps option alone, as IO-TCP does, and not from departures, which
     /// tell them exactly. For measurements only.
     pub rtt_from_timestamps: bool,
+    /// Issue transmissions again of which no departure was reported for so long, doubled each time; after
+    /// [`Config::retries`] times give up. For hosts whose way to the NIC stack can lose something: a ring in memory
+    /// cannot. Longer than any read, queue or pace can hold a transmission, or it goes twice.
+    pub departure_timeout: Option<Duration>,
     /// Congestion control, unless [`crate::Connection::set_congestion`] changes it.
     pub congestion: CongestionAlgorithm,
     /// Pace what CUBIC and NewReno send: a window for each round-trip time and a fifth more, two windows in slow
@@ -125,6 +129,7 @@ impl Default for Config {
             challenge_acks_max: 10,
             challenge_acks_interval: Duration::from_secs(5),
             rtt_from_timestamps: false,
+            departure_timeout: None,
             congestion: CongestionAlgorithm::Cubic,
             pace: false,
         }

@@ -110,6 +110,8 @@ pub struct Connection {
     pub(crate) sent: Scoreboard,
     pub(crate) rtt: Rtt,
     pub(crate) stats: Stats,
+    /// Departure timeouts since the NIC stack was last heard.
+    pub(crate) silences: u8,
     pub(crate) min_rtt: MinRtt,
     pub(crate) rto: Rto,
     pub(crate) recovery: Recovery,
@@ -215,6 +217,7 @@ impl Connection {
             sent: Scoreboard::default(),
             rtt: Rtt::default(),
             stats: Stats::default(),
+            silences: 0,
             min_rtt: MinRtt::default(),
             rto: Rto::default(),
             recovery: Recovery::default(),
@@ -356,24 +359,29 @@ impl Connection {
 
     /// Reports that the packets of a transmission have left, and when. Reports for transmissions that are
     /// acknowledged already, or were never issued, are welcome to come.
+    ///
+    /// They come in the order in which the transmissions were issued; where one is missing, it is not waited for any
+    /// more.
     pub fn on_departed(&mut self, transmission: u64, at: Instant) {
+        let unheard = self.depart_unheard(transmission, at);
         if self.acks.on_departed(transmission, self.rcv.nxt()) {
             self.on_ack_sent();
         }
-        match self.sent.depart(transmission, at, &mut self.rate) {
+        let departure = self.sent.depart(transmission, at, &mut self.rate);
+        if let Departure::Acknowledged(round_trip) = departure
+            && !self.config.rtt_from_timestamps
+        {
+            self.min_rtt.on_sample(at + round_trip, round_trip);
+            self.on_round_trip(round_trip);
+        }
+        if unheard || departure == Departure::InFlight {
+            self.on_departure_heard(at);
             // RFC 6298 §5.1, with "sent" meaning departed. The timer belongs to the first byte not
             // acknowledged.
-            Departure::InFlight => {
-                if !self.timers.is_armed(Timer::Retransmit) && self.sent.has_departed() {
-                    self.timers.arm(Timer::Retransmit, at + self.rto());
-                }
-                self.schedule_probe(at);
+            if !self.timers.is_armed(Timer::Retransmit) && self.sent.has_departed() {
+                self.timers.arm(Timer::Retransmit, at + self.rto());
             }
-            Departure::Acknowledged(round_trip) if !self.config.rtt_from_timestamps => {
-                self.min_rtt.on_sample(at + round_trip, round_trip);
-                self.on_round_trip(round_trip);
-            }
-            Departure::Acknowledged(_) | Departure::Unknown => {}
+            self.schedule_probe(at);
         }
     }
 
@@ -390,6 +398,9 @@ impl Connection {
         }
         if self.timers.take_expired(Timer::Probe, now) {
             self.on_probe_timeout(now);
+        }
+        if self.timers.take_expired(Timer::Departure, now) {
+            self.on_departure_timeout();
         }
         if self.timers.take_expired(Timer::Retransmit, now) {
             self.on_retransmission_timeout(now);

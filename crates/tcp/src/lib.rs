@@ -117,6 +117,7 @@ mod time_wait;
 mod timer;
 mod timestamps;
 mod tlp;
+mod undeparted;
 mod undo;
 
 pub use algorithm::{CongestionAlgorithm, UnknownAlgorithm};

@@ -76,7 +76,8 @@ impl Connection {
                     return Some(self.transmit_ack(now));
                 }
                 let probe = self.persist.take_due();
-                self.poll_tail_probe(now, limits)
+                self.poll_void(now, limits)
+                    .or_else(|| self.poll_tail_probe(now, limits))
                     .or_else(|| self.poll_paced(now, limits, probe))
                     .or_else(|| self.poll_probe(now, probe))
                     .or_else(|| self.poll_keepalive(now))
@@ -290,7 +291,7 @@ impl Connection {
     }
 
     /// Payload of a full packet that is built now: SACK blocks take from it (RFC 6691 §2).
-    fn packet_mss(&self, now: Instant) -> u16 {
+    pub(crate) fn packet_mss(&self, now: Instant) -> u16 {
         if self.sacks.is_empty(&self.rcv) {
             return self.snd.mss;
         }
@@ -311,7 +312,7 @@ impl Connection {
     }
 
     /// How much of `len` bytes goes into one transmission: full segments, unless it ends the run.
-    fn fit(&self, start: u64, len: u64, mss: u64, limits: &Limits) -> u64 {
+    pub(crate) fn fit(&self, start: u64, len: u64, mss: u64, limits: &Limits) -> u64 {
         if len == 0 {
             return 0;
         }
@@ -322,7 +323,7 @@ impl Connection {
         }
     }
 
-    fn transmit_data(
+    pub(crate) fn transmit_data(
         &mut self,
         now: Instant,
         start: u64,
@@ -363,14 +364,19 @@ impl Connection {
         retransmission: bool,
     ) -> Transmit {
         let follows_undeparted = self.sent.has_undeparted();
+        let never_left = !retransmission && positions.start < self.snd.nxt;
         self.snd.nxt = self.snd.nxt.max(positions.end);
-        self.recovery.prr.on_sent(positions.end - positions.start);
+        if !never_left {
+            self.recovery.prr.on_sent(positions.end - positions.start);
+        }
+        self.await_departure(now);
         let transmission = match retransmission {
             true => {
                 let stamp = self.timestamps.option(now).map(|option| option.value);
                 self.recovery.undo.on_retransmission(&positions, stamp);
                 self.sent.reissue(positions)
             }
+            false if never_left => self.sent.reissue_void(positions),
             false => self.sent.issue(positions),
         };
         let has_virtual = self.queue.has_virtual(&range);

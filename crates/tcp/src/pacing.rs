@@ -17,8 +17,9 @@ const QUANTUM: Duration = Duration::from_millis(1);
 /// ... but at least two packets, since receivers acknowledge every second, and at most so much.
 const QUANTUM_BYTES_MAX: u64 = 256 << 10;
 
-/// Transmissions are issued so long before they may leave: what has been issued is decided.
-const HORIZON: Duration = Duration::from_millis(2);
+/// Transmissions are issued so long before they may leave, or as long as one takes; what has been issued is decided.
+const HORIZON_MIN: Duration = Duration::from_millis(2);
+const HORIZON_MAX: Duration = Duration::from_millis(10);
 
 /// Without pacing, a transmission holds so much on any path, or, if that is more, what the window lets through in a
 /// [`QUANTUM`]: on slower paths decisions stay fine-grained.
@@ -125,7 +126,7 @@ impl Connection {
         };
         let next = self.pacing.next;
         let bytes = quantum(rate, u64::from(self.snd.mss));
-        let horizon = HORIZON.max(duration_of(bytes, rate));
+        let horizon = duration_of(bytes, rate).clamp(HORIZON_MIN, HORIZON_MAX);
         if next > now + horizon {
             if self.has_unsent() {
                 let us = next.since(Instant::default() + horizon).as_micros() as u64;

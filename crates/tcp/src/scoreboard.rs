@@ -45,6 +45,8 @@ pub(crate) struct Record {
     sacked: bool,
     /// Lost, and not sent again.
     lost: bool,
+    /// Its latest transmission has never left, and never will ([`crate::undeparted`]).
+    void: bool,
     /// Sent more than once: its acknowledgment does not tell which transmission it answers (Karn's algorithm,
     /// RFC 6298 §3).
     pub(crate) retransmitted: bool,
@@ -60,6 +62,11 @@ impl Record {
     /// When its latest transmission departed, if that was reported.
     pub(crate) fn departed(&self) -> Option<Instant> {
         (self.departed != Instant::NEVER).then_some(self.departed)
+    }
+
+    /// It has been issued, and waits for its departure.
+    fn waits(&self) -> bool {
+        self.is_in_flight() && self.departed == Instant::NEVER
     }
 
     fn is_in_flight(&self) -> bool {
@@ -87,6 +94,8 @@ struct Sums {
     undeparted: u64,
     /// In flight again.
     retransmitted: u64,
+    /// Not departed, and to be issued again.
+    void: u64,
 }
 
 impl Sums {
@@ -103,6 +112,7 @@ impl Sums {
                 0
             };
             self.retransmitted += if record.retransmitted { len } else { 0 };
+            self.void += if record.void { len } else { 0 };
         }
     }
 
@@ -119,6 +129,7 @@ impl Sums {
                 0
             };
             self.retransmitted -= if record.retransmitted { len } else { 0 };
+            self.void -= if record.void { len } else { 0 };
         }
     }
 }
@@ -210,6 +221,20 @@ impl Scoreboard {
 
     /// Notes that positions that are there, and are not selectively acknowledged, are sent again.
     pub(crate) fn reissue(&mut self, positions: Range<u64>) -> u64 {
+        self.replace(positions, true)
+    }
+
+    /// Notes that positions that have never left are issued again. As far as they were not sent twice before, their
+    /// acknowledgment will tell which transmission it answers.
+    pub(crate) fn reissue_void(&mut self, positions: Range<u64>) -> u64 {
+        let first = self.records.partition_point(|r| r.end <= positions.start);
+        let records = self.records.range(first..);
+        let mut records = records.take_while(|r| r.start < positions.end);
+        let retransmitted = records.any(|r| r.retransmitted);
+        self.replace(positions, retransmitted)
+    }
+
+    fn replace(&mut self, positions: Range<u64>, retransmitted: bool) -> u64 {
         let Range { start, end } = positions;
         let first = self.split(start);
         let behind = self.split(end);
@@ -218,7 +243,7 @@ impl Scoreboard {
             self.sums.subtract(record);
         }
         // Most often it is one record that is replaced by one.
-        let record = self.name(start..end, true);
+        let record = self.name(start..end, retransmitted);
         if behind > first {
             self.records[first] = record;
             self.records.drain(first + 1..behind);
@@ -240,6 +265,7 @@ impl Scoreboard {
             late_at: Instant::NEVER,
             sacked: false,
             lost: false,
+            void: false,
             retransmitted,
             ends_transmission: true,
         };
@@ -401,6 +427,7 @@ impl Scoreboard {
         let sacked = Record {
             sacked: true,
             lost: false,
+            void: false,
             ..*piece
         };
         self.sums.subtract(record);
@@ -431,6 +458,79 @@ impl Scoreboard {
             }
         }
         true
+    }
+
+    /// A transmission has not left and never will. Returns how many bytes of it are to be issued again.
+    pub(crate) fn void(&mut self, transmission: u64) -> u64 {
+        let void_before = self.sums.void;
+        let (start, end) = self.take_unreported(transmission);
+        let first = self.records.partition_point(|r| r.end <= start);
+        for record in self.records.range_mut(first..) {
+            if record.start >= end {
+                break;
+            }
+            if record.transmission == transmission && record.waits() {
+                self.sums.subtract(record);
+                record.void = true;
+                self.sums.add(record);
+            }
+        }
+        self.sums.void - void_before
+    }
+
+    /// Nothing that has not been reported has left, or ever will. Returns how many transmissions that concerns.
+    pub(crate) fn void_all(&mut self) -> u32 {
+        let mut count = 0;
+        while !self.unreported.is_empty() {
+            count += u32::from(self.void(self.unreported_first) > 0);
+        }
+        count
+    }
+
+    /// The first positions that have never left and are to be issued again, up to the next that are not.
+    pub(crate) fn first_void(&self) -> Option<Range<u64>> {
+        if self.sums.void == 0 {
+            return None;
+        }
+        let is_void = |r: &&Record| r.void && r.waits();
+        let mut records = self.records.iter().skip_while(|r| !is_void(r));
+        let Record { start, mut end, .. } = *records.next()?;
+        for record in records.take_while(is_void) {
+            end = record.end;
+        }
+        Some(start..end)
+    }
+
+    /// Of the transmissions before this one no report will come, since they depart in order: they count as departed
+    /// at `at`, which may be too late to measure a round-trip time by. Returns how many these are.
+    pub(crate) fn depart_unheard(
+        &mut self,
+        transmission: u64,
+        at: Instant,
+        rate: &mut DeliveryRate,
+    ) -> u32 {
+        let mut count = 0;
+        while self.unreported_first < transmission
+            && let Some(&(start, end)) = self.unreported.front()
+        {
+            let unheard = self.unreported_first;
+            count += 1;
+            if self.depart(unheard, at, rate) != Departure::InFlight {
+                continue;
+            }
+            let first = self.records.partition_point(|r| r.end <= start);
+            for record in self.records.range_mut(first..) {
+                if record.start >= end {
+                    break;
+                }
+                if record.transmission == unheard && record.is_in_flight() {
+                    self.sums.subtract(record);
+                    record.retransmitted = true;
+                    self.sums.add(record);
+                }
+            }
+        }
+        count
     }
 
     fn put(&mut self, index: usize, record: Option<Record>) {

@@ -9,6 +9,10 @@ use crate::connection::Connection;
 pub struct Stats {
     /// Retransmission timeouts (RFC 6298 §5.4).
     pub timeouts: u32,
+    /// Transmissions that were issued again because they never left ([`Connection::on_undeparted_lost`]).
+    pub lost_undeparted: u32,
+    /// Transmissions whose departure was concluded from that of a later one.
+    pub unheard: u32,
     /// Round-trip times that the RTO was computed from.
     pub round_trips: Samples,
     /// Round-trip times as the timestamps option tells them (RFC 7323 §4.1), used or not: one for each

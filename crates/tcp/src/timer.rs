@@ -21,9 +21,11 @@ pub(crate) enum Timer {
     Probe,
     /// Pacing: the next transmission may be issued.
     Pace,
+    /// The NIC stack's silence ([`crate::undeparted`]).
+    Departure,
 }
 
-const TIMERS: usize = 8;
+const TIMERS: usize = Timer::Departure as usize + 1;
 
 /// Deadlines, one for each timer.
 #[derive(Clone, Copy, Debug)]

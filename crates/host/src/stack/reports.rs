@@ -47,6 +47,8 @@ impl Stack {
                 flow,
                 departed_us,
             } => self.on_departed(now_us, worker, send, flow, departed_us),
+            Event::Opened { file, meta } if self.on_reopened(worker, file, Some(meta)) => true,
+            Event::OpenFailed { file, .. } if self.on_reopened(worker, file, None) => true,
             Event::Opened { file, meta } => match self.files.opened(worker, file, meta) {
                 Some(Ok((stream, file))) => {
                     self.app_events.push_back(AppEvent::Opened {
@@ -151,7 +153,7 @@ impl Stack {
     }
 
     /// Aborts a connection because the data plane could not do its part.
-    fn fail(&mut self, worker: usize, index: usize) -> bool {
+    pub(super) fn fail(&mut self, worker: usize, index: usize) -> bool {
         let Some(entry) = self.connections.get_mut(index) else {
             return false;
         };

@@ -22,6 +22,10 @@ impl Stack {
         let Some(entry) = self.connections.get_mut(index) else {
             return;
         };
+        // What it would read may be another version. The answer to the OPEN marks it dirty again.
+        if entry.files_reopening > 0 && entry.tcp.state() != State::Closed {
+            return;
+        }
         let nic = &mut self.nics[entry.worker];
         let destination_mac = match self.neighbors.resolve(now_us, entry.next_hop) {
             Resolution::Known(mac) => Some(mac),

@@ -265,6 +265,20 @@ impl Rig {
         }
     }
 
+    /// A new NIC worker takes the place of the old one, and knows nothing.
+    pub(crate) fn restart_nic(&mut self) {
+        let (host_channel, channel) = in_memory();
+        self.nic = FakeNic {
+            channel,
+            work: VecDeque::new(),
+            sizes: HashMap::new(),
+            closed: Vec::new(),
+            ackds: Vec::new(),
+            lenient: false,
+        };
+        self.stack.on_nic_restarted(0, host_channel);
+    }
+
     /// Lets 100 µs pass, in which everybody does what there is to do.
     pub(crate) fn step(&mut self) {
         self.now_us += 100;

@@ -31,4 +31,5 @@ mod sack;
 mod scenario;
 mod time_wait;
 mod timestamps;
+mod undeparted;
 mod windows;

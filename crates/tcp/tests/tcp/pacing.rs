@@ -75,7 +75,7 @@ fn a_rate_that_is_lifted_no_longer_holds_anything_back() {
         .iter()
         .map(|(bytes, _)| bytes)
         .sum();
-    assert_eq!(rest, 10_000 - 2 * 2000);
+    assert_eq!(rest, 10_000 - 2000);
 }
 
 #[test]

@@ -13,6 +13,8 @@
 //! icmp unreachable hard seq 1     or `soft` (RFC 5461 §2)
 //! hold                            from now on departures are not reported ...
 //! depart                          ... but here, for the oldest transmission that waits
+//! lose                            ... or here: it never leaves; `forget`: nor do all the others
+//! skip                            ... or nowhere: the report is lost
 //! write 300; shutdown             both, before anything is sent
 //! ```
 //!
@@ -212,6 +214,15 @@ impl Script {
                 let now = self.now;
                 self.tcp().on_departed(transmission, now);
             }
+            "lose" => {
+                let transmission = self.undeparted.pop_front().expect("something was held");
+                self.tcp().on_undeparted_lost(transmission);
+            }
+            "forget" => {
+                self.undeparted.clear();
+                self.tcp().on_all_undeparted_lost();
+            }
+            "skip" => drop(self.undeparted.pop_front().expect("something was held")),
             _ if word.starts_with('+') => self.pass(word),
             _ => panic!("unknown step in `{}`", self.line),
         }

@@ -1,0 +1,77 @@
+//! A NIC worker that starts anew: what it kept is installed again, and what it had not sent is issued again.
+//!
+//! All that a worker knows is soft state. A new one has no open files, no queued SENDs and no retained blocks: a new
+//! epoch begins, in which the host replays OPEN and repeats each SEND of which no echo has come. What had departed
+//! needs no care: should it be lost on the network, its retransmission reads the file again.
+
+use contract::channel::HostChannel;
+use contract::{FileId, FileMeta};
+
+use super::Stack;
+use super::workers::{Deferred, Nic};
+use crate::files::{Reopened, Reopening};
+
+impl Stack {
+    /// A worker has been replaced by a new one, which knows nothing yet and listens on `channel`. What the old one
+    /// had still to say is not heard any more.
+    ///
+    /// Files that were open are opened again, under the same ids, and their connections wait for the answer. One that
+    /// is not the same version any more ends its connection: no response mixes two versions. SENDs that had
+    /// not departed, as far as the host has heard, are issued again; if one had, and only its echo is missing,
+    /// the peer gets these bytes twice, which TCP allows for. Nothing of this counts as loss.
+    ///
+    /// # Panics
+    /// If there is no such worker.
+    pub fn on_nic_restarted(&mut self, worker: usize, channel: HostChannel) {
+        // What waited for room in the old ring is replayed from the tables, or means nothing to the new worker.
+        self.nics[worker] = Nic::new(channel);
+        for index in self.connections.indices() {
+            if let Some(entry) = self.connections.get_mut(index)
+                && entry.worker == worker
+            {
+                self.sends_outstanding -= std::mem::take(&mut entry.sends_outstanding);
+                entry.files_reopening = 0;
+                entry.tcp.on_all_undeparted_lost();
+                self.mark_dirty(index);
+            }
+        }
+        for Reopening { file, path, waits } in self.files.reopen(worker) {
+            if let Some(entry) = waits.and_then(|stream| self.connections.by_stream_mut(stream)) {
+                entry.files_reopening += 1;
+            }
+            self.counters.opens += 1;
+            self.nics[worker].send_or_defer(Deferred::Open { file, path });
+        }
+        self.retry_waiting_room();
+    }
+
+    /// The answer to a repeated OPEN; false if this OPEN was not repeated. `meta` is `None` if it has failed.
+    pub(super) fn on_reopened(
+        &mut self,
+        worker: usize,
+        file: FileId,
+        meta: Option<FileMeta>,
+    ) -> bool {
+        let Some((stream, outcome)) = self.files.reopened(worker, file, meta) else {
+            return false;
+        };
+        if let Reopened::LetGo(Some(close)) = outcome {
+            self.close_below(close);
+        }
+        let Some(index) = self.connections.index_of(stream) else {
+            return true;
+        };
+        if let Some(entry) = self.connections.get_mut(index) {
+            entry.files_reopening = entry.files_reopening.saturating_sub(1);
+        }
+        self.mark_dirty(index);
+        if outcome == Reopened::Changed {
+            tracing::warn!(
+                file = file.0,
+                "a file has changed while the NIC stack started anew: the response is aborted"
+            );
+            self.fail(worker, index);
+        }
+        true
+    }
+}
