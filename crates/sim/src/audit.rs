@@ -6,6 +6,8 @@ use std::net::SocketAddr;
 use wire::frame::TcpPacket;
 use wire::tcp::{Flags, Header};
 
+use crate::hostile::Victim;
+use crate::random::Random;
 use crate::violation::{Check, ensure};
 
 /// All conversations, by the peer's end; the server's is known.
@@ -24,18 +26,18 @@ struct Conversation {
 #[derive(Debug, Default)]
 struct Half {
     isn: Option<u32>,
-    /// All that it has proposed, and whether the other end has chosen.
-    isns: Vec<u32>,
+    /// Initial sequence number and window scale of each SYN, and whether the other end has chosen.
+    proposals: Vec<(u32, Option<u8>)>,
     is_chosen: bool,
     /// Behind the highest position sent.
     end: u64,
     /// Behind the highest position that the other end has allowed, by what has reached this one.
     allowed: u64,
+    has_reset: bool,
     /// Position of FIN.
     fin: Option<u64>,
     /// The shift of the windows that it offers, once both have agreed to shift.
     shift: u8,
-    offered_shift: Option<u8>,
     /// Payload sent, from position 1 on.
     sent: Vec<u8>,
 }
@@ -72,6 +74,29 @@ impl Audit {
             *conversation = Conversation::default();
         }
         conversation
+    }
+
+    /// A connection in which both ends have sent something and none has ended.
+    pub(crate) fn victim(&self, random: &mut Random) -> Option<Victim> {
+        let is_open = |half: &Half| half.end > 1 && half.fin.is_none() && !half.has_reset;
+        let mut open: Vec<_> = self
+            .conversations
+            .iter()
+            .filter(|(_, conversation)| {
+                is_open(&conversation.peer) && is_open(&conversation.server)
+            })
+            .collect();
+        // The map's order is nobody's seed.
+        open.sort_by_key(|(peer, _)| **peer);
+        let seq = |half: &Half| half.isn.unwrap_or(0).wrapping_add(half.end as u32);
+        (!open.is_empty()).then(|| {
+            let (peer, conversation) = random.pick(&open);
+            Victim {
+                peer: *peer,
+                peer_end: seq(&conversation.peer),
+                server_end: seq(&conversation.server),
+            }
+        })
     }
 
     /// A well-behaved peer sends a packet.
@@ -140,30 +165,32 @@ fn check_sent(
     let payload = packet.segment.payload;
     let flags = header.flags;
     if flags.contains(Flags::RST) {
+        own.has_reset = true;
         return Ok(());
     }
     if flags.contains(Flags::SYN) {
-        own.isns.push(header.seq);
+        let proposal = (header.seq, header.options.window_scale);
+        own.proposals.push(proposal);
         if own.isn.is_none() {
             own.begin(header.seq);
-            own.offered_shift = header.options.window_scale;
-            if flags.contains(Flags::ACK)
-                && let (Some(ours), Some(theirs)) = (own.offered_shift, other.offered_shift)
-            {
-                own.shift = ours;
-                other.shift = theirs;
-            }
         }
         return Ok(());
     }
     // Without a memory of its first answer a server may give another one to the same SYN (RFC 4987 §3.6).
-    // The other end's first acknowledgment says which of them counts.
+    // The other end's first acknowledgment says which of them counts, and with it whether windows are scaled.
     if !other.is_chosen && flags.contains(Flags::ACK) {
-        let isn = header.ack.wrapping_sub(1);
-        if other.end == 1 && other.isns.contains(&isn) {
-            other.begin(isn);
-        }
         other.is_chosen = true;
+        let isn = header.ack.wrapping_sub(1);
+        let chosen = other.proposals.iter().find(|proposal| proposal.0 == isn);
+        if let Some(&(isn, theirs)) = chosen
+            && other.end == 1
+        {
+            other.begin(isn);
+            let ours = own.proposals.last().and_then(|proposal| proposal.1);
+            if let (Some(ours), Some(theirs)) = (ours, theirs) {
+                (own.shift, other.shift) = (ours, theirs);
+            }
+        }
     }
     let Some(start) = own.position(header.seq) else {
         return ensure(own.isn.is_none(), || {

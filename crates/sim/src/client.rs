@@ -419,10 +419,7 @@ impl Client {
     }
 
     fn template(&self, port: u16) -> TcpTemplate {
-        let server: IpAddr = match self.address {
-            IpAddr::V4(_) => machine::ADDRESS_V4.parse().expect("an address"),
-            IpAddr::V6(_) => machine::ADDRESS_V6.parse().expect("an address"),
-        };
+        let server = machine::address(self.address.is_ipv6());
         TcpTemplate::new(
             ROUTER_MAC,
             machine::MAC,

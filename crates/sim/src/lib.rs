@@ -12,6 +12,7 @@
 //! | `world` | what happens next; what must hold at every step, and at the end |
 //! | `machine` | the server: both stacks, and what goes between them |
 //! | `client`, `responses` | our own TCP on the other side, which compares every byte |
+//! | `hostile` | somebody who wants nothing good |
 //! | `link`, `router` | rate, delay, queues, faults; neighbours, "too big" |
 //! | `disk`, `content` | reads that take time and fail; what is in the files |
 //! | `audit` | an eye on the wire: sequence space and windows |
@@ -26,6 +27,7 @@ mod audit;
 mod client;
 mod content;
 mod disk;
+mod hostile;
 mod link;
 mod machine;
 mod pcap;

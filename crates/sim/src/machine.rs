@@ -3,6 +3,7 @@
 //! Between the host stack and a worker stands a [`Relay`], which sees every command and event.
 
 use std::cell::Cell;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -21,9 +22,17 @@ use crate::violation::{Check, Violation, violation};
 
 /// The server's hardware address.
 pub(crate) const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
-pub(crate) const ADDRESS_V4: &str = "10.77.0.2";
-pub(crate) const ADDRESS_V6: &str = "fd77::2";
+const ADDRESS_V4: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
+const ADDRESS_V6: Ipv6Addr = Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 2);
 pub(crate) const PORT: u16 = 80;
+
+/// The server's address of a family.
+pub(crate) fn address(ipv6: bool) -> IpAddr {
+    match ipv6 {
+        false => ADDRESS_V4.into(),
+        true => ADDRESS_V6.into(),
+    }
+}
 
 /// Most frames, and events of each worker, that a turn of the host takes in.
 const BATCH: usize = 256;
@@ -157,10 +166,7 @@ impl Machine {
         let mut secret = [0; 16];
         secret[..8].copy_from_slice(&random.next().to_le_bytes());
         let config = StackConfig {
-            addresses: vec![
-                (ADDRESS_V4.parse().expect("an address"), 24),
-                (ADDRESS_V6.parse().expect("an address"), 64),
-            ],
+            addresses: vec![(address(false), 24), (address(true), 64)],
             gateways: vec![router::ROUTER_V4.into(), router::ROUTER_V6.into()],
             listen_ports: vec![PORT],
             tcp: tcp::Config {

@@ -30,6 +30,7 @@ pub(crate) struct Scenario {
     pub(crate) files: Vec<File>,
     pub(crate) paths: Vec<PathPlan>,
     pub(crate) clients: Vec<ClientPlan>,
+    pub(crate) hostiles: Vec<HostilePlan>,
 }
 
 /// What the disk is like.
@@ -144,6 +145,16 @@ impl Manner {
     }
 }
 
+/// Somebody who wants nothing good.
+#[derive(Clone, Debug)]
+pub(crate) struct HostilePlan {
+    pub(crate) ipv6: bool,
+    pub(crate) begins_us: u64,
+    /// How many things it does, and how often.
+    pub(crate) acts: u32,
+    pub(crate) every_us: Range<u64>,
+}
+
 /// Who ends a connection, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Parting {
@@ -187,13 +198,16 @@ impl Scenario {
             files,
             paths,
             clients,
+            hostiles: (0..random.pick(&[0, 0, 0, 1, 1, 2]))
+                .map(|_| HostilePlan::draw(&mut random))
+                .collect(),
         }
     }
 
     /// Somebody may be answered with a cookie. If its first segment is lost then, it is reset, and must try
     /// again.
     pub(crate) fn has_cookies(&self) -> bool {
-        self.half_open_max < self.clients.len()
+        self.half_open_max < 1_000
     }
 
     /// Bytes that clients ask for, each as often as it is asked for.
@@ -421,6 +435,17 @@ impl ClientPlan {
     }
 }
 
+impl HostilePlan {
+    fn draw(random: &mut Random) -> HostilePlan {
+        HostilePlan {
+            ipv6: random.one_in(3),
+            begins_us: random.within(0..1_000_000),
+            acts: random.across(10..300) as u32,
+            every_us: random.pick(&[1..500, 1_000..100_000]),
+        }
+    }
+}
+
 impl fmt::Display for Scenario {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Scenario {
@@ -446,6 +471,9 @@ impl fmt::Display for Scenario {
         }
         for (number, client) in self.clients.iter().enumerate() {
             writeln!(f, "client {number}: {client:?}")?;
+        }
+        for (number, hostile) in self.hostiles.iter().enumerate() {
+            writeln!(f, "hostile {number}: {hostile:?}")?;
         }
         Ok(())
     }

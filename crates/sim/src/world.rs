@@ -12,6 +12,7 @@ use wire::frame::{Received, parse};
 
 use crate::audit::Audit;
 use crate::client::Client;
+use crate::hostile::Hostile;
 use crate::link::{Link, Loss};
 use crate::machine::{Machine, Seat};
 use crate::random::Random;
@@ -33,6 +34,9 @@ const HAPPENINGS_MAX: u64 = 20_000_000;
 /// Length of a tick of the host's timing wheel, and a little more, in microseconds.
 const WHEEL_TICK_US: u64 = 1_100;
 
+/// How far away hostile peers are, in microseconds.
+const HOSTILE_US: u64 = 100;
+
 /// How long a neighbour takes to say who it is, in microseconds.
 const NEIGHBOR_US: Range<u64> = 20..500;
 
@@ -42,11 +46,12 @@ struct Path {
     up: Link,
 }
 
-/// What will happen at some time.
+/// Where a frame will arrive at some time.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Happening {
-    AtServer(Vec<u8>),
-    AtClient(usize, Vec<u8>),
+enum Arriving {
+    Server(Vec<u8>),
+    Client(usize, Vec<u8>),
+    Hostile(usize, Vec<u8>),
 }
 
 pub(crate) struct World<'a> {
@@ -58,8 +63,9 @@ pub(crate) struct World<'a> {
     machine: Machine,
     paths: Vec<Path>,
     clients: Vec<Client>,
+    hostiles: Vec<Hostile>,
     audit: Audit,
-    future: BinaryHeap<Reverse<(u64, u64, Happening)>>,
+    future: BinaryHeap<Reverse<(u64, u64, Arriving)>>,
     scheduled: u64,
     host_turn_us: Option<u64>,
     worker_turns_us: Vec<Option<u64>>,
@@ -99,6 +105,12 @@ impl<'a> World<'a> {
                 )
             })
             .collect();
+        let hostiles = scenario
+            .hostiles
+            .iter()
+            .zip(0..)
+            .map(|(plan, number)| Hostile::new(number, plan.clone(), BEGINNING_US, random.fork()))
+            .collect();
         World {
             now_us: BEGINNING_US,
             clock_us,
@@ -109,6 +121,7 @@ impl<'a> World<'a> {
             machine,
             paths,
             clients,
+            hostiles,
             audit: Audit::default(),
             future: BinaryHeap::new(),
             scheduled: 0,
@@ -158,6 +171,10 @@ impl<'a> World<'a> {
     fn is_over(&self) -> bool {
         self.machine.stack.usage() == host::Usage::default()
             && self.clients.iter().all(Client::is_gone)
+            && self
+                .hostiles
+                .iter()
+                .all(|hostile| hostile.next_us().is_none())
             && self.host_turn_us.is_none()
             && self.worker_turns_us.iter().all(Option::is_none)
             && self
@@ -189,6 +206,7 @@ impl<'a> World<'a> {
             .chain(disks)
             .chain(paced)
             .chain(clients)
+            .chain(self.hostiles.iter().filter_map(Hostile::next_us))
             .chain(self.machine.stack.next_timeout_us())
             .min();
         let Some(next_us) = next_us.filter(|&next_us| next_us < deadline_us) else {
@@ -211,11 +229,15 @@ impl<'a> World<'a> {
             .future
             .peek()
             .is_some_and(|Reverse((at_us, ..))| *at_us <= now_us)
-            && let Some(Reverse((_, _, happening))) = self.future.pop()
+            && let Some(Reverse((_, _, what))) = self.future.pop()
         {
-            return match happening {
-                Happening::AtServer(frame) => self.arrive_at_server(frame),
-                Happening::AtClient(number, frame) => self.arrive_at_client(number, &frame),
+            return match what {
+                Arriving::Server(frame) => self.arrive_at_server(frame),
+                Arriving::Client(number, frame) => self.arrive_at_client(number, &frame),
+                Arriving::Hostile(number, frame) => {
+                    self.hostiles[number].on_frame(&frame);
+                    Ok(())
+                }
             };
         }
         for number in 0..self.clients.len() {
@@ -228,6 +250,15 @@ impl<'a> World<'a> {
                 self.clients_send(number, &mut frames)?;
                 self.frames = frames;
                 return result;
+            }
+        }
+        for number in 0..self.hostiles.len() {
+            if self.hostiles[number]
+                .next_us()
+                .is_some_and(|at_us| at_us <= now_us)
+            {
+                self.hostile_acts(number);
+                return Ok(());
             }
         }
         for number in 0..self.machine.seats.len() {
@@ -301,10 +332,10 @@ impl<'a> World<'a> {
         Ok(())
     }
 
-    fn schedule(&mut self, at_us: u64, happening: Happening) {
+    fn schedule(&mut self, at_us: u64, what: Arriving) {
         self.scheduled += 1;
         self.future
-            .push(Reverse((at_us.max(self.now_us), self.scheduled, happening)));
+            .push(Reverse((at_us.max(self.now_us), self.scheduled, what)));
     }
 
     fn client_at(&self, address: IpAddr) -> Option<usize> {
@@ -326,10 +357,16 @@ impl<'a> World<'a> {
             }
             if let Some(answer) = router::answer_neighbor(&frame) {
                 let after_us = self.random.within(NEIGHBOR_US);
-                self.schedule(self.now_us + after_us, Happening::AtServer(answer));
+                self.schedule(self.now_us + after_us, Arriving::Server(answer));
                 continue;
             }
-            let client = router::destination(&frame).and_then(|address| self.client_at(address));
+            let destination = router::destination(&frame);
+            let hostile = |hostile: &Hostile| Some(hostile.address) == destination;
+            if let Some(number) = self.hostiles.iter().position(hostile) {
+                self.schedule(self.now_us + HOSTILE_US, Arriving::Hostile(number, frame));
+                continue;
+            }
+            let client = destination.and_then(|address| self.client_at(address));
             let Some(number) = client else {
                 continue;
             };
@@ -340,7 +377,7 @@ impl<'a> World<'a> {
                 Ok(arrivals) => {
                     for arrival in arrivals {
                         let at_us = BEGINNING_US + arrival.at_us;
-                        self.schedule(at_us, Happening::AtClient(number, arrival.frame));
+                        self.schedule(at_us, Arriving::Client(number, arrival.frame));
                     }
                 }
                 Err(loss) => {
@@ -375,13 +412,24 @@ impl<'a> World<'a> {
         Ok(())
     }
 
+    fn hostile_acts(&mut self, number: usize) {
+        let victim = self.audit.victim(&mut self.random);
+        let mut frames = std::mem::take(&mut self.frames);
+        self.hostiles[number].act(self.now_us, victim, &mut frames);
+        for frame in frames.drain(..) {
+            self.trace.sent(self.now_us, &frame);
+            self.schedule(self.now_us + HOSTILE_US, Arriving::Server(frame));
+        }
+        self.frames = frames;
+    }
+
     fn towards_server(&mut self, path: usize, frame: Vec<u8>) {
         let elapsed_us = self.elapsed_us();
         match self.paths[path].up.pass(elapsed_us, frame) {
             Ok(arrivals) => {
                 for arrival in arrivals {
                     let at_us = BEGINNING_US + arrival.at_us;
-                    self.schedule(at_us, Happening::AtServer(arrival.frame));
+                    self.schedule(at_us, Arriving::Server(arrival.frame));
                 }
             }
             Err(loss) => self.lose(loss),
