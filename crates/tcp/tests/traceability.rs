@@ -40,7 +40,6 @@ const TITLES: &[(&str, &str)] = &[
         "RFC 3708",
         "Using D-SACK to Detect Spurious Retransmissions",
     ),
-    ("RFC 3708", "Detecting Spurious Retransmissions by D-SACK"),
     ("RFC 4015", "The Eifel Response Algorithm"),
     ("RFC 4821", "Packetization Layer Path MTU Discovery for TCP"),
     ("RFC 4987", "SYN Flooding Attacks and Common Mitigations"),
@@ -286,6 +285,8 @@ fn departures() -> Vec<(String, String)> {
 }
 
 fn page() -> String {
+    let names: BTreeSet<_> = TITLES.iter().map(|(text, _)| text).collect();
+    assert_eq!(names.len(), TITLES.len(), "each text has one title");
     let tests = tests();
     let mut covered: BTreeMap<Clause, Vec<&Test>> = BTreeMap::new();
     for test in &tests {
