@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::network::{Chunk, Faults, Outcome, Plan, Random, World};
 use crate::scenario;
-use tcp::{CloseReason, Config, Limits};
+use tcp::{CloseReason, Config, CongestionAlgorithm, Limits};
 
 /// Names the seed if the test fails.
 struct Seed(u64);
@@ -153,22 +153,29 @@ fn slow_start_needs_few_round_trips() {
 
 #[test]
 fn a_loss_of_one_percent_does_not_bring_a_transfer_to_its_knees() {
-    let config = Config {
-        receive_buffer_bytes: 1 << 20,
-        ..Config::default()
-    };
-    let outcome = download(
-        2_000_000,
-        Faults {
-            loss_percent: 1,
-            ..clean()
-        },
-        config,
-    );
-    assert_eq!(outcome.closed, [Some(CloseReason::Finished); 2]);
-    assert!(
-        outcome.elapsed < Duration::from_secs(20),
-        "{:?}",
-        outcome.elapsed
-    );
+    for (congestion, seconds_max) in [
+        (CongestionAlgorithm::Cubic, 3),
+        (CongestionAlgorithm::NewReno, 5),
+        (CongestionAlgorithm::Bbr, 1),
+    ] {
+        let config = Config {
+            receive_buffer_bytes: 1 << 20,
+            congestion,
+            ..Config::default()
+        };
+        let outcome = download(
+            2_000_000,
+            Faults {
+                loss_percent: 1,
+                ..clean()
+            },
+            config,
+        );
+        assert_eq!(outcome.closed, [Some(CloseReason::Finished); 2]);
+        assert!(
+            outcome.elapsed < Duration::from_secs(seconds_max),
+            "{congestion}: {:?}",
+            outcome.elapsed
+        );
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tcp::{Config, EcnPolicy, Limits};
+use tcp::{Config, CongestionAlgorithm, EcnPolicy, Limits};
 
 use crate::network::{Chunk, Faults, Outcome, Plan, Random, World};
 
@@ -49,6 +49,8 @@ fn random_plan(random: &mut Random, bytes_max: u64) -> Plan {
         window_scaling: random.percent(70),
         timestamps: random.percent(70),
         ecn: random.pick(&[EcnPolicy::Off, EcnPolicy::Accept, EcnPolicy::Offer]),
+        congestion: random.pick(&CongestionAlgorithm::ALL),
+        pace: random.percent(30),
         rto_max: Duration::from_secs(4),
         syn_retries: 40,
         retries: 60,
