@@ -95,6 +95,8 @@ struct Point {
     connections: usize,
     gbit_per_s: f64,
     timeouts: u64,
+    /// Of these, those that TCP itself has found to be mistakes.
+    found_spurious: u64,
     retransmissions: u64,
     /// Mean of the round-trip times that the RTO was computed from, in milliseconds.
     rtt_ms: f64,
@@ -134,6 +136,7 @@ struct Counted {
 #[derive(Deserialize)]
 struct HostCounted {
     timeouts: u64,
+    spurious_timeouts: u64,
     retransmissions: u64,
     round_trips: u64,
     round_trips_us: u64,
@@ -236,6 +239,7 @@ fn run(
         connections,
         gbit_per_s: run.gbit_per_s(),
         timeouts: host.timeouts,
+        found_spurious: host.spurious_timeouts,
         retransmissions: host.retransmissions,
         rtt_ms: mean_ms(host.round_trips_us, host.round_trips),
         timestamp_rtt_ms: mean_ms(host.timestamp_round_trips_us, host.timestamp_round_trips),
@@ -284,8 +288,8 @@ impl Figure10 {
              ## 10a: retransmission timers\n",
             self.settings.read_delay
         ));
-        let head = "| Variant | Connections | Gbit/s | Timeouts | Retransmissions | RTT for the RTO, ms | \
-                    RTT by timestamps, ms | Blocks read | Packets dropped |\n|---|---|---|---|---|---|---|---|---|";
+        let head = "| Variant | Connections | Gbit/s | Timeouts | Found to be spurious | Retransmissions | RTT for the RTO, ms | \
+                    RTT by timestamps, ms | Blocks read | Packets dropped |\n|---|---|---|---|---|---|---|---|---|---|";
         let rows = |curves: &[Curve]| -> String {
             let row =
                 |curve: &Curve, point: &Point| format!("| {} | {} |", curve.name, point.cells());
@@ -350,10 +354,11 @@ impl Figure10 {
 impl Point {
     fn cells(&self) -> String {
         format!(
-            "{} | {:.2} | {} | {} | {:.3} | {:.3} | {:.0} % | {}",
+            "{} | {:.2} | {} | {} | {} | {:.3} | {:.3} | {:.0} % | {}",
             self.connections,
             self.gbit_per_s,
             self.timeouts,
+            self.found_spurious,
             self.retransmissions,
             self.rtt_ms,
             self.timestamp_rtt_ms,
@@ -389,6 +394,7 @@ mod tests {
             connections: 200,
             gbit_per_s: 1.5,
             timeouts,
+            found_spurious: 0,
             retransmissions: 4,
             rtt_ms: 0.1,
             timestamp_rtt_ms: 1.0,

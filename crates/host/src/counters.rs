@@ -74,6 +74,8 @@ counters! {
     sends_repeated,
     /// Retransmission timeouts.
     timeouts,
+    /// Of these, timeouts that acknowledgments have shown to be spurious.
+    spurious_timeouts,
     /// Round-trip times that RTOs were computed from.
     round_trips,
     /// All of them together, in microseconds.

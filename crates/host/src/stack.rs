@@ -348,6 +348,7 @@ impl Stack {
             let counters = &mut self.counters;
             counters.sends_repeated += u64::from(stats.lost_undeparted);
             counters.timeouts += u64::from(stats.timeouts);
+            counters.spurious_timeouts += u64::from(stats.spurious_timeouts);
             counters.round_trips += u64::from(stats.round_trips.count);
             counters.round_trips_us += stats.round_trips.sum_us;
             counters.timestamp_round_trips += u64::from(stats.timestamp_round_trips.count);

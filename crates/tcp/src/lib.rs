@@ -17,6 +17,7 @@
 //! | states | `state` |
 //! | what is counted | `stats` |
 //! | extents, their bound, what is in flight | `send_queue`, `sndbuf`, `scoreboard` |
+//! | SENDs and echoes that are lost, NIC stacks that start anew | `undeparted` |
 //! | loss and recovery as a whole | `recovery` |
 //! | ... with SACK: loss by time, at the tail; how much to send | `rack`, `tlp`, `prr` |
 //! | ... without SACK: duplicates, NewReno | `fast_retransmit` |

@@ -383,8 +383,9 @@ impl Connection {
     /// Nothing was lost: back to where we were (RFC 4015 §3).
     fn undo(&mut self, now: Instant) {
         let recovery = &mut self.recovery;
-        if !recovery.undo.is_timeout() {
-            recovery.rack.on_reordering();
+        match recovery.undo.is_timeout() {
+            true => self.stats.spurious_timeouts += 1,
+            false => recovery.rack.on_reordering(),
         }
         recovery.undo.stop();
         recovery.frto.stop();

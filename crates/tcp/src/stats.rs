@@ -9,6 +9,8 @@ use crate::connection::Connection;
 pub struct Stats {
     /// Retransmission timeouts (RFC 6298 §5.4).
     pub timeouts: u32,
+    /// Of these, timeouts that were found to be spurious (RFC 5682, RFC 3522, RFC 3708).
+    pub spurious_timeouts: u32,
     /// Transmissions that were issued again because they never left ([`Connection::on_undeparted_lost`]).
     pub lost_undeparted: u32,
     /// Transmissions whose departure was concluded from that of a later one.
