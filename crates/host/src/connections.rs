@@ -121,7 +121,8 @@ impl BuildHasher for KeyedHash {
 /// The table.
 #[derive(Debug)]
 pub(crate) struct Connections {
-    entries: Slab<Entry>,
+    /// Boxed: a table that grows moves pointers, and has room to spare for no more than these.
+    entries: Slab<Box<Entry>>,
     by_tuple: HashMap<Tuple, usize, KeyedHash>,
     generation: u32,
 }
@@ -152,7 +153,7 @@ impl Connections {
         self.generation = self.generation.wrapping_add(1);
         let slot = self.entries.vacant_entry();
         let index = slot.key();
-        slot.insert(Entry {
+        slot.insert(Box::new(Entry {
             tcp,
             stream: StreamId(u64::from(self.generation) << 32 | index as u64),
             tuple,
@@ -171,12 +172,12 @@ impl Connections {
             tcp_wheel_us: u64::MAX,
             app_wheel_us: u64::MAX,
             data_plane_failed: false,
-        });
+        }));
         self.by_tuple.insert(tuple, index);
         index
     }
 
-    pub(crate) fn remove(&mut self, index: usize) -> Option<Entry> {
+    pub(crate) fn remove(&mut self, index: usize) -> Option<Box<Entry>> {
         let entry = self.entries.try_remove(index)?;
         self.by_tuple.remove(&entry.tuple);
         Some(entry)
@@ -187,11 +188,11 @@ impl Connections {
     }
 
     pub(crate) fn get(&self, index: usize) -> Option<&Entry> {
-        self.entries.get(index)
+        self.entries.get(index).map(Box::as_ref)
     }
 
     pub(crate) fn get_mut(&mut self, index: usize) -> Option<&mut Entry> {
-        self.entries.get_mut(index)
+        self.entries.get_mut(index).map(Box::as_mut)
     }
 
     /// The place of a stream that still exists.
@@ -203,11 +204,11 @@ impl Connections {
     /// A stream that still exists.
     pub(crate) fn by_stream_mut(&mut self, stream: StreamId) -> Option<&mut Entry> {
         let index = self.index_of(stream)?;
-        self.entries.get_mut(index)
+        self.entries.get_mut(index).map(Box::as_mut)
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Entry> {
-        self.entries.iter().map(|(_, entry)| entry)
+        self.entries.iter().map(|(_, entry)| entry.as_ref())
     }
 
     pub(crate) fn indices(&self) -> Vec<usize> {

@@ -321,6 +321,9 @@ impl Connection {
             .acknowledge(upto, |object, end| events.released.push_back((object, end)));
         if !was_empty && self.queue.is_empty() {
             self.events.drained = true;
+            // The connection may be idle for long.
+            self.sent.shrink();
+            self.queue.shrink();
         }
         self.wake_writer();
     }

@@ -149,6 +149,12 @@ pub(crate) struct Scoreboard {
 }
 
 impl Scoreboard {
+    /// Gives back the memory that is not in use.
+    pub(crate) fn shrink(&mut self) {
+        self.records.shrink_to_fit();
+        self.unreported.shrink_to_fit();
+    }
+
     /// Bytes in flight: issued, and neither delivered nor lost (`pipe` of RFC 6675 §2).
     pub(crate) fn flight(&self) -> u64 {
         self.outstanding() - self.sums.sacked - self.sums.lost

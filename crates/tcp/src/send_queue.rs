@@ -61,6 +61,11 @@ pub(crate) struct SendQueue {
 }
 
 impl SendQueue {
+    /// Gives back the memory that is not in use.
+    pub(crate) fn shrink(&mut self) {
+        self.extents.shrink_to_fit();
+    }
+
     /// First byte not acknowledged.
     pub(crate) fn acknowledged(&self) -> u64 {
         self.acknowledged
