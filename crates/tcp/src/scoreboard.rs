@@ -386,27 +386,27 @@ impl Scoreboard {
         now: Instant,
         mut deliver: impl FnMut(&Record),
     ) {
-        let Range { start, end } = positions;
-        let mut index = self.records.partition_point(|r| r.end <= start);
-        while let Some(record) = self.records.get(index).copied()
-            && record.start < end
-        {
-            index += 1;
-            if record.sacked {
-                continue;
-            }
+        let Range { mut start, end } = positions;
+        while start < end {
+            let index = self.records.partition_point(|r| r.end <= start);
+            let Some(record) = self.records.get(index).copied() else {
+                return;
+            };
             let piece = Record {
                 start: record.start.max(start),
                 end: record.end.min(end),
                 ends_transmission: record.ends_transmission && record.end <= end,
                 ..record
             };
-            if self.replace_by_sacked(index - 1, &record, &piece) {
+            if record.start >= end {
+                return;
+            }
+            // What there is no room for is left out.
+            if !record.sacked && self.replace_by_sacked(index, &record, &piece) {
                 self.note_awaited(&piece, now);
                 deliver(&piece);
             }
-            // Records may have been merged or split.
-            index = self.records.partition_point(|r| r.end <= piece.end);
+            start = piece.end;
         }
     }
 
@@ -548,11 +548,12 @@ impl Scoreboard {
         }
     }
 
-    /// Makes a record begin at a position, unless none holds it, and returns its index.
+    /// Makes a record begin at a position, unless none holds it or it is selectively acknowledged, and returns its
+    /// index.
     fn split(&mut self, position: u64) -> usize {
         let index = self.records.partition_point(|r| r.end <= position);
         match self.records.get_mut(index) {
-            Some(record) if record.start < position => {
+            Some(record) if record.start < position && !record.sacked => {
                 let mut tail = *record;
                 tail.start = position;
                 record.end = position;
@@ -692,5 +693,275 @@ impl Scoreboard {
         }
         assert!(self.records.is_empty() || at == nxt, "up to SND.NXT");
         assert_eq!(sums, self.sums);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(us: u64) -> Instant {
+        Instant::from_us(us)
+    }
+
+    /// Two transmissions, 1..1001 and 1001..2001, that departed at 100 and 200 µs.
+    fn departed() -> Scoreboard {
+        let mut board = Scoreboard::default();
+        let mut rate = DeliveryRate::default();
+        for (transmission, start) in [(0, 1), (1, 1001)] {
+            assert_eq!(board.issue(start..start + 1000), transmission);
+            let at = at(100 * (transmission + 1));
+            assert_eq!(
+                board.depart(transmission, at, &mut rate),
+                Departure::InFlight
+            );
+        }
+        board
+    }
+
+    fn acknowledged(board: &mut Scoreboard, una: u64) -> Vec<(u64, u64, bool)> {
+        let mut pieces = Vec::new();
+        board.acknowledge(una, at(900), |p| {
+            pieces.push((p.start, p.end, p.ends_transmission));
+        });
+        pieces
+    }
+
+    fn sacked(board: &mut Scoreboard, block: Range<u64>) -> Vec<(u64, u64)> {
+        let mut pieces = Vec::new();
+        board.sack(block, at(900), |p| pieces.push((p.start, p.end)));
+        pieces
+    }
+
+    #[test]
+    fn an_acknowledgment_takes_whole_and_partial_transmissions() {
+        let mut board = departed();
+        assert_eq!(acknowledged(&mut board, 301), [(1, 301, false)]);
+        let rest = [(301, 1001, true), (1001, 1002, false)];
+        assert_eq!(acknowledged(&mut board, 1002), rest);
+        assert_eq!((board.flight(), board.outstanding()), (999, 999));
+        assert_eq!(acknowledged(&mut board, 2001), [(1002, 2001, true)]);
+        assert_eq!((board.flight(), board.outstanding()), (0, 0));
+    }
+
+    /// Covers: RFC 6675 §3
+    #[test]
+    fn blocks_split_records_and_neighbours_are_merged() {
+        let mut board = departed();
+        assert_eq!(sacked(&mut board, 501..601), [(501, 601)]);
+        assert_eq!(board.records.len(), 4);
+        assert_eq!(sacked(&mut board, 701..801), [(701, 801)]);
+        assert_eq!(board.records.len(), 6);
+        // Across what is known already, and both transmissions.
+        assert_eq!(
+            sacked(&mut board, 401..1101),
+            [(401, 501), (601, 701), (801, 1001), (1001, 1101)]
+        );
+        assert_eq!(board.records.len(), 3);
+        assert_eq!((board.sacked(), board.flight()), (700, 1300));
+        assert_eq!(sacked(&mut board, 401..1101), []);
+        // What is acknowledged later was delivered before.
+        assert_eq!(
+            acknowledged(&mut board, 2001),
+            [(1, 401, false), (1101, 2001, true)]
+        );
+    }
+
+    #[test]
+    fn a_retransmission_is_one_record_again_and_splits_at_most_one() {
+        let mut board = departed();
+        sacked(&mut board, 1501..2001);
+        board.lose_positions(1..1501);
+        assert_eq!(board.first_lost(), Some(1..1501));
+        assert_eq!(board.reissue(1..1201), 2);
+        assert_eq!(board.first_lost(), Some(1201..1501));
+        assert_eq!((board.flight(), board.lost()), (1200, 300));
+        assert!(!board.has_departed());
+        assert_eq!(board.records.len(), 3);
+        assert_eq!(board.reissue(1201..1501), 3);
+        assert_eq!(board.first_lost(), None);
+        board.check(1, 2001);
+    }
+
+    #[test]
+    fn what_has_not_departed_is_not_overtaken() {
+        let mut board = departed();
+        let mut rate = DeliveryRate::default();
+        board.lose_positions(1..501);
+        let again = board.reissue(1..501);
+        let newest = (at(300), 7, 5000);
+        let wait = Duration::from_micros(50);
+        assert_eq!(board.lose_overtaken(at(400), newest, wait), (1500, None));
+        board.depart(again, at(290), &mut rate);
+        let (lost, next) = board.lose_overtaken(at(300), newest, wait);
+        assert_eq!((lost, next), (0, Some(at(340))));
+        // A wait that has begun does not grow with the round-trip time.
+        let longer = Duration::from_micros(500);
+        assert_eq!(board.lose_overtaken(at(340), newest, longer), (500, None));
+    }
+
+    #[test]
+    fn an_ack_may_come_before_the_report_of_departure() {
+        let mut board = Scoreboard::default();
+        let mut rate = DeliveryRate::default();
+        let first = board.issue(1..1001);
+        acknowledged(&mut board, 1001);
+        assert!(!board.has_undeparted());
+        let round_trip = Duration::from_micros(860);
+        assert_eq!(
+            board.depart(first, at(40), &mut rate),
+            Departure::Acknowledged(round_trip)
+        );
+        assert_eq!(board.depart(first, at(40), &mut rate), Departure::Unknown);
+    }
+
+    #[test]
+    fn reports_for_what_was_never_issued_change_nothing() {
+        let mut board = Scoreboard::default();
+        let mut rate = DeliveryRate::default();
+        board.issue(1..2);
+        for stranger in [1, 7, u64::MAX] {
+            let departure = board.depart(stranger, at(1), &mut rate);
+            assert_eq!(departure, Departure::Unknown);
+        }
+        assert_eq!(board.depart(0, at(1), &mut rate), Departure::InFlight);
+        assert_eq!(board.depart(0, at(2), &mut rate), Departure::Unknown);
+    }
+
+    /// Covers: RFC 2018 §8
+    #[test]
+    fn forgotten_blocks_are_lost() {
+        let mut board = departed();
+        sacked(&mut board, 1..501);
+        assert!(board.is_reneged());
+        board.forget_sacks(at(1000));
+        assert!(!board.is_reneged());
+        assert_eq!(board.first_lost(), Some(1..501));
+        assert_eq!(board.flight(), 1500);
+    }
+
+    #[test]
+    fn splinters_do_not_eat_the_memory() {
+        let mut board = Scoreboard::default();
+        board.issue(1..100_001);
+        for start in (2..100_001).step_by(2) {
+            board.sack(start..start + 1, at(1), |_| {});
+        }
+        assert!(board.records.len() <= SPLIT_RECORDS_MAX + 1);
+        board.check(1, 100_001);
+        // Growing blocks need no room.
+        sacked(&mut board, 4000..100_001);
+        board.check(1, 100_001);
+        assert!(board.records.len() < SPLIT_RECORDS_MAX);
+    }
+
+    /// Fate of a byte.
+    #[derive(Clone, Copy, PartialEq)]
+    enum Fate {
+        Waits,
+        Flies,
+        Lost,
+        Sacked,
+    }
+
+    #[test]
+    fn it_agrees_with_a_list_of_bytes_whatever_happens() {
+        let mut random = 1u64;
+        let mut below = |n: u64| {
+            random = random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            (random >> 33) % n
+        };
+        for _ in 0..300 {
+            let mut board = Scoreboard::default();
+            let mut rate = DeliveryRate::default();
+            // Of positions `una..`, each with the number of its latest transmission.
+            let (mut una, mut bytes) = (1, VecDeque::<(Fate, u64)>::new());
+            let mut unreported = VecDeque::new();
+            for now in 1..200 {
+                let nxt = una + bytes.len() as u64;
+                let start = una + below(bytes.len() as u64 + 1);
+                let end = (start + below(40)).min(nxt);
+                let index = |position: u64| (position - una) as usize;
+                match below(7) {
+                    0 => {
+                        let len = 1 + below(50);
+                        let number = board.issue(nxt..nxt + len);
+                        bytes.extend((0..len).map(|_| (Fate::Waits, number)));
+                        unreported.push_back(number);
+                    }
+                    1 => {
+                        if let Some(number) = unreported.pop_front() {
+                            board.depart(number, at(now), &mut rate);
+                            for (fate, latest) in &mut bytes {
+                                if *latest == number && *fate == Fate::Waits {
+                                    *fate = Fate::Flies;
+                                }
+                            }
+                        }
+                    }
+                    2 => {
+                        let mut told = 0;
+                        board.sack(start..end, at(now), |piece| told += piece.len());
+                        let mut new = 0;
+                        for (fate, _) in bytes.range_mut(index(start)..index(end)) {
+                            new += u64::from(*fate != Fate::Sacked);
+                            *fate = Fate::Sacked;
+                        }
+                        assert_eq!(told, new);
+                    }
+                    3 => {
+                        let upto = (una + below(30)).min(nxt);
+                        let mut told = 0;
+                        board.acknowledge(upto, at(now), |piece| told += piece.len());
+                        let gone = bytes.drain(..index(upto));
+                        let new = gone.filter(|(fate, _)| *fate != Fate::Sacked).count();
+                        assert_eq!(told, new as u64);
+                        una = upto;
+                    }
+                    4 => {
+                        board.lose_positions(start..end);
+                        for (fate, _) in bytes.range_mut(index(start)..index(end)) {
+                            if *fate != Fate::Sacked {
+                                *fate = Fate::Lost;
+                            }
+                        }
+                    }
+                    5 => {
+                        let first = bytes.iter().position(|(fate, _)| *fate == Fate::Lost);
+                        let lost = board.first_lost();
+                        assert_eq!(first, lost.as_ref().map(|lost| index(lost.start)));
+                        if let Some(lost) = lost {
+                            let end = lost.start + 1 + below(lost.end - lost.start);
+                            let number = board.reissue(lost.start..end);
+                            for byte in bytes.range_mut(index(lost.start)..index(end)) {
+                                assert!(byte.0 == Fate::Lost, "all of it is lost");
+                                *byte = (Fate::Waits, number);
+                            }
+                            unreported.push_back(number);
+                        }
+                    }
+                    _ => {
+                        board.lose_departed(at(now), Duration::ZERO);
+                        for (fate, _) in &mut bytes {
+                            if *fate == Fate::Flies {
+                                *fate = Fate::Lost;
+                            }
+                        }
+                    }
+                }
+                let count = |wanted: Fate| {
+                    let bytes = bytes.iter().filter(|(fate, _)| *fate == wanted);
+                    bytes.count() as u64
+                };
+                let waits = count(Fate::Waits);
+                assert_eq!(board.flight(), waits + count(Fate::Flies));
+                assert_eq!(board.sums.undeparted, waits);
+                assert_eq!(board.lost(), count(Fate::Lost));
+                assert_eq!(board.sacked(), count(Fate::Sacked));
+                board.check(una, una + bytes.len() as u64);
+            }
+        }
     }
 }
