@@ -13,6 +13,8 @@ use crate::violation::{Check, ensure};
 /// All conversations, by the peer's end; the server's is known.
 #[derive(Debug, Default)]
 pub(crate) struct Audit {
+    /// What was handed to the NIC stack may be lost there: later bytes leave without it.
+    allows_gaps: bool,
     conversations: HashMap<SocketAddr, Conversation>,
 }
 
@@ -38,8 +40,32 @@ struct Half {
     fin: Option<u64>,
     /// The shift of the windows that it offers, once both have agreed to shift.
     shift: u8,
-    /// Payload sent, from position 1 on.
-    sent: Vec<u8>,
+    sent: SentBytes,
+}
+
+/// The payload that was sent, with gaps where none was.
+#[derive(Debug, Default)]
+struct SentBytes {
+    bytes: Vec<u8>,
+    known: Vec<bool>,
+}
+
+impl SentBytes {
+    /// Whether bytes are what was sent at their place before, if anything was; remembers them.
+    fn is_the_same(&mut self, offset: u64, payload: &[u8]) -> bool {
+        let place = offset as usize..offset as usize + payload.len();
+        if self.bytes.len() < place.end {
+            self.bytes.resize(place.end, 0);
+            self.known.resize(place.end, false);
+        }
+        let (bytes, known) = (&mut self.bytes[place.clone()], &mut self.known[place]);
+        let same = bytes.iter().zip(payload).zip(&*known);
+        let same =
+            !known.contains(&true) || same.into_iter().all(|((a, b), known)| !known || a == b);
+        bytes.copy_from_slice(payload);
+        known.fill(true);
+        same
+    }
 }
 
 impl Half {
@@ -66,6 +92,13 @@ fn describe(who: &str, peer: SocketAddr, header: &Header) -> String {
 }
 
 impl Audit {
+    pub(crate) fn new(allows_gaps: bool) -> Audit {
+        Audit {
+            allows_gaps,
+            ..Audit::default()
+        }
+    }
+
     /// A peer has opened a new connection from an end that it had used before.
     fn begin(&mut self, peer: SocketAddr, header: &Header) -> &mut Conversation {
         let conversation = self.conversations.entry(peer).or_default();
@@ -105,7 +138,7 @@ impl Audit {
         let peer = SocketAddr::new(packet.source, header.source_port);
         let conversation = self.begin(peer, header);
         let (own, other) = (&mut conversation.peer, &mut conversation.server);
-        check_sent("client", peer, packet, own, other)
+        check_sent("client", peer, packet, own, other, false)
     }
 
     /// A packet of a peer has reached the server: its window counts from now on.
@@ -121,12 +154,13 @@ impl Audit {
     pub(crate) fn server_sends(&mut self, packet: &TcpPacket<'_>) -> Check {
         let header = &packet.segment.header;
         let peer = SocketAddr::new(packet.destination, header.destination_port);
+        let allows_gaps = self.allows_gaps;
         let Some(conversation) = self.conversations.get_mut(&peer) else {
             // To somebody who is not watched.
             return Ok(());
         };
         let (own, other) = (&mut conversation.server, &mut conversation.peer);
-        check_sent("server", peer, packet, own, other)
+        check_sent("server", peer, packet, own, other, allows_gaps)
     }
 
     /// A packet of the server has reached a peer.
@@ -160,6 +194,7 @@ fn check_sent(
     packet: &TcpPacket<'_>,
     own: &mut Half,
     other: &mut Half,
+    allows_gaps: bool,
 ) -> Check {
     let header = &packet.segment.header;
     let payload = packet.segment.payload;
@@ -201,7 +236,7 @@ fn check_sent(
     let end = start + len;
     // An acknowledgment names SND.NXT, and may overtake bytes that the NIC stack has yet to read.
     let occupies = len > 0 || flags.contains(Flags::FIN);
-    ensure(!occupies || start <= own.end, || {
+    ensure(!occupies || allows_gaps || start <= own.end, || {
         format!(
             "a gap of {} bytes in what is sent: {}",
             start - own.end,
@@ -226,13 +261,10 @@ fn check_sent(
         || format!("text behind FIN: {}", describe(who, peer, header)),
     )?;
     if len > 0 {
-        let from = start.saturating_sub(1) as usize;
-        let known = own.sent.len().saturating_sub(from).min(payload.len());
         ensure(
-            start >= 1 && own.sent[from..from + known] == payload[..known],
+            start >= 1 && own.sent.is_the_same(start - 1, payload),
             || format!("content has changed: {}", describe(who, peer, header)),
         )?;
-        own.sent.extend_from_slice(&payload[known..]);
     }
     if occupies {
         own.end = own.end.max(end + u64::from(flags.contains(Flags::FIN)));

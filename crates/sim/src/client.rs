@@ -94,6 +94,7 @@ impl Client {
             receive_buffer_bytes: plan.receive_buffer_bytes,
             timestamps: plan.timestamps,
             ecn: plan.ecn,
+            ipv6: plan.ipv6,
             window_scaling: plan.window_scaling,
             time_wait: Duration::from_micros(plan.time_wait_us),
             // Who has half-closed waits for its responses, however long a crowded path takes.

@@ -8,6 +8,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use contract::channel::{HostChannel, NicChannel, in_memory};
+use contract::{Command, Event};
 use host::{Link, Stack, StackConfig};
 use nic::{Progress, Sleep, Worker};
 use port::memory::{self, MemoryPort};
@@ -16,7 +17,7 @@ use port::{Frame, Port};
 use crate::disk::Disk;
 use crate::random::Random;
 use crate::router;
-use crate::scenario::Scenario;
+use crate::scenario::{DiskPlan, File, Scenario};
 use crate::trace::Trace;
 use crate::violation::{Check, Violation, violation};
 
@@ -45,6 +46,7 @@ pub(crate) struct Machine {
     pub(crate) stack: Stack,
     pub(crate) app: server::Server,
     pub(crate) seats: Vec<Seat>,
+    maker: SeatMaker,
     port: MemoryPort,
     far: MemoryPort,
     /// Frames that have arrived and were not looked at.
@@ -60,10 +62,53 @@ pub(crate) struct Seat {
     asleep: bool,
 }
 
+/// What every worker is made of.
+struct SeatMaker {
+    config: nic::Config,
+    link: memory::Link,
+    disk: DiskPlan,
+    files: Rc<[File]>,
+    contract_loss_ppm: u32,
+    clock_us: Rc<Cell<u64>>,
+    random: Random,
+    logs: bool,
+}
+
+impl SeatMaker {
+    /// A worker that knows nothing, and the host's end of its channel.
+    fn make(&mut self) -> (Seat, HostChannel) {
+        let (host, relay_host) = in_memory();
+        let (relay_worker, worker) = in_memory();
+        let (port, far) = memory::pair(self.link);
+        let disk = Disk::new(
+            self.disk.clone(),
+            self.files.clone(),
+            self.clock_us.clone(),
+            self.random.fork(),
+            self.logs,
+        );
+        let seat = Seat {
+            worker: Worker::new(&self.config, worker, port, Box::new(disk.clone())),
+            disk,
+            far,
+            relay: Relay {
+                host: relay_host,
+                worker: relay_worker,
+                loss_ppm: self.contract_loss_ppm,
+                random: self.random.fork(),
+            },
+            asleep: false,
+        };
+        (seat, host)
+    }
+}
+
 /// The far ends of a channel to the host and of one to a worker.
 struct Relay {
     host: NicChannel,
     worker: HostChannel,
+    loss_ppm: u32,
+    random: Random,
 }
 
 impl Relay {
@@ -72,6 +117,10 @@ impl Relay {
             match self.host.receive() {
                 Ok(Some(command)) => {
                     trace.command(now_us, number, &command);
+                    if matches!(command, Command::Send(_)) && self.random.happens(self.loss_ppm) {
+                        trace.note(now_us, || format!("nic{number} does not get it"));
+                        continue;
+                    }
                     if self.worker.send(&command).is_err() {
                         return violation("a ring that had room has none");
                     }
@@ -96,6 +145,13 @@ impl Relay {
             match self.worker.receive() {
                 Ok(Some(event)) => {
                     trace.event(now_us, number, &event);
+                    let is_echo = matches!(event, Event::Departed { .. });
+                    if is_echo && self.random.happens(self.loss_ppm) {
+                        trace.note(now_us, || {
+                            format!("the host does not get it from nic{number}")
+                        });
+                        continue;
+                    }
                     if self.host.send(&event).is_err() {
                         violation("a ring that had room has none")?;
                     }
@@ -131,38 +187,21 @@ impl Machine {
             ..memory::Link::default()
         };
         let (port, far) = memory::pair(link);
-        let files: Rc<[_]> = scenario.files.clone().into();
-        let config = nic::Config {
-            buffer_bytes: nic::Config::BUFFER_BYTES_MIN,
-            cache_bytes_max: nic::Config::BUFFER_BYTES_MIN / 2,
-            ..nic::Config::default()
+        let mut maker = SeatMaker {
+            config: nic::Config {
+                buffer_bytes: nic::Config::BUFFER_BYTES_MIN,
+                cache_bytes_max: nic::Config::BUFFER_BYTES_MIN / 2,
+                ..nic::Config::default()
+            },
+            link,
+            disk: scenario.disk.clone(),
+            files: scenario.files.clone().into(),
+            contract_loss_ppm: scenario.contract_loss_ppm,
+            clock_us: clock_us.clone(),
+            random: random.fork(),
+            logs,
         };
-        let mut channels = Vec::new();
-        let seats = (0..scenario.workers)
-            .map(|_| {
-                let (host, relay_host) = in_memory();
-                let (relay_worker, worker) = in_memory();
-                channels.push(host);
-                let (port, far) = memory::pair(link);
-                let disk = Disk::new(
-                    scenario.disk.clone(),
-                    files.clone(),
-                    clock_us.clone(),
-                    random.fork(),
-                    logs,
-                );
-                Seat {
-                    worker: Worker::new(&config, worker, port, Box::new(disk.clone())),
-                    disk,
-                    far,
-                    relay: Relay {
-                        host: relay_host,
-                        worker: relay_worker,
-                    },
-                    asleep: false,
-                }
-            })
-            .collect();
+        let (seats, channels) = (0..scenario.workers).map(|_| maker.make()).unzip();
         let mut secret = [0; 16];
         secret[..8].copy_from_slice(&random.next().to_le_bytes());
         let config = StackConfig {
@@ -171,6 +210,9 @@ impl Machine {
             listen_ports: vec![PORT],
             tcp: tcp::Config {
                 congestion: scenario.congestion,
+                // Asked for where the way between the stacks can lose anything.
+                departure_timeout: (scenario.contract_loss_ppm > 0)
+                    .then_some(Duration::from_secs(10)),
                 ..tcp::Config::default()
             },
             connections_max: 1000,
@@ -193,9 +235,25 @@ impl Machine {
             stack,
             app,
             seats,
+            maker,
             port,
             far,
             inbox: Vec::new(),
+        }
+    }
+
+    /// A worker is replaced by one that knows nothing.
+    pub(crate) fn restart(&mut self, number: usize) {
+        let (seat, channel) = self.maker.make();
+        self.seats[number] = seat;
+        self.stack.on_nic_restarted(number, channel);
+    }
+
+    /// The network, the disk and the machines are well from now on.
+    pub(crate) fn calm_down(&mut self) {
+        self.maker.contract_loss_ppm = 0;
+        for seat in &mut self.seats {
+            seat.relay.loss_ppm = 0;
         }
     }
 

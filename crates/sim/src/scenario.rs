@@ -26,6 +26,10 @@ pub(crate) struct Scenario {
     /// How often it takes `stall_us` instead.
     pub(crate) stall_ppm: u32,
     pub(crate) stall_us: Range<u64>,
+    /// How often a SEND, or its echo, is lost between the stacks.
+    pub(crate) contract_loss_ppm: u32,
+    /// When a worker is replaced by one that knows nothing, in microseconds from the beginning, and which.
+    pub(crate) restarts: Vec<(u64, usize)>,
     pub(crate) disk: DiskPlan,
     pub(crate) files: Vec<File>,
     pub(crate) paths: Vec<PathPlan>,
@@ -185,8 +189,17 @@ impl Scenario {
         let clients = (0..random.within(1..8))
             .map(|_| ClientPlan::draw(&mut random, &files, &paths))
             .collect();
+        let workers = random.pick(&[1, 1, 1, 2, 2, 3, 4]);
+        let restarts = (0..random.pick(&[0, 0, 0, 0, 1, 3]))
+            .map(|_| {
+                let worker = random.within(0..workers as u64) as usize;
+                (random.across(1_000..CALM_US), worker)
+            })
+            .collect();
         Scenario {
-            workers: random.pick(&[1, 1, 1, 2, 2, 3, 4]),
+            workers,
+            contract_loss_ppm: random.pick(&[0, 0, 0, 0, 1_000, 50_000]),
+            restarts,
             mtu: random.pick(&[1500, 1500, 1500, 9000, 1280]),
             superpacket_max: random.pick(&[65_535, 65_535, 16_000, 4_000]),
             congestion: random.pick(&CongestionAlgorithm::ALL),
@@ -303,7 +316,7 @@ impl PathPlan {
     fn draw(random: &mut Random, weather: Weather) -> PathPlan {
         let bytes_per_second = random.across(30_000..125_000_000);
         let delay_us = random.across(20..150_000);
-        let mtu = 9000;
+        let mtu = random.pick(&[9000, 9000, 9000, 1500, 1400, 1280]);
         // Asymmetric paths: the way back is narrower, longer, or of another weather.
         let mut up_rate = bytes_per_second;
         let mut up_delay_us = delay_us;
@@ -454,12 +467,14 @@ impl fmt::Display for Scenario {
             superpacket_max,
             congestion,
             turn_us,
+            contract_loss_ppm,
+            restarts,
             ..
         } = self;
         writeln!(
             f,
             "server: {workers} workers, MTU {mtu}, superpackets of {superpacket_max}, {congestion:?}, \
-             turns {turn_us:?} us"
+             turns {turn_us:?} us, contract loses {contract_loss_ppm} ppm, restarts {restarts:?}"
         )?;
         writeln!(f, "disk: {:?}", self.disk)?;
         for (number, file) in self.files.iter().enumerate() {

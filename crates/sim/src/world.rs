@@ -64,6 +64,9 @@ pub(crate) struct World<'a> {
     paths: Vec<Path>,
     clients: Vec<Client>,
     hostiles: Vec<Hostile>,
+    /// Workers to be replaced, the next one last.
+    restarts: Vec<(u64, usize)>,
+    is_calm: bool,
     audit: Audit,
     future: BinaryHeap<Reverse<(u64, u64, Arriving)>>,
     scheduled: u64,
@@ -111,8 +114,13 @@ impl<'a> World<'a> {
             .zip(0..)
             .map(|(plan, number)| Hostile::new(number, plan.clone(), BEGINNING_US, random.fork()))
             .collect();
+        let mut restarts = scenario.restarts.clone();
+        restarts.sort_by_key(|&(at_us, _)| Reverse(at_us));
+        let audit = Audit::new(scenario.contract_loss_ppm > 0);
         World {
             now_us: BEGINNING_US,
+            restarts,
+            is_calm: false,
             clock_us,
             worker_turns_us: vec![None; scenario.workers],
             scenario,
@@ -122,7 +130,7 @@ impl<'a> World<'a> {
             paths,
             clients,
             hostiles,
-            audit: Audit::default(),
+            audit,
             future: BinaryHeap::new(),
             scheduled: 0,
             host_turn_us: None,
@@ -175,6 +183,7 @@ impl<'a> World<'a> {
                 .hostiles
                 .iter()
                 .all(|hostile| hostile.next_us().is_none())
+            && self.restarts.is_empty()
             && self.host_turn_us.is_none()
             && self.worker_turns_us.iter().all(Option::is_none)
             && self
@@ -206,6 +215,7 @@ impl<'a> World<'a> {
             .chain(disks)
             .chain(paced)
             .chain(clients)
+            .chain(self.restarts.last().map(|(at_us, _)| BEGINNING_US + at_us))
             .chain(self.hostiles.iter().filter_map(Hostile::next_us))
             .chain(self.machine.stack.next_timeout_us())
             .min();
@@ -213,6 +223,10 @@ impl<'a> World<'a> {
             return Ok(false);
         };
         self.now_us = self.now_us.max(next_us);
+        if !self.is_calm && self.elapsed_us() >= CALM_US {
+            self.is_calm = true;
+            self.machine.calm_down();
+        }
         self.clock_us.set(self.now_us);
         self.happenings += 1;
         ensure(self.happenings < HAPPENINGS_MAX, || {
@@ -239,6 +253,15 @@ impl<'a> World<'a> {
                     Ok(())
                 }
             };
+        }
+        let is_due = |(at_us, _): &mut (u64, usize)| BEGINNING_US + *at_us <= now_us;
+        if let Some((_, number)) = self.restarts.pop_if(is_due) {
+            self.trace
+                .note(now_us, || format!("nic{number} starts anew"));
+            self.machine.restart(number);
+            self.wake_host();
+            self.wake_worker(number);
+            return Ok(());
         }
         for number in 0..self.clients.len() {
             if self.clients[number]
@@ -477,7 +500,7 @@ impl<'a> World<'a> {
                 },
             )?;
             ensure(
-                timeout_us.is_none_or(|at_us| stack_us <= at_us + WHEEL_TICK_US),
+                timeout_us.is_none_or(|at_us| stack_us <= at_us.max(self.now_us) + WHEEL_TICK_US),
                 || {
                     format!(
                         "the wheel calls at {stack_us}, too late for {} at {timeout_us:?}",

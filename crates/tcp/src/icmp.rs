@@ -77,8 +77,10 @@ impl Connection {
         let bases = [MTU_BASE, if ipv6 { MTU_BASE } else { IPV4_MTU_MIN }];
         let bases = bases.map(|mtu| self.payload_of(mtu));
         let (una, mss, timeouts) = (self.snd.una, self.snd.mss, self.rto.timeouts());
-        // Only segments of full size are suspect.
-        let bases = match self.snd.flight() >= u64::from(mss) {
+        // Only a segment that is larger than the base is suspect. It need not be of full size: the peer's window,
+        // or the end of what is queued, may keep all of them smaller.
+        let base = bases.iter().find(|&&base| base < mss);
+        let bases = match base.is_some_and(|&base| self.snd.flight() > u64::from(base)) {
             true => &bases[..],
             false => &[],
         };

@@ -34,7 +34,8 @@ pub struct ConnectionView<'a> {
     pub tcp: &'a tcp::Connection,
     /// SENDs issued and not departed.
     pub sends_outstanding: u64,
-    /// It waits for a neighbour's address or for room in a ring, and is served when that has come.
+    /// It waits for a neighbour's address, for room in a ring, or for a file that a new worker has to open again,
+    /// and is served when that has come.
     pub waits: bool,
 }
 
@@ -64,6 +65,8 @@ impl Stack {
 
     fn waits(&self, entry: &Entry) -> bool {
         let index = entry.index();
-        self.waiting_neighbor.contains(&index) || self.waiting_room.contains(&index)
+        entry.files_reopening > 0
+            || self.waiting_neighbor.contains(&index)
+            || self.waiting_room.contains(&index)
     }
 }

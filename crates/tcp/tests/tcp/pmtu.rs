@@ -161,6 +161,25 @@ fn a_path_that_swallows_large_packets_silently_is_found_out() {
 
 /// Covers: RFC 4821 §7.7
 #[test]
+fn a_window_smaller_than_a_segment_hides_no_path_that_swallows_large_packets() {
+    let config = Config {
+        mss: 8_960,
+        ..Config::default()
+    };
+    // No segment is of full size: the window is smaller, and has still room for more than the path carries.
+    let client = Config {
+        receive_buffer_bytes: 4_000,
+        receive_buffer_bytes_max: 4_000,
+        ..config
+    };
+    let mut download = Download::begin(blackhole(1400), &config, &client, false);
+    download.pass(Duration::from_secs(10));
+    assert!(download.server.mss() <= 1400);
+    assert!(download.pass(Duration::from_secs(1)) > 100_000);
+}
+
+/// Covers: RFC 4821 §7.7
+#[test]
 fn ipv4_paths_smaller_than_the_base_are_found_out_too() {
     let mut download = Download::begin(
         blackhole(700),
