@@ -182,6 +182,7 @@ struct End {
     peer_shift: u8,
     acked: u64,
     retransmissions: u64,
+    retransmitted_bytes: u64,
 }
 
 pub(crate) struct World {
@@ -200,6 +201,8 @@ pub(crate) struct Outcome {
     pub(crate) elapsed: Duration,
     pub(crate) closed: [Option<CloseReason>; 2],
     pub(crate) retransmissions: [u64; 2],
+    pub(crate) retransmitted_bytes: [u64; 2],
+    pub(crate) timeouts: [u32; 2],
     pub(crate) smoothed_rtt: [Option<Duration>; 2],
 }
 
@@ -255,6 +258,7 @@ impl World {
                 peer_shift: 0,
                 acked: 0,
                 retransmissions: 0,
+                retransmitted_bytes: 0,
                 plan,
             }
         };
@@ -299,7 +303,12 @@ impl World {
                 return Outcome {
                     elapsed: self.now.since(start),
                     closed: [self.ends[0].closed, self.ends[1].closed],
-                    retransmissions: [self.ends[0].retransmissions, self.ends[1].retransmissions],
+                    retransmissions: [0, 1].map(|i| self.ends[i].retransmissions),
+                    retransmitted_bytes: [0, 1].map(|i| self.ends[i].retransmitted_bytes),
+                    timeouts: [0, 1].map(|i| {
+                        let tcp = self.ends[i].tcp.as_mut();
+                        tcp.map_or(0, |tcp| tcp.take_stats().timeouts)
+                    }),
                     smoothed_rtt: [0, 1]
                         .map(|i| self.ends[i].tcp.as_ref().and_then(Connection::smoothed_rtt)),
                 };
@@ -676,7 +685,10 @@ impl End {
         let limits = &self.plan.limits;
         assert!(end - start <= limits.bytes_max as u64);
         assert!(transmit.mss > 0);
-        self.retransmissions += u64::from(transmit.retransmission);
+        if transmit.retransmission {
+            self.retransmissions += 1;
+            self.retransmitted_bytes += end - start;
+        }
         if transmit.transmission.is_some() {
             let Flags(flags) = transmit.header.flags;
             let controls = (flags & (Flags::SYN | Flags::FIN).0).count_ones();

@@ -179,3 +179,54 @@ fn a_loss_of_one_percent_does_not_bring_a_transfer_to_its_knees() {
         );
     }
 }
+
+/// What is sent again is about what was lost, and nothing has to wait for the retransmission timer.
+///
+/// Covers: RFC 8985 §6.2, RFC 9937 §6
+#[test]
+fn a_lossy_path_costs_no_timeouts_and_few_bytes() {
+    let config = Config {
+        receive_buffer_bytes: 4 << 20,
+        reassembly_fragments_max: 1000,
+        ..Config::default()
+    };
+    for (loss_percent, merged_max) in [(1, 1), (1, 8), (2, 1)] {
+        let faults = Faults {
+            loss_percent,
+            merged_max,
+            ..clean()
+        };
+        let len = 5_000_000;
+        let outcome = download(len, faults, config);
+        assert_eq!(outcome.timeouts, [0, 0]);
+        let again = outcome.retransmitted_bytes[1];
+        let expected = len * loss_percent / 100;
+        assert!(
+            again > 0 && again < 2 * expected + 100_000,
+            "{loss_percent} % of loss: {again} bytes again"
+        );
+    }
+}
+
+/// Packets that overtake each other are no loss, once it is known that they do.
+///
+/// Covers: RFC 8985 §6.2 (step 3)
+#[test]
+fn a_path_that_reorders_costs_next_to_nothing() {
+    let config = Config {
+        receive_buffer_bytes: 4 << 20,
+        reassembly_fragments_max: 1000,
+        ..Config::default()
+    };
+    let faults = Faults {
+        delay_us: 9_900..10_100,
+        ..clean()
+    };
+    let outcome = download(5_000_000, faults, config);
+    assert_eq!(outcome.timeouts, [0, 0]);
+    assert!(
+        outcome.retransmitted_bytes[1] < 50_000,
+        "{} bytes again",
+        outcome.retransmitted_bytes[1]
+    );
+}
