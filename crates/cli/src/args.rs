@@ -326,11 +326,11 @@ pub(crate) struct SimArgs {
     pub(crate) seed: Option<u64>,
 
     /// Print what happens, line by line: packets, commands, events, reads
-    #[arg(long, requires = "seed")]
+    #[arg(long, conflicts_with = "seeds")]
     pub(crate) trace: bool,
 
     /// Write the packets on the server's link to a file that tcpdump and Wireshark read
-    #[arg(long, value_name = "FILE", requires = "seed")]
+    #[arg(long, value_name = "FILE", conflicts_with = "seeds")]
     pub(crate) pcap: Option<PathBuf>,
 
     /// Run many seeds, and print those that break a promise
