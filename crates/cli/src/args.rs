@@ -12,6 +12,7 @@ use ::link::conditions::{Burst, Changes, Queue, Rate, Share, Time};
 use crate::cidr::Cidr;
 use crate::measuring::{HostMeasuring, NicMeasuring};
 use crate::sim::parse_seeds;
+use crate::tcp_options::TcpOptions;
 
 /// Where a NIC process that runs alone listens for its host stack.
 pub(crate) const NIC_SOCKET: &str = "/run/splitway-nic.sock";
@@ -93,6 +94,9 @@ pub(crate) struct ServeArgs {
     /// Congestion control of the connections: cubic, bbr or newreno
     #[arg(long, value_name = "NAME", default_value_t)]
     pub(crate) congestion: CongestionAlgorithm,
+
+    #[command(flatten)]
+    pub(crate) tcp: TcpOptions,
 
     /// NIC workers, each a thread with its own port and buffers
     #[arg(long, value_name = "N", default_value = "1", value_parser = value_parser!(u16).range(1..=64))]
@@ -366,6 +370,8 @@ pub(crate) struct HostArgs {
     /// Congestion control
     #[arg(long)]
     pub(crate) congestion: CongestionAlgorithm,
+    #[command(flatten)]
+    pub(crate) tcp: TcpOptions,
     /// Most connections of one source
     #[arg(long)]
     pub(crate) connections_per_source: Option<u32>,

@@ -54,10 +54,10 @@ pub(crate) fn run(args: &HostArgs) -> Result<(), Failure> {
         listen_ports: vec![args.listen],
         tcp: tcp::Config {
             congestion: args.congestion,
-            keepalive: Some(tcp::Keepalive::default()),
             ..tcp::Config::default()
         },
         connections_max: StackConfig::CONNECTIONS_MAX,
+        orphans_max: StackConfig::ORPHANS_MAX,
         admission: Admission {
             connections_per_source: args.connections_per_source,
             ..Admission::default()
@@ -65,6 +65,7 @@ pub(crate) fn run(args: &HostArgs) -> Result<(), Failure> {
         departs_at_issue: false,
         secret: random()?,
     };
+    args.tcp.apply(&mut config.tcp);
     args.measuring.apply(&mut config);
     let stack = Stack::new(config, Link::of(&port), session.channels, monotonic_us());
     let server = server::Server::new(server::Config::default());

@@ -44,6 +44,7 @@ mod serve;
 mod signals;
 mod sim;
 mod socket;
+mod tcp_options;
 mod url;
 
 use std::io::{IsTerminal, Write};

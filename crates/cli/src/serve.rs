@@ -338,6 +338,7 @@ fn host_arguments(args: &ServeArgs, source: &Source, link: &Link, log: &str) -> 
         .into();
     arguments.extend(["--listen".into(), args.listen.to_string().into()]);
     arguments.extend(["--congestion".into(), args.congestion.name().into()]);
+    arguments.extend(args.tcp.arguments());
     for cidr in &link.addresses {
         arguments.extend(["--addr".into(), cidr.to_string().into()]);
     }

@@ -97,6 +97,25 @@ fn a_congestion_control_that_does_not_exist() {
 }
 
 #[test]
+fn choices_about_tcp_that_there_are_not() {
+    for (option, value, complaint) in [
+        ("--ecn", "offer", "accept or off"),
+        ("--ecn", "ACCEPT", "accept or off"),
+        ("--ecn", "", "accept or off"),
+        ("--keepalive", "90", "s, m or h"),
+        ("--keepalive", "never", "s, m or h"),
+        ("--keepalive", "1.5h", "from 1s to 168h"),
+        ("--keepalive", "0s", "from 1s to 168h"),
+        ("--keepalive", "169h", "from 1s to 168h"),
+        ("--keepalive", "99999999999999h", "from 1s to 168h"),
+        ("--keepalive", "-1s", "from 1s to 168h"),
+    ] {
+        let argument = format!("{option}={value}");
+        with_site(&["serve", "site", &argument]).refused(&[option, value, complaint]);
+    }
+}
+
+#[test]
 fn an_option_that_does_not_exist() {
     with_site(&["serve", "site", "--prot", "80"]).refused(&["--prot"]);
     with_site(&["srve"]).refused(&["srve", "serve"]);

@@ -15,6 +15,9 @@ pub struct StackConfig {
     pub tcp: tcp::Config,
     /// Most connections at once. Half-open ones and TIME-WAIT have bounds of their own.
     pub connections_max: usize,
+    /// Most connections whose FIN has been sent and which wait for their peer alone. Beyond, the one that has waited
+    /// longest is aborted.
+    pub orphans_max: usize,
     /// Who is let in.
     pub admission: Admission,
     /// Take a SEND as departed when it is issued, instead of waiting for the echo: RTO, round-trip time and loss
@@ -51,6 +54,9 @@ impl Default for Admission {
 impl StackConfig {
     /// Default of [`StackConfig::connections_max`].
     pub const CONNECTIONS_MAX: usize = 1 << 17;
+
+    /// Default of [`StackConfig::orphans_max`].
+    pub const ORPHANS_MAX: usize = 1 << 15;
 
     /// True if the address is one of ours.
     pub(crate) fn has_address(&self, ip: IpAddr) -> bool {

@@ -9,6 +9,7 @@ use siphasher::sip::SipHasher13;
 use slab::Slab;
 
 use crate::app::StreamId;
+use crate::orphans::Since;
 
 /// The four values that name a connection on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +52,8 @@ pub(crate) struct Entry {
     pub(crate) told: bool,
     /// The peer has sent something.
     pub(crate) heard: bool,
+    /// Nothing but the peer is waited for.
+    pub(crate) orphan_since: Option<Since>,
     /// A SEND was issued, so that the NIC stack keeps state for it.
     pub(crate) flow_open: bool,
     /// SENDs issued and not departed.
@@ -163,6 +166,7 @@ impl Connections {
             dirty: false,
             told: false,
             heard: false,
+            orphan_since: None,
             flow_open: false,
             sends_outstanding: 0,
             files_reopening: 0,

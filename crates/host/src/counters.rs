@@ -66,6 +66,10 @@ counters! {
     connections_finished,
     /// Connections that ended by RST, time-out or failure.
     connections_broken,
+    /// Connections aborted because too many were waiting for their peers alone, their FIN sent.
+    orphans_aborted,
+    /// Windows reduced because a peer has echoed marks of a router (ECN).
+    ecn_reductions,
     /// Connections told by ICMP that their packets are too big, and believing it.
     mtus_reduced,
     /// RSTs sent to segments of no connection.

@@ -26,6 +26,7 @@ mod counters;
 mod files;
 mod icmp;
 mod neighbor;
+mod orphans;
 mod polling;
 mod shard;
 mod sources;

@@ -47,6 +47,7 @@ use crate::connections::{Connections, KeyedHash};
 use crate::counters::Counters;
 use crate::files::{FileTable, MayClose};
 use crate::neighbor::Neighbors;
+use crate::orphans::Orphans;
 use crate::streams::Streams;
 use crate::time_wait::TimeWaits;
 use crate::timer::{TimerWheel, Token};
@@ -78,6 +79,7 @@ pub struct Stack {
     /// Connections that wait for room in a ring.
     waiting_room: VecDeque<usize>,
     gate: Gate,
+    orphans: Orphans,
     /// What applications are to be told besides the connections' own events.
     pub(crate) app_events: VecDeque<AppEvent>,
     /// Finished frames that belong to no connection.
@@ -123,6 +125,7 @@ impl Stack {
             waiting_neighbor: Vec::new(),
             waiting_room: VecDeque::new(),
             gate: Gate::new(config.admission, config.secret, KeyedHash(hash_key)),
+            orphans: Orphans::default(),
             app_events: VecDeque::new(),
             frames: VecDeque::new(),
             due: Vec::new(),
@@ -333,6 +336,26 @@ impl Stack {
             self.forget(index);
         } else {
             self.arm_timers(stream);
+            self.bound_orphans(index);
+        }
+    }
+
+    /// Notes that the connection waits for its peer alone, if it does, and aborts others if there are too many.
+    fn bound_orphans(&mut self, index: usize) {
+        let Some(entry) = self.connections.get_mut(index) else {
+            return;
+        };
+        if entry.orphan_since.is_some() || !entry.tcp.has_sent_fin() {
+            return;
+        }
+        entry.orphan_since = Some(self.orphans.add(entry.stream));
+        while let Some(oldest) = self.orphans.take_beyond(self.config.orphans_max) {
+            if let Some(entry) = self.connections.by_stream_mut(oldest) {
+                let index = entry.index();
+                entry.tcp.abort();
+                self.counters.orphans_aborted += 1;
+                self.mark_dirty(index);
+            }
         }
     }
 
@@ -349,6 +372,7 @@ impl Stack {
             counters.sends_repeated += u64::from(stats.lost_undeparted);
             counters.timeouts += u64::from(stats.timeouts);
             counters.spurious_timeouts += u64::from(stats.spurious_timeouts);
+            counters.ecn_reductions += u64::from(stats.ecn_reductions);
             counters.round_trips += u64::from(stats.round_trips.count);
             counters.round_trips_us += stats.round_trips.sum_us;
             counters.timestamp_round_trips += u64::from(stats.timestamp_round_trips.count);
@@ -469,6 +493,9 @@ impl Stack {
         self.end_of_stream(index);
         if let Some(entry) = self.connections.remove(index) {
             self.gate.on_forgotten(entry.tuple.remote.ip(), entry.heard);
+            if let Some(since) = entry.orphan_since {
+                self.orphans.remove(since);
+            }
         }
     }
 

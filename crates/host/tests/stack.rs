@@ -1,6 +1,7 @@
 //! The host stack against a client and a NIC stack that the test plays.
 
 mod admission;
+mod orphans;
 mod rig;
 
 use contract::{Event, FileId, FileMeta, FlowId, RejectReason, SendId};

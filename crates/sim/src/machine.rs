@@ -216,6 +216,7 @@ impl Machine {
                 ..tcp::Config::default()
             },
             connections_max: 1000,
+            orphans_max: StackConfig::ORPHANS_MAX,
             departs_at_issue: false,
             admission: host::Admission {
                 half_open_max: scenario.half_open_max,

@@ -647,6 +647,17 @@ impl Connection {
         self.state == State::Closed && self.reset.is_none()
     }
 
+    /// True if all that we ever send has been sent, FIN included: whatever is still to happen is up to the peer.
+    pub fn has_sent_fin(&self) -> bool {
+        match self.state {
+            State::FinWait1 | State::Closing | State::LastAck => {
+                self.snd.nxt > self.fin_position()
+            }
+            State::FinWait2 | State::TimeWait => true,
+            _ => false,
+        }
+    }
+
     /// Stream offset of the first byte that the peer has not acknowledged.
     pub fn acknowledged_bytes(&self) -> u64 {
         self.queue.acknowledged()

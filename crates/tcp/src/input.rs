@@ -292,6 +292,7 @@ impl Connection {
             self.congestion
                 .on_congestion(now, Signal::Ecn, self.sent.flight());
             self.ecn.on_reduced(snd.nxt);
+            self.stats.ecn_reductions += 1;
         }
         // RFC 5681 §2: this is what a duplicate acknowledgment looks like.
         let duplicate = ack == snd.una

@@ -11,6 +11,9 @@ pub struct Stats {
     pub timeouts: u32,
     /// Of these, timeouts that were found to be spurious (RFC 5682, RFC 3522, RFC 3708).
     pub spurious_timeouts: u32,
+    /// Windows of data for which the peer echoed congestion, and the congestion window was reduced
+    /// (RFC 3168 §6.1.2).
+    pub ecn_reductions: u32,
     /// Transmissions that were issued again because they never left ([`Connection::on_undeparted_lost`]).
     pub lost_undeparted: u32,
     /// Transmissions whose departure was concluded from that of a later one.

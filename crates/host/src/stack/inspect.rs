@@ -11,6 +11,8 @@ use super::Stack;
 pub struct Usage {
     /// Connections in the table.
     pub connections: usize,
+    /// Those of them whose FIN has been sent: they wait for their peers alone.
+    pub orphans: usize,
     /// Handshakes under way, cookies not counted: nobody knows of those.
     pub half_open: usize,
     /// Connections in TIME-WAIT.
@@ -44,6 +46,7 @@ impl Stack {
     pub fn usage(&self) -> Usage {
         Usage {
             connections: self.connections.len(),
+            orphans: self.orphans.len(),
             half_open: self.gate.half_open(),
             time_waits: self.time_waits.len(),
             files: self.files.len(),

@@ -105,6 +105,7 @@ impl Crowd {
             listen_ports: vec![80],
             tcp: tcp::Config::default(),
             connections_max: StackConfig::CONNECTIONS_MAX,
+            orphans_max: StackConfig::ORPHANS_MAX,
             admission: Admission::default(),
             departs_at_issue: false,
             secret: [7; 16],

@@ -233,6 +233,7 @@ impl Rig {
             listen_ports: vec![80],
             tcp: tcp::Config::default(),
             connections_max: 16,
+            orphans_max: StackConfig::ORPHANS_MAX,
             departs_at_issue: false,
             admission: Admission::default(),
             secret: [7; 16],

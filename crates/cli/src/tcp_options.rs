@@ -1,0 +1,166 @@
+//! Choices about TCP that an operator makes for all connections.
+
+use std::ffi::OsString;
+use std::str::FromStr;
+use std::time::Duration;
+
+use clap::Args;
+use tcp::{EcnPolicy, Keepalive};
+
+/// The options, of `splitway serve` and of the host process alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Args)]
+pub(crate) struct TcpOptions {
+    /// Explicit congestion notification: accept it from clients that ask for it, or keep it off
+    #[arg(long, value_name = "accept|off", default_value = "accept")]
+    ecn: EcnOption,
+
+    /// After how long a silence to ask clients whether they are still there, such as 90s, 30m or 2h, or off
+    #[arg(long, value_name = "TIME|off", default_value = "2h")]
+    keepalive: KeepaliveOption,
+}
+
+/// There is no `offer`: connections that clients open are theirs to offer it for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum EcnOption {
+    Accept,
+    Off,
+}
+
+impl FromStr for EcnOption {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<EcnOption, String> {
+        match text {
+            "accept" => Ok(EcnOption::Accept),
+            "off" => Ok(EcnOption::Off),
+            _ => Err("it is accept or off".to_owned()),
+        }
+    }
+}
+
+impl EcnOption {
+    fn name(self) -> &'static str {
+        match self {
+            EcnOption::Accept => "accept",
+            EcnOption::Off => "off",
+        }
+    }
+}
+
+/// Silence before the first probe, in seconds; `None` is off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct KeepaliveOption(Option<u32>);
+
+/// A week: who is asked less often may as well not be asked.
+const IDLE_S_MAX: u32 = 7 * 24 * 3600;
+
+impl FromStr for KeepaliveOption {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<KeepaliveOption, String> {
+        if text == "off" {
+            return Ok(KeepaliveOption(None));
+        }
+        let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+        let unit_s: u32 = match &text[digits.len()..] {
+            "s" => 1,
+            "m" => 60,
+            "h" => 3600,
+            _ => return Err("it is off, or a whole number with s, m or h, such as 90s".to_owned()),
+        };
+        digits
+            .parse()
+            .ok()
+            .and_then(|number: u32| number.checked_mul(unit_s))
+            .filter(|idle_s| (1..=IDLE_S_MAX).contains(idle_s))
+            .map(|idle_s| KeepaliveOption(Some(idle_s)))
+            .ok_or_else(|| "it is from 1s to 168h".to_owned())
+    }
+}
+
+impl TcpOptions {
+    /// The same for the host process.
+    pub(crate) fn arguments(&self) -> [OsString; 4] {
+        let keepalive = match self.keepalive.0 {
+            Some(idle_s) => format!("{idle_s}s"),
+            None => "off".to_owned(),
+        };
+        [
+            "--ecn".into(),
+            self.ecn.name().into(),
+            "--keepalive".into(),
+            keepalive.into(),
+        ]
+    }
+
+    /// Sets them.
+    pub(crate) fn apply(&self, config: &mut tcp::Config) {
+        config.ecn = match self.ecn {
+            EcnOption::Accept => EcnPolicy::Accept,
+            EcnOption::Off => EcnPolicy::Off,
+        };
+        config.keepalive = self.keepalive.0.map(|idle_s| {
+            let idle = Duration::from_secs(idle_s.into());
+            let defaults = Keepalive::default();
+            Keepalive {
+                idle,
+                // Whoever wants to know soon does not wait for the answers longer than for the question.
+                interval: defaults.interval.min(idle),
+                ..defaults
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        options: TcpOptions,
+    }
+
+    fn parse(line: &str) -> Result<TcpOptions, String> {
+        let words = std::iter::once("splitway").chain(line.split_whitespace());
+        let line = Line::try_parse_from(words).map_err(|error| error.to_string())?;
+        Ok(line.options)
+    }
+
+    fn config(line: &str) -> tcp::Config {
+        let mut config = tcp::Config::default();
+        parse(line).unwrap().apply(&mut config);
+        config
+    }
+
+    #[test]
+    fn ecn_is_accepted_and_the_silent_are_asked_after_two_hours_unless_told_otherwise() {
+        let by_default = config("");
+        assert_eq!(by_default.ecn, EcnPolicy::Accept);
+        assert_eq!(by_default.keepalive, Some(Keepalive::default()));
+        let told = config("--ecn off --keepalive 30s");
+        assert_eq!(told.ecn, EcnPolicy::Off);
+        let keepalive = told.keepalive.unwrap();
+        assert_eq!(keepalive.idle, Duration::from_secs(30));
+        assert_eq!(keepalive.interval, Duration::from_secs(30));
+        assert_eq!(config("--keepalive off").keepalive, None);
+    }
+
+    #[test]
+    fn the_host_process_is_told_the_same() {
+        for line in [
+            "",
+            "--ecn off --keepalive off",
+            "--keepalive 90s",
+            "--keepalive 168h",
+            "--ecn accept --keepalive 30m",
+        ] {
+            let options = parse(line).unwrap();
+            let words = options.arguments().map(|word| word.into_string().unwrap());
+            assert_eq!(parse(&words.join(" ")), Ok(options), "{line}");
+        }
+    }
+}
