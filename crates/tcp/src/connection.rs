@@ -650,9 +650,7 @@ impl Connection {
     /// True if all that we ever send has been sent, FIN included: whatever is still to happen is up to the peer.
     pub fn has_sent_fin(&self) -> bool {
         match self.state {
-            State::FinWait1 | State::Closing | State::LastAck => {
-                self.snd.nxt > self.fin_position()
-            }
+            State::FinWait1 | State::Closing | State::LastAck => self.snd.nxt > self.fin_position(),
             State::FinWait2 | State::TimeWait => true,
             _ => false,
         }

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`namespace`] | a program in network, mount and process namespaces of its own |
 //! | [`path`] | a path with an emulated link in it |
+//! | [`routed`] | a path with a router in it |
 //! | [`site`] | files whose every byte is known without being stored |
 //! | [`splitway`] | `splitway serve`, started, awaited, and never left behind |
 //! | [`http`] | a client on the kernel's TCP that checks every byte |
@@ -20,6 +21,7 @@ pub mod namespace;
 pub mod path;
 pub mod process;
 pub mod procfs;
+pub mod routed;
 pub mod site;
 pub mod splitway;
 pub mod wait;

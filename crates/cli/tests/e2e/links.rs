@@ -23,10 +23,10 @@ fn ping_is_answered_in_both_families() {
 }
 
 /// IP header, TCP header, timestamp option.
-const OVERHEAD_BYTES: [u32; 2] = [20 + 20 + 12, 40 + 20 + 12];
+pub(crate) const OVERHEAD_BYTES: [u32; 2] = [20 + 20 + 12, 40 + 20 + 12];
 
 /// The largest payload of a segment that the client has seen on its open connections.
-fn largest_segment_seen() -> u32 {
+pub(crate) fn largest_segment_seen() -> u32 {
     let sockets = sh("ss -Htin state established");
     let sizes = sockets
         .split_whitespace()

@@ -14,5 +14,6 @@ mod isolation;
 mod lifetime;
 mod links;
 mod own_client;
+mod routed;
 mod sizes;
 mod support;

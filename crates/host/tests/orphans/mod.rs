@@ -153,7 +153,6 @@ fn a_fin_that_nobody_acknowledges_is_given_up_after_a_hundred_seconds() {
     assert_eq!(rig.stack.usage().orphans, 0);
 }
 
-/// Covers: RFC 9293 §3.10.7.4
 #[test]
 fn fin_wait_2_lasts_for_a_minute_of_silence() {
     let mut rig = without_client();
