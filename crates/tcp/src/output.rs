@@ -367,7 +367,7 @@ impl Connection {
         let never_left = !retransmission && positions.start < self.snd.nxt;
         self.snd.nxt = self.snd.nxt.max(positions.end);
         if !never_left {
-            self.recovery.prr.on_sent(positions.end - positions.start);
+            self.recovery.on_sent(positions.end - positions.start);
         }
         self.await_departure(now);
         let transmission = match retransmission {

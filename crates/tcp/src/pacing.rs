@@ -104,9 +104,13 @@ impl Connection {
             bytes_max,
             ..*limits
         };
-        let mut transmit = self
+        let Some(mut transmit) = self
             .poll_lost(now, &limits)
-            .or_else(|| self.poll_new(now, &limits, probe))?;
+            .or_else(|| self.poll_new(now, &limits, probe))
+        else {
+            self.recovery.on_answered();
+            return None;
+        };
         if let Some(rate) = leave.rate {
             let bytes = transmit.range.end - transmit.range.start;
             self.pacing.next = leave.not_before.unwrap_or(now) + duration_of(bytes, rate);

@@ -28,10 +28,12 @@ pub(crate) struct Progress {
 }
 
 impl Prr {
-    /// A recovery begins. `flight`: bytes in flight before the acknowledgment that tells of the loss.
-    pub(crate) fn begin(&mut self, flight: u64) {
+    /// A recovery begins. `flight`: bytes in flight before the acknowledgment that tells of the loss. `unanswered`:
+    /// what acknowledgments before it have delivered, and nothing sent has replaced. As if they had been one.
+    pub(crate) fn begin(&mut self, flight: u64, unanswered: u64) {
         *self = Prr {
-            recover_flight: flight.max(1),
+            delivered: unanswered,
+            recover_flight: (flight + unanswered).max(1),
             ..Prr::default()
         };
     }
@@ -102,7 +104,7 @@ mod tests {
     #[test]
     fn a_halved_window_sends_one_segment_for_two_delivered() {
         let mut prr = Prr::default();
-        prr.begin(20 * MSS);
+        prr.begin(20 * MSS, 0);
         let mut flight = 19 * MSS;
         let mut sent = 0;
         // One segment of 20 is lost; 18 more are delivered.
@@ -122,7 +124,7 @@ mod tests {
     #[test]
     fn when_much_is_lost_what_is_delivered_is_replaced() {
         let mut prr = Prr::default();
-        prr.begin(20 * MSS);
+        prr.begin(20 * MSS, 0);
         // 15 are lost at once.
         let mut flight = 4 * MSS;
         prr.update(&progress(MSS, flight, false));
@@ -141,7 +143,7 @@ mod tests {
     #[test]
     fn the_first_retransmission_goes_in_any_case() {
         let mut prr = Prr::default();
-        prr.begin(20 * MSS);
+        prr.begin(20 * MSS, 0);
         prr.update(&progress(0, 19 * MSS, false));
         assert!(prr.forces_retransmission());
         assert_eq!(prr.window(), 20 * MSS);

@@ -48,6 +48,10 @@ pub(crate) struct Recovery {
     pub(crate) phase: Phase,
     /// RecoveryPoint of RFC 6675: SND.NXT when the loss was detected, as a position.
     recover: u64,
+    /// Delivered and not yet replaced by something sent, in bytes. Acknowledgments are taken in one after the other
+    /// and answered together; what is delivered before a loss is detected frees as much of the path as what is
+    /// delivered after it.
+    unanswered: u64,
     pub(crate) prr: Prr,
     pub(crate) rack: Rack,
     pub(crate) tlp: Tlp,
@@ -84,6 +88,19 @@ struct Arrival<'a> {
     min_rtt: Option<Duration>,
     /// Behind what was sent before a timeout.
     frto_end: u64,
+}
+
+impl Recovery {
+    /// Data was sent, for the first time or again.
+    pub(crate) fn on_sent(&mut self, bytes: u64) {
+        self.prr.on_sent(bytes);
+        self.unanswered = self.unanswered.saturating_sub(bytes);
+    }
+
+    /// All is sent that may be.
+    pub(crate) fn on_answered(&mut self) {
+        self.unanswered = 0;
+    }
 }
 
 impl Delivery {
@@ -137,9 +154,10 @@ impl Connection {
         let permitted = self.sacks.is_permitted();
         let has_blocks = permitted && header.options.sack[0].is_some();
         let prior_flight = self.sent.flight();
+        let prior_used = prior_flight + self.unanswered(prior_flight);
         if acked == 0 && !has_blocks {
             match duplicate {
-                true if permitted => self.on_probe_answer(now, None, true, prior_flight),
+                true if permitted => self.on_probe_answer(now, None, true, prior_used),
                 true => self.on_duplicate_ack(now),
                 false => {}
             }
@@ -166,7 +184,7 @@ impl Connection {
         self.detect_spurious(now, header, acked > 0, &delivery, rtt);
 
         // What is lost?
-        self.on_probe_answer(now, dsack.as_ref(), false, prior_flight);
+        self.on_probe_answer(now, dsack.as_ref(), false, prior_used);
         let complete = self.snd.una >= self.recovery.recover;
         let recovered = self.recovery.phase != Phase::Open && complete;
         if recovered {
@@ -180,6 +198,7 @@ impl Connection {
             if news && self.recovery.phase == Phase::Open {
                 self.enter_fast_recovery(now, prior_flight);
             }
+            self.recovery.unanswered += delivery.bytes;
             self.reduce_rate(delivery.bytes, acked > 0 && lost == 0);
         } else {
             partial = self.recovery.phase == Phase::FastRecovery;
@@ -212,7 +231,9 @@ impl Connection {
             });
         }
         if recovered && prior_phase == Phase::FastRecovery {
-            self.congestion.on_recovered(now, flight);
+            // What was delivered since something was sent is replaced: that is no burst.
+            self.congestion
+                .on_recovered(now, flight + self.recovery.unanswered);
             // All that was sent again fits into one packet.
             let one = self.recovery.undo.retransmitted() <= u64::from(self.config.mss);
             if self.pmtu.on_recovered() && one {
@@ -461,11 +482,12 @@ impl Connection {
 
     /// `prior_flight`: in flight before the loss was known.
     fn enter_fast_recovery(&mut self, now: Instant, prior_flight: u64) {
-        self.on_loss(now, prior_flight);
+        let unanswered = self.unanswered(prior_flight);
+        self.on_loss(now, prior_flight + unanswered);
         let recovery = &mut self.recovery;
         recovery.phase = Phase::FastRecovery;
         recovery.recover = self.snd.nxt;
-        recovery.prr.begin(prior_flight);
+        recovery.prr.begin(prior_flight, unanswered);
         recovery.undo.begin(false);
         recovery.tlp.reset();
         let lost_from = self.sent.first_lost().map(|lost| lost.start);
@@ -481,6 +503,14 @@ impl Connection {
         recovery.fast_retransmit.reset();
         if !self.sacks.is_permitted() {
             self.sent.find_lost();
+        }
+    }
+
+    /// Delivered and not yet replaced, as far as the window would have let it: with `flight` in flight.
+    fn unanswered(&self, flight: u64) -> u64 {
+        match self.recovery.unanswered {
+            0 => 0,
+            bytes => bytes.min(self.cwnd().saturating_sub(flight)),
         }
     }
 

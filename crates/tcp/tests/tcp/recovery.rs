@@ -77,6 +77,26 @@ fn what_is_selectively_acknowledged_makes_room_for_new_data() {
     );
 }
 
+/// Covers: RFC 9937 §6
+#[test]
+fn acknowledgments_that_are_answered_together_count_as_one_when_a_loss_is_detected() {
+    let mut script = established();
+    script.trace(
+        "
+        virtual 30000
+        > ACK 1..10001 ack 1
+        +10ms
+        < ACK 1 ack 6001 win 60000; < ACK 1 ack 6001 win 60000 sack 7001..9001; < ACK 1 ack 6001 win 60000 sack 7001..10001
+        # 9000 were delivered, nothing is in flight. ssthresh = 8000.
+        > ACK 6001..7001 ack 1
+        > ACK 10001..17001 ack 1
+        +10ms
+        < ACK 1 ack 17001 win 60000
+        > ACK 17001..25001 ack 1
+        ",
+    );
+}
+
 /// Covers: RFC 6675 §5, RFC 9937 §6
 #[test]
 fn several_holes_are_filled_in_order_and_in_one_transmission_where_they_are_wide() {
