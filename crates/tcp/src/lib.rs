@@ -60,6 +60,7 @@
 //! | RFC 6675 §4, DupThresh holes | bytes count, not holes: where small segments are lost, RACK's timer decides |
 //! | RFC 8985 §6.2 step 4, three segments | more than two full segments' bytes |
 //! | RFC 8985 §7.2, one segment in flight | less than two full segments: a receiver may delay its acknowledgment of these, too |
+//! | RFC 8985 §7.2, no probes in recovery | one, in fast recovery, after the same silence: else a lost retransmission with nothing behind it costs a timeout |
 //! | RFC 3708 §3, one D-SACK for each retransmission | as many bytes in D-SACKs as were sent again |
 //! | RFC 4015 §3.2, the window after a spurious timeout | the algorithm's own ([`CongestionAlgorithm`]): what it was before |
 //! | RFC 3168 §6.1.2, a marked window of one segment | the window is not reduced below its least; nothing waits for the retransmission timer |

@@ -8,7 +8,6 @@ use wire::tcp::{Flags, Header, Options};
 use crate::config::Limits;
 use crate::connection::Connection;
 use crate::recovery::Phase;
-use crate::sack::Sacks;
 use crate::state::State;
 use crate::time::Instant;
 use crate::timer::Timer;
@@ -296,19 +295,17 @@ impl Connection {
             return self.snd.mss;
         }
         let mut sacks = self.sacks;
-        self.snd.mss - self.options(now, &mut sacks).sack_bytes() as u16
+        let mut options = self.options(now);
+        sacks.take(&self.rcv).write(self.rcv.space(), &mut options);
+        self.snd.mss - options.sack_bytes() as u16
     }
 
-    /// The options of a segment that is not a SYN.
-    fn options(&self, now: Instant, sacks: &mut Sacks) -> Options {
-        let mut options = Options {
+    /// The options of every segment but a SYN, without SACK blocks.
+    fn options(&self, now: Instant) -> Options {
+        Options {
             timestamps: self.timestamps.option(now),
             ..Options::default()
-        };
-        if !sacks.is_empty(&self.rcv) {
-            sacks.take(&self.rcv).write(self.rcv.space(), &mut options);
         }
-        options
     }
 
     /// How much of `len` bytes goes into one transmission: full segments, unless it ends the run.
@@ -426,10 +423,7 @@ impl Connection {
             destination_port: self.remote_port,
             flags: Flags::RST,
             // RFC 7323 §3.2: a reset should carry timestamps, too.
-            options: Options {
-                timestamps: self.timestamps.option(now),
-                ..Options::default()
-            },
+            options: self.options(now),
             ..Header::default()
         };
         match reset {
@@ -452,11 +446,12 @@ impl Connection {
 
     /// The header of a segment that acknowledges all that was received.
     fn header(&mut self, now: Instant, position: u64, flags: Flags) -> Header {
-        let syn = flags.contains(Flags::SYN);
-        let mut sacks = self.sacks;
-        let options = self.options(now, &mut sacks);
-        self.sacks = sacks;
-        let window = match syn {
+        let mut options = self.options(now);
+        if !self.sacks.is_empty(&self.rcv) {
+            let blocks = self.sacks.take(&self.rcv);
+            blocks.write(self.rcv.space(), &mut options);
+        }
+        let window = match flags.contains(Flags::SYN) {
             true => self.rcv.syn_window(),
             false => self.rcv.offer_window(self.receive_mss()),
         };

@@ -174,6 +174,10 @@ impl Connection {
             self.on_progress(now, ack, acked);
         }
 
+        if delivery.bytes > 0 {
+            self.recovery.tlp.on_delivered();
+        }
+
         // Was something a mistake?
         if delivery.reordered {
             self.recovery.rack.on_reordering();
@@ -416,6 +420,7 @@ impl Connection {
         recovery.fast_retransmit.reset();
         recovery.phase = Phase::Open;
         self.sent.find_lost();
+        self.pmtu.on_recovered();
         self.congestion.on_undo(now);
     }
 
@@ -599,24 +604,49 @@ impl Connection {
 
     /// RFC 8985 §7.2: arms or cancels the probe timer, after a departure or an acknowledgment at `from`.
     pub(crate) fn schedule_probe(&mut self, from: Instant) {
+        let tlp = &self.recovery.tlp;
         let applies = self.sacks.is_permitted()
-            && self.recovery.phase == Phase::Open
-            && self.recovery.tlp.is_idle()
-            && self.sent.sacked() == 0
-            && self.sent.tail().is_some()
+            && match self.recovery.phase {
+                Phase::Open => {
+                    tlp.is_idle() && self.sent.sacked() == 0 && self.sent.tail().is_some()
+                }
+                // Nothing more will leave by itself, and nothing that has arrived tells what is lost.
+                Phase::FastRecovery => {
+                    tlp.may_probe_recovery()
+                        && self.sent.lost() == 0
+                        && !self.sent.has_undeparted()
+                        && !self.sent.is_reneged()
+                        && !self.timers.is_armed(Timer::Reorder)
+                }
+                Phase::AfterTimeout => false,
+            }
             && !self.state.is_opening();
         if !applies {
             return self.timers.cancel(Timer::Probe);
         }
-        let timeout = Tlp::timeout(self.rtt.srtt(), self.sent.flight(), self.snd.mss);
+        // A receiver that waits for two full segments may delay its acknowledgment of anything less, but not while
+        // it misses something (RFC 5681 §4.2).
+        let small = self.sent.flight() < 2 * u64::from(self.snd.mss);
+        let delayed = small && self.recovery.phase == Phase::Open;
+        let timeout = Tlp::timeout(self.rtt.srtt(), delayed);
         let rto_at = self.timers.deadline(Timer::Retransmit);
         self.timers.arm(Timer::Probe, (from + timeout).min(rto_at));
     }
 
     /// The probe timer has expired. The retransmission timer starts anew (RFC 8985 §7.3).
     pub(crate) fn on_probe_timeout(&mut self, now: Instant) {
-        self.recovery.tlp.on_timeout();
+        if self.recovery.phase == Phase::FastRecovery {
+            let una = self.snd.una;
+            let end = self.snd.nxt.min(una + u64::from(self.snd.mss));
+            let lost_before = self.sent.lost();
+            self.sent.lose_positions(una..end);
+            self.rate.on_lost(self.sent.lost() - lost_before);
+            self.recovery.tlp.on_recovery_probe();
+        } else {
+            self.recovery.tlp.on_timeout();
+        }
         self.timers.arm(Timer::Retransmit, now + self.rto());
+        self.check_scoreboard();
     }
 
     /// The congestion window, as recovery has it at the moment.

@@ -1,5 +1,9 @@
 //! Tail loss probes (RFC 8985 §7): when the end of what is in flight is lost, nothing arrives behind it that
 //! could tell. One segment, sent sooner than the retransmission timer would, makes the peer speak.
+//!
+//! Beyond the RFC, fast recovery is probed as well. With a small window a retransmission is often the last thing
+//! sent, and nothing tells of its loss. After the same time of silence it is taken for lost, once; then the
+//! retransmission timer decides.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -27,6 +31,8 @@ struct Probe {
 pub(crate) struct Tlp {
     probe: Option<Probe>,
     due: bool,
+    /// Fast recovery was probed, and nothing has been delivered since.
+    recovery_probed: bool,
 }
 
 /// What an acknowledgment tells of the probe.
@@ -42,15 +48,28 @@ pub(crate) enum Answer {
 
 impl Tlp {
     /// §7.2: the probe timeout, counted from the departure of what is in flight, or from an acknowledgment.
-    pub(crate) fn timeout(srtt: Option<Duration>, flight: u64, mss: u16) -> Duration {
-        let Some(srtt) = srtt else {
-            return PTO_INITIAL;
-        };
-        // A receiver that waits for two full segments may delay its acknowledgment of anything less.
-        match flight < 2 * u64::from(mss) {
-            true => 2 * srtt + ACK_DELAY_MAX,
-            false => 2 * srtt + SLACK,
+    /// `delayed`: the receiver may delay its acknowledgment.
+    pub(crate) fn timeout(srtt: Option<Duration>, delayed: bool) -> Duration {
+        match (srtt, delayed) {
+            (None, _) => PTO_INITIAL,
+            (Some(srtt), true) => 2 * srtt + ACK_DELAY_MAX,
+            (Some(srtt), false) => 2 * srtt + SLACK,
         }
+    }
+
+    /// True if fast recovery may be probed.
+    pub(crate) fn may_probe_recovery(&self) -> bool {
+        !self.recovery_probed
+    }
+
+    /// Fast recovery is probed.
+    pub(crate) fn on_recovery_probe(&mut self) {
+        self.recovery_probed = true;
+    }
+
+    /// Something was delivered.
+    pub(crate) fn on_delivered(&mut self) {
+        self.recovery_probed = false;
     }
 
     /// True if a probe may be scheduled: one at a time.

@@ -324,6 +324,50 @@ fn the_probe_counts_from_the_departure() {
     );
 }
 
+/// Covers: RFC 8985 §7.2
+#[test]
+fn a_lost_retransmission_with_nothing_behind_it_is_probed_once() {
+    let mut script = established();
+    script.trace(
+        "
+        virtual 4000
+        > PSH ACK 1..4001 ack 1
+        +10ms
+        < ACK 1 ack 1 win 60000 sack 1001..4001
+        > ACK 1..1001 ack 1
+        +21ms
+        +1ms
+        > ACK 1..1001 ack 1
+        # Then the retransmission timer.
+        +209ms
+        +1ms
+        > ACK 1..1001 ack 1
+        ",
+    );
+    // It takes nothing more from the window.
+    let mut script = established();
+    script.trace(
+        "
+        virtual 10000
+        > PSH ACK 1..10001 ack 1
+        +10ms
+        < ACK 1 ack 1 win 60000 sack 1001..10001
+        > ACK 1..1001 ack 1
+        ",
+    );
+    script.trace(
+        "
+        +22ms
+        > ACK 1..1001 ack 1
+        +10ms
+        < ACK 1 ack 10001 win 60000
+        virtual 20000
+        > ACK 10001..15001 ack 1
+        ",
+    );
+    assert_eq!(script.tcp().congestion_window(), 5_000);
+}
+
 /// Covers: RFC 8985 §7.4
 #[test]
 fn a_probe_that_repairs_a_loss_is_a_loss() {
