@@ -103,6 +103,7 @@ impl Request<'_> {
                 id: SendId(1),
                 flow: FlowId(2),
                 stream_offset: *stream_offset,
+                acked_offset: 0,
                 issued_us: 3,
                 not_before_us: *not_before_us,
                 tsval_fraction_us: tsval_fraction_us % 1024,

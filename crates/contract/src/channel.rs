@@ -18,7 +18,7 @@ use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::codec::{EVENT_BYTES_MAX, Malformed};
-use crate::command::Command;
+use crate::command::{Command, Segment, Send};
 use crate::event::Event;
 use crate::limits::{COMMAND_RING_BYTES, EVENT_RING_BYTES, MESSAGE_BYTES_MAX};
 use crate::memory::{Mapping, Memory};
@@ -88,9 +88,17 @@ impl HostChannel {
     /// # Panics
     /// If the command is longer than [`MESSAGE_BYTES_MAX`]: it never fits.
     pub fn send(&mut self, command: &Command<'_>) -> Result<(), Full> {
+        self.end.send(|message| command.encode(message))
+    }
+
+    /// Writes a SEND like [`HostChannel::send`], without its segments having been collected: they are asked for
+    /// several times.
+    pub fn send_segments<'a, S>(&mut self, send: &Send<'a, S>) -> Result<(), Full>
+    where
+        S: Iterator<Item = Segment<'a>> + Clone,
+    {
         self.end
-            .out
-            .write(command.encoded_bytes(), |slot| command.encode(slot))
+            .send(|message| send.encode(send.segments.clone(), message))
     }
 
     /// Publishes what was written and wakes the peer if it sleeps.
@@ -140,9 +148,7 @@ impl NicChannel {
 
     /// Writes an event. It becomes visible to the peer with the next [`NicChannel::flush`].
     pub fn send(&mut self, event: &Event) -> Result<(), Full> {
-        self.end
-            .out
-            .write(event.encoded_bytes(), |slot| event.encode(slot))
+        self.end.send(|message| event.encode(message))
     }
 
     /// Publishes what was written and wakes the peer if it sleeps.
@@ -183,6 +189,8 @@ struct End {
     out: Producer,
     incoming: Consumer,
     bells: Option<Bells>,
+    /// Where messages are encoded.
+    message: Vec<u8>,
 }
 
 impl End {
@@ -192,6 +200,7 @@ impl End {
             out,
             incoming,
             bells,
+            message: Vec::with_capacity(MESSAGE_BYTES_MAX),
         }
     }
 
@@ -201,7 +210,14 @@ impl End {
             out,
             incoming,
             bells,
+            message: Vec::with_capacity(MESSAGE_BYTES_MAX),
         }
+    }
+
+    fn send(&mut self, encode: impl FnOnce(&mut Vec<u8>)) -> Result<(), Full> {
+        self.message.clear();
+        encode(&mut self.message);
+        self.out.write(&self.message)
     }
 
     fn flush(&mut self) {

@@ -32,18 +32,6 @@ use crate::limits::{
     SEND_BYTES_MAX,
 };
 
-/// Where encoded bytes go, front to back.
-pub trait Sink {
-    /// Appends bytes.
-    fn write(&mut self, bytes: &[u8]);
-}
-
-impl Sink for Vec<u8> {
-    fn write(&mut self, bytes: &[u8]) {
-        self.extend_from_slice(bytes);
-    }
-}
-
 /// The bytes are not a valid message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed {
@@ -90,11 +78,12 @@ records! {
     Head: 8 { length: U32, kind: u8, zero: [u8; 3], }
     OpenRecord: 16 { head: Head, file: U32, path_bytes: U16, zero: [u8; 2], }
     CloseRecord: 16 { head: Head, file: U32, zero: [u8; 4], }
-    SendRecord: 56 {
+    SendRecord: 64 {
         head: Head,
         id: U64,
         flow: U64,
         stream_offset: U64,
+        acked_offset: U64,
         issued_us: U64,
         not_before_us: U64,
         tsval_fraction_us: U16,
@@ -146,78 +135,41 @@ const _: () = assert!(
 );
 
 impl Command<'_> {
-    /// Length of the encoded command, in bytes.
-    pub fn encoded_bytes(&self) -> usize {
-        match self {
-            Command::Open { path, .. } => size_of::<OpenRecord>() + path.len(),
-            Command::Close { .. } => size_of::<CloseRecord>(),
-            Command::Send(send) => {
-                size_of::<SendRecord>()
-                    + send.segments.len() * size_of::<SegmentRecord>()
-                    + send.header.len()
-                    + send.inline().map(<[u8]>::len).sum::<usize>()
-            }
-            Command::Acked { .. } => size_of::<AckedRecord>(),
-        }
-    }
-
-    /// Writes the command. One that breaks a rule ([`Command::check`]) makes bytes that do not decode.
-    pub fn encode(&self, out: &mut impl Sink) {
-        let length = self.encoded_bytes();
+    /// Appends the command. One that breaks a rule ([`Command::check`]) makes bytes that do not decode.
+    pub fn encode(&self, out: &mut Vec<u8>) {
         match *self {
             Command::Open { file, path } => {
                 let record = OpenRecord {
-                    head: head(OPEN, length),
+                    head: head(OPEN, size_of::<OpenRecord>() + path.len()),
                     file: file.0.into(),
                     path_bytes: (path.len() as u16).into(),
                     zero: [0; 2],
                 };
-                out.write(record.as_bytes());
-                out.write(path);
+                out.extend_from_slice(record.as_bytes());
+                out.extend_from_slice(path);
             }
             Command::Close { file } => {
                 let record = CloseRecord {
-                    head: head(CLOSE, length),
+                    head: head(CLOSE, size_of::<CloseRecord>()),
                     file: file.0.into(),
                     zero: [0; 4],
                 };
-                out.write(record.as_bytes());
+                out.extend_from_slice(record.as_bytes());
             }
-            Command::Send(ref send) => {
-                let record = SendRecord {
-                    head: head(SEND, length),
-                    id: send.id.0.into(),
-                    flow: send.flow.0.into(),
-                    stream_offset: send.stream_offset.into(),
-                    issued_us: send.issued_us.into(),
-                    not_before_us: send.not_before_us.into(),
-                    tsval_fraction_us: send.tsval_fraction_us.into(),
-                    mss: send.mss.into(),
-                    header_bytes: (send.header.len() as u16).into(),
-                    segments: (send.segments.len() as u16).into(),
-                };
-                out.write(record.as_bytes());
-                for segment in &send.segments {
-                    out.write(SegmentRecord::from(segment).as_bytes());
-                }
-                out.write(send.header);
-                for bytes in send.inline() {
-                    out.write(bytes);
-                }
-            }
+            Command::Send(ref send) => send.encode(send.segments.iter().copied(), out),
             Command::Acked {
                 flow,
                 stream_offset,
                 last,
             } => {
                 let record = AckedRecord {
-                    head: head(ACKED, length),
+                    head: head(ACKED, size_of::<AckedRecord>()),
                     flow: flow.0.into(),
                     stream_offset: stream_offset.into(),
                     last: last.into(),
                     zero: [0; 7],
                 };
-                out.write(record.as_bytes());
+                out.extend_from_slice(record.as_bytes());
             }
         }
     }
@@ -286,6 +238,52 @@ impl Command<'_> {
     }
 }
 
+impl<'a, S> Send<'a, S> {
+    /// Appends the SEND, with `segments` in the place of its own.
+    pub(crate) fn encode(
+        &self,
+        segments: impl Iterator<Item = Segment<'a>> + Clone,
+        out: &mut Vec<u8>,
+    ) {
+        let (mut count, mut inline_bytes) = (0, 0);
+        for segment in segments.clone() {
+            count += 1;
+            if let Segment::Inline(bytes) = segment {
+                inline_bytes += bytes.len();
+            }
+        }
+        let length = size_of::<SendRecord>()
+            + count * size_of::<SegmentRecord>()
+            + self.header.len()
+            + inline_bytes;
+        let record = SendRecord {
+            head: head(SEND, length),
+            id: self.id.0.into(),
+            flow: self.flow.0.into(),
+            stream_offset: self.stream_offset.into(),
+            acked_offset: self.acked_offset.into(),
+            issued_us: self.issued_us.into(),
+            not_before_us: self.not_before_us.into(),
+            tsval_fraction_us: self.tsval_fraction_us.into(),
+            mss: self.mss.into(),
+            header_bytes: (self.header.len() as u16).into(),
+            segments: (count as u16).into(),
+        };
+        out.extend_from_slice(record.as_bytes());
+        for segment in segments.clone() {
+            out.extend_from_slice(SegmentRecord::from(&segment).as_bytes());
+        }
+        out.extend_from_slice(self.header);
+        if inline_bytes > 0 {
+            for segment in segments {
+                if let Segment::Inline(bytes) = segment {
+                    out.extend_from_slice(bytes);
+                }
+            }
+        }
+    }
+}
+
 impl<'a> Send<'a> {
     fn inline(&self) -> impl Iterator<Item = &'a [u8]> {
         self.segments.iter().filter_map(|segment| match *segment {
@@ -337,6 +335,7 @@ impl<'a> Send<'a> {
             id: SendId(record.id.get()),
             flow: FlowId(record.flow.get()),
             stream_offset: record.stream_offset.get(),
+            acked_offset: record.acked_offset.get(),
             issued_us: record.issued_us.get(),
             not_before_us: record.not_before_us.get(),
             tsval_fraction_us: record.tsval_fraction_us.get(),
@@ -398,24 +397,12 @@ impl From<&Segment<'_>> for SegmentRecord {
 }
 
 impl Event {
-    /// Length of the encoded event, in bytes.
-    pub fn encoded_bytes(&self) -> usize {
-        match self {
-            Event::Opened { .. } => size_of::<OpenedRecord>(),
-            Event::OpenFailed { .. } => size_of::<OpenFailedRecord>(),
-            Event::Departed { .. } => size_of::<DepartedRecord>(),
-            Event::ReadFailed { .. } => size_of::<ReadFailedRecord>(),
-            Event::Rejected { .. } => size_of::<RejectedRecord>(),
-        }
-    }
-
-    /// Writes the event.
-    pub fn encode(&self, out: &mut impl Sink) {
-        let length = self.encoded_bytes();
+    /// Appends the event.
+    pub fn encode(&self, out: &mut Vec<u8>) {
         match *self {
             Event::Opened { file, meta } => {
                 let record = OpenedRecord {
-                    head: head(OPENED, length),
+                    head: head(OPENED, size_of::<OpenedRecord>()),
                     file: file.0.into(),
                     zero: [0; 4],
                     size: meta.size.into(),
@@ -424,16 +411,16 @@ impl Event {
                     mtime_ns: meta.mtime_ns.into(),
                     ctime_ns: meta.ctime_ns.into(),
                 };
-                out.write(record.as_bytes());
+                out.extend_from_slice(record.as_bytes());
             }
             Event::OpenFailed { file, errno } => {
                 let record = OpenFailedRecord {
-                    head: head(OPEN_FAILED, length),
+                    head: head(OPEN_FAILED, size_of::<OpenFailedRecord>()),
                     file: file.0.into(),
                     errno: errno.into(),
                     zero: [0; 2],
                 };
-                out.write(record.as_bytes());
+                out.extend_from_slice(record.as_bytes());
             }
             Event::Departed {
                 send,
@@ -441,12 +428,12 @@ impl Event {
                 departed_us,
             } => {
                 let record = DepartedRecord {
-                    head: head(DEPARTED, length),
+                    head: head(DEPARTED, size_of::<DepartedRecord>()),
                     send: send.0.into(),
                     flow: flow.0.into(),
                     departed_us: departed_us.into(),
                 };
-                out.write(record.as_bytes());
+                out.extend_from_slice(record.as_bytes());
             }
             Event::ReadFailed {
                 send,
@@ -456,7 +443,7 @@ impl Event {
                 errno,
             } => {
                 let record = ReadFailedRecord {
-                    head: head(READ_FAILED, length),
+                    head: head(READ_FAILED, size_of::<ReadFailedRecord>()),
                     send: send.0.into(),
                     flow: flow.0.into(),
                     offset: offset.into(),
@@ -464,16 +451,16 @@ impl Event {
                     errno: errno.into(),
                     zero: [0; 2],
                 };
-                out.write(record.as_bytes());
+                out.extend_from_slice(record.as_bytes());
             }
             Event::Rejected { reason, id } => {
                 let record = RejectedRecord {
-                    head: head(REJECTED, length),
+                    head: head(REJECTED, size_of::<RejectedRecord>()),
                     id: id.into(),
                     reason: reason as u8,
                     zero: [0; 7],
                 };
-                out.write(record.as_bytes());
+                out.extend_from_slice(record.as_bytes());
             }
         }
     }

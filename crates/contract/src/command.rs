@@ -44,14 +44,20 @@ pub enum Command<'a> {
 /// The NIC stack cuts the payload into superpackets of at most its port's size. The header is that of
 /// the first; each further one advances the sequence number. FIN and PSH go on the last. Length
 /// fields and checksums are the NIC stack's work; their value in `header` is ignored.
+///
+/// `S` is how it has its segments: in place, or as an iterator for
+/// [`HostChannel::send_segments`](crate::channel::HostChannel::send_segments).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Send<'a> {
+pub struct Send<'a, S = Segments<'a>> {
     /// Comes back in the departure.
     pub id: SendId,
     /// SENDs of a flow depart in the order in which they were issued.
     pub flow: FlowId,
     /// Stream offset of the first payload byte: counts from the first byte after the SYN, without wrap.
     pub stream_offset: u64,
+    /// What an ACKD would say: stream offset of the first byte of the flow that the peer has not acknowledged.
+    /// While data flows, no other command is needed.
+    pub acked_offset: u64,
     /// When the host issued the SEND: microseconds of the host's monotonic clock.
     pub issued_us: u64,
     /// Pacing: the first packet leaves no earlier than this, on the same clock; 0, or any time before
@@ -70,7 +76,7 @@ pub struct Send<'a> {
     /// Ethernet, IP and TCP header, complete with options; at most [`crate::limits::HEADER_BYTES_MAX`].
     pub header: &'a [u8],
     /// The payload, in order. May be empty: then the header goes alone (a FIN that must stay in order).
-    pub segments: Segments<'a>,
+    pub segments: S,
 }
 
 /// A piece of a SEND's payload.

@@ -44,7 +44,6 @@ mod tests;
 
 use std::fmt;
 
-use crate::codec::Sink;
 use crate::memory::{Memory, WORD_BYTES};
 use crate::sync::{Arc, AtomicU64, Ordering, fence};
 
@@ -186,36 +185,38 @@ impl Producer {
         self.corrupt
     }
 
-    /// Writes a message: `fill` must write exactly `message_bytes` bytes.
+    /// Writes a message.
     ///
     /// # Panics
-    /// If it writes another number, or if the message is longer than the ring's longest.
-    pub fn write(
-        &mut self,
-        message_bytes: usize,
-        fill: impl FnOnce(&mut Slot<'_>),
-    ) -> Result<(), Full> {
-        let words = frame_words(message_bytes);
+    /// If it is longer than the ring's longest.
+    pub fn write(&mut self, message: &[u8]) -> Result<(), Full> {
+        let frame = frame_words(message.len());
         assert!(
-            words <= self.frame_words_max,
-            "a message of {message_bytes} bytes"
+            frame <= self.frame_words_max,
+            "a message of {} bytes",
+            message.len()
         );
-        if !self.fits(words) {
+        if !self.fits(frame) {
             return Err(Full);
         }
         let data = self.shared.data();
         data.word(self.tail)
-            .store(message_bytes as u64, Ordering::Relaxed);
-        let mut slot = Slot {
-            data,
-            position: self.tail + 1,
-            word: [0; WORD_BYTES],
-            word_bytes: 0,
-            bytes_left: message_bytes,
-        };
-        fill(&mut slot);
-        slot.finish();
-        self.tail += words;
+            .store(message.len() as u64, Ordering::Relaxed);
+        let (words, rest) = message.as_chunks();
+        let runs = data.runs(self.tail + 1, words.len());
+        let halves = words.split_at(runs[0].len());
+        for (run, words) in runs.into_iter().zip([halves.0, halves.1]) {
+            for (to, word) in run.iter().zip(words) {
+                to.store(u64::from_ne_bytes(*word), Ordering::Relaxed);
+            }
+        }
+        if !rest.is_empty() {
+            let mut word = [0; WORD_BYTES];
+            word[..rest.len()].copy_from_slice(rest);
+            data.word(self.tail + frame - 1)
+                .store(u64::from_ne_bytes(word), Ordering::Relaxed);
+        }
+        self.tail += frame;
         Ok(())
     }
 
@@ -273,66 +274,6 @@ impl Producer {
         // A short message that fits does not help whoever waits for room for a long one.
         self.starved = !fits || (self.starved && room < self.frame_words_max);
         fits
-    }
-}
-
-/// Room for one message in the ring, to be filled front to back.
-pub struct Slot<'a> {
-    data: Data<'a>,
-    position: u64,
-    /// Bytes that do not make a word yet, and zeros.
-    word: [u8; WORD_BYTES],
-    word_bytes: usize,
-    bytes_left: usize,
-}
-
-impl Slot<'_> {
-    /// Stores the word that is full, or as full as it gets.
-    fn store_word(&mut self) {
-        let word = u64::from_ne_bytes(std::mem::take(&mut self.word));
-        self.data.word(self.position).store(word, Ordering::Relaxed);
-        self.position += 1;
-        self.word_bytes = 0;
-    }
-
-    fn finish(mut self) {
-        assert_eq!(self.bytes_left, 0, "the message is shorter than its slot");
-        if self.word_bytes > 0 {
-            self.store_word();
-        }
-    }
-}
-
-impl Sink for Slot<'_> {
-    fn write(&mut self, mut bytes: &[u8]) {
-        assert!(
-            bytes.len() <= self.bytes_left,
-            "the message is longer than its slot"
-        );
-        self.bytes_left -= bytes.len();
-        if self.word_bytes > 0 {
-            let (now, later) = bytes.split_at(bytes.len().min(WORD_BYTES - self.word_bytes));
-            self.word[self.word_bytes..][..now.len()].copy_from_slice(now);
-            self.word_bytes += now.len();
-            bytes = later;
-            if self.word_bytes < WORD_BYTES {
-                return;
-            }
-            self.store_word();
-        }
-        let (words, rest) = bytes.as_chunks();
-        let runs = self.data.runs(self.position, words.len());
-        let halves = words.split_at(runs[0].len());
-        for (run, words) in runs.into_iter().zip([halves.0, halves.1]) {
-            for (to, word) in run.iter().zip(words) {
-                to.store(u64::from_ne_bytes(*word), Ordering::Relaxed);
-            }
-        }
-        self.position += words.len() as u64;
-        if !rest.is_empty() {
-            self.word[..rest.len()].copy_from_slice(rest);
-            self.word_bytes = rest.len();
-        }
     }
 }
 

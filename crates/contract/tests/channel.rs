@@ -76,6 +76,7 @@ impl Script {
                 id: SendId(n),
                 flow: FlowId(n),
                 stream_offset: n,
+                acked_offset: 0,
                 issued_us: scrambled,
                 not_before_us: 0,
                 tsval_fraction_us: (n % 1000) as u16,

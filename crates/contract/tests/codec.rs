@@ -13,14 +13,14 @@ use proptest::prelude::*;
 fn encoded(command: &Command<'_>) -> Vec<u8> {
     let mut bytes = Vec::new();
     command.encode(&mut bytes);
-    assert_eq!(bytes.len(), command.encoded_bytes());
+    assert_eq!(bytes[..4], (bytes.len() as u32).to_le_bytes());
     bytes
 }
 
 fn encoded_event(event: &Event) -> Vec<u8> {
     let mut bytes = Vec::new();
     event.encode(&mut bytes);
-    assert_eq!(bytes.len(), event.encoded_bytes());
+    assert_eq!(bytes[..4], (bytes.len() as u32).to_le_bytes());
     bytes
 }
 
@@ -42,6 +42,7 @@ fn a_send() -> Send<'static> {
         id: SendId(0x0102_0304_0506_0708),
         flow: FlowId(2),
         stream_offset: 3,
+        acked_offset: 2,
         issued_us: 4,
         not_before_us: 5,
         tsval_fraction_us: 999,
@@ -78,16 +79,17 @@ fn the_layout_of_open_and_close() {
 #[test]
 fn the_layout_of_send() {
     let bytes = encoded(&Command::Send(a_send()));
-    let (record, rest) = bytes.split_at(56);
+    let (record, rest) = bytes.split_at(64);
     let (segments, rest) = rest.split_at(48);
     let (header, inline) = rest.split_at(15);
     assert_eq!(
         record,
         [
-            138, 0, 0, 0, 3, 0, 0, 0, // head
+            146, 0, 0, 0, 3, 0, 0, 0, // head
             8, 7, 6, 5, 4, 3, 2, 1, // id
             2, 0, 0, 0, 0, 0, 0, 0, // flow
             3, 0, 0, 0, 0, 0, 0, 0, // stream offset
+            2, 0, 0, 0, 0, 0, 0, 0, // acked offset
             4, 0, 0, 0, 0, 0, 0, 0, // issued
             5, 0, 0, 0, 0, 0, 0, 0, // not before
             0xe7, 3, 0xa8, 5, 15, 0, 2, 0, // fraction, mss, header bytes, segments
@@ -225,10 +227,10 @@ fn too_many_segments_do_not_decode() {
         send.segments = [FILE; SEGMENTS_MAX].into();
     }));
     let len = bytes.len() + 24;
-    let last_segment = bytes[56..80].to_vec();
-    bytes.splice(56..56, last_segment);
+    let last_segment = bytes[64..88].to_vec();
+    bytes.splice(64..64, last_segment);
     bytes[0..4].copy_from_slice(&(len as u32).to_le_bytes());
-    bytes[54] += 1;
+    bytes[62] += 1;
     let error = Command::decode(&bytes).unwrap_err();
     assert_eq!(error.rule, "a SEND has at most SEGMENTS_MAX segments");
 }
@@ -237,15 +239,15 @@ fn too_many_segments_do_not_decode() {
 fn lengths_inside_a_send_stay_inside() {
     let good = encoded(&Command::Send(a_send()));
     for (at, value, rule) in [
-        (52, 255, "the header lies within the message"),
-        (52, 16, "inline bytes lie within the message"),
-        (52, 14, "inline bytes fill the message"),
-        (54, 32, "the segments lie within the message"),
-        (56 + 8, 20, "inline bytes lie within the message"),
-        (56 + 11, 0xff, "inline bytes lie within the message"),
-        (56 + 8, 18, "inline bytes fill the message"),
-        (56 + 12, 1, "inline bytes have no file"),
-        (56 + 16, 3, "a segment is inline or of a file"),
+        (60, 255, "the header lies within the message"),
+        (60, 16, "inline bytes lie within the message"),
+        (60, 14, "inline bytes fill the message"),
+        (62, 32, "the segments lie within the message"),
+        (64 + 8, 20, "inline bytes lie within the message"),
+        (64 + 11, 0xff, "inline bytes lie within the message"),
+        (64 + 8, 18, "inline bytes fill the message"),
+        (64 + 12, 1, "inline bytes have no file"),
+        (64 + 16, 3, "a segment is inline or of a file"),
     ] {
         let mut bytes = good.clone();
         bytes[at] = value;
@@ -307,7 +309,7 @@ enum Owned {
     Open(u32, Vec<u8>),
     Close(u32),
     Send {
-        fields: (u64, u64, u64, (u64, u64), u16, u16),
+        fields: (u64, u64, (u64, u64), (u64, u64), u16, u16),
         header: Vec<u8>,
         segments: Vec<OwnedSegment>,
     },
@@ -332,13 +334,21 @@ impl Owned {
             },
             Owned::Send {
                 fields:
-                    (id, flow, stream_offset, (issued_us, not_before_us), tsval_fraction_us, mss),
+                    (
+                        id,
+                        flow,
+                        (stream_offset, acked_offset),
+                        (issued_us, not_before_us),
+                        tsval_fraction_us,
+                        mss,
+                    ),
                 header,
                 segments,
             } => Command::Send(Send {
                 id: SendId(*id),
                 flow: FlowId(*flow),
                 stream_offset: *stream_offset,
+                acked_offset: *acked_offset,
                 issued_us: *issued_us,
                 not_before_us: *not_before_us,
                 tsval_fraction_us: *tsval_fraction_us,
@@ -387,7 +397,7 @@ fn any_send() -> impl Strategy<Value = Owned> {
     let fields = (
         any::<u64>(),
         any::<u64>(),
-        0..1u64 << 63,
+        (0..1u64 << 63, any::<u64>()),
         (any::<u64>(), any::<u64>()),
         0..1000u16,
         1..=u16::MAX,

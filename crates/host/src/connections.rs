@@ -9,6 +9,7 @@ use siphasher::sip::SipHasher13;
 use slab::Slab;
 
 use crate::app::StreamId;
+use crate::neighbor::Route;
 use crate::orphans::Since;
 
 /// The four values that name a connection on the wire.
@@ -41,7 +42,7 @@ pub(crate) struct Entry {
     pub(crate) stream: StreamId,
     pub(crate) tuple: Tuple,
     /// Where its packets go on this link: the peer, or a gateway.
-    pub(crate) next_hop: IpAddr,
+    pub(crate) route: Route,
     /// The NIC worker that sends for it.
     pub(crate) worker: usize,
     /// Files opened for it that may still be open.
@@ -60,7 +61,7 @@ pub(crate) struct Entry {
     pub(crate) sends_outstanding: u64,
     /// Files that a NIC worker which has started anew must open again. Until it has, nothing is sent.
     pub(crate) files_reopening: u32,
-    /// Stream offset up to which ACKD was sent.
+    /// Stream offset up to which the NIC stack knows that the peer has acknowledged.
     pub(crate) ackd_offset: u64,
     /// The last transmission handed out; completes the ids in departures.
     pub(crate) last_transmission: u64,
@@ -149,7 +150,7 @@ impl Connections {
         &mut self,
         tcp: tcp::Connection,
         tuple: Tuple,
-        next_hop: IpAddr,
+        route: Route,
         workers: usize,
     ) -> usize {
         let worker = self.by_tuple.hasher().hash_one(tuple) as usize % workers.max(1);
@@ -160,7 +161,7 @@ impl Connections {
             tcp,
             stream: StreamId(u64::from(self.generation) << 32 | index as u64),
             tuple,
-            next_hop,
+            route,
             worker,
             files: Vec::new(),
             dirty: false,

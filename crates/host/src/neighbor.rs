@@ -41,6 +41,8 @@ const RETRANSMIT_US: u64 = 1_000_000;
 const PROBES_MAX: u8 = 3;
 /// How long nobody is asked for a neighbour that has not answered.
 const FAILED_US: u64 = 3_000_000;
+/// How long a connection goes by what it was told.
+const ROUTE_US: u64 = 1_000_000;
 /// How long a hardware address is kept against ARP packets that say otherwise: of two that claim the
 /// same address, the first one wins.
 const ARP_LOCK_US: u64 = 1_000_000;
@@ -62,6 +64,26 @@ pub(crate) enum Resolution {
     Unreachable,
 }
 
+/// The way that packets to one destination take. It remembers what [`Neighbors::resolve`] has said, so that packets
+/// in a row cost no look-up.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Route {
+    next_hop: IpAddr,
+    mac: [u8; 6],
+    /// `mac` is good until then, unless the neighbours have changed since.
+    until_us: u64,
+    changes: u32,
+    /// TCP has heard that packets arrive.
+    confirmed: bool,
+}
+
+impl Route {
+    /// [`Neighbors::confirm`], when next it is asked.
+    pub(crate) fn confirm(&mut self) {
+        self.confirmed = true;
+    }
+}
+
 /// The neighbours of one link.
 #[derive(Debug)]
 pub(crate) struct Neighbors {
@@ -71,6 +93,8 @@ pub(crate) struct Neighbors {
     gateways: Vec<IpAddr>,
     /// Ordered, so that a simulation repeats itself.
     entries: BTreeMap<IpAddr, Entry>,
+    /// Counts the hardware addresses learned and forgotten, and wraps.
+    changes: u32,
     /// How many of them are incomplete or have failed.
     incomplete: usize,
     /// How many of these have failed.
@@ -136,6 +160,7 @@ impl Neighbors {
             addresses: addresses.to_vec(),
             gateways: gateways.to_vec(),
             entries: BTreeMap::new(),
+            changes: 0,
             incomplete: 0,
             failed: 0,
             frames: VecDeque::new(),
@@ -154,6 +179,34 @@ impl Neighbors {
             .copied()
             .find(|gateway| gateway.is_ipv4() == destination.is_ipv4())
             .unwrap_or(destination)
+    }
+
+    /// The way to `destination`.
+    pub(crate) fn route(&self, destination: IpAddr) -> Route {
+        Route {
+            next_hop: self.next_hop(destination),
+            mac: [0; 6],
+            until_us: 0,
+            changes: 0,
+            confirmed: false,
+        }
+    }
+
+    /// The hardware address at the other end of a way: [`Neighbors::resolve`] once in a while.
+    pub(crate) fn resolve_route(&mut self, now_us: u64, route: &mut Route) -> Resolution {
+        if now_us < route.until_us && route.changes == self.changes {
+            return Resolution::Known(route.mac);
+        }
+        if std::mem::take(&mut route.confirmed) {
+            self.confirm(now_us, route.next_hop);
+        }
+        let resolution = self.resolve(now_us, route.next_hop);
+        if let Resolution::Known(mac) = resolution {
+            route.mac = mac;
+            route.until_us = now_us + ROUTE_US;
+            route.changes = self.changes;
+        }
+        resolution
     }
 
     /// The hardware address of a next hop. Asks for it if need be: [`Neighbors::poll_frame`] then has
@@ -567,6 +620,7 @@ impl Neighbors {
 
     fn remove(&mut self, address: IpAddr) {
         if let Some(entry) = self.entries.remove(&address) {
+            self.changes = self.changes.wrapping_add(1);
             self.incomplete -= usize::from(entry.state.is_incomplete());
             self.failed -= usize::from(entry.state.is_failed());
         }
@@ -576,6 +630,7 @@ impl Neighbors {
         if let Some(entry) = self.entries.get_mut(&address) {
             entry.mac = mac;
             entry.learned_us = now_us;
+            self.changes = self.changes.wrapping_add(1);
         }
     }
 
@@ -586,6 +641,7 @@ impl Neighbors {
             self.failed -= usize::from(entry.state.is_failed());
             self.failed += usize::from(state.is_failed());
             entry.state = state;
+            self.changes = self.changes.wrapping_add(u32::from(state.is_incomplete()));
             self.note_timeout(state);
         }
     }

@@ -324,7 +324,7 @@ impl Stack {
         }
         self.count_stats(index);
         self.transmit(now_us, index, port);
-        self.acknowledge_below(now_us, index);
+        self.acknowledge_below(index);
         let Some(entry) = self.connections.get(index) else {
             return;
         };

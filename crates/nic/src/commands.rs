@@ -90,6 +90,8 @@ impl<P: Port> Engine<P> {
         });
         if let Some(flow) = self.flows.get_mut(key) {
             flow.jobs.push_back(job);
+            flow.retention
+                .acknowledge(send.acked_offset, &mut self.blocks);
         }
         self.want_to_plan(key);
     }

@@ -121,6 +121,7 @@ mod tests {
             id: SendId(1),
             flow: FlowId(1),
             stream_offset: 0,
+            acked_offset: 0,
             issued_us: 0,
             not_before_us: 0,
             tsval_fraction_us: 0,

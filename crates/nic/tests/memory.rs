@@ -305,6 +305,7 @@ fn a_host_that_takes_no_events_holds_up_commands_and_loses_nothing() {
             id: SendId(told as u64),
             flow: contract::FlowId(told as u64 % 7),
             stream_offset: 0,
+            acked_offset: 0,
             issued_us: 0,
             not_before_us: 0,
             tsval_fraction_us: 0,

@@ -21,6 +21,7 @@ impl Paced for Stage {
             id: SendId(id),
             flow: FlowId(flow),
             stream_offset: offset,
+            acked_offset: 0,
             issued_us: now_us,
             not_before_us: if delay_us == 0 { 0 } else { now_us + delay_us },
             tsval_fraction_us: 0,

@@ -189,6 +189,7 @@ fn the_timestamp_names_the_millisecond_of_the_departure() {
         id: SendId(1),
         flow: contract::FlowId(1),
         stream_offset: 0,
+        acked_offset: 0,
         issued_us: 2_000_000,
         not_before_us: 0,
         tsval_fraction_us: 700,

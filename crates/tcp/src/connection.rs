@@ -668,7 +668,7 @@ impl Connection {
 
     /// The payload of a [`Transmit`](crate::Transmit): what a range of the stream consists of, in order. What
     /// has been acknowledged meanwhile is left out.
-    pub fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = Piece<'_>> {
+    pub fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = Piece<'_>> + Clone {
         self.queue.pieces(range)
     }
 

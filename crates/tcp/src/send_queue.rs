@@ -201,7 +201,7 @@ impl SendQueue {
     }
 
     /// The content of a range. What is acknowledged already, or not queued, is left out.
-    pub(crate) fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = Piece<'_>> {
+    pub(crate) fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = Piece<'_>> + Clone {
         let first = range.start.max(self.acknowledged);
         self.extents_from(first)
             .take_while(move |extent| extent.start.max(first) < range.end)
@@ -223,7 +223,7 @@ impl SendQueue {
     }
 
     /// The extents that end behind `start`, in order.
-    fn extents_from(&self, start: u64) -> impl Iterator<Item = &Extent> {
+    fn extents_from(&self, start: u64) -> impl Iterator<Item = &Extent> + Clone {
         let first = self.extents.partition_point(|extent| extent.end <= start);
         self.extents.range(first..)
     }

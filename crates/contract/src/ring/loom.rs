@@ -9,7 +9,6 @@
 use ::loom::sync::Notify;
 use ::loom::thread;
 
-use crate::codec::Sink;
 use crate::memory::{Memory, WORD_BYTES};
 use crate::sync::Arc;
 
@@ -49,7 +48,7 @@ fn message(number: u64) -> [u8; WORD_BYTES] {
 }
 
 fn write(producer: &mut Producer, number: u64) -> Result<(), Full> {
-    producer.write(WORD_BYTES, |slot| slot.write(&message(number)))
+    producer.write(&message(number))
 }
 
 /// Checks every execution with up to three preemptions; bugs of this kind need one or two.

@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 
 use proptest::prelude::*;
 
-use crate::codec::Sink;
 use crate::memory::{Memory, WORD_BYTES};
 use crate::sync::{Arc, Ordering};
 
@@ -31,8 +30,7 @@ fn rig() -> Rig {
 
 impl Rig {
     fn write(&mut self, message: &[u8]) -> Result<(), Full> {
-        self.producer
-            .write(message.len(), |slot| slot.write(message))
+        self.producer.write(message)
     }
 
     fn write_and_publish(&mut self, message: &[u8]) {
@@ -171,15 +169,9 @@ fn a_producer_does_not_sleep_when_room_has_come_meanwhile() {
 }
 
 #[test]
-#[should_panic(expected = "longer than its slot")]
-fn a_slot_takes_no_more_than_was_reserved() {
-    let _ = rig().producer.write(4, |slot| slot.write(b"12345"));
-}
-
-#[test]
-#[should_panic(expected = "shorter than its slot")]
-fn a_slot_takes_no_less_than_was_reserved() {
-    let _ = rig().producer.write(4, |slot| slot.write(b"123"));
+#[should_panic(expected = "a message of 304 bytes")]
+fn a_message_longer_than_the_longest_is_refused() {
+    let _ = rig().write(&[7; MESSAGE_BYTES_MAX + 4]);
 }
 
 #[test]
@@ -233,8 +225,8 @@ fn a_length_beyond_what_is_published_is_corrupt() {
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Sizes of the parts in which the message is written.
-    Write(Vec<usize>),
+    /// A message of this length.
+    Write(usize),
     Publish,
     Read,
     Release,
@@ -242,7 +234,7 @@ enum Step {
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        4 => prop::collection::vec(0..60usize, 0..6).prop_map(Step::Write),
+        4 => (0..=MESSAGE_BYTES_MAX).prop_map(Step::Write),
         2 => Just(Step::Publish),
         4 => Just(Step::Read),
         1 => Just(Step::Release),
@@ -260,19 +252,15 @@ proptest! {
         let mut words_read = 0;
         for step in steps {
             match step {
-                Step::Write(parts) => {
-                    let parts: Vec<Vec<u8>> = parts
-                        .iter()
-                        .map(|len| {
-                            seed = seed.wrapping_add(1);
-                            vec![seed; *len]
-                        })
-                        .collect();
-                    let message = parts.concat();
+                Step::Write(len) => {
+                    let message: Vec<u8> = std::iter::repeat_with(|| {
+                        seed = seed.wrapping_add(1);
+                        seed
+                    })
+                    .take(len)
+                    .collect();
                     let words = 1 + message.len().div_ceil(WORD_BYTES);
-                    let outcome = rig.producer.write(message.len(), |slot| {
-                        parts.iter().for_each(|part| slot.write(part));
-                    });
+                    let outcome = rig.write(&message);
                     let fits = words_in_use + words <= CAPACITY_BYTES / WORD_BYTES;
                     prop_assert_eq!(outcome.is_ok(), fits);
                     if fits {

@@ -286,11 +286,9 @@ impl Stack {
 
     /// A connection takes its place in the table.
     fn open(&mut self, tuple: Tuple, connection: tcp::Connection) {
-        let next_hop = self.neighbors.next_hop(tuple.remote.ip());
+        let route = self.neighbors.route(tuple.remote.ip());
         let workers = self.nics.len();
-        let index = self
-            .connections
-            .insert(connection, tuple, next_hop, workers);
+        let index = self.connections.insert(connection, tuple, route, workers);
         self.gate.unheard += 1;
         self.gate.sources.add(tuple.remote.ip());
         self.mark_dirty(index);

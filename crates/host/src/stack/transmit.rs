@@ -2,7 +2,7 @@
 
 use std::io::IoSlice;
 
-use contract::{Command, FileId, Segment, SendId};
+use contract::{FileId, Segment, SendId};
 use port::{Offload, Port, SendError, Superpacket};
 use tcp::{Instant, Piece, State, Transmit};
 use wire::frame::{HeaderMut, TcpTemplate};
@@ -27,7 +27,7 @@ impl Stack {
             return;
         }
         let nic = &mut self.nics[entry.worker];
-        let destination_mac = match self.neighbors.resolve(now_us, entry.next_hop) {
+        let destination_mac = match self.neighbors.resolve_route(now_us, &mut entry.route) {
             Resolution::Known(mac) => Some(mac),
             Resolution::Pending => {
                 self.waiting_neighbor.push(index);
@@ -87,9 +87,9 @@ impl Stack {
         }
     }
 
-    /// Sends ACKD when enough has been acknowledged, or everything: then the NIC stack need not know the flow
-    /// until there is more. Takes it as a sign that the next hop lives.
-    pub(super) fn acknowledge_below(&mut self, now_us: u64, index: usize) {
+    /// Sends ACKD when enough has been acknowledged that no SEND has told, or everything: then the NIC stack need
+    /// not know the flow until there is more. Takes it as a sign that the next hop lives.
+    pub(super) fn acknowledge_below(&mut self, index: usize) {
         let Some(entry) = self.connections.get_mut(index) else {
             return;
         };
@@ -100,7 +100,7 @@ impl Stack {
             return;
         }
         entry.ackd_offset = stream_offset;
-        self.neighbors.confirm(now_us, entry.next_hop);
+        entry.route.confirm();
         let flow = entry.flow();
         self.counters.ackds += 1;
         self.nics[entry.worker].send_or_defer(Deferred::Acked {
@@ -120,15 +120,11 @@ fn issue_send(
     id: SendId,
     header: &[u8],
 ) {
-    let mut real_bytes = 0;
     let segments = entry
         .tcp
         .pieces(transmit.range.clone())
         .map(|piece| match piece {
-            Piece::Real(bytes) => {
-                real_bytes += bytes.len() as u64;
-                Segment::Inline(bytes)
-            }
+            Piece::Real(bytes) => Segment::Inline(bytes),
             Piece::Virtual {
                 object,
                 offset,
@@ -138,25 +134,37 @@ fn issue_send(
                 offset,
                 len: len as u32,
             },
+        });
+    let virtual_bytes: u64 = segments
+        .clone()
+        .map(|segment| match segment {
+            Segment::Inline(_) => 0,
+            Segment::File { len, .. } => u64::from(len),
         })
-        .collect();
-    let sent = nic.channel.send(&Command::Send(contract::Send {
+        .sum();
+    let acked_offset = entry.tcp.acknowledged_bytes();
+    let sent = nic.channel.send_segments(&contract::Send {
         id,
         flow: entry.flow(),
         stream_offset: transmit.range.start,
+        acked_offset,
         issued_us: transmit.issued.as_us(),
         not_before_us: transmit.not_before.map_or(0, Instant::as_us),
         tsval_fraction_us: transmit.tsval_fraction_us,
         mss: transmit.mss,
         header,
         segments,
-    }));
+    });
     debug_assert!(sent.is_ok(), "there was room");
     entry.flow_open = true;
     entry.sends_outstanding += 1;
     counters.sends += 1;
-    counters.real_bytes += real_bytes;
-    counters.virtual_bytes += transmit.range.end - transmit.range.start - real_bytes;
+    counters.real_bytes += transmit.range.end - transmit.range.start - virtual_bytes;
+    counters.virtual_bytes += virtual_bytes;
+    if acked_offset > entry.ackd_offset {
+        entry.ackd_offset = acked_offset;
+        entry.route.confirm();
+    }
 }
 
 /// Sends a packet that has no file bytes.

@@ -415,6 +415,7 @@ impl Stage {
             id,
             flow: FlowId(flow),
             stream_offset,
+            acked_offset: 0,
             issued_us: self.now_us.get(),
             not_before_us: 0,
             tsval_fraction_us: 0,
