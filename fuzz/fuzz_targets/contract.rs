@@ -74,12 +74,10 @@ fn decode(bytes: &[u8]) {
     let mut encoded = Vec::new();
     if let Ok(command) = Command::decode(bytes) {
         assert_eq!(command.check(), Ok(()));
-        assert_eq!(command.encoded_bytes(), bytes.len());
         command.encode(&mut encoded);
         assert_eq!(encoded, bytes, "{command:?}");
         assert!(Event::decode(bytes).is_err(), "{command:?}");
     } else if let Ok(event) = Event::decode(bytes) {
-        assert_eq!(event.encoded_bytes(), bytes.len());
         event.encode(&mut encoded);
         assert_eq!(encoded, bytes, "{event:?}");
     }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash, Hasher};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 use contract::{FileId, FlowId, SendId};
 use siphasher::sip::SipHasher13;
@@ -22,16 +22,19 @@ pub(crate) struct Tuple {
 /// In as few writes as it takes: this is done for every packet.
 impl Hash for Tuple {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        match (self.local.ip(), self.remote.ip()) {
-            (IpAddr::V4(local), IpAddr::V4(remote)) => {
-                state.write_u64(u64::from(local.to_bits()) << 32 | u64::from(remote.to_bits()));
+        let ports = u64::from(self.local.port()) << 16 | u64::from(self.remote.port());
+        match (self.local, self.remote) {
+            (SocketAddr::V4(local), SocketAddr::V4(remote)) => {
+                let [local, remote] = [local, remote].map(|end| u64::from(end.ip().to_bits()));
+                state.write_u64(local << 32 | remote);
+                state.write_u64(ports);
             }
             (local, remote) => {
-                local.hash(state);
-                remote.hash(state);
+                local.ip().hash(state);
+                remote.ip().hash(state);
+                state.write_u64(ports);
             }
         }
-        state.write_u32(u32::from(self.local.port()) << 16 | u32::from(self.remote.port()));
     }
 }
 

@@ -144,10 +144,11 @@ fn acknowledged_bytes_are_reported_every_32_kib_and_at_the_end() {
             > 0
     });
     rig.step();
-    let offsets: Vec<u64> = rig.nic.ackds.iter().map(|ackd| ackd.1).collect();
+    let offsets = &rig.nic.acked;
     assert!(offsets.is_sorted(), "{offsets:?}");
     let gap = offsets.windows(2).map(|pair| pair[1] - pair[0]).max();
     assert!(gap.unwrap() < 128 << 10, "{offsets:?}");
+    assert!(rig.nic.ackds.len() < 5, "SENDs tell most of it");
     let last: Vec<bool> = rig.nic.ackds.iter().map(|ackd| ackd.2).collect();
     assert_eq!(last.iter().filter(|&&last| last).count(), 1);
     assert!(last.last().unwrap());

@@ -41,6 +41,16 @@ fn a_retransmission_does_not_read_again() {
 
 #[test]
 fn what_is_acknowledged_goes_and_what_is_not_stays() {
+    what_stays(|stage, offset| stage.acked(1, offset, false));
+}
+
+#[test]
+fn a_send_says_what_is_acknowledged_as_well() {
+    what_stays(|stage, offset| stage.acked_offset = offset);
+}
+
+/// `acknowledge` tells the worker, at the latest with the next SEND, that the peer has everything before an offset.
+fn what_stays(acknowledge: impl FnOnce(&mut Stage, u64)) {
     let mut stage = Stage::with(&tight_config());
     stage.disk.put(b"a", content(10 * BLOCK));
     stage.open(1, b"a");
@@ -49,7 +59,7 @@ fn what_is_acknowledged_goes_and_what_is_not_stays() {
     assert_eq!(stage.disk.reads().len(), 10);
 
     // In the midst of the fourth block: three are covered whole.
-    stage.acked(1, 3 * BLOCK as u64 + 5, false);
+    acknowledge(&mut stage, 3 * BLOCK as u64 + 5);
     stage.send(
         1,
         3 * BLOCK as u64,

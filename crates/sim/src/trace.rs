@@ -240,8 +240,8 @@ fn describe_command(command: &Command<'_>) -> String {
         ),
         Command::Send(send) => {
             let mut text = format!(
-                "SEND {:x} flow {:x} from {}:",
-                send.id.0, send.flow.0, send.stream_offset
+                "SEND {:x} flow {:x} acked {} from {}:",
+                send.id.0, send.flow.0, send.acked_offset, send.stream_offset
             );
             for segment in send.segments.iter() {
                 let _ = match segment {

@@ -208,11 +208,9 @@ impl Connection {
                 && self.queue.fit(snd.nxt - 1, len, limits) == len
             {
                 self.pmtu.on_probe(snd.nxt, bytes);
-                let transmit = self.transmit_data(now, snd.nxt, len, false, false);
-                return Some(Transmit {
-                    mss: bytes,
-                    ..transmit
-                });
+                let mut transmit = self.transmit_data(now, snd.nxt, len, false, false);
+                transmit.mss = bytes;
+                return Some(transmit);
             }
         }
         // The Nagle algorithm (RFC 9293 §3.7.4): what does not fill a segment waits until nothing is in flight.
@@ -249,6 +247,22 @@ impl Connection {
         }
         self.timers.cancel(Timer::Persist);
         Some(self.transmit_data(now, snd.nxt, len, fin, false))
+    }
+
+    /// True if full segments wait for the congestion window alone. Polling a connection that sends what it may most
+    /// often ends here.
+    pub(crate) fn is_window_used_up(&mut self) -> bool {
+        let mss = u64::from(self.snd.mss);
+        let flight = self.sent.flight();
+        if self.snd.nxt + mss > self.fin_position() || self.sent.lost() > 0 || flight == 0 {
+            return false;
+        }
+        let cwnd_room = self.cwnd().saturating_sub(flight);
+        let used_up = cwnd_room < mss && self.snd.nxt + cwnd_room < self.snd.una + self.snd.wnd;
+        if used_up {
+            self.limited_until = self.snd.nxt;
+        }
+        used_up
     }
 
     /// Nothing was in flight, and there is something to send: RFC 5681 §4.1.
@@ -345,10 +359,9 @@ impl Connection {
         }
         let header = self.header(now, start, flags);
         let positions = start..start + len + u64::from(fin);
-        Transmit {
-            ecn,
-            ..self.transmit(now, header, positions, range, retransmission)
-        }
+        let mut transmit = self.transmit(now, header, positions, range, retransmission);
+        transmit.ecn = ecn;
+        transmit
     }
 
     /// Something that occupies the sequence numbers of `positions`.
@@ -384,14 +397,13 @@ impl Connection {
         } else {
             self.on_ack_sent();
         }
-        Transmit {
-            has_virtual,
-            range,
-            transmission: Some(transmission),
-            retransmission,
-            follows_undeparted,
-            ..self.transmit_empty(now, header)
-        }
+        let mut transmit = self.transmit_empty(now, header);
+        transmit.has_virtual = has_virtual;
+        transmit.range = range;
+        transmit.transmission = Some(transmission);
+        transmit.retransmission = retransmission;
+        transmit.follows_undeparted = follows_undeparted;
+        transmit
     }
 
     fn transmit_empty(&self, now: Instant, header: Header) -> Transmit {

@@ -97,6 +97,9 @@ impl Connection {
         limits: &Limits,
         probe: bool,
     ) -> Option<Transmit> {
+        if !probe && self.is_window_used_up() {
+            return None;
+        }
         let leave = self.leave(now)?;
         let bytes_max = usize::try_from(leave.bytes)
             .map_or(limits.bytes_max, |bytes| bytes.min(limits.bytes_max));
@@ -151,12 +154,11 @@ impl Connection {
     }
 
     fn unpaced_bytes(&self) -> u64 {
-        let Some(srtt) = self.rtt.srtt() else {
+        let Some(srtt_us) = self.rtt.srtt_us() else {
             return UNPACED_BYTES_MIN;
         };
         let window = self.congestion.window();
-        let us = srtt.as_micros().max(1) as u64;
-        let bytes = window.saturating_mul(2 * QUANTUM.as_micros() as u64) / us;
+        let bytes = window.saturating_mul(2 * QUANTUM.as_micros() as u64) / srtt_us.max(1);
         bytes.max(UNPACED_BYTES_MIN)
     }
 }

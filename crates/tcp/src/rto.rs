@@ -34,9 +34,11 @@ impl Rto {
         };
         let rto = rtt.rto(initial, config.rto_min);
         // RFC 6298 §5.5: back off the timer; a maximum may bound it.
-        rto.saturating_mul(1 << self.backoff.min(20))
-            .min(config.rto_max)
-            .max(RTO_FLOOR)
+        let rto = match self.backoff {
+            0 => rto,
+            backoff => rto.saturating_mul(1 << backoff.min(20)),
+        };
+        rto.min(config.rto_max).max(RTO_FLOOR)
     }
 
     /// The timer has expired. False if it is time to give up.

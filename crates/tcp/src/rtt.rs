@@ -5,16 +5,20 @@ use std::time::Duration;
 /// Smoothed round-trip time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Rtt {
-    /// SRTT and RTTVAR; `None` before the first measurement.
-    smoothed: Option<(Duration, Duration)>,
+    /// SRTT and RTTVAR, in microseconds; `None` before the first measurement.
+    smoothed_us: Option<(u64, u64)>,
+}
+
+/// An hour is longer than any round trip, and keeps what follows from overflowing.
+fn bounded_us(sample: Duration) -> u64 {
+    sample.min(Duration::from_secs(3600)).as_micros() as u64
 }
 
 impl Rtt {
     /// RFC 6298 §2.2, §2.3, with alpha = 1/8 and beta = 1/4.
     pub(crate) fn on_sample(&mut self, sample: Duration) {
-        // An hour is longer than any round trip, and keeps what follows from overflowing.
-        let sample = sample.min(Duration::from_secs(3600));
-        self.smoothed = Some(match self.smoothed {
+        let sample = bounded_us(sample);
+        self.smoothed_us = Some(match self.smoothed_us {
             None => (sample, sample / 2),
             Some((srtt, rttvar)) => {
                 let error = srtt.abs_diff(sample);
@@ -25,21 +29,29 @@ impl Rtt {
 
     /// RFC 4015 §3.3: a timeout was spurious, and this is how long the round trip took in fact.
     pub(crate) fn on_spurious_timeout(&mut self, sample: Duration) {
-        self.smoothed = self
-            .smoothed
+        let sample = bounded_us(sample);
+        self.smoothed_us = self
+            .smoothed_us
             .map(|(srtt, rttvar)| (srtt.max(sample), rttvar.max(sample / 2)));
     }
 
     pub(crate) fn srtt(&self) -> Option<Duration> {
-        self.smoothed.map(|(srtt, _)| srtt)
+        self.srtt_us().map(Duration::from_micros)
+    }
+
+    /// In microseconds.
+    pub(crate) fn srtt_us(&self) -> Option<u64> {
+        self.smoothed_us.map(|(srtt, _)| srtt)
     }
 
     /// RFC 6298 §2.3: `SRTT + max(G, K*RTTVAR)`. In place of the clock's granularity `G` stands `rto_min`:
     /// when RTTVAR has become small, a delayed acknowledgment must not look like a loss.
     pub(crate) fn rto(&self, rto_initial: Duration, rto_min: Duration) -> Duration {
-        match self.smoothed {
+        match self.smoothed_us {
             None => rto_initial,
-            Some((srtt, rttvar)) => srtt + rto_min.max(rttvar * 4),
+            Some((srtt, rttvar)) => {
+                Duration::from_micros(srtt) + rto_min.max(Duration::from_micros(rttvar * 4))
+            }
         }
     }
 }

@@ -134,6 +134,13 @@ impl Sums {
     }
 }
 
+/// A piece is delivered: if its departure is not reported yet, the report will tell the round-trip time.
+fn note_awaited(awaited: &mut Option<(u64, Instant)>, piece: &Record, now: Instant) {
+    if piece.departed == Instant::NEVER && piece.ends_transmission && !piece.retransmitted {
+        *awaited = Some((piece.transmission, now));
+    }
+}
+
 /// All that lies between SND.UNA and SND.NXT.
 #[derive(Debug, Default)]
 pub(crate) struct Scoreboard {
@@ -233,7 +240,7 @@ impl Scoreboard {
     /// Notes that positions that have never left are issued again. As far as they were not sent twice before, their
     /// acknowledgment will tell which transmission it answers.
     pub(crate) fn reissue_void(&mut self, positions: Range<u64>) -> u64 {
-        let first = self.records.partition_point(|r| r.end <= positions.start);
+        let first = self.index_of(positions.start);
         let records = self.records.range(first..);
         let mut records = records.take_while(|r| r.start < positions.end);
         let retransmitted = records.any(|r| r.retransmitted);
@@ -280,6 +287,18 @@ impl Scoreboard {
         record
     }
 
+    /// The first record that ends behind a position. Most often that is the last one, whose departure is reported,
+    /// or the first.
+    fn index_of(&self, position: u64) -> usize {
+        match (self.records.front(), self.records.back()) {
+            (_, Some(back)) if back.start <= position => {
+                self.records.len() - usize::from(position < back.end)
+            }
+            (Some(front), _) if position < front.end => 0,
+            _ => self.records.partition_point(|r| r.end <= position),
+        }
+    }
+
     /// A transmission has left.
     pub(crate) fn depart(
         &mut self,
@@ -290,18 +309,23 @@ impl Scoreboard {
         // The last instant of all stands for "not yet".
         let at = at.min(Instant::from_us(u64::MAX - 1));
         let (start, end) = self.take_unreported(transmission);
-        let first = self.records.partition_point(|r| r.end <= start);
+        let first = self.index_of(start);
         let departs = |r: &Record| r.transmission == transmission && r.departed == Instant::NEVER;
-        let records = self.records.range(first..).take_while(|r| r.start < end);
-        let mut records = records.filter(|r| departs(r)).peekable();
-        if records.peek().is_some() {
-            let bytes: u64 = records.filter(|r| r.is_in_flight()).map(Record::len).sum();
+        let (mut behind, mut bytes, mut found) = (first, 0, false);
+        while let Some(record) = self.records.get(behind)
+            && record.start < end
+        {
+            behind += 1;
+            found |= departs(record);
+            if departs(record) && record.is_in_flight() {
+                bytes += record.len();
+            }
+        }
+        if found {
             let before = self.flight() - self.sums.undeparted;
             let snapshot = rate.on_departed(at, before + bytes, before == 0);
-            for record in self.records.range_mut(first..) {
-                if record.start >= end {
-                    break;
-                }
+            for index in first..behind {
+                let record = &mut self.records[index];
                 if departs(record) {
                     self.sums.subtract(record);
                     record.departed = at;
@@ -346,36 +370,30 @@ impl Scoreboard {
     /// Everything before `una` is acknowledged. That proves that it has departed, reported or not. Tells
     /// `deliver` of each piece that was not selectively acknowledged before.
     pub(crate) fn acknowledge(&mut self, una: u64, now: Instant, mut deliver: impl FnMut(&Record)) {
-        while let Some(front) = self.records.front_mut() {
-            if front.start >= una {
-                break;
-            }
-            let record = *front;
-            self.sums.subtract(&record);
-            let rest = una < record.end;
-            let piece = Record {
-                end: record.end.min(una),
-                ends_transmission: record.ends_transmission && !rest,
-                ..record
-            };
-            if rest {
-                front.start = una;
-                self.sums.add(front);
-            } else {
+        while let Some(front) = self.records.front_mut()
+            && front.start < una
+        {
+            self.sums.subtract(front);
+            if front.end <= una {
+                if !front.sacked {
+                    note_awaited(&mut self.awaited, front, now);
+                    deliver(front);
+                }
                 self.records.pop_front();
+                continue;
             }
+            let piece = Record {
+                end: una,
+                ends_transmission: false,
+                ..*front
+            };
+            front.start = una;
+            self.sums.add(front);
             if !piece.sacked {
-                self.note_awaited(&piece, now);
                 deliver(&piece);
             }
         }
         self.forget_unreported(una);
-    }
-
-    fn note_awaited(&mut self, piece: &Record, now: Instant) {
-        if piece.departed == Instant::NEVER && piece.ends_transmission && !piece.retransmitted {
-            self.awaited = Some((piece.transmission, now));
-        }
     }
 
     /// The positions are selectively acknowledged, as far as they are in flight or lost. Tells `deliver` of each
@@ -388,7 +406,7 @@ impl Scoreboard {
     ) {
         let Range { mut start, end } = positions;
         while start < end {
-            let index = self.records.partition_point(|r| r.end <= start);
+            let index = self.index_of(start);
             let Some(record) = self.records.get(index).copied() else {
                 return;
             };
@@ -403,7 +421,7 @@ impl Scoreboard {
             }
             // What there is no room for is left out.
             if !record.sacked && self.replace_by_sacked(index, &record, &piece) {
-                self.note_awaited(&piece, now);
+                note_awaited(&mut self.awaited, &piece, now);
                 deliver(&piece);
             }
             start = piece.end;
@@ -470,7 +488,7 @@ impl Scoreboard {
     pub(crate) fn void(&mut self, transmission: u64) -> u64 {
         let void_before = self.sums.void;
         let (start, end) = self.take_unreported(transmission);
-        let first = self.records.partition_point(|r| r.end <= start);
+        let first = self.index_of(start);
         for record in self.records.range_mut(first..) {
             if record.start >= end {
                 break;
@@ -524,7 +542,7 @@ impl Scoreboard {
             if self.depart(unheard, at, rate) != Departure::InFlight {
                 continue;
             }
-            let first = self.records.partition_point(|r| r.end <= start);
+            let first = self.index_of(start);
             for record in self.records.range_mut(first..) {
                 if record.start >= end {
                     break;
@@ -551,7 +569,7 @@ impl Scoreboard {
     /// Makes a record begin at a position, unless none holds it or it is selectively acknowledged, and returns its
     /// index.
     fn split(&mut self, position: u64) -> usize {
-        let index = self.records.partition_point(|r| r.end <= position);
+        let index = self.index_of(position);
         match self.records.get_mut(index) {
             Some(record) if record.start < position && !record.sacked => {
                 let mut tail = *record;
@@ -660,7 +678,7 @@ impl Scoreboard {
             return None;
         }
         let from = self.lost_from;
-        let first = self.records.partition_point(|r| r.end <= from);
+        let first = self.index_of(from);
         let mut records = self.records.range(first..).skip_while(|r| !r.lost);
         let Record { start, mut end, .. } = *records.next()?;
         for record in records.take_while(|r| r.lost) {

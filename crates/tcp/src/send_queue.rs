@@ -224,7 +224,11 @@ impl SendQueue {
 
     /// The extents that end behind `start`, in order.
     fn extents_from(&self, start: u64) -> impl Iterator<Item = &Extent> + Clone {
-        let first = self.extents.partition_point(|extent| extent.end <= start);
+        let first = match self.extents.front() {
+            // Most often nothing but one file is queued.
+            Some(extent) if start < extent.end => 0,
+            _ => self.extents.partition_point(|extent| extent.end <= start),
+        };
         self.extents.range(first..)
     }
 }

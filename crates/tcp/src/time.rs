@@ -34,9 +34,12 @@ impl Add<Duration> for Instant {
 
     /// Saturates at the end of time.
     fn add(self, duration: Duration) -> Instant {
-        let us = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
+        let us = duration.as_secs().saturating_mul(1_000_000);
         Instant {
-            us: self.us.saturating_add(us),
+            us: self
+                .us
+                .saturating_add(us)
+                .saturating_add(duration.subsec_micros().into()),
         }
     }
 }

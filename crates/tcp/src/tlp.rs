@@ -52,8 +52,8 @@ impl Tlp {
     pub(crate) fn timeout(srtt: Option<Duration>, delayed: bool) -> Duration {
         match (srtt, delayed) {
             (None, _) => PTO_INITIAL,
-            (Some(srtt), true) => 2 * srtt + ACK_DELAY_MAX,
-            (Some(srtt), false) => 2 * srtt + SLACK,
+            (Some(srtt), true) => srtt + srtt + ACK_DELAY_MAX,
+            (Some(srtt), false) => srtt + srtt + SLACK,
         }
     }
 

@@ -28,6 +28,7 @@ pub struct Header {
 
 impl Header {
     /// Splits a frame into header and payload; `None` if it is shorter than a header.
+    #[inline]
     pub fn parse(frame: &[u8]) -> Option<(Header, &[u8])> {
         let (header, payload) = frame.split_first_chunk::<HEADER_BYTES>()?;
         let [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5, t0, t1] = *header;

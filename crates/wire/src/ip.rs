@@ -131,6 +131,7 @@ pub struct Packet<'a> {
 
 impl<'a> Packet<'a> {
     /// Parses an IPv4 packet and verifies its header checksum. Options are skipped.
+    #[inline]
     pub fn parse_v4(bytes: &'a [u8]) -> Result<Packet<'a>, ParseError> {
         let header = bytes
             .first_chunk::<IPV4_HEADER_BYTES>()
@@ -280,22 +281,44 @@ impl Header {
     /// # Panics
     /// If `buffer` is shorter than [`Addresses::header_bytes`].
     pub fn write(&self, payload_len: u16, buffer: &mut [u8]) -> usize {
+        let len = self.write_without_length(buffer);
+        match self.addresses {
+            Addresses::V4 { .. } => {
+                let total_len = payload_len.saturating_add(IPV4_HEADER_BYTES as u16);
+                set_ipv4_length(&mut buffer[..IPV4_HEADER_BYTES], total_len);
+            }
+            Addresses::V6 { .. } => buffer[4..6].copy_from_slice(&payload_len.to_be_bytes()),
+        }
+        len
+    }
+
+    /// The same, with zeros for the length and IPv4's checksum.
+    pub(crate) fn write_without_length(&self, buffer: &mut [u8]) -> usize {
         match self.addresses {
             Addresses::V4 {
                 source,
                 destination,
             } => {
-                let header = &mut buffer[..IPV4_HEADER_BYTES];
-                header[0] = 0x45;
-                header[1] = self.traffic_class;
-                header[4..6].copy_from_slice(&self.identification.to_be_bytes());
+                let [id_high, id_low] = self.identification.to_be_bytes();
                 // Don't fragment: path MTU discovery (RFC 1191).
-                header[6..8].copy_from_slice(&0x4000u16.to_be_bytes());
-                header[8] = self.ttl;
-                header[9] = self.protocol;
-                header[12..16].copy_from_slice(&source.octets());
-                header[16..20].copy_from_slice(&destination.octets());
-                set_ipv4_length(header, payload_len.saturating_add(IPV4_HEADER_BYTES as u16));
+                let fixed = [
+                    0x45,
+                    self.traffic_class,
+                    0,
+                    0,
+                    id_high,
+                    id_low,
+                    0x40,
+                    0,
+                    self.ttl,
+                    self.protocol,
+                    0,
+                    0,
+                ];
+                let buffer = &mut buffer[..IPV4_HEADER_BYTES];
+                buffer[..12].copy_from_slice(&fixed);
+                buffer[12..16].copy_from_slice(&source.octets());
+                buffer[16..20].copy_from_slice(&destination.octets());
                 IPV4_HEADER_BYTES
             }
             Addresses::V6 {
@@ -305,8 +328,7 @@ impl Header {
                 let header = &mut buffer[..IPV6_HEADER_BYTES];
                 header[0] = 0x60 | self.traffic_class >> 4;
                 header[1] = self.traffic_class << 4;
-                header[2..4].fill(0);
-                header[4..6].copy_from_slice(&payload_len.to_be_bytes());
+                header[2..6].fill(0);
                 header[6] = self.protocol;
                 header[7] = self.ttl;
                 header[8..24].copy_from_slice(&source.octets());

@@ -106,6 +106,7 @@ pub struct Segment<'a> {
 
 impl<'a> Segment<'a> {
     /// Parses the payload of an IP packet. The checksum is the caller's matter, and so is the ECN field.
+    #[inline]
     pub fn parse(bytes: &'a [u8]) -> Result<Segment<'a>, ParseError> {
         let header = bytes
             .first_chunk::<HEADER_BYTES_MIN>()
@@ -168,6 +169,7 @@ const SACK_BLOCK_BYTES: usize = 8;
 impl Options {
     /// Parses the options of a header. Unknown options and known ones of a wrong length are skipped; one
     /// whose length makes no sense hides those behind it (RFC 9293 §3.1, MUST-6 and MUST-7).
+    #[inline]
     pub fn parse(bytes: &[u8]) -> Options {
         // What all segments of an established connection look like (RFC 7323 appendix A).
         if let [NOP, NOP, TIMESTAMPS, TIMESTAMPS_LEN, data @ ..] = bytes

@@ -169,9 +169,9 @@ fn a_producer_does_not_sleep_when_room_has_come_meanwhile() {
 }
 
 #[test]
-#[should_panic(expected = "a message of 304 bytes")]
+#[should_panic(expected = "a message of 308 bytes")]
 fn a_message_longer_than_the_longest_is_refused() {
-    let _ = rig().write(&[7; MESSAGE_BYTES_MAX + 4]);
+    let _ = rig().write(&[7; MESSAGE_BYTES_MAX + WORD_BYTES]);
 }
 
 #[test]

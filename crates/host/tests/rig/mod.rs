@@ -112,6 +112,8 @@ pub(crate) struct FakeNic {
     pub(crate) sizes: HashMap<FileId, u64>,
     pub(crate) closed: Vec<FileId>,
     pub(crate) ackds: Vec<(FlowId, u64, bool)>,
+    /// What it was told to be acknowledged, by ACKD or with a SEND.
+    pub(crate) acked: Vec<u64>,
     /// Somebody has lied to the host, so it may ask for what makes no sense.
     pub(crate) lenient: bool,
 }
@@ -141,8 +143,10 @@ impl FakeNic {
                     last,
                 } => {
                     self.ackds.push((flow, stream_offset, last));
+                    self.acked.push(stream_offset);
                 }
                 Command::Send(send) => {
+                    self.acked.push(send.acked_offset);
                     let mut payload = Vec::new();
                     let mut inline_bytes = 0;
                     for segment in send.segments.iter() {
@@ -253,6 +257,7 @@ impl Rig {
                 sizes: HashMap::new(),
                 closed: Vec::new(),
                 ackds: Vec::new(),
+                acked: Vec::new(),
                 lenient: false,
             },
             client: connect(client_address, now_us),
@@ -275,6 +280,7 @@ impl Rig {
             sizes: HashMap::new(),
             closed: Vec::new(),
             ackds: Vec::new(),
+            acked: Vec::new(),
             lenient: false,
         };
         self.stack.on_nic_restarted(0, host_channel);

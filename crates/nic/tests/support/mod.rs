@@ -288,6 +288,8 @@ pub struct Stage {
     pub now_us: Cell<u64>,
     /// All events so far that nobody has taken.
     pub events: Vec<Event>,
+    /// What SENDs say is acknowledged, of any flow.
+    pub acked_offset: u64,
     sends: u64,
 }
 
@@ -323,6 +325,7 @@ impl Stage {
             disk: MemoryDisk::new(),
             now_us: Cell::new(1_000_000),
             events: Vec::new(),
+            acked_offset: 0,
             sends: 0,
         }
     }
@@ -415,7 +418,7 @@ impl Stage {
             id,
             flow: FlowId(flow),
             stream_offset,
-            acked_offset: 0,
+            acked_offset: self.acked_offset,
             issued_us: self.now_us.get(),
             not_before_us: 0,
             tsval_fraction_us: 0,

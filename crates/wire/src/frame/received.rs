@@ -100,6 +100,7 @@ pub fn parse(bytes: &[u8], checksum_valid: bool) -> Result<Received<'_>, ParseEr
     }
 }
 
+#[inline]
 fn parse_tcp<'a>(
     link: &ethernet::Header,
     packet: &ip::Packet<'a>,

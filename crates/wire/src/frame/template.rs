@@ -66,13 +66,13 @@ impl TcpTemplate {
             traffic_class: self.traffic_class,
             identification: 0,
         };
-        write_link_and_ip(self.source_mac, self.destination_mac, &below, 0, buffer);
-        let header = tcp::Header {
-            source_port: self.source.port(),
-            destination_port: self.destination.port(),
-            ..*header
-        };
-        header.write(&mut buffer[tcp_offset..]);
+        let (link, packet) = buffer.split_at_mut(ethernet::HEADER_BYTES);
+        write_link(self.source_mac, self.destination_mac, &below, link);
+        below.write_without_length(packet);
+        let tcp = &mut buffer[tcp_offset..];
+        header.write(tcp);
+        tcp[..2].copy_from_slice(&self.source.port().to_be_bytes());
+        tcp[2..4].copy_from_slice(&self.destination.port().to_be_bytes());
         Some(len)
     }
 }
@@ -85,6 +85,18 @@ pub(super) fn write_link_and_ip(
     ip_payload_len: u16,
     buffer: &mut [u8],
 ) {
+    let (link, packet) = buffer.split_at_mut(ethernet::HEADER_BYTES);
+    write_link(source_mac, destination_mac, header, link);
+    header.write(ip_payload_len, packet);
+}
+
+/// Writes the Ethernet header that belongs before an IP header.
+fn write_link(
+    source_mac: [u8; 6],
+    destination_mac: [u8; 6],
+    header: &ip::Header,
+    buffer: &mut [u8],
+) {
     let link = ethernet::Header {
         destination: destination_mac,
         source: source_mac,
@@ -93,6 +105,5 @@ pub(super) fn write_link_and_ip(
             ip::Addresses::V6 { .. } => ethernet::IPV6,
         },
     };
-    buffer[..ethernet::HEADER_BYTES].copy_from_slice(&link.to_bytes());
-    header.write(ip_payload_len, &mut buffer[ethernet::HEADER_BYTES..]);
+    buffer.copy_from_slice(&link.to_bytes());
 }
