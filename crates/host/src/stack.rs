@@ -43,7 +43,7 @@ use self::admission::Gate;
 use self::workers::{Deferred, Nic};
 use crate::app::{AppEvent, Application, CloseReason, StreamId};
 use crate::config::StackConfig;
-use crate::connections::{Connections, KeyedHash};
+use crate::connections::{Connections, Entry, KeyedHash};
 use crate::counters::Counters;
 use crate::files::{FileTable, MayClose};
 use crate::neighbor::Neighbors;
@@ -313,19 +313,16 @@ impl Stack {
         port: &mut P,
         app: &mut A,
     ) {
+        // Still marked dirty, so that what the application queues now is not queued for a second pass.
+        self.pass_on_events(now_us, index, app);
         let Some(entry) = self.connections.get_mut(index) else {
             return;
         };
-        let stream = entry.stream;
-        // Still marked dirty, so that what the application queues now is not queued for a second pass.
-        self.pass_on_events(now_us, index, app);
-        if let Some(entry) = self.connections.get_mut(index) {
-            entry.dirty = false;
-        }
-        self.count_stats(index);
+        entry.dirty = false;
+        count_stats(&mut self.counters, &mut self.sends_outstanding, entry);
         self.transmit(now_us, index, port);
         self.acknowledge_below(index);
-        let Some(entry) = self.connections.get(index) else {
+        let Some(entry) = self.connections.get_mut(index) else {
             return;
         };
         if let Some(time_wait) = entry.tcp.time_wait() {
@@ -335,7 +332,7 @@ impl Stack {
         } else if entry.tcp.is_closed() {
             self.forget(index);
         } else {
-            self.arm_timers(stream);
+            arm_timers(&mut self.wheel, entry);
             self.bound_orphans(index);
         }
     }
@@ -356,27 +353,6 @@ impl Stack {
                 self.counters.orphans_aborted += 1;
                 self.mark_dirty(index);
             }
-        }
-    }
-
-    /// Adds up what the connection has counted.
-    fn count_stats(&mut self, index: usize) {
-        if let Some(entry) = self.connections.get_mut(index) {
-            let stats = entry.tcp.take_stats();
-            // No event is going to come for these.
-            let unheard = u64::from(stats.lost_undeparted) + u64::from(stats.unheard);
-            let gone = unheard.min(entry.sends_outstanding);
-            entry.sends_outstanding -= gone;
-            self.sends_outstanding -= gone;
-            let counters = &mut self.counters;
-            counters.sends_repeated += u64::from(stats.lost_undeparted);
-            counters.timeouts += u64::from(stats.timeouts);
-            counters.spurious_timeouts += u64::from(stats.spurious_timeouts);
-            counters.ecn_reductions += u64::from(stats.ecn_reductions);
-            counters.round_trips += u64::from(stats.round_trips.count);
-            counters.round_trips_us += stats.round_trips.sum_us;
-            counters.timestamp_round_trips += u64::from(stats.timestamp_round_trips.count);
-            counters.timestamp_round_trips_us += stats.timestamp_round_trips.sum_us;
         }
     }
 
@@ -526,24 +502,6 @@ impl Stack {
         }
     }
 
-    /// Makes sure that the wheel calls for the connection's deadlines. One that has moved away is left where
-    /// it is: the wheel calls, and is told again.
-    fn arm_timers(&mut self, stream: StreamId) {
-        let Some(entry) = self.connections.by_stream_mut(stream) else {
-            return;
-        };
-        let tcp_us = entry.tcp.next_timeout().map_or(u64::MAX, Instant::as_us);
-        if tcp_us < entry.tcp_wheel_us {
-            entry.tcp_wheel_us = tcp_us;
-            self.wheel.schedule(tcp_us, stream.0);
-        }
-        let app_us = entry.app_deadline_us.unwrap_or(u64::MAX);
-        if app_us < entry.app_wheel_us {
-            entry.app_wheel_us = app_us;
-            self.wheel.schedule(app_us, stream.0);
-        }
-    }
-
     /// Sends RST on every connection and accepts no more: the shard is about to end.
     pub fn abort_all<P: Port, A: Application>(&mut self, now_us: u64, port: &mut P, app: &mut A) {
         self.config.listen_ports.clear();
@@ -555,5 +513,38 @@ impl Stack {
             }
         }
         self.serve(now_us, port, app);
+    }
+}
+
+/// Adds up what the connection has counted. `sends_outstanding`: of all connections.
+fn count_stats(counters: &mut Counters, sends_outstanding: &mut u64, entry: &mut Entry) {
+    let stats = entry.tcp.take_stats();
+    // No event is going to come for these.
+    let unheard = u64::from(stats.lost_undeparted) + u64::from(stats.unheard);
+    let gone = unheard.min(entry.sends_outstanding);
+    entry.sends_outstanding -= gone;
+    *sends_outstanding -= gone;
+    counters.sends_repeated += u64::from(stats.lost_undeparted);
+    counters.timeouts += u64::from(stats.timeouts);
+    counters.spurious_timeouts += u64::from(stats.spurious_timeouts);
+    counters.ecn_reductions += u64::from(stats.ecn_reductions);
+    counters.round_trips += u64::from(stats.round_trips.count);
+    counters.round_trips_us += stats.round_trips.sum_us;
+    counters.timestamp_round_trips += u64::from(stats.timestamp_round_trips.count);
+    counters.timestamp_round_trips_us += stats.timestamp_round_trips.sum_us;
+}
+
+/// Makes sure that the wheel calls for the connection's deadlines. One that has moved away is left where it is: the
+/// wheel calls, and is told again.
+fn arm_timers(wheel: &mut TimerWheel, entry: &mut Entry) {
+    let tcp_us = entry.tcp.next_timeout().map_or(u64::MAX, Instant::as_us);
+    if tcp_us < entry.tcp_wheel_us {
+        entry.tcp_wheel_us = tcp_us;
+        wheel.schedule(tcp_us, entry.stream.0);
+    }
+    let app_us = entry.app_deadline_us.unwrap_or(u64::MAX);
+    if app_us < entry.app_wheel_us {
+        entry.app_wheel_us = app_us;
+        wheel.schedule(app_us, entry.stream.0);
     }
 }

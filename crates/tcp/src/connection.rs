@@ -627,8 +627,10 @@ impl Connection {
     /// In TIME-WAIT, once all is read and [`poll_transmit`](Connection::poll_transmit) has returned `None`:
     /// what can take the place of this connection, in a fraction of the memory.
     pub fn time_wait(&self) -> Option<TimeWait> {
-        self.time_wait
-            .filter(|_| self.state == State::TimeWait && self.rcv.readable() == 0)
+        match self.state {
+            State::TimeWait if self.rcv.readable() == 0 => self.time_wait,
+            _ => None,
+        }
     }
 
     /// True if this connection is in TIME-WAIT and the SYN may begin a new incarnation:

@@ -27,6 +27,7 @@ impl Connection {
     }
 
     /// §3.10.7.3
+    #[cold]
     fn on_segment_in_syn_sent(&mut self, now: Instant, segment: &Segment<'_>) {
         let header = &segment.header;
         let has = |flag| header.flags.contains(flag);
@@ -70,6 +71,7 @@ impl Connection {
         }
     }
 
+    #[cold]
     fn on_segment_in_time_wait(&mut self, now: Instant, segment: &Segment<'_>) {
         let Some(time_wait) = &mut self.time_wait else {
             return;
@@ -181,6 +183,7 @@ impl Connection {
     }
 
     /// An unacceptable segment is answered with <SEQ=SND.NXT><ACK=RCV.NXT><CTL=ACK>.
+    #[cold]
     fn on_unacceptable(&mut self, now: Instant, header: &Header, start: i64, payload: &[u8]) {
         // Text means that the peer has not got our acknowledgment. Without text two ends that disagree could
         // go on answering each other.
@@ -210,6 +213,7 @@ impl Connection {
     }
 
     /// A challenge ACK, unless there were too many (RFC 5961 §7).
+    #[cold]
     fn challenge(&mut self, now: Instant) {
         let config = &self.config;
         if self.challenges.allows(
@@ -222,6 +226,7 @@ impl Connection {
     }
 
     /// <SEQ=SEG.ACK><CTL=RST>: the peer acknowledges what we have not sent in this incarnation.
+    #[cold]
     fn refuse_ack(&mut self, now: Instant, header: &Header) {
         if self.allows_unacceptable(now) {
             self.reset = Some(Reset::UnacceptableAck { seq: header.ack });
@@ -229,6 +234,7 @@ impl Connection {
     }
 
     /// A reset in the window (RFC 5961 §3.2).
+    #[cold]
     fn on_reset(&mut self, now: Instant, start: i64) {
         // "If the sequence number does not exactly match the next expected sequence value, yet is within the
         // current receive window, TCP endpoints MUST send an acknowledgment (challenge ACK)."

@@ -85,6 +85,7 @@ impl Connection {
         }
     }
 
+    #[cold]
     fn poll_syn(&mut self, now: Instant) -> Option<Transmit> {
         let first = self.snd.nxt == 0;
         if !first && self.sent.lost() == 0 {
@@ -429,6 +430,7 @@ impl Connection {
         self.transmit_empty(now, header)
     }
 
+    #[cold]
     fn transmit_reset(&mut self, now: Instant, reset: Reset) -> Transmit {
         let mut header = Header {
             source_port: self.local_port,

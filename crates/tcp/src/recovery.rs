@@ -360,6 +360,7 @@ impl Connection {
     }
 
     /// The peer has received something twice.
+    #[cold]
     fn on_dsack(&mut self, now: Instant, dsack: &Range<u64>) {
         if self.recovery.tlp.explains(dsack) {
             return;
@@ -409,6 +410,7 @@ impl Connection {
     }
 
     /// Nothing was lost: back to where we were (RFC 4015 §3).
+    #[cold]
     fn undo(&mut self, now: Instant) {
         let recovery = &mut self.recovery;
         match recovery.undo.is_timeout() {
@@ -486,6 +488,7 @@ impl Connection {
     }
 
     /// `prior_flight`: in flight before the loss was known.
+    #[cold]
     fn enter_fast_recovery(&mut self, now: Instant, prior_flight: u64) {
         let unanswered = self.unanswered(prior_flight);
         self.on_loss(now, prior_flight + unanswered);
@@ -500,6 +503,7 @@ impl Connection {
     }
 
     /// All that was in flight when the loss was detected is acknowledged.
+    #[cold]
     fn leave_recovery(&mut self) {
         let recovery = &mut self.recovery;
         recovery.phase = Phase::Open;

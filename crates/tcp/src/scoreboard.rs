@@ -327,10 +327,11 @@ impl Scoreboard {
             for index in first..behind {
                 let record = &mut self.records[index];
                 if departs(record) {
-                    self.sums.subtract(record);
+                    if record.is_in_flight() {
+                        self.sums.undeparted -= record.len();
+                    }
                     record.departed = at;
                     record.snapshot = snapshot;
-                    self.sums.add(record);
                 }
             }
             return Departure::InFlight;

@@ -168,9 +168,22 @@ impl SendQueue {
         self.acknowledged = self.acknowledged.max(upto);
     }
 
+    /// True if a range lies within a virtual extent that comes first, as it does while a long file is sent.
+    fn is_of_first_object(&self, start: u64, end: u64) -> bool {
+        let first = self.extents.front();
+        first.is_some_and(|extent| {
+            extent.start <= start
+                && end <= extent.end
+                && matches!(extent.content, Content::Virtual { .. })
+        })
+    }
+
     /// How many bytes from `start` on, at most `len_max`, stay within the limits.
     pub(crate) fn fit(&self, start: u64, len_max: u64, limits: &Limits) -> u64 {
         let end_max = start + len_max.min(limits.bytes_max as u64);
+        if self.is_of_first_object(start, end_max) && limits.pieces_max > 0 {
+            return end_max - start;
+        }
         let mut end = start;
         let mut real_bytes = limits.real_bytes_max as u64;
         for extent in self.extents_from(start).take(limits.pieces_max) {
@@ -195,6 +208,9 @@ impl SendQueue {
 
     /// True if any byte of the range is virtual.
     pub(crate) fn has_virtual(&self, range: &Range<u64>) -> bool {
+        if self.is_of_first_object(range.start, range.end) {
+            return !range.is_empty();
+        }
         self.extents_from(range.start)
             .take_while(|extent| extent.start.max(range.start) < range.end)
             .any(|extent| matches!(extent.content, Content::Virtual { .. }))

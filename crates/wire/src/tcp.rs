@@ -165,6 +165,8 @@ const SACK: u8 = 5;
 const TIMESTAMPS: u8 = 8;
 const TIMESTAMPS_LEN: u8 = 10;
 const SACK_BLOCK_BYTES: usize = 8;
+/// Two NOPs, and the timestamps option (RFC 7323 appendix A).
+const TIMESTAMPS_ALONE_BYTES: usize = 12;
 
 impl Options {
     /// Parses the options of a header. Unknown options and known ones of a wrong length are skipped; one
@@ -229,7 +231,19 @@ impl Options {
     /// Length as [`Options::write`] writes them, in bytes: a multiple of 4, at most
     /// [`OPTIONS_BYTES_MAX`].
     pub fn len_bytes(&self) -> usize {
+        if self.timestamps_alone().is_some() {
+            return TIMESTAMPS_ALONE_BYTES;
+        }
         self.len_without_sack() + self.sack_bytes()
+    }
+
+    /// The timestamps, if there is nothing else: so it is in all segments of a connection that loses nothing.
+    fn timestamps_alone(&self) -> Option<Timestamps> {
+        let others = self.mss.is_some()
+            || self.window_scale.is_some()
+            || self.sack_permitted
+            || self.sack.iter().any(Option::is_some);
+        self.timestamps.filter(|_| !others)
     }
 
     /// What the SACK option takes of it, padding included, in bytes.
@@ -267,6 +281,13 @@ impl Options {
     /// # Panics
     /// If `buffer` is shorter than [`Options::len_bytes`].
     pub fn write(&self, buffer: &mut [u8]) -> usize {
+        if let Some(timestamps) = self.timestamps_alone() {
+            let buffer = &mut buffer[..TIMESTAMPS_ALONE_BYTES];
+            buffer[..4].copy_from_slice(&[NOP, NOP, TIMESTAMPS, TIMESTAMPS_LEN]);
+            buffer[4..8].copy_from_slice(&timestamps.value.to_be_bytes());
+            buffer[8..].copy_from_slice(&timestamps.echo_reply.to_be_bytes());
+            return TIMESTAMPS_ALONE_BYTES;
+        }
         let mut at = 0;
         let mut put = |bytes: &[u8]| {
             buffer[at..at + bytes.len()].copy_from_slice(bytes);

@@ -91,20 +91,21 @@ impl Stack {
 
     /// Segment arrival, RFC 9293 §3.10.7: the part that comes before any connection.
     fn on_tcp(&mut self, now_us: u64, tuple: Tuple, segment: &wire::tcp::Segment<'_>) {
-        if !self.config.has_address(tuple.local.ip()) {
-            return;
-        }
-        self.counters.segments_received += 1;
         let now = Instant::from_us(now_us);
         if let Some(index) = self.connections.find(&tuple)
             && let Some(entry) = self.connections.get_mut(index)
         {
+            self.counters.segments_received += 1;
             if !entry.tcp.may_be_replaced_by(segment) {
                 entry.tcp.on_segment(now, segment);
                 self.mark_dirty(index);
                 return;
             }
             self.forget(index);
+        } else if self.config.has_address(tuple.local.ip()) {
+            self.counters.segments_received += 1;
+        } else {
+            return;
         }
         if self.on_half_open(now_us, tuple, segment) {
             return;
