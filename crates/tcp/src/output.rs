@@ -252,8 +252,8 @@ impl Connection {
 
     /// True if full segments wait for the congestion window alone. Polling a connection that sends what it may most
     /// often ends here.
-    pub(crate) fn is_window_used_up(&mut self) -> bool {
-        let mss = u64::from(self.snd.mss);
+    pub(crate) fn is_window_used_up(&mut self, now: Instant) -> bool {
+        let mss = u64::from(self.packet_mss(now));
         let flight = self.sent.flight();
         if self.snd.nxt + mss > self.fin_position() || self.sent.lost() > 0 || flight == 0 {
             return false;

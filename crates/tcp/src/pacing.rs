@@ -97,7 +97,7 @@ impl Connection {
         limits: &Limits,
         probe: bool,
     ) -> Option<Transmit> {
-        if !probe && self.is_window_used_up() {
+        if !probe && self.is_window_used_up(now) {
             return None;
         }
         let leave = self.leave(now)?;
