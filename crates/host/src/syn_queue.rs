@@ -14,7 +14,7 @@ pub(crate) struct SynQueue {
     entries: Slab<(Tuple, HalfOpen)>,
     by_tuple: HashMap<Tuple, usize, KeyedHash>,
     timeouts: BTreeSet<(Instant, usize)>,
-    /// Those whose SYN,ACK waits for a neighbour's address.
+    /// Those whose SYN,ACK waits for a neighbour's address: no more than there are entries, some of which are gone.
     unsent: Vec<Tuple>,
 }
 
@@ -77,13 +77,47 @@ impl SynQueue {
         self.timeouts.first().map(|&(at, _)| at)
     }
 
-    /// Its SYN,ACK could not be sent for want of a neighbour's address.
+    /// The SYN,ACK of an entry could not be sent for want of a neighbour's address. Where those that are gone take
+    /// the room, its timeout repeats it.
     pub(crate) fn wait_for_neighbor(&mut self, tuple: Tuple) {
-        self.unsent.push(tuple);
+        if self.unsent.len() < self.entries.len() {
+            self.unsent.push(tuple);
+        }
     }
 
     /// Those that have waited for a neighbour's address, some of which may be gone.
     pub(crate) fn take_waiting(&mut self) -> Vec<Tuple> {
         std::mem::take(&mut self.unsent)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_waits_for_a_neighbour_is_bounded_by_what_is_half_open() {
+        let tuple = Tuple {
+            local: "192.0.2.1:80".parse().unwrap(),
+            remote: "192.0.2.7:40000".parse().unwrap(),
+        };
+        let syn = wire::tcp::Segment {
+            header: wire::tcp::Header {
+                flags: wire::tcp::Flags::SYN,
+                ..Default::default()
+            },
+            payload: &[],
+            ecn: wire::ip::Ecn::NotEct,
+        };
+        let mut queue = SynQueue::new(KeyedHash([1; 16]));
+        for _ in 0..1000 {
+            let config = tcp::Config::default();
+            let half_open = HalfOpen::open(&config, &syn, 1, 0, Instant::from_us(0));
+            let (half_open, _) = half_open.expect("it is a SYN");
+            queue.insert(tuple, half_open);
+            queue.wait_for_neighbor(tuple);
+            queue.remove(&tuple);
+        }
+        assert_eq!(queue.take_waiting(), [tuple]);
     }
 }

@@ -303,7 +303,6 @@ impl Bottleneck {
             now,
             una: (seq + 1) * MSS,
             nxt: flow.next_seq * MSS,
-            acked: MSS,
             delivered: MSS,
             lost,
             prior_flight,

@@ -31,8 +31,6 @@ pub(crate) struct Ack {
     /// SND.UNA and SND.NXT after it, as positions: they count round trips.
     pub(crate) una: u64,
     pub(crate) nxt: u64,
-    /// By how much it advanced SND.UNA.
-    pub(crate) acked: u64,
     /// Newly known to have reached the peer: acknowledged or selectively acknowledged, for the first time.
     pub(crate) delivered: u64,
     /// Newly known to be lost.
@@ -158,7 +156,6 @@ pub(crate) mod tests {
             now: Instant::from_us(0),
             una: bytes,
             nxt: bytes,
-            acked: bytes,
             delivered: bytes,
             lost: 0,
             prior_flight: bytes,

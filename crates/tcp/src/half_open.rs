@@ -194,8 +194,10 @@ impl HalfOpen {
                 }
                 if transmit.transmission.is_some() {
                     self.repeated = true;
-                    // RFC 3168 §6.1.1.1: the peer may have given ECN up.
-                    self.syn.flags = segment.header.flags;
+                    // RFC 3168 §6.1.1.1: the peer may have given ECN up. Nothing else that it says now counts.
+                    let Flags(bits) = segment.header.flags;
+                    let Flags(kept) = Flags::SYN | Flags::ECE | Flags::CWR;
+                    self.syn.flags = Flags(bits & kept);
                     self.syn.ecn = segment.ecn;
                 }
                 HalfOpenReaction::Answer(transmit.header)

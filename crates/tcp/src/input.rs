@@ -297,6 +297,9 @@ impl Connection {
         if news && self.ecn.is_echo(header.flags) && self.ecn.must_reduce(ack) {
             self.congestion
                 .on_congestion(now, Signal::Ecn, self.sent.flight());
+            // Nothing that is found out about losses before takes this back.
+            self.recovery.undo.stop();
+            self.recovery.frto.stop();
             self.ecn.on_reduced(snd.nxt);
             self.stats.ecn_reductions += 1;
         }

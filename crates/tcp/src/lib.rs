@@ -74,7 +74,6 @@ mod bbr;
 mod bottleneck;
 mod challenge;
 mod config;
-#[allow(dead_code)]
 mod congestion;
 mod connection;
 mod cubic;
@@ -97,7 +96,6 @@ mod pmtu;
 mod prr;
 mod quickack;
 mod rack;
-#[allow(dead_code)]
 mod rate;
 mod rcv;
 mod rcv_autotune;

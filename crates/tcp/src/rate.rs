@@ -52,6 +52,7 @@ impl RateSample {
 /// The estimator of a connection: `C` of the draft.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct DeliveryRate {
+    /// `C.delivered`, in bytes.
     delivered: u64,
     delivered_at: Instant,
     first_departed_at: Instant,
@@ -63,11 +64,6 @@ pub(crate) struct DeliveryRate {
 }
 
 impl DeliveryRate {
-    /// `C.delivered`, in bytes.
-    pub(crate) fn delivered(&self) -> u64 {
-        self.delivered
-    }
-
     /// A transmission departs. `flight`: bytes in flight, itself included; `alone`: nothing else is.
     pub(crate) fn on_departed(&mut self, at: Instant, flight: u64, alone: bool) -> Snapshot {
         if alone {
@@ -165,7 +161,7 @@ mod tests {
             (sample.delivered, sample.interval),
             (2000, Duration::from_millis(110))
         );
-        assert_eq!(rate.delivered(), 2000);
+        assert_eq!(rate.delivered, 2000);
     }
 
     #[test]
@@ -208,6 +204,6 @@ mod tests {
         let mut rate = DeliveryRate::default();
         rate.on_delivered(at(10), 700, None);
         assert_eq!(rate.sample(at(10), None), None);
-        assert_eq!(rate.delivered(), 700);
+        assert_eq!(rate.delivered, 700);
     }
 }

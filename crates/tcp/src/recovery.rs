@@ -221,7 +221,6 @@ impl Connection {
                 now,
                 una: self.snd.una,
                 nxt: self.snd.nxt,
-                acked,
                 delivered: delivery.bytes,
                 lost,
                 prior_flight,
@@ -444,6 +443,8 @@ impl Connection {
     fn on_loss(&mut self, now: Instant, prior_flight: u64) {
         self.congestion
             .on_congestion(now, Signal::Loss, prior_flight);
+        // What is found out about losses before does not take this one back.
+        self.recovery.undo.stop();
         self.ecn.on_reduced(self.snd.nxt);
     }
 

@@ -485,8 +485,9 @@ impl Scoreboard {
         true
     }
 
-    /// A transmission has not left and never will. Returns how many bytes of it are to be issued again.
-    pub(crate) fn void(&mut self, transmission: u64) -> u64 {
+    /// A transmission has not left and never will. Returns how many bytes of it are to be issued again. If that is not
+    /// `certain`, their acknowledgment will not tell which transmission it answers.
+    pub(crate) fn void(&mut self, transmission: u64, certain: bool) -> u64 {
         let void_before = self.sums.void;
         let (start, end) = self.take_unreported(transmission);
         let first = self.index_of(start);
@@ -497,17 +498,19 @@ impl Scoreboard {
             if record.transmission == transmission && record.waits() {
                 self.sums.subtract(record);
                 record.void = true;
+                record.retransmitted |= !certain;
                 self.sums.add(record);
             }
         }
         self.sums.void - void_before
     }
 
-    /// Nothing that has not been reported has left, or ever will. Returns how many transmissions that concerns.
+    /// Nothing that has not been reported has left, or ever will: so it is taken, though it may be just the report that
+    /// is missing. Returns how many transmissions that concerns.
     pub(crate) fn void_all(&mut self) -> u32 {
         let mut count = 0;
         while !self.unreported.is_empty() {
-            count += u32::from(self.void(self.unreported_first) > 0);
+            count += u32::from(self.void(self.unreported_first, false) > 0);
         }
         count
     }

@@ -28,11 +28,12 @@ impl Connection {
     ///
     /// It is no loss: congestion window, RTO and [`Transmit::retransmission`] do not show it.
     pub fn on_undeparted_lost(&mut self, transmission: u64) {
-        let bytes = self.sent.void(transmission);
+        let bytes = self.sent.void(transmission, true);
         self.stats.lost_undeparted += u32::from(bytes > 0);
     }
 
-    /// The same for all transmissions whose departure was not reported: the NIC stack has forgotten everything.
+    /// The same for all transmissions whose departure was not reported: the NIC stack has forgotten everything. Some may
+    /// have left just before, so that their acknowledgments tell no round-trip time.
     pub fn on_all_undeparted_lost(&mut self) {
         self.stats.lost_undeparted += self.sent.void_all();
         self.timers.cancel(Timer::Departure);

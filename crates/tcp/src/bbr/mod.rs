@@ -35,6 +35,7 @@ use self::probe_rtt::MinRtt;
 use self::startup::FullBandwidth;
 use crate::congestion::{Ack, Congestion, Signal, WINDOW_BYTES_MAX, initial_window};
 use crate::rate::RateSample;
+use crate::recovery::Phase;
 use crate::time::Instant;
 
 /// A window, or a rate, without bound.
@@ -258,6 +259,11 @@ impl Congestion for Bbr {
     }
 
     fn on_ack(&mut self, ack: &Ack) {
+        // The slow start after a timeout is over, which nothing else tells; or a tail loss probe has repaired all.
+        if self.in_recovery && ack.phase == Phase::Open {
+            self.in_recovery = false;
+            self.restore_cwnd();
+        }
         if self.min_rtt.min_rtt().is_none() {
             // The first measurement tells what "as fast as the initial window" means.
             self.init_pacing_rate(ack.rtt.or(ack.srtt));

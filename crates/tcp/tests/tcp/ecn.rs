@@ -271,6 +271,39 @@ fn an_echo_with_a_loss_in_the_same_window_reduces_once() {
     );
 }
 
+/// Covers: RFC 3168 §6.1.2, RFC 4015 §3
+#[test]
+fn an_echo_is_not_undone_with_the_loss_before_it() {
+    let mut script = Script::listen(Config {
+        sack: true,
+        ..config()
+    });
+    script.trace(
+        "
+        < SYN ECE CWR 0 win 60000 mss 1000 sackOK
+        > SYN ACK ECE 0 ack 1 sackOK
+        +10ms
+        < ACK 1 ack 1 win 60000
+        ! Connected
+        virtual 100000
+        > ACK 1..10001 ack 1 ect0
+        +10ms
+        < ACK 1 ack 1 win 60000 sack 1001..10001
+        > ACK 1..1001 ack 1 not-ect
+        > ACK CWR 10001..14001 ack 1 ect0
+        +9ms
+        < ACK 1 ack 14001 win 60000
+        > ACK 14001..19001 ack 1 ect0
+        +9ms
+        < ACK ECE 1 ack 19001 win 60000
+        > ACK CWR 19001..23001 ack 1 ect0
+        ",
+    );
+    let reduced = script.tcp().congestion_window();
+    script.trace("< ACK 1 ack 19001 win 60000 sack 1..1001");
+    assert_eq!(script.tcp().congestion_window(), reduced);
+}
+
 /// Covers: RFC 3168 §5, RFC 3168 §6.1.2
 #[test]
 fn a_router_that_marks_slows_a_flow_down_without_losing_a_packet() {

@@ -179,6 +179,28 @@ mod record {
         assert_eq!(answers, config.challenge_acks_max);
     }
 
+    /// Covers: RFC 3168 §6.1.1.1
+    #[test]
+    fn a_repeated_syn_says_anew_whether_there_is_ecn_and_nothing_else() {
+        let config = Config::default();
+        let ecn = Header {
+            flags: Flags::SYN | Flags::ECE | Flags::CWR,
+            ..syn()
+        };
+        let opened_by = HalfOpen::open(&config, &bare(ecn), ISN, TS_OFFSET, OPENED);
+        let (mut half_open, syn_ack) = opened_by.expect("it is a SYN");
+        assert!(syn_ack.flags.contains(Flags::ECE));
+        let repeated = Header {
+            flags: Flags::SYN | Flags::FIN,
+            ..syn()
+        };
+        let again = half_open.on_segment(&config, after(10), &bare(repeated));
+        assert!(
+            matches!(again, HalfOpenReaction::Answer(answer) if answer.flags == Flags::SYN | Flags::ACK)
+        );
+        opened(half_open.on_segment(&config, after(20_000), &bare(ack_of(&syn_ack))));
+    }
+
     /// Covers: RFC 5961 §3.2, RFC 9293 §3.10.7.4 (fifth)
     #[test]
     fn what_is_out_of_place_opens_and_closes_nothing() {

@@ -129,6 +129,27 @@ fn the_departure_of_a_later_transmission_stands_for_that_of_an_earlier_one() {
 
 /// Covers: IO-TCP §3.5, RFC 6298 §3
 #[test]
+fn what_may_have_left_before_it_was_forgotten_tells_no_round_trip_time() {
+    let mut script = Script::established();
+    script.tcp().take_stats();
+    script.trace(
+        "
+        hold
+        virtual 3000
+        > PSH ACK 1..3001 ack 1
+        forget
+        > PSH ACK 1..3001 ack 1
+        +10ms
+        < ACK 1 ack 3001 win 10000
+        +1ms
+        depart
+        ",
+    );
+    assert_eq!(script.tcp().take_stats().round_trips.count, 0);
+}
+
+/// Covers: IO-TCP §3.5, RFC 6298 §3
+#[test]
 fn a_departure_of_which_nothing_was_heard_tells_no_round_trip_time() {
     let mut script = Script::established();
     script.trace(
