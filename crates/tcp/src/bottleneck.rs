@@ -494,6 +494,29 @@ fn hystart_leaves_slow_start_before_a_big_overshoot() {
     assert!(ssthresh >= path.bdp() / 2, "{ssthresh}");
 }
 
+/// Whatever part of the path a round of slow start happens to fill: if nearly all of it, the next one fills the queue
+/// as well, and the delay of its first packets does not tell.
+#[test]
+fn slow_start_does_not_overshoot_by_a_multiple_of_the_path() {
+    for percent in [50, 60, 70, 80, 90, 100] {
+        let mut path = Path {
+            bytes_per_second: 250_000 * percent,
+            rtt: Duration::from_millis(100),
+            ..Path::USUAL
+        };
+        path.queue_bytes = path.bdp();
+        let mut bottleneck = Bottleneck::new(path, 1, &[(Cubic, 0.0)]);
+        let shares = bottleneck.shares(0.0, 5.0);
+        let lost = bottleneck.flows[0].lost * MSS;
+        assert!(
+            lost < path.bdp() * 6 / 10,
+            "{percent} %: {lost} of {}",
+            path.bdp()
+        );
+        assert!(shares[0] > 0.7, "{percent} %: {shares:?}");
+    }
+}
+
 #[test]
 fn jitter_does_not_end_slow_start() {
     for seed in 1..6 {

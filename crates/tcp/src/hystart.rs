@@ -3,10 +3,18 @@
 //! A round is what is in flight at its start: it ends when all of that is acknowledged. A growing delay makes
 //! slow start *conservative* (CSS); if the delay falls again, it was jitter; if it does not for
 //! [`CSS_ROUNDS`] rounds, slow start is over.
+//!
+//! The least delay of a round tells nothing if the round before it has just not filled the path: then all of the
+//! queue is built in one round, whose first packets still find none. So there is a second reason to become
+//! conservative, from HyStart as it was before the RFC: a *train* of acknowledgments. If they come without a gap
+//! for half of the round-trip time, twice as much fills the path. The RFC leaves that out, since acknowledgments
+//! that were held up and come together look the same, and HyStart ended slow start for good. Here slow start
+//! resumes if the next round has no train.
 
 use std::time::Duration;
 
 use crate::congestion::Ack;
+use crate::time::Instant;
 
 /// RFC 9406 §4.3.
 const MIN_RTT_THRESH: Duration = Duration::from_millis(4);
@@ -15,6 +23,9 @@ const MIN_RTT_DIVISOR: u32 = 8;
 const N_RTT_SAMPLE: u32 = 8;
 const CSS_GROWTH_DIVISOR: u64 = 4;
 const CSS_ROUNDS: u32 = 5;
+
+/// A longer gap ends a train of acknowledgments; so does an eighth of the round-trip time.
+const TRAIN_GAP_MAX: Duration = Duration::from_millis(2);
 
 /// What becomes of slow start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,8 +42,8 @@ enum Phase {
     SlowStart,
     /// Conservative slow start.
     Css {
-        /// `cssBaselineMinRtt`
-        baseline: Duration,
+        /// `cssBaselineMinRtt`; `None`: the reason was a train.
+        baseline: Option<Duration>,
         /// Rounds begun in it, the present one included.
         rounds: u32,
     },
@@ -49,6 +60,38 @@ pub(crate) struct HyStart {
     min: Option<Duration>,
     /// `rttSampleCount`
     samples: u32,
+    /// The least round-trip time of all rounds.
+    least: Option<Duration>,
+    train: Train,
+}
+
+/// Acknowledgments that follow each other closely, in one round.
+#[derive(Clone, Copy, Debug)]
+struct Train {
+    /// Arrival of the first and of the last one.
+    start: Instant,
+    end: Instant,
+    /// In this round there was one that was long enough.
+    seen: bool,
+}
+
+impl Train {
+    const fn begin(now: Instant) -> Train {
+        Train {
+            start: now,
+            end: now,
+            seen: false,
+        }
+    }
+
+    /// An acknowledgment; the least round-trip time so far.
+    fn on_ack(&mut self, now: Instant, least: Duration) {
+        if now.since(self.end) > TRAIN_GAP_MAX.min(least / 8) {
+            self.start = now;
+        }
+        self.end = now;
+        self.seen |= !least.is_zero() && now.since(self.start) >= least / 2;
+    }
 }
 
 impl HyStart {
@@ -59,23 +102,28 @@ impl HyStart {
             last_min: None,
             min: None,
             samples: 0,
+            least: None,
+            train: Train::begin(Instant::from_us(0)),
         }
     }
 
     /// An acknowledgment has delivered `bytes` in slow start.
     pub(crate) fn on_ack(&mut self, ack: &Ack, bytes: u64) -> Verdict {
-        if ack.una >= self.round_end && self.begin_round(ack.nxt) {
+        if ack.una >= self.round_end && self.begin_round(ack) {
             return Verdict::Leave;
         }
         if let Some(rtt) = ack.rtt {
             self.min = Some(self.min.map_or(rtt, |min| min.min(rtt)));
+            self.least = Some(self.least.map_or(rtt, |least| least.min(rtt)));
             self.samples += 1;
         }
+        self.train.on_ack(ack.now, self.least.unwrap_or_default());
         match self.phase {
             Phase::SlowStart => {
-                if self.delay_increases() {
+                let baseline = self.min.filter(|_| self.delay_increases());
+                if baseline.is_some() || self.train.seen {
                     self.phase = Phase::Css {
-                        baseline: self.min.unwrap_or_default(),
+                        baseline,
                         rounds: 1,
                     };
                 }
@@ -83,7 +131,7 @@ impl HyStart {
             }
             Phase::Css { baseline, .. } => {
                 let enough = self.samples >= N_RTT_SAMPLE;
-                if enough && self.min.is_some_and(|min| min < baseline) {
+                if enough && self.min < baseline {
                     // The delay has fallen: it was not our queue. Slow start resumes.
                     self.phase = Phase::SlowStart;
                 }
@@ -93,13 +141,19 @@ impl HyStart {
     }
 
     /// True if slow start has been conservative for long enough.
-    fn begin_round(&mut self, nxt: u64) -> bool {
-        self.round_end = nxt;
+    fn begin_round(&mut self, ack: &Ack) -> bool {
+        let had_train = self.train.seen;
+        self.round_end = ack.nxt;
+        self.train = Train::begin(ack.now);
         // A round without a measurement is no reason to forget the one before it.
         self.last_min = self.min.take().or(self.last_min);
         self.samples = 0;
         match &mut self.phase {
             Phase::SlowStart => false,
+            Phase::Css { baseline: None, .. } if !had_train => {
+                self.phase = Phase::SlowStart;
+                false
+            }
             Phase::Css { rounds, .. } => {
                 *rounds += 1;
                 *rounds > CSS_ROUNDS
@@ -190,6 +244,57 @@ mod tests {
         });
         assert!(!left);
         assert!(growth.iter().all(|&bytes| bytes == 10_000), "{growth:?}");
+    }
+
+    /// Rounds of 64 segments and 50 ms, with so much time between two acknowledgments in each.
+    fn growth_with_gaps(gaps_us: &[u64]) -> (Vec<u64>, bool) {
+        let mut hystart = HyStart::new();
+        let mut growth = Vec::new();
+        for (round, gap_us) in (0..).zip(gaps_us) {
+            let mut grown = 0;
+            for segment in 1..=64 {
+                let ack = Ack {
+                    now: Instant::from_us(round * 50_000 + segment * gap_us),
+                    una: (round * 64 + segment) * 1000,
+                    nxt: ((round + 1) * 64 + segment) * 1000,
+                    rtt: Some(50 * MS),
+                    ..ack(1000)
+                };
+                match hystart.on_ack(&ack, 1000) {
+                    Verdict::Grow(bytes) => grown += bytes,
+                    Verdict::Leave => return (growth, true),
+                }
+            }
+            growth.push(grown);
+        }
+        (growth, false)
+    }
+
+    #[test]
+    fn a_train_of_acknowledgments_for_half_of_the_round_trip_quarters_the_growth() {
+        // 64 of them take 19 ms in the first rounds, then 38 ms: from 25 ms on the path is taken to be full.
+        let (growth, left) = growth_with_gaps(&[300, 300, 600, 600, 600, 600, 600, 600]);
+        assert!(left);
+        assert_eq!(growth[..2], [64_000; 2]);
+        assert!((40_000..64_000).contains(&growth[2]), "{growth:?}");
+        assert_eq!(growth[3..], [16_000; 4]);
+    }
+
+    #[test]
+    fn acknowledgments_that_were_held_up_once_are_no_reason_to_end_slow_start() {
+        let mut gaps_us = vec![600];
+        gaps_us.extend([300; 20]);
+        let (growth, left) = growth_with_gaps(&gaps_us);
+        assert!(!left);
+        assert_eq!(growth[1], 16_000);
+        assert_eq!(growth[2..], [64_000; 19]);
+    }
+
+    #[test]
+    fn a_gap_ends_a_train() {
+        let (growth, left) = growth_with_gaps(&[2500; 20]);
+        assert!(!left);
+        assert!(growth.iter().all(|&bytes| bytes == 64_000), "{growth:?}");
     }
 
     /// Covers: RFC 9406 §4.3

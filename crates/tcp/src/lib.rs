@@ -48,6 +48,7 @@
 //! | RFC 9293 §3.6.1, MSL of 2 minutes | 30 s, like everybody ([`Config::time_wait`]) |
 //! | RFC 6298 §2.4, RTO of at least 1 s | [`Config::rto_min`] above the smoothed round-trip time |
 //! | RFC 3465 §2.3, L = 2 in slow start; RFC 9406 §4.3, L = 8 without pacing | no limit, except after a timeout: receivers that merge packets acknowledge dozens at once, and would starve slow start |
+//! | RFC 9406 §4.2, the delay alone | a train of acknowledgments also makes slow start conservative: where a round has just not filled the path, the next one fills the queue as well, and the delay tells too late |
 //! | RFC 6582 §3.2 step 3, window after recovery | may exceed what is in flight by an initial window, not by one segment: that much is no burst, and a receiver that merges packets leaves little in flight |
 //! | RFC 7661 §4.4, rate-limited flows | a window that is not used neither grows nor shrinks; after an idle RTO, RFC 5681 §4.1 |
 //! | RFC 5961 §7, one counter for the machine | one for each connection: a shared one can be read by outsiders |
