@@ -22,7 +22,7 @@ use crate::command::{Command, Segment, Send};
 use crate::event::Event;
 use crate::limits::{COMMAND_RING_BYTES, EVENT_RING_BYTES, MESSAGE_BYTES_MAX};
 use crate::memory::{Mapping, Memory};
-use crate::ring::{Consumer, Corrupt, Producer, ring, ring_words};
+use crate::ring::{Consumer, Corrupt, Producer, capacity_bytes_min, ring, ring_words};
 use crate::sync::Arc;
 
 pub use crate::ring::Full;
@@ -55,15 +55,51 @@ pub enum ReceiveError {
     Corrupt,
 }
 
+/// How much the rings of a channel hold, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capacity {
+    /// The command ring.
+    pub command_bytes: usize,
+    /// The event ring.
+    pub event_bytes: usize,
+}
+
+impl Capacity {
+    /// What a host and a NIC stack agree on.
+    pub const FULL: Capacity = Capacity {
+        command_bytes: COMMAND_RING_BYTES,
+        event_bytes: EVENT_RING_BYTES,
+    };
+
+    /// The least that rings can hold: two of the longest messages.
+    pub const LEAST: Capacity = Capacity {
+        command_bytes: capacity_bytes_min(MESSAGE_BYTES_MAX),
+        event_bytes: capacity_bytes_min(EVENT_BYTES_MAX),
+    };
+}
+
 /// Both ends of a channel on this process's memory, without system calls: for tests and simulation.
 pub fn in_memory() -> (HostChannel, NicChannel) {
-    let memory = Arc::new(Memory::heap(CHANNEL_WORDS));
+    in_memory_of(Capacity::FULL)
+}
+
+/// The same with rings of another capacity, to see what happens when they are full.
+///
+/// # Panics
+/// If a capacity is no power of two, or below [`Capacity::LEAST`].
+pub fn in_memory_of(capacity: Capacity) -> (HostChannel, NicChannel) {
+    let Capacity {
+        command_bytes,
+        event_bytes,
+    } = capacity;
+    let words = ring_words(command_bytes) + ring_words(event_bytes);
+    let memory = Arc::new(Memory::heap(words));
     (
         HostChannel {
-            end: End::of_host(&memory, None),
+            end: End::of_host(&memory, capacity, None),
         },
         NicChannel {
-            end: End::of_nic(&memory, None),
+            end: End::of_nic(&memory, capacity, None),
         },
     )
 }
@@ -72,7 +108,7 @@ impl HostChannel {
     pub(crate) fn mapped(mapping: Mapping, bells: Bells) -> Self {
         let memory = Arc::new(Memory::Mapped(mapping));
         HostChannel {
-            end: End::of_host(&memory, Some(bells)),
+            end: End::of_host(&memory, Capacity::FULL, Some(bells)),
         }
     }
 
@@ -137,7 +173,7 @@ impl NicChannel {
     pub(crate) fn mapped(mapping: Mapping, bells: Bells) -> Self {
         let memory = Arc::new(Memory::Mapped(mapping));
         NicChannel {
-            end: End::of_nic(&memory, Some(bells)),
+            end: End::of_nic(&memory, Capacity::FULL, Some(bells)),
         }
     }
 
@@ -194,8 +230,8 @@ struct End {
 }
 
 impl End {
-    fn of_host(memory: &Arc<Memory>, bells: Option<Bells>) -> Self {
-        let ((out, _), (_, incoming)) = rings(memory);
+    fn of_host(memory: &Arc<Memory>, capacity: Capacity, bells: Option<Bells>) -> Self {
+        let ((out, _), (_, incoming)) = rings(memory, capacity);
         End {
             out,
             incoming,
@@ -204,8 +240,8 @@ impl End {
         }
     }
 
-    fn of_nic(memory: &Arc<Memory>, bells: Option<Bells>) -> Self {
-        let ((_, incoming), (out, _)) = rings(memory);
+    fn of_nic(memory: &Arc<Memory>, capacity: Capacity, bells: Option<Bells>) -> Self {
+        let ((_, incoming), (out, _)) = rings(memory, capacity);
         End {
             out,
             incoming,
@@ -276,11 +312,15 @@ impl End {
 }
 
 /// The command ring and the event ring in a channel's memory.
-fn rings(memory: &Arc<Memory>) -> ((Producer, Consumer), (Producer, Consumer)) {
-    let events = ring_words(COMMAND_RING_BYTES);
+fn rings(memory: &Arc<Memory>, capacity: Capacity) -> ((Producer, Consumer), (Producer, Consumer)) {
+    let Capacity {
+        command_bytes,
+        event_bytes,
+    } = capacity;
+    let events = ring_words(command_bytes);
     (
-        ring(memory, 0, COMMAND_RING_BYTES, MESSAGE_BYTES_MAX),
-        ring(memory, events, EVENT_RING_BYTES, EVENT_BYTES_MAX),
+        ring(memory, 0, command_bytes, MESSAGE_BYTES_MAX),
+        ring(memory, events, event_bytes, EVENT_BYTES_MAX),
     )
 }
 

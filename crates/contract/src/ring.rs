@@ -108,6 +108,11 @@ pub(crate) fn ring(
     (producer, consumer)
 }
 
+/// The least capacity, in bytes, of a ring for messages of that length: two of them fit.
+pub(crate) const fn capacity_bytes_min(message_bytes_max: usize) -> usize {
+    (2 * frame_words(message_bytes_max) as usize * WORD_BYTES).next_power_of_two()
+}
+
 /// Words that a message takes, with its length.
 const fn frame_words(message_bytes: usize) -> u64 {
     1 + message_bytes.div_ceil(WORD_BYTES) as u64

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use contract::RejectReason;
 use contract::channel::{NicChannel, ReceiveError};
+use contract::{FlowId, RejectReason};
 use port::Port;
 use rustix::event::{PollFd, PollFlags};
 
@@ -165,6 +165,13 @@ impl<P: Port> Worker<P> {
     /// What is held at the moment.
     pub fn usage(&self) -> Usage {
         self.engine.usage()
+    }
+
+    /// Flows with a superpacket that is ready to leave, in the order in which they take turns.
+    pub fn flows_waiting(&self) -> impl Iterator<Item = FlowId> + '_ {
+        let engine = &self.engine;
+        let waiting = engine.senders.iter().copied();
+        waiting.filter_map(|key| engine.flows.get(key).map(|flow| flow.id))
     }
 
     /// The port.

@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use tcp::{CloseReason, Connection, ConnectionEvent, Instant, Limits, Piece};
 use wire::frame::{self, Received, TcpTemplate, parse};
+use wire::tcp::Segment;
 
 use crate::disk::path_of;
 use crate::machine;
+use crate::merge::Merged;
 use crate::random::Random;
 use crate::responses::{Expected, Responses};
 use crate::router::ROUTER_MAC;
@@ -33,6 +35,8 @@ pub(crate) struct Client {
     tries_again: bool,
     /// The last one is the one in use; those before are about to be forgotten.
     connections: Vec<Open>,
+    /// What has arrived and may be merged with what follows.
+    merged: Option<Merged>,
     pub(crate) vanished: bool,
     pub(crate) bytes_received: u64,
     pub(crate) finished_us: Option<u64>,
@@ -112,6 +116,7 @@ impl Client {
             attempts: 0,
             tries_again,
             connections: Vec::new(),
+            merged: None,
             vanished: false,
             bytes_received: 0,
             finished_us: None,
@@ -129,7 +134,9 @@ impl Client {
             let reads_at_us = open.reads_at_us.filter(|_| !open.over);
             [timeout_us, reads_at_us, open.gives_up_us()]
         });
-        timers.flatten().chain(self.begins_us).min()
+        let merges_us = self.merged.as_ref().map(|merged| merged.until_us);
+        let timers = timers.flatten().chain(self.begins_us);
+        timers.chain(merges_us).min()
     }
 
     /// It has got all it wanted, or has gone.
@@ -174,6 +181,10 @@ impl Client {
         if self.vanished {
             return Ok(());
         }
+        let is_due = |merged: &mut Merged| merged.until_us <= now_us;
+        if let Some(merged) = self.merged.take_if(is_due) {
+            self.on_segment(now_us, &merged.segment(), frames)?;
+        }
         if self.begins_us.is_some_and(|at_us| at_us <= now_us) {
             self.begins_us = None;
             self.begin(now_us);
@@ -211,13 +222,46 @@ impl Client {
         if self.vanished || packet.destination != self.address {
             return Ok(());
         }
-        let header = &packet.segment.header;
+        self.merge(now_us, &packet.segment, frames)
+    }
+
+    /// Hands up what cannot be merged any more, and keeps what can.
+    fn merge(&mut self, now_us: u64, segment: &Segment<'_>, frames: &mut Vec<Vec<u8>>) -> Check {
+        let Some(merges_us) = self.plan.merges_us else {
+            return self.on_segment(now_us, segment, frames);
+        };
+        let added = self
+            .merged
+            .as_mut()
+            .is_some_and(|merged| merged.add(segment));
+        let is_over = |merged: &mut Merged| !added || merged.is_complete();
+        if let Some(merged) = self.merged.take_if(is_over) {
+            self.on_segment(now_us, &merged.segment(), frames)?;
+        }
+        if added {
+            return Ok(());
+        }
+        self.merged = Merged::begin(segment, now_us + merges_us);
+        match self.merged {
+            Some(_) => Ok(()),
+            None => self.on_segment(now_us, segment, frames),
+        }
+    }
+
+    /// A segment has reached TCP.
+    fn on_segment(
+        &mut self,
+        now_us: u64,
+        segment: &Segment<'_>,
+        frames: &mut Vec<Vec<u8>>,
+    ) -> Check {
+        let header = &segment.header;
         let found = self
             .connections
             .iter()
             .position(|open| open.port == header.destination_port);
         let Some(index) = found else {
-            if let Some(reset) = tcp::reset_for(&packet.segment) {
+            if let Some(reset) = tcp::reset_for(segment) {
                 let template = self.template(header.destination_port);
                 frames.push(build(&template, &reset, &[]));
             }
@@ -225,7 +269,7 @@ impl Client {
         };
         let now = Instant::from_us(now_us);
         self.connections[index].heard_us = now_us;
-        self.connections[index].tcp.on_segment(now, &packet.segment);
+        self.connections[index].tcp.on_segment(now, segment);
         self.read(index, now_us)?;
         self.settle(index, now_us, frames)?;
         self.forget_closed();

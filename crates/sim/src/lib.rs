@@ -14,8 +14,10 @@
 //! | `client`, `responses` | our own TCP on the other side, which compares every byte |
 //! | `hostile` | somebody who wants nothing good |
 //! | `link`, `router` | rate, delay, queues, faults; neighbours, "too big" |
+//! | `ports`, `merge` | ports that are busy or drop; packets that arrive as one |
 //! | `disk`, `content` | reads that take time and fail; what is in the files |
 //! | `audit` | an eye on the wire: sequence space and windows |
+//! | `window`, `fairness` | the congestion window; whose turn it is to leave |
 //! | `trace`, `pcap` | a run as text, as a capture, as a number |
 //! | `random`, `violation` | small tools |
 //!
@@ -27,16 +29,20 @@ mod audit;
 mod client;
 mod content;
 mod disk;
+mod fairness;
 mod hostile;
 mod link;
 mod machine;
+mod merge;
 mod pcap;
+mod ports;
 mod random;
 mod responses;
 mod router;
 mod scenario;
 mod trace;
 mod violation;
+mod window;
 mod world;
 
 use std::any::Any;

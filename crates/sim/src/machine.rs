@@ -3,11 +3,11 @@
 //! Between the host stack and a worker stands a [`Relay`], which sees every command and event.
 
 use std::cell::Cell;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::rc::Rc;
 use std::time::Duration;
 
-use contract::channel::{HostChannel, NicChannel, in_memory};
+use contract::channel::{Capacity, HostChannel, NicChannel, in_memory_of};
 use contract::{Command, Event};
 use host::{Link, Stack, StackConfig};
 use nic::{Progress, Sleep, Worker};
@@ -15,11 +15,13 @@ use port::memory::{self, MemoryPort};
 use port::{Frame, Port};
 
 use crate::disk::Disk;
+use crate::fairness::FairnessCheck;
+use crate::ports::MoodyPort;
 use crate::random::Random;
 use crate::router;
-use crate::scenario::{DiskPlan, File, Scenario};
+use crate::scenario::{Cramped, DiskPlan, File, PortPlan, Scenario};
 use crate::trace::Trace;
-use crate::violation::{Check, Violation, violation};
+use crate::violation::{Violation, violation};
 
 /// The server's hardware address.
 pub(crate) const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
@@ -47,15 +49,17 @@ pub(crate) struct Machine {
     pub(crate) app: server::Server,
     pub(crate) seats: Vec<Seat>,
     maker: SeatMaker,
-    port: MemoryPort,
+    port: MoodyPort,
     far: MemoryPort,
+    /// For whom packets have left in a turn; kept for its memory.
+    departed: Vec<SocketAddr>,
     /// Frames that have arrived and were not looked at.
     pub(crate) inbox: Vec<Vec<u8>>,
 }
 
 /// A worker, with what is around it.
 pub(crate) struct Seat {
-    pub(crate) worker: Worker<MemoryPort>,
+    pub(crate) worker: Worker<MoodyPort>,
     pub(crate) disk: Disk,
     far: MemoryPort,
     relay: Relay,
@@ -66,6 +70,9 @@ pub(crate) struct Seat {
 struct SeatMaker {
     config: nic::Config,
     link: memory::Link,
+    port: PortPlan,
+    cramped: Option<Cramped>,
+    made: u64,
     disk: DiskPlan,
     files: Rc<[File]>,
     contract_loss_ppm: u32,
@@ -77,9 +84,12 @@ struct SeatMaker {
 impl SeatMaker {
     /// A worker that knows nothing, and the host's end of its channel.
     fn make(&mut self) -> (Seat, HostChannel) {
-        let (host, relay_host) = in_memory();
-        let (relay_worker, worker) = in_memory();
+        let capacity = self.cramped.map_or(Capacity::FULL, |_| Capacity::LEAST);
+        let (host, relay_host) = in_memory_of(capacity);
+        let (relay_worker, worker) = in_memory_of(capacity);
         let (port, far) = memory::pair(self.link);
+        self.made += 1;
+        let port = MoodyPort::new(port, &self.port, self.made, self.clock_us.clone());
         let disk = Disk::new(
             self.disk.clone(),
             self.files.clone(),
@@ -95,7 +105,10 @@ impl SeatMaker {
                 host: relay_host,
                 worker: relay_worker,
                 loss_ppm: self.contract_loss_ppm,
+                cramped: self.cramped,
+                opens_us: None,
                 random: self.random.fork(),
+                fairness: FairnessCheck::default(),
             },
             asleep: false,
         };
@@ -108,15 +121,40 @@ struct Relay {
     host: NicChannel,
     worker: HostChannel,
     loss_ppm: u32,
+    cramped: Option<Cramped>,
+    /// When more commands may pass.
+    opens_us: Option<u64>,
     random: Random,
+    fairness: FairnessCheck,
 }
 
 impl Relay {
-    fn commands(&mut self, now_us: u64, number: usize, trace: &mut Trace<'_>) -> Check {
+    /// Returns how many commands have been taken from the host.
+    fn commands(
+        &mut self,
+        now_us: u64,
+        number: usize,
+        trace: &mut Trace<'_>,
+    ) -> Result<usize, Violation> {
+        if self.opens_us.is_some_and(|at_us| now_us < at_us) {
+            return Ok(0);
+        }
+        self.opens_us = None;
+        let mut taken = 0;
         while self.worker.has_room() {
+            if let Some(cramped) = self.cramped
+                && taken == cramped.commands_max
+            {
+                self.opens_us = Some(now_us + cramped.every_us);
+                break;
+            }
             match self.host.receive() {
                 Ok(Some(command)) => {
                     trace.command(now_us, number, &command);
+                    taken += 1;
+                    if let Command::Send(send) = &command {
+                        self.fairness.on_send(send);
+                    }
                     if matches!(command, Command::Send(_)) && self.random.happens(self.loss_ppm) {
                         trace.note(now_us, || format!("nic{number} does not get it"));
                         continue;
@@ -130,7 +168,7 @@ impl Relay {
             }
         }
         self.worker.flush();
-        Ok(())
+        Ok(taken)
     }
 
     /// Returns how many events have passed.
@@ -145,6 +183,7 @@ impl Relay {
             match self.worker.receive() {
                 Ok(Some(event)) => {
                     trace.event(now_us, number, &event);
+                    passed += 1;
                     let is_echo = matches!(event, Event::Departed { .. });
                     if is_echo && self.random.happens(self.loss_ppm) {
                         trace.note(now_us, || {
@@ -155,7 +194,6 @@ impl Relay {
                     if self.host.send(&event).is_err() {
                         violation("a ring that had room has none")?;
                     }
-                    passed += 1;
                 }
                 Ok(None) => break,
                 Err(error) => violation(format!("the ring of worker {number}: {error}"))?,
@@ -167,9 +205,10 @@ impl Relay {
 }
 
 impl Seat {
-    /// When the worker has to look again for the sake of a paced SEND.
+    /// When the worker has to look again for the sake of a paced SEND, or of commands that could not pass.
     pub(crate) fn next_us(&self) -> Option<u64> {
-        self.worker.next_timeout_us()
+        let paced_us = self.worker.next_timeout_us();
+        paced_us.into_iter().chain(self.relay.opens_us).min()
     }
 }
 
@@ -187,13 +226,21 @@ impl Machine {
             ..memory::Link::default()
         };
         let (port, far) = memory::pair(link);
+        let port = MoodyPort::new(port, &scenario.host_port, 0, clock_us.clone());
+        let defaults = nic::Config::default();
         let mut maker = SeatMaker {
             config: nic::Config {
                 buffer_bytes: nic::Config::BUFFER_BYTES_MIN,
                 cache_bytes_max: nic::Config::BUFFER_BYTES_MIN / 2,
-                ..nic::Config::default()
+                jobs_max: scenario
+                    .cramped
+                    .map_or(defaults.jobs_max, |cramped| cramped.jobs_max),
+                ..defaults
             },
             link,
+            port: scenario.nic_port.clone(),
+            cramped: scenario.cramped,
+            made: 0,
             disk: scenario.disk.clone(),
             files: scenario.files.clone().into(),
             contract_loss_ppm: scenario.contract_loss_ppm,
@@ -239,6 +286,7 @@ impl Machine {
             maker,
             port,
             far,
+            departed: Vec::new(),
             inbox: Vec::new(),
         }
     }
@@ -255,6 +303,7 @@ impl Machine {
         self.maker.contract_loss_ppm = 0;
         for seat in &mut self.seats {
             seat.relay.loss_ppm = 0;
+            seat.relay.cramped = None;
         }
     }
 
@@ -285,11 +334,16 @@ impl Machine {
         self.stack
             .set_unix_time(Duration::from_secs(1_700_000_000) + Duration::from_micros(now_us));
         let served = self.stack.serve(now_us, &mut self.port, &mut self.app);
+        // Whose turn it is to leave is the workers' matter.
+        self.port.take_departed(&mut self.departed);
         take_frames(&mut self.far, frames);
+        let mut passed = 0;
         for (number, seat) in self.seats.iter_mut().enumerate() {
             seat.relay.commands(now_us, number, trace)?;
+            // There is room for events again.
+            passed += seat.relay.events(now_us, number, trace)?;
         }
-        Ok(events + arrived > 0 || served)
+        Ok(events + arrived + passed > 0 || served)
     }
 
     /// A turn of a worker's loop. Returns when it has to look again on its own, if at all, and whether it has
@@ -313,7 +367,12 @@ impl Machine {
         for line in seat.disk.take_log() {
             trace.note(now_us, || format!("disk{number} {line}"));
         }
-        let told = seat.relay.events(now_us, number, trace)? > 0;
+        seat.worker.port().take_departed(&mut self.departed);
+        let waiting = seat.worker.flows_waiting();
+        seat.relay.fairness.on_turn(&self.departed, waiting)?;
+        // There is room for commands again.
+        let taken = seat.relay.commands(now_us, number, trace)?;
+        let told = seat.relay.events(now_us, number, trace)? + taken > 0;
         let again_us = match progress {
             Progress::Busy => Some(now_us + 1),
             Progress::Idle => match seat.worker.prepare_sleep() {

@@ -1,6 +1,6 @@
 //! What answers for everybody beyond the server's link: ARP, neighbour discovery, "too big".
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use wire::frame::{Received, parse};
 use wire::icmpv6::{Message, Neighbor};
@@ -61,6 +61,21 @@ pub(crate) fn destination(frame: &[u8]) -> Option<IpAddr> {
         }
         _ => None,
     }
+}
+
+/// To whom a TCP packet without IP options goes, by its header.
+pub(crate) fn tcp_destination(frame: &[u8]) -> Option<SocketAddr> {
+    let (link, packet) = ethernet::Header::parse(frame)?;
+    let (protocol, tcp) = match link.ether_type {
+        ethernet::IPV4 => (*packet.get(9)?, packet.get(20..)?),
+        ethernet::IPV6 => (*packet.get(6)?, packet.get(40..)?),
+        _ => return None,
+    };
+    let port: [u8; 2] = tcp.get(2..4)?.try_into().ok()?;
+    let is_tcp = protocol == ip::TCP;
+    destination(frame)
+        .filter(|_| is_tcp)
+        .map(|address| SocketAddr::new(address, u16::from_be_bytes(port)))
 }
 
 /// "Fragmentation needed" (RFC 1191 §4), or "packet too big" (RFC 4443 §3.2), about a packet of the server's.
@@ -125,8 +140,6 @@ pub(crate) fn too_big(frame: &[u8], mtu: usize) -> Option<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
-    use std::net::SocketAddr;
-
     use wire::frame::{TcpTemplate, complete_checksum};
     use wire::tcp::{Flags, Header};
     use wire::{icmpv4, icmpv6};
@@ -148,6 +161,20 @@ mod tests {
         complete_checksum(&mut frame, [&[7u8; 3000][..]]).unwrap();
         frame.extend_from_slice(&[7; 3000]);
         frame
+    }
+
+    #[test]
+    fn a_packet_goes_to_an_address_and_a_port() {
+        for destination in ["10.88.0.1:4000", "[fd88::1]:4000"] {
+            let source = if destination.contains('[') {
+                "[fd77::2]:80"
+            } else {
+                "10.77.0.2:80"
+            };
+            let frame = packet(source, destination);
+            assert_eq!(tcp_destination(&frame), destination.parse().ok());
+            assert_eq!(tcp_destination(&frame[..36]), None);
+        }
     }
 
     #[test]

@@ -35,6 +35,31 @@ pub(crate) struct Scenario {
     pub(crate) paths: Vec<PathPlan>,
     pub(crate) clients: Vec<ClientPlan>,
     pub(crate) hostiles: Vec<HostilePlan>,
+    pub(crate) host_port: PortPlan,
+    pub(crate) nic_port: PortPlan,
+    pub(crate) cramped: Option<Cramped>,
+}
+
+/// The rings between the stacks hold as little as rings can.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cramped {
+    /// SENDs that a worker takes at a time.
+    pub(crate) jobs_max: usize,
+    /// Until [`CALM_US`] so many commands reach it, so often.
+    pub(crate) commands_max: usize,
+    pub(crate) every_us: u64,
+}
+
+/// What the server's ports are like, until [`CALM_US`].
+#[derive(Clone, Debug)]
+pub(crate) struct PortPlan {
+    /// How often a packet finds the port busy, and for how long it then is.
+    pub(crate) busy_ppm: u32,
+    pub(crate) busy_us: Range<u64>,
+    /// How often a packet is dropped.
+    pub(crate) drop_ppm: u32,
+    /// Of the port's own chance.
+    pub(crate) seed: u64,
 }
 
 /// What the disk is like.
@@ -125,6 +150,8 @@ pub(crate) struct ClientPlan {
     pub(crate) ecn: EcnPolicy,
     pub(crate) window_scaling: bool,
     pub(crate) time_wait_us: u64,
+    /// Packets that arrive within this time of the first one may be merged before TCP sees them.
+    pub(crate) merges_us: Option<u64>,
 }
 
 /// How a client behaves.
@@ -196,7 +223,7 @@ impl Scenario {
                 (random.across(1_000..CALM_US), worker)
             })
             .collect();
-        Scenario {
+        let mut scenario = Scenario {
             workers,
             contract_loss_ppm: random.pick(&[0, 0, 0, 0, 1_000, 50_000]),
             restarts,
@@ -214,7 +241,25 @@ impl Scenario {
             hostiles: (0..random.pick(&[0, 0, 0, 1, 1, 2]))
                 .map(|_| HostilePlan::draw(&mut random))
                 .collect(),
+            // What comes last is drawn last: seeds keep most of their meaning when something is added here.
+            host_port: PortPlan::draw(&mut random, weather),
+            nic_port: PortPlan::draw(&mut random, weather),
+            cramped: random.one_in(2).then(|| Cramped {
+                jobs_max: random.pick(&[1, 4, 32]),
+                commands_max: random.pick(&[1, 4]),
+                every_us: random.pick(&[1, 100, 2_000, 10_000]),
+            }),
+        };
+        for client in &mut scenario.clients {
+            client.merges_us = random.pick(&[None, None, None, Some(20), Some(200), Some(2_000)]);
         }
+        scenario
+    }
+
+    /// What the server has sent, or thinks it has, may be lost before it reaches the link.
+    pub(crate) fn loses_inside(&self) -> bool {
+        let is_moody = |plan: &PortPlan| plan.busy_ppm + plan.drop_ppm > 0;
+        self.contract_loss_ppm > 0 || is_moody(&self.host_port) || is_moody(&self.nic_port)
     }
 
     /// Somebody may be answered with a cookie. If its first segment is lost then, it is reset, and must try
@@ -308,6 +353,21 @@ impl DiskPlan {
             },
             slow_us: random.pick(&[5_000..50_000, 100_000..3_000_000]),
             refuses_ppm: random.pick(&[0, 0, 0, 100_000]),
+        }
+    }
+}
+
+impl PortPlan {
+    fn draw(random: &mut Random, weather: Weather) -> PortPlan {
+        let often = match weather {
+            Weather::Clear => [0; 4],
+            _ => [0, 0, 1_000, 50_000],
+        };
+        PortPlan {
+            busy_ppm: random.pick(&often),
+            busy_us: random.pick(&[1..50, 100..3_000, 1_000..100_000]),
+            drop_ppm: random.pick(&often),
+            seed: random.next(),
         }
     }
 }
@@ -444,6 +504,7 @@ impl ClientPlan {
             ecn: random.pick(&[EcnPolicy::Offer, EcnPolicy::Accept, EcnPolicy::Off]),
             window_scaling: !random.one_in(6),
             time_wait_us: random.pick(&[1_000, 60_000_000]),
+            merges_us: None,
         }
     }
 }
@@ -469,6 +530,7 @@ impl fmt::Display for Scenario {
             turn_us,
             contract_loss_ppm,
             restarts,
+            cramped,
             ..
         } = self;
         writeln!(
@@ -476,6 +538,11 @@ impl fmt::Display for Scenario {
             "server: {workers} workers, MTU {mtu}, superpackets of {superpacket_max}, {congestion:?}, \
              turns {turn_us:?} us, contract loses {contract_loss_ppm} ppm, restarts {restarts:?}"
         )?;
+        if let Some(cramped) = cramped {
+            writeln!(f, "rings of the least size: {cramped:?}")?;
+        }
+        writeln!(f, "port of the host: {:?}", self.host_port)?;
+        writeln!(f, "ports of the workers: {:?}", self.nic_port)?;
         writeln!(f, "disk: {:?}", self.disk)?;
         for (number, file) in self.files.iter().enumerate() {
             writeln!(f, "file f{number}: {} bytes, {:?}", file.size, file.trouble)?;

@@ -20,6 +20,7 @@ use crate::router;
 use crate::scenario::{CALM_US, Scenario};
 use crate::trace::Trace;
 use crate::violation::{Check, ensure, violation};
+use crate::window::WindowCheck;
 
 /// The clocks' reading at the beginning, in microseconds.
 pub(crate) const BEGINNING_US: u64 = 1_000_000;
@@ -68,6 +69,7 @@ pub(crate) struct World<'a> {
     restarts: Vec<(u64, usize)>,
     is_calm: bool,
     audit: Audit,
+    windows: WindowCheck,
     future: BinaryHeap<Reverse<(u64, u64, Arriving)>>,
     scheduled: u64,
     host_turn_us: Option<u64>,
@@ -116,7 +118,7 @@ impl<'a> World<'a> {
             .collect();
         let mut restarts = scenario.restarts.clone();
         restarts.sort_by_key(|&(at_us, _)| Reverse(at_us));
-        let audit = Audit::new(scenario.contract_loss_ppm > 0);
+        let audit = Audit::new(scenario.loses_inside());
         World {
             now_us: BEGINNING_US,
             restarts,
@@ -131,6 +133,7 @@ impl<'a> World<'a> {
             clients,
             hostiles,
             audit,
+            windows: WindowCheck::default(),
             future: BinaryHeap::new(),
             scheduled: 0,
             host_turn_us: None,
@@ -190,7 +193,7 @@ impl<'a> World<'a> {
                 .machine
                 .seats
                 .iter()
-                .all(|seat| seat.disk.next_us().is_none())
+                .all(|seat| seat.disk.next_us().is_none() && seat.next_us().is_none())
     }
 
     /// Goes to the time at which something happens, and lets it happen. False if that is not before
@@ -337,6 +340,8 @@ impl<'a> World<'a> {
                 self.wake_worker(number);
             }
         }
+        let views = self.machine.stack.connection_views();
+        self.windows.on_host_turn(views)?;
         self.check_timers()
     }
 

@@ -711,6 +711,11 @@ impl Connection {
         self.snd.flight()
     }
 
+    /// Of these, sequence numbers that are neither delivered nor lost as far as is known (`pipe` of RFC 6675 §2).
+    pub fn pipe_bytes(&self) -> u64 {
+        self.sent.flight()
+    }
+
     /// The congestion window, in bytes.
     pub fn congestion_window(&self) -> u64 {
         self.cwnd()

@@ -1,0 +1,94 @@
+//! The server's ports, which are busy or drop something now and then.
+
+use std::cell::Cell;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
+use std::rc::Rc;
+
+use port::memory::MemoryPort;
+use port::{Frame, Port, SendError, Superpacket};
+
+use crate::random::Random;
+use crate::router;
+use crate::scenario::{CALM_US, PortPlan};
+use crate::world::BEGINNING_US;
+
+/// A port with moods. Nothing wakes who waits for it.
+#[derive(Debug)]
+pub(crate) struct MoodyPort {
+    port: MemoryPort,
+    plan: PortPlan,
+    random: Random,
+    clock_us: Rc<Cell<u64>>,
+    busy_until_us: u64,
+    departed: Vec<SocketAddr>,
+}
+
+impl MoodyPort {
+    /// `number` makes it different from others of the same plan.
+    pub(crate) fn new(
+        port: MemoryPort,
+        plan: &PortPlan,
+        number: u64,
+        clock_us: Rc<Cell<u64>>,
+    ) -> MoodyPort {
+        MoodyPort {
+            port,
+            plan: plan.clone(),
+            random: Random::new(plan.seed ^ number),
+            clock_us,
+            busy_until_us: 0,
+            departed: Vec::new(),
+        }
+    }
+
+    /// For whom TCP packets have left, or were dropped, in order; forgets them.
+    pub(crate) fn take_departed(&mut self, into: &mut Vec<SocketAddr>) {
+        into.clear();
+        into.append(&mut self.departed);
+    }
+}
+
+impl Port for MoodyPort {
+    fn mac(&self) -> [u8; 6] {
+        self.port.mac()
+    }
+
+    fn mtu(&self) -> usize {
+        self.port.mtu()
+    }
+
+    fn superpacket_max(&self, ipv6: bool) -> usize {
+        self.port.superpacket_max(ipv6)
+    }
+
+    fn send(&mut self, packet: &Superpacket<'_>) -> Result<(), SendError> {
+        let now_us = self.clock_us.get();
+        let is_calm = now_us >= BEGINNING_US + CALM_US;
+        if !is_calm && now_us < self.busy_until_us {
+            return Err(SendError::WouldBlock);
+        }
+        if !is_calm && self.random.happens(self.plan.busy_ppm) {
+            self.busy_until_us = now_us + self.random.within(self.plan.busy_us.clone());
+            return Err(SendError::WouldBlock);
+        }
+        self.departed.extend(router::tcp_destination(packet.header));
+        if !is_calm && self.random.happens(self.plan.drop_ppm) {
+            return Err(SendError::Dropped);
+        }
+        self.port.send(packet)
+    }
+
+    fn receive(&mut self, budget: usize, handle: &mut dyn FnMut(Frame<'_>)) -> io::Result<usize> {
+        self.port.receive(budget, handle)
+    }
+
+    fn receive_fds(&self) -> Vec<BorrowedFd<'_>> {
+        self.port.receive_fds()
+    }
+
+    fn send_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.port.send_fd()
+    }
+}

@@ -1,0 +1,60 @@
+//! The congestion window: who issues new data has room for it.
+
+use host::ConnectionView;
+use host::app::StreamId;
+
+use crate::violation::{Check, ensure};
+
+/// What is known of every connection, from the end of the host's last turn.
+#[derive(Debug, Default)]
+pub(crate) struct WindowCheck {
+    seen: Vec<(StreamId, Seen)>,
+    /// Memory of the turn before.
+    spare: Vec<(StreamId, Seen)>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    /// Sequence numbers issued.
+    nxt: u64,
+    pipe: u64,
+    /// A probe went beyond the window, and nothing was delivered or lost since.
+    probes: bool,
+}
+
+impl WindowCheck {
+    /// The host has had a turn. Within a turn, acknowledgments and timers come first and data is issued last: the
+    /// window that counted is the one that is there now.
+    pub(crate) fn on_host_turn<'a>(
+        &mut self,
+        views: impl Iterator<Item = ConnectionView<'a>>,
+    ) -> Check {
+        self.spare.clear();
+        for view in views {
+            let before = self.seen.iter().find(|(stream, _)| *stream == view.stream);
+            let before = before.map_or(Seen::default(), |(_, seen)| *seen);
+            let nxt = view.tcp.acknowledged_bytes() + view.tcp.flight_bytes();
+            let issued = nxt.saturating_sub(before.nxt);
+            let (pipe, window) = (view.tcp.pipe_bytes(), view.tcp.congestion_window());
+            // FIN takes a sequence number and no room.
+            let fits = issued == 0 || pipe <= window + 1;
+            // A tail loss probe goes in any case, and is one segment, once (RFC 8985 §7.3).
+            let probes = before.probes && before.pipe + issued <= pipe;
+            let is_probe = !probes && issued <= u64::from(view.tcp.mss()) + 1;
+            ensure(fits || is_probe, || {
+                format!(
+                    "new data beyond the congestion window: {issued} issued towards {}, pipe {pipe}, window {window}",
+                    view.remote
+                )
+            })?;
+            let seen = Seen {
+                nxt,
+                pipe,
+                probes: probes || !fits,
+            };
+            self.spare.push((view.stream, seen));
+        }
+        std::mem::swap(&mut self.seen, &mut self.spare);
+        Ok(())
+    }
+}
