@@ -21,8 +21,8 @@ const QUANTUM_BYTES_MAX: u64 = 256 << 10;
 const HORIZON_MIN: Duration = Duration::from_millis(2);
 const HORIZON_MAX: Duration = Duration::from_millis(10);
 
-/// Without pacing, a transmission holds so much on any path, or, if that is more, what the window lets through in a
-/// [`QUANTUM`]: on slower paths decisions stay fine-grained.
+/// Without pacing, a transmission holds so much on any path, or, if that is more, what leaves in a [`QUANTUM`] at
+/// two windows for each round-trip time: on slower paths decisions stay fine-grained.
 const UNPACED_BYTES_MIN: u64 = 64 << 10;
 
 /// With [`Config::pace`](crate::Config::pace), the rate is so much of a window for each round-trip time: in slow

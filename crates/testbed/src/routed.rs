@@ -49,6 +49,12 @@ impl Routed {
         }
         let pid = beyond.as_raw_nonzero();
         run(&mut tool(&format!("ip link set {UPLINK} netns {pid}")))?;
+        // A router asks for its neighbours from its link-local addresses, and drops what waits for them while
+        // these are being checked for duplicates: a first SYN would come a second late, and without ECN.
+        for device in ["near", "far"] {
+            let setting = format!("ipv6/conf/{device}/dad_transmits");
+            set(&mut within(router, "sh -c"), &setting, 0)?;
+        }
         for line in [
             "link set near up",
             "link set far up",
