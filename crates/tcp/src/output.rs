@@ -75,8 +75,8 @@ impl Connection {
                     return Some(self.transmit_ack(now));
                 }
                 let probe = self.persist.take_due();
-                self.poll_tail_probe(now, limits)
-                    .inspect(|probe| self.pace_probe(now, probe))
+                self.poll_void(now, limits)
+                    .or_else(|| self.poll_tail_probe(now, limits))
                     .or_else(|| self.poll_paced(now, limits, probe))
                     .or_else(|| self.poll_probe(now, probe))
                     .or_else(|| self.poll_keepalive(now))

@@ -21,7 +21,6 @@ mod network;
 mod pacing;
 mod pairs;
 mod path;
-mod path_model;
 mod pmtu;
 mod ranges;
 mod receive;
