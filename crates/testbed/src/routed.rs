@@ -49,19 +49,19 @@ impl Routed {
         }
         let pid = beyond.as_raw_nonzero();
         run(&mut tool(&format!("ip link set {UPLINK} netns {pid}")))?;
-        // A router asks for its neighbours from its link-local addresses, and drops what waits for them while
-        // these are being checked for duplicates: a first SYN would come a second late, and without ECN.
-        for device in ["near", "far"] {
-            let setting = format!("ipv6/conf/{device}/dad_transmits");
-            set(&mut within(router, "sh -c"), &setting, 0)?;
-        }
+        // A router asks for its neighbours from its link-local addresses, and what waits for them while there are
+        // none is late: a first SYN by a second, and then without ECN. The kernel would make them when it sees fit.
         for line in [
+            "link set near addrgenmode none",
+            "link set far addrgenmode none",
             "link set near up",
             "link set far up",
             "address add 10.91.0.254/24 dev near",
             "address add fd91::254/64 dev near nodad",
+            "address add fe80::91:254/64 dev near nodad",
             "address add 10.92.0.254/24 dev far",
             "address add fd92::254/64 dev far nodad",
+            "address add fe80::92:254/64 dev far nodad",
         ] {
             run(&mut within(router, &format!("ip {line}")))?;
         }
