@@ -134,6 +134,10 @@ pub trait Io {
     fn abort(&mut self, stream: StreamId);
     /// Calls back with `Timer` after `after`, replacing an earlier timer; `None` cancels it.
     fn set_timer(&mut self, stream: StreamId, after: Option<Duration>);
+    /// Bounds the rate at which the stream sends, in bytes of payload per second; `None` takes the bound away. The
+    /// congestion control may be slower. What has been handed to the NIC stack already, a few milliseconds ahead,
+    /// still leaves as it was meant to.
+    fn set_max_pacing_rate(&mut self, stream: StreamId, bytes_per_second: Option<u64>);
     /// Bytes of the stream that the peer has acknowledged so far.
     fn acknowledged(&self, stream: StreamId) -> u64;
     /// Bytes queued and not acknowledged yet.

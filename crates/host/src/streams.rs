@@ -118,6 +118,12 @@ impl Io for Streams<'_> {
         self.act(stream, |entry| entry.app_deadline_us = deadline_us);
     }
 
+    fn set_max_pacing_rate(&mut self, stream: StreamId, bytes_per_second: Option<u64>) {
+        self.act(stream, |entry| {
+            entry.tcp.set_max_pacing_rate(bytes_per_second);
+        });
+    }
+
     fn acknowledged(&self, stream: StreamId) -> u64 {
         self.entry(stream)
             .map_or(0, |entry| entry.tcp.acknowledged_bytes())

@@ -54,6 +54,29 @@ fn a_listener_and_a_stream_have_the_congestion_control_chosen_for_them() {
 }
 
 #[test]
+fn an_application_limits_the_rate_of_its_stream() {
+    let mut rig = Rig::new();
+    rig.ask(&["rate 100000", "100000"]);
+    rig.run_until(|rig| !rig.received.is_empty());
+    let began_us = rig.now_us;
+    rig.run_until(|rig| {
+        // This NIC stack does not wait for what is issued ten milliseconds ahead. Two packets may leave at once.
+        let bytes = (rig.now_us - began_us + 10_000) / 10 + 2 * 1460;
+        let received = rig.received.len() as u64;
+        assert!(received <= bytes, "{received} bytes instead of {bytes}");
+        received >= 50_000
+    });
+    let took_us = rig.now_us - began_us;
+    assert!((400_000..600_000).contains(&took_us), "{took_us} us");
+    rig.ask(&["rate -"]);
+    let lifted_us = rig.now_us;
+    let expected = answer(100_000);
+    rig.run_until(|rig| rig.received.len() >= expected.len());
+    assert!(rig.now_us - lifted_us < 20_000, "as fast as the path is");
+    assert!(rig.received == expected, "every byte as in the file");
+}
+
+#[test]
 fn the_response_header_rides_with_the_first_file_bytes() {
     let mut rig = Rig::new();
     rig.ask(&["1000"]);

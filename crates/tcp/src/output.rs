@@ -75,8 +75,8 @@ impl Connection {
                     return Some(self.transmit_ack(now));
                 }
                 let probe = self.persist.take_due();
-                self.poll_void(now, limits)
-                    .or_else(|| self.poll_tail_probe(now, limits))
+                self.poll_tail_probe(now, limits)
+                    .inspect(|probe| self.pace_probe(now, probe))
                     .or_else(|| self.poll_paced(now, limits, probe))
                     .or_else(|| self.poll_probe(now, probe))
                     .or_else(|| self.poll_keepalive(now))
@@ -138,9 +138,10 @@ impl Connection {
         Some(self.transmit_data(now, lost.start, len, fin, true))
     }
 
-    /// A tail loss probe (RFC 8985 §7.3): new data if the peer's window allows, else the last segment again.
+    /// A tail loss probe (RFC 8985 §7.3): new data if the peer's window allows, else the last segment again. Not
+    /// if there is what never left: that makes the peer speak as well.
     fn poll_tail_probe(&mut self, now: Instant, limits: &Limits) -> Option<Transmit> {
-        if !self.recovery.tlp.take_due() {
+        if !self.recovery.tlp.take_due() || self.sent.has_void() {
             return None;
         }
         let mss = u64::from(self.packet_mss(now));

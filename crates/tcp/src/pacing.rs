@@ -47,8 +47,19 @@ fn duration_of(bytes: u64, rate: u64) -> Duration {
 pub(crate) struct Pacing {
     /// Bytes per second that the application allows.
     pub(crate) rate_max: Option<u64>,
-    /// Before this, nothing more may leave.
+    /// Before this, nothing more may leave, ...
     next: Instant,
+    /// ... since at this time so many bytes did.
+    since: Instant,
+    bytes: u64,
+}
+
+impl Pacing {
+    fn occupy(&mut self, since: Instant, transmit: &Transmit, rate: u64) {
+        self.since = since;
+        self.bytes = transmit.range.end - transmit.range.start;
+        self.next = since + duration_of(self.bytes, rate);
+    }
 }
 
 /// What may leave, and when.
@@ -61,9 +72,13 @@ struct Leave {
 
 impl Connection {
     /// Bounds the rate at which data leaves, in bytes per second, payload alone; `None` takes the bound away.
-    /// Whatever the congestion control paces by goes on to apply.
+    /// Whatever the congestion control paces by goes on to apply. A higher rate applies to what is waited for already.
     pub fn set_max_pacing_rate(&mut self, rate_max: Option<u64>) {
         self.pacing.rate_max = rate_max.map(|rate| rate.max(1));
+        let Pacing { since, bytes, .. } = self.pacing;
+        let rate = self.pacing_rate();
+        let next = rate.map_or(since, |rate| since + duration_of(bytes, rate));
+        self.pacing.next = self.pacing.next.min(next);
     }
 
     /// The rate at which data leaves at present, in bytes per second; `None`: as fast as the windows allow.
@@ -90,14 +105,15 @@ impl Connection {
         u64::try_from(rate).ok()
     }
 
-    /// What is lost, or new, as far as pacing lets it.
+    /// What never left, is lost, or new, as far as pacing lets it.
     pub(crate) fn poll_paced(
         &mut self,
         now: Instant,
         limits: &Limits,
         probe: bool,
     ) -> Option<Transmit> {
-        if !probe && self.is_window_used_up(now) {
+        // What never left counts as in flight already: the window does not concern it.
+        if !probe && !self.sent.has_void() && self.is_window_used_up(now) {
             return None;
         }
         let leave = self.leave(now)?;
@@ -108,18 +124,26 @@ impl Connection {
             ..*limits
         };
         let Some(mut transmit) = self
-            .poll_lost(now, &limits)
+            .poll_void(now, &limits)
+            .or_else(|| self.poll_lost(now, &limits))
             .or_else(|| self.poll_new(now, &limits, probe))
         else {
             self.recovery.on_answered();
             return None;
         };
         if let Some(rate) = leave.rate {
-            let bytes = transmit.range.end - transmit.range.start;
-            self.pacing.next = leave.not_before.unwrap_or(now) + duration_of(bytes, rate);
+            self.pacing
+                .occupy(leave.not_before.unwrap_or(now), &transmit, rate);
             transmit.not_before = leave.not_before;
         }
         Some(transmit)
+    }
+
+    /// A tail loss probe does not wait: what follows it does.
+    pub(crate) fn pace_probe(&mut self, now: Instant, probe: &Transmit) {
+        if let Some(rate) = self.pacing_rate() {
+            self.pacing.occupy(self.pacing.next.max(now), probe, rate);
+        }
     }
 
     /// `None`: nothing may be issued yet; a timer calls back.
@@ -150,7 +174,9 @@ impl Connection {
 
     /// There is something to issue, if the windows let it.
     fn has_unsent(&self) -> bool {
-        self.snd.nxt < self.fin_position() + u64::from(self.fin_queued) || self.sent.lost() > 0
+        self.snd.nxt < self.fin_position() + u64::from(self.fin_queued)
+            || self.sent.lost() > 0
+            || self.sent.has_void()
     }
 
     fn unpaced_bytes(&self) -> u64 {

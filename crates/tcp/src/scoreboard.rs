@@ -515,6 +515,11 @@ impl Scoreboard {
         count
     }
 
+    /// True if some of it has never left, and is to be issued again.
+    pub(crate) fn has_void(&self) -> bool {
+        self.sums.void > 0
+    }
+
     /// The first positions that have never left and are to be issued again, up to the next that are not.
     pub(crate) fn first_void(&self) -> Option<Range<u64>> {
         if self.sums.void == 0 {

@@ -32,7 +32,7 @@ pub(crate) fn content(size: u64, offset: u64) -> u8 {
 }
 
 /// An application that answers every request line `size\n` with a two-byte header and a file of this
-/// size, and `quit\n` with a FIN.
+/// size, and `quit\n` with a FIN. `rate 100000\n` limits its stream from then on, `rate -\n` no longer.
 #[derive(Default)]
 pub(crate) struct FileServer {
     pub(crate) events: Vec<AppEvent>,
@@ -79,6 +79,10 @@ impl FileServer {
                 let line = std::mem::take(request);
                 match &line[..] {
                     b"quit" => io.shutdown(stream),
+                    line if line.starts_with(b"rate ") => {
+                        let rate = std::str::from_utf8(&line[5..]).unwrap();
+                        io.set_max_pacing_rate(stream, rate.parse().ok());
+                    }
                     path => {
                         io.open(stream, path);
                     }

@@ -585,6 +585,10 @@ impl Io for Net {
         self.wire(stream).timer = after.map(|after| now + after);
     }
 
+    fn set_max_pacing_rate(&mut self, _: StreamId, _: Option<u64>) {
+        unimplemented!("the server leaves rates to congestion control");
+    }
+
     fn acknowledged(&self, stream: StreamId) -> u64 {
         self.streams[&stream].acknowledged_bytes
     }

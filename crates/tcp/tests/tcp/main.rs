@@ -21,6 +21,7 @@ mod network;
 mod pacing;
 mod pairs;
 mod path;
+mod path_model;
 mod pmtu;
 mod ranges;
 mod receive;

@@ -16,6 +16,8 @@
 //! lose                            ... or here: it never leaves; `forget`: nor do all the others
 //! skip                            ... or nowhere: the report is lost
 //! write 300; shutdown             both, before anything is sent
+//! rate 100000                     the application allows so many bytes per second; `rate -`: any number
+//! window 10000                    the congestion window
 //! ```
 //!
 //! Sequence numbers are relative: 0 is the SYN of either side, 1 its first byte. `1..101` is text. Windows
@@ -23,7 +25,7 @@
 //! blocks in the order of the option (a D-SACK is a first block that was received before, RFC 2883 §4); `-`
 //! stands for an absent one. ECE and CWR are flags like any other; `not-ect`, `ect0` and `ce` are the ECN field of
 //! the packets. `at +5ms` in an expected segment is its
-//! earliest departure, seen from now; `at -`: it may leave at once. `real 300 file 700` is what the payload
+//! earliest departure, seen from when it is issued, and then it departs; `at -`: it may leave at once. `real 300 file 700` is what the payload
 //! consists of: 300 bytes that the host has, then 700 that only the NIC stack can read. `behind` means that
 //! something before it has not departed, so that it must go the same way; `alone` that nothing holds it up. `cut 800`: into packets of at
 //! most 800 payload bytes.
@@ -84,6 +86,8 @@ pub(crate) struct Script {
     sent: VecDeque<(Transmit, String)>,
     /// Issued, with departure not reported.
     undeparted: VecDeque<u64>,
+    /// Issued, and about to depart when it is time.
+    waiting: VecDeque<(Instant, u64)>,
     hold: bool,
     written: u64,
     read: u64,
@@ -100,6 +104,7 @@ impl Script {
             limits: LIMITS,
             sent: VecDeque::new(),
             undeparted: VecDeque::new(),
+            waiting: VecDeque::new(),
             hold: false,
             written: 0,
             read: 0,
@@ -191,7 +196,7 @@ impl Script {
     }
 
     fn step(&mut self, word: &str, rest: &str) {
-        if !matches!(word, ">" | "=" | "!") {
+        if !matches!(word, ">" | "=" | "!" | "window") {
             self.expect_silence();
         }
         match word {
@@ -208,6 +213,11 @@ impl Script {
             "shutdown" => self.tcp().shutdown(),
             "abort" => self.tcp().abort(),
             "icmp" => self.icmp(rest),
+            "rate" => self.tcp().set_max_pacing_rate(rest.parse().ok()),
+            "window" => {
+                let window = self.tcp().congestion_window().to_string();
+                assert_eq!(window, rest, "the congestion window at `{}`", self.line);
+            }
             "hold" => self.hold = true,
             "depart" => {
                 let transmission = self.undeparted.pop_front().expect("something was held");
@@ -247,8 +257,13 @@ impl Script {
             let (content, composition) = compose(connection, &transmit);
             assert_eq!(content, len, "the pieces make up the range");
             if let Some(transmission) = transmit.transmission {
+                // Nothing overtakes what waits for its time.
+                let ahead = self.waiting.back().map_or(self.now, |&(at, _)| at);
+                let at = transmit.not_before.map_or(ahead, |at| at.max(ahead));
                 if self.hold {
                     self.undeparted.push_back(transmission);
+                } else if at > self.now {
+                    self.waiting.push_back((at, transmission));
                 } else {
                     connection.on_departed(transmission, self.now);
                 }
@@ -390,7 +405,21 @@ impl Script {
 
     fn pass(&mut self, text: &str) {
         let until = self.now + duration(text);
-        while let Some(at) = self.tcp().next_timeout().filter(|&at| at <= until) {
+        loop {
+            let departure = self.waiting.front().map(|&(at, _)| at);
+            let timeout = self.tcp().next_timeout();
+            if let Some(at) = departure.filter(|&at| at <= until)
+                && timeout.is_none_or(|timeout| at <= timeout)
+            {
+                let (at, transmission) = self.waiting.pop_front().expect("there is a first");
+                self.now = at;
+                self.tcp().on_departed(transmission, at);
+                self.poll();
+                continue;
+            }
+            let Some(at) = timeout.filter(|&at| at <= until) else {
+                break;
+            };
             self.now = self.now.max(at);
             let now = self.now;
             self.tcp().on_timeout(now);
