@@ -10,6 +10,8 @@ use rustix::event::{PollFd, PollFlags};
 use crate::config::Config;
 use crate::counters::Counters;
 use crate::engine::{Clock, Engine};
+use crate::flow::Front;
+use crate::job::Job;
 use crate::reader::Reader;
 use crate::usage::Usage;
 
@@ -167,11 +169,18 @@ impl<P: Port> Worker<P> {
         self.engine.usage()
     }
 
-    /// Flows with a superpacket that is ready to leave, in the order in which they take turns.
-    pub fn flows_waiting(&self) -> impl Iterator<Item = FlowId> + '_ {
+    /// Flows with a superpacket that may leave at `now_us` of the worker's clock, in the order in which they take
+    /// turns. Who stands in that order and is paced, and not due, or has failed, will not take its turn.
+    pub fn flows_waiting(&self, now_us: u64) -> impl Iterator<Item = FlowId> + '_ {
         let engine = &self.engine;
-        let waiting = engine.senders.iter().copied();
-        waiting.filter_map(|key| engine.flows.get(key).map(|flow| flow.id))
+        let standing = engine.senders.iter().copied();
+        let flows = standing.filter_map(|key| engine.flows.get(key));
+        let ready = flows.filter(move |flow| {
+            let is_due = |job: &Job| job.not_before_us <= now_us;
+            flow.front(&engine.blocks) == Front::Ready
+                && flow.jobs.front().is_some_and(|job| is_due(job))
+        });
+        ready.map(|flow| flow.id)
     }
 
     /// The port.

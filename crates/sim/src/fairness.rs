@@ -1,4 +1,4 @@
-//! Turns: whoever is ready to send is not starved: nobody else leaves hundreds of times meanwhile.
+//! Turns: whoever may send sees nobody else leave twice.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -7,9 +7,6 @@ use contract::{FlowId, Send};
 
 use crate::router;
 use crate::violation::{Check, ensure};
-
-/// A flow is its peer's address here: one that is reset and begun again at once takes a new place.
-const PASSES_MAX: usize = 256;
 
 /// What one worker owes to its flows.
 #[derive(Debug, Default)]
@@ -22,6 +19,7 @@ pub(crate) struct FairnessCheck {
 
 #[derive(Debug)]
 struct Waiting {
+    flow: FlowId,
     remote: SocketAddr,
     /// Who has left since.
     passed: Vec<SocketAddr>,
@@ -35,6 +33,13 @@ impl FairnessCheck {
         }
     }
 
+    /// The worker is about to be told that a flow is over: it may lose its place at any time, and its peer may begin
+    /// another one.
+    pub(crate) fn on_flow_over(&mut self, flow: FlowId) {
+        self.remotes.remove(&flow);
+        self.waiting.retain(|other| other.flow != flow);
+    }
+
     /// The worker has had a turn, in which superpackets have left for `departed`, in this order, and after which
     /// the flows of `waiting` are ready to send.
     pub(crate) fn on_turn(
@@ -45,24 +50,23 @@ impl FairnessCheck {
         for remote in departed {
             self.waiting.retain(|other| other.remote != *remote);
             for other in &mut self.waiting {
-                let passed = other.passed.iter().filter(|other| *other == remote).count();
-                ensure(passed < PASSES_MAX, || {
+                ensure(!other.passed.contains(remote), || {
                     format!(
-                        "{} is ready to send, and {remote} has left {} times meanwhile",
-                        other.remote,
-                        PASSES_MAX + 1
+                        "{} is ready to send, and {remote} has left twice meanwhile",
+                        other.remote
                     )
                 })?;
                 other.passed.push(*remote);
             }
         }
-        // Who is not ready any more, because it is held or has failed, has lost its place.
+        // Who is not ready any more, because what comes next is paced or has failed, has lost its place.
         let mut before = std::mem::take(&mut self.waiting);
-        let remotes = waiting.filter_map(|flow| self.remotes.get(&flow).copied());
-        self.waiting = remotes
-            .map(|remote| {
-                let place = before.iter().position(|other| other.remote == remote);
+        let known = waiting.filter_map(|flow| Some((flow, *self.remotes.get(&flow)?)));
+        self.waiting = known
+            .map(|(flow, remote)| {
+                let place = before.iter().position(|other| other.flow == flow);
                 let new = Waiting {
+                    flow,
                     remote,
                     passed: Vec::new(),
                 };
@@ -98,12 +102,11 @@ mod tests {
     }
 
     #[test]
-    fn a_flow_that_is_ready_and_is_passed_too_often_is_noticed() {
+    fn a_flow_that_is_ready_and_is_passed_twice_is_noticed() {
         let (mut check, [a, _]) = check();
         let ready = || [FlowId(0), FlowId(1)].into_iter();
-        for _ in 0..=PASSES_MAX {
-            assert_eq!(check.on_turn(&[a], ready()), Ok(()));
-        }
+        assert_eq!(check.on_turn(&[a], ready()), Ok(()));
+        assert_eq!(check.on_turn(&[a], ready()), Ok(()));
         assert!(check.on_turn(&[a], ready()).is_err());
     }
 
@@ -115,5 +118,14 @@ mod tests {
         assert_eq!(check.on_turn(&[a], [FlowId(0)].into_iter()), Ok(()));
         assert_eq!(check.on_turn(&[a], ready()), Ok(()));
         assert_eq!(check.on_turn(&[a], ready()), Ok(()));
+    }
+
+    #[test]
+    fn a_flow_that_is_over_waits_for_nothing() {
+        let (mut check, [a, _]) = check();
+        let ready = [FlowId(0), FlowId(1)].into_iter();
+        assert_eq!(check.on_turn(&[], ready), Ok(()));
+        check.on_flow_over(FlowId(1));
+        assert_eq!(check.on_turn(&[a, a], [FlowId(0)].into_iter()), Ok(()));
     }
 }

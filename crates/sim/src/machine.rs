@@ -152,8 +152,12 @@ impl Relay {
                 Ok(Some(command)) => {
                     trace.command(now_us, number, &command);
                     taken += 1;
-                    if let Command::Send(send) = &command {
-                        self.fairness.on_send(send);
+                    match &command {
+                        Command::Send(send) => self.fairness.on_send(send),
+                        Command::Acked {
+                            flow, last: true, ..
+                        } => self.fairness.on_flow_over(*flow),
+                        _ => {}
                     }
                     if matches!(command, Command::Send(_)) && self.random.happens(self.loss_ppm) {
                         trace.note(now_us, || format!("nic{number} does not get it"));
@@ -368,7 +372,7 @@ impl Machine {
             trace.note(now_us, || format!("disk{number} {line}"));
         }
         seat.worker.port().take_departed(&mut self.departed);
-        let waiting = seat.worker.flows_waiting();
+        let waiting = seat.worker.flows_waiting(now_us);
         seat.relay.fairness.on_turn(&self.departed, waiting)?;
         // There is room for commands again.
         let taken = seat.relay.commands(now_us, number, trace)?;
