@@ -9,12 +9,13 @@ use std::path::PathBuf;
 
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
-use testbed::splitway::{HTTP_V4, Splitway};
+use testbed::splitway::Splitway;
 use testbed::{Context, Failure, Result};
 
 use crate::plot::{Chart, Line};
-use crate::run::{self, Server};
-use crate::{Ground, load, start_splitway};
+use crate::publish::publish;
+use crate::run;
+use crate::{Ground, load, splitway_server, start_splitway};
 
 /// Enough files that most reads find nothing in the NIC stack's memory.
 const FILES: usize = 800;
@@ -188,21 +189,13 @@ pub(crate) fn measure(settings: &Settings) -> Result<()> {
         timestamps,
         promise,
     };
-    let output = settings.output.as_ref().unwrap_or(&ground.output);
-    std::fs::create_dir_all(output).context(|| format!("creating {}", output.display()))?;
-    println!("\n{}", figure.markdown());
-    let json = serde_json::to_string_pretty(&figure).context(|| "writing JSON".into())?;
-    for (name, text) in [
-        ("figure10.json", json),
-        ("figure10.md", figure.markdown()),
+    let plots = [
         ("figure10a.svg", figure.throughput().svg()?),
         ("figure10a-timeouts.svg", figure.timeouts().svg()?),
         ("figure10b.svg", figure.round_trips().svg()?),
-    ] {
-        let path = output.join(name);
-        std::fs::write(&path, text).context(|| format!("writing {}", path.display()))?;
-        println!("{}", path.display());
-    }
+    ];
+    let output = settings.output.as_ref().unwrap_or(&ground.output);
+    publish(output, "figure10", figure.markdown(), &figure, plots)?;
     match figure.promise.timeouts {
         0 => Ok(()),
         count => Err(Failure::new(format!(
@@ -222,8 +215,7 @@ fn run(
     let delay = format!("--read-delay={}", settings.read_delay);
     let arguments = [switches, &["--report-json", &delay]].concat();
     let mut splitway = start_splitway(ground, &arguments, false)?;
-    let processes = [("host", splitway.host()), ("nic", splitway.nic())];
-    let server = Server::new("splitway", HTTP_V4, processes);
+    let server = splitway_server(&splitway);
     let load = load::Settings {
         server: server.address,
         connections,
@@ -231,6 +223,7 @@ fn run(
         file_bytes: FILE_BYTES,
         seconds,
         discard: false,
+        once: false,
     };
     let run = run::run(&server, &load)?;
     let Counted { host, nic } = counted(&mut splitway)?;

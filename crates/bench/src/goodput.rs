@@ -152,8 +152,7 @@ pub(crate) fn measure(settings: &Settings) -> Result<()> {
         }
         report.add(cell, runs);
     }
-    report.print();
-    report.write(&ground.output)
+    report.publish(&ground.output)
 }
 
 /// Has all processes scheduled as the emulator is, where that is allowed. The kernel's sender answers in the context

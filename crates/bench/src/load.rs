@@ -54,6 +54,10 @@ pub(crate) struct Settings {
     /// Have the kernel drop bodies unread.
     #[arg(long)]
     pub(crate) discard: bool,
+    /// Ask for each file once, one after the other, instead of at random; with the last of them the measured span
+    /// is over.
+    #[arg(long)]
+    pub(crate) once: bool,
 }
 
 impl Settings {
@@ -67,8 +71,10 @@ impl Settings {
             format!("--file-bytes={}", self.file_bytes),
             format!("--seconds={}", self.seconds),
         ];
-        if self.discard {
-            arguments.push("--discard".into());
+        for (set, flag) in [(self.discard, "--discard"), (self.once, "--once")] {
+            if set {
+                arguments.push(flag.into());
+            }
         }
         arguments
     }
@@ -176,7 +182,7 @@ impl Generator<'_> {
                     print_line(READY)?;
                     began = Some((Instant::now(), self.total));
                 }
-                Some((start, before)) if start.elapsed() >= span => {
+                Some((start, before)) if start.elapsed() >= span || self.is_exhausted() => {
                     let outcome = Outcome {
                         body_bytes: self.total.body_bytes - before.body_bytes,
                         responses: self.total.responses - before.responses,
@@ -238,13 +244,30 @@ impl Generator<'_> {
         Ok(connection)
     }
 
-    /// Asks for some file.
-    fn ask(&mut self, connection: &mut Connection) -> Result<()> {
+    /// Each file is asked for once, and all have come.
+    fn is_exhausted(&self) -> bool {
+        self.settings.once && self.total.responses >= self.files.len() as u64
+    }
+
+    /// The file to ask for next, if there is one.
+    fn next_file(&mut self) -> Option<usize> {
+        if self.settings.once {
+            let next = self.asked as usize;
+            return (next < self.files.len()).then_some(next);
+        }
         // Xorshift: the same sequence in each run.
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
-        connection.file = (self.random % self.files.len() as u64) as usize;
+        Some((self.random % self.files.len() as u64) as usize)
+    }
+
+    /// Asks for a file, unless all have been asked for.
+    fn ask(&mut self, connection: &mut Connection) -> Result<()> {
+        let Some(file) = self.next_file() else {
+            return Ok(());
+        };
+        connection.file = file;
         connection.compare = self.asked.is_multiple_of(SAMPLE);
         self.asked += 1;
         let (_, request) = &self.files[connection.file];

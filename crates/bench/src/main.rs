@@ -12,16 +12,20 @@
 //! | [`load`] | the load generator |
 //! | [`run`] | one run: load on a server, and what that cost |
 //! | [`report`] | tables, ratios, JSON |
+//! | [`disk`] | another measurement: files that are not in memory |
 //! | [`figure10`] | the split's corrections, with and without: figure 10 of IO-TCP |
 //! | [`plot`] | line charts |
+//! | [`publish`] | where results go |
 #![forbid(unsafe_code)]
 
+mod disk;
 mod figure10;
 mod goodput;
 mod link;
 mod load;
 mod nginx;
 mod plot;
+mod publish;
 mod report;
 mod run;
 
@@ -71,6 +75,8 @@ struct Arguments {
 enum Part {
     /// Measures what the echo and the timestamp correction are good for, with a slow disk (IO-TCP, figure 10).
     Figure10(figure10::Settings),
+    /// Measures serving files that are not in memory, against nginx with and without the page cache.
+    Disk(disk::Settings),
     /// Measures goodput over emulated links, against the kernel's TCP.
     Link(goodput::Settings),
     /// Generates load.
@@ -134,6 +140,7 @@ impl Settings {
             file_bytes: self.file_bytes,
             seconds: self.seconds(),
             discard: self.discard,
+            once: false,
         }
     }
 }
@@ -147,6 +154,7 @@ fn main() -> ExitCode {
         Some(Part::Load(settings)) => load::generate(&settings),
         Some(Part::Fetch(settings)) => goodput::fetch::fetch(&settings),
         _ if std::env::var_os(INSIDE).is_none() => return enter(),
+        Some(Part::Disk(settings)) => disk::measure(&settings),
         Some(Part::Figure10(settings)) => figure10::measure(&settings),
         Some(Part::Link(settings)) => goodput::measure(&settings),
         None => measure(&arguments.settings),
@@ -224,23 +232,10 @@ impl Ground {
 
 fn measure(settings: &Settings) -> Result<()> {
     let ground = Ground::prepare(settings.files, settings.file_bytes)?;
-    let (site, output) = (&ground.site, &ground.output);
     let mut splitway = start_splitway(&ground, &settings.splitway, settings.steer_requests)?;
-    let stack_device = stack_device(&splitway)?;
-    let ends = [
-        Device {
-            namespace: None,
-            name: LINK,
-        },
-        stack_end(&splitway, &stack_device),
-    ];
-    let nginx = Nginx::start(site.root(), site.outside(), ends, settings)?;
+    let nginx = start_nginx(&ground, &splitway, settings.steer_requests)?;
     let servers = [
-        Server::new(
-            "splitway",
-            HTTP_V4,
-            [("host", splitway.host()), ("nic", splitway.nic())],
-        ),
+        splitway_server(&splitway),
         Server::new("nginx", nginx.address(), [("worker", nginx.worker()?)]),
     ];
 
@@ -277,8 +272,30 @@ fn measure(settings: &Settings) -> Result<()> {
         "\nSplitway's own account of all these runs:\n{}",
         splitway.output().join("\n")
     );
-    report.print();
-    report.write(output)
+    report.publish(&ground.output)
+}
+
+/// nginx on a link like Splitway's.
+fn start_nginx(ground: &Ground, splitway: &Splitway, steer_requests: bool) -> Result<Nginx> {
+    let stack_device = stack_device(splitway)?;
+    let ends = [
+        Device {
+            namespace: None,
+            name: LINK,
+        },
+        stack_end(splitway, &stack_device),
+    ];
+    let site = &ground.site;
+    Nginx::start(site.root(), site.outside(), ends, steer_requests)
+}
+
+/// Splitway's two processes.
+fn splitway_server(splitway: &Splitway) -> Server {
+    Server::new(
+        "splitway",
+        HTTP_V4,
+        [("host", splitway.host()), ("nic", splitway.nic())],
+    )
 }
 
 /// Splitway on the servers' core, with the kernel's work where it belongs.

@@ -1,4 +1,4 @@
-//! The peer: nginx with `sendfile` and one worker, in a namespace of its own behind a veth pair.
+//! The peer: nginx with one worker, in a namespace of its own behind a veth pair.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -12,11 +12,15 @@ use testbed::process::{Process, run, tool};
 use testbed::{Context, Failure, Result, wait};
 
 use crate::link::{Device, copy_sizes, steer};
-use crate::{CLIENT_CORE, SERVER_CORE, Settings};
+use crate::{CLIENT_CORE, SERVER_CORE};
 
 const DEVICE: &str = "peer0";
 const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 1);
 const SERVER: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 2);
+
+/// Where nginx serves with `sendfile`, and where past the page cache with threads that read.
+const SENDFILE_PORT: u16 = 80;
+const DIRECT_PORT: u16 = 81;
 
 /// A running nginx.
 #[derive(Debug)]
@@ -27,12 +31,13 @@ pub(crate) struct Nginx {
 
 impl Nginx {
     /// Serves `root`; `prefix` is an empty directory for what nginx wants to write. The two ends of its link,
-    /// the client's and the server's, are made like those of `model`.
+    /// the client's and the server's, are made like those of `model`. The kernel receives the client's packets on
+    /// the server's core if `steer_requests` says so.
     pub(crate) fn start(
         root: &Path,
         prefix: &Path,
         model: [Device<'_>; 2],
-        settings: &Settings,
+        steer_requests: bool,
     ) -> Result<Nginx> {
         let network = Network::new()?;
         let holder = network.holder();
@@ -59,7 +64,7 @@ impl Nginx {
             ] {
                 run(&mut namespace.map_or_else(|| tool(&line), |process| within(process, &line)))?;
             }
-            if namespace.is_none() || settings.steer_requests {
+            if namespace.is_none() || steer_requests {
                 steer(device, core)?;
             }
         }
@@ -70,9 +75,14 @@ impl Nginx {
         })
     }
 
-    /// Where it answers.
+    /// Where it answers, and serves with `sendfile`.
     pub(crate) fn address(&self) -> SocketAddr {
-        (SERVER, 80).into()
+        (SERVER, SENDFILE_PORT).into()
+    }
+
+    /// Where it reads past the page cache, in threads (`aio threads`, `directio`).
+    pub(crate) fn direct_address(&self) -> SocketAddr {
+        (SERVER, DIRECT_PORT).into()
     }
 
     /// Its worker process.
@@ -90,7 +100,7 @@ impl Nginx {
     }
 }
 
-/// Starts nginx in the network namespace of a process, on port 80 of an address there that can be reached from
+/// Starts nginx in the network namespace of a process, on two ports of an address there that can be reached from
 /// here.
 pub(crate) fn serve(
     namespace: Pid,
@@ -112,7 +122,7 @@ pub(crate) fn serve(
         .stdin(Stdio::null());
     let master = Process::spawn(&mut command)?;
     wait::until(Duration::from_secs(10), "nginx answering", || {
-        TcpStream::connect_timeout(&(address, 80).into(), Duration::from_secs(1))
+        TcpStream::connect_timeout(&(address, SENDFILE_PORT).into(), Duration::from_secs(1))
             .ok()
             .map(drop)
     })?;
@@ -140,8 +150,16 @@ http {{
     uwsgi_temp_path {prefix}/uwsgi;
     scgi_temp_path {prefix}/scgi;
     server {{
-        listen {address}:80;
+        listen {address}:{SENDFILE_PORT};
         root {root};
+    }}
+    server {{
+        listen {address}:{DIRECT_PORT};
+        root {root};
+        sendfile off;
+        aio threads;
+        directio 4k;
+        output_buffers 2 512k;
     }}
 }}
 "

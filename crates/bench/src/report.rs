@@ -4,9 +4,10 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use serde::Serialize;
-use testbed::{Context, Result};
+use testbed::Result;
 
 use crate::Settings;
+use crate::publish::publish;
 use crate::run::Run;
 
 /// What is promised of the host process: its CPU time per gigabyte, as a part of that of nginx's worker.
@@ -52,7 +53,8 @@ impl Spread {
         }
     }
 
-    fn cell(&self, digits: usize) -> String {
+    /// As a table shows it: median (least–most).
+    pub(crate) fn cell(&self, digits: usize) -> String {
         format!(
             "{:.digits$} ({:.digits$}–{:.digits$})",
             self.median, self.min, self.max
@@ -168,20 +170,9 @@ impl Report {
         text
     }
 
-    /// Prints it as Markdown.
-    pub(crate) fn print(&self) {
-        println!("\n{}", self.markdown());
-    }
-
-    /// Writes it to a directory, as Markdown and as JSON with every run.
-    pub(crate) fn write(&self, directory: &Path) -> Result<()> {
-        let json = serde_json::to_string_pretty(self).context(|| "writing JSON".into())?;
-        for (name, text) in [("report.json", json), ("report.md", self.markdown())] {
-            let path = directory.join(name);
-            std::fs::write(&path, text).context(|| format!("writing {}", path.display()))?;
-            println!("{}", path.display());
-        }
-        Ok(())
+    /// Prints it, and writes it to a directory with every run.
+    pub(crate) fn publish(&self, directory: &Path) -> Result<()> {
+        publish(directory, "report", self.markdown(), self, [])
     }
 }
 

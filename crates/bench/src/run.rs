@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::process::Pid;
 use serde::Serialize;
 use testbed::process::Process;
-use testbed::procfs::{MachineTime, cpu_ns, machine_time, memory};
+use testbed::procfs::{MachineTime, cpu_ns, device_read_bytes, machine_time, memory};
 use testbed::{Context, Failure, Result};
 
 use crate::load::{Outcome, READY, Settings};
@@ -57,6 +57,8 @@ pub(crate) struct Run {
     pub(crate) machine_ns: u64,
     /// Of that, time in interrupts.
     pub(crate) interrupt_ns: u64,
+    /// Bytes that the machine has read from its disks.
+    pub(crate) device_read_bytes: u64,
 }
 
 impl Run {
@@ -79,6 +81,11 @@ impl Run {
     // Nanoseconds per byte are seconds per gigabyte.
     fn s_per_gb(&self, ns: u64) -> f64 {
         ns as f64 / self.load.body_bytes as f64
+    }
+
+    /// The part of the bytes served that came from a disk within the run; more than one if some were read twice.
+    pub(crate) fn device_share(&self) -> f64 {
+        self.device_read_bytes as f64 / self.load.body_bytes as f64
     }
 
     /// Throughput, in gigabits per second.
@@ -167,6 +174,7 @@ pub(crate) fn run(server: &Server, load: &Settings) -> Result<Run> {
         processes: costs.collect(),
         machine_ns: after.machine.busy_ns - before.machine.busy_ns,
         interrupt_ns: after.machine.interrupt_ns - before.machine.interrupt_ns,
+        device_read_bytes: after.device_read_bytes - before.device_read_bytes,
     })
 }
 
@@ -186,6 +194,7 @@ struct Reading {
     cpu_ns: Vec<u64>,
     memory_bytes: Vec<u64>,
     machine: MachineTime,
+    device_read_bytes: u64,
 }
 
 impl Reading {
@@ -193,6 +202,7 @@ impl Reading {
         let pids = || server.processes.iter().map(|&(_, pid)| pid);
         Ok(Reading {
             machine: machine_time()?,
+            device_read_bytes: device_read_bytes()?,
             cpu_ns: pids().map(cpu_ns).collect::<Result<_>>()?,
             // Last, for it takes longest.
             memory_bytes: pids()

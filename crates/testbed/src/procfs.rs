@@ -83,6 +83,18 @@ pub fn machine_time() -> Result<MachineTime> {
     })
 }
 
+/// Bytes that have been read from block devices since the machine started, through the page cache or past it.
+pub fn device_read_bytes() -> Result<u64> {
+    let text = read("/proc/vmstat")?;
+    // Named for pages, counted in KiB.
+    let kib = text.lines().find_map(|line| {
+        line.strip_prefix("pgpgin ")
+            .and_then(|value| value.parse::<u64>().ok())
+    });
+    kib.map(|kib| kib << 10)
+        .ok_or_else(|| Failure::new("/proc/vmstat has no pgpgin"))
+}
+
 /// The processes that this process can see, by id and name; zombies are not there any more.
 pub fn processes() -> Result<Vec<(i32, String)>> {
     let mut found = Vec::new();

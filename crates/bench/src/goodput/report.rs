@@ -4,10 +4,11 @@ use std::fmt::{self, Write as _};
 use std::path::Path;
 
 use serde::Serialize;
-use testbed::{Context, Result};
+use testbed::Result;
 
 use super::cell::Cell;
 use super::{Run, Sender, Settings};
+use crate::publish::publish;
 use crate::report::Spread;
 
 /// What is promised: goodput as a part of the kernel's, Jain's index of equal flows, and of flows of both.
@@ -224,20 +225,9 @@ impl Report {
         text
     }
 
-    /// Prints it as Markdown.
-    pub(crate) fn print(&self) {
-        println!("\n{}", self.markdown());
-    }
-
-    /// Writes it to a directory, as Markdown and as JSON with every run.
-    pub(crate) fn write(&self, directory: &Path) -> Result<()> {
-        let json = serde_json::to_string(self).context(|| "writing JSON".into())?;
-        for (name, text) in [("link.json", json), ("link.md", self.markdown())] {
-            let path = directory.join(name);
-            std::fs::write(&path, text).context(|| format!("writing {}", path.display()))?;
-            println!("{}", path.display());
-        }
-        Ok(())
+    /// Prints it, and writes it to a directory with every run.
+    pub(crate) fn publish(&self, directory: &Path) -> Result<()> {
+        publish(directory, "link", self.markdown(), self, [])
     }
 }
 
