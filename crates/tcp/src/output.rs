@@ -115,7 +115,7 @@ impl Connection {
         if self.recovery.frto.new_end().is_some() {
             return None;
         }
-        let lost = self.sent.first_lost()?;
+        let lost = self.sent.first_lost(limits.bytes_max as u64)?;
         let fin_position = self.fin_position();
         let mss = u64::from(self.packet_mss(now));
         let room = self.retransmission_room(&lost);

@@ -281,7 +281,7 @@ impl Connection {
         self.sent
             .acknowledge(ack, now, |piece| delivery.add(piece, &arrival, rack, rate));
         for block in blocks.iter() {
-            self.sent.sack(block, now, |piece| {
+            self.sent.sack(block, now, self.snd.mss, |piece| {
                 delivery.add(piece, &arrival, rack, rate)
             });
         }
@@ -499,7 +499,7 @@ impl Connection {
         recovery.prr.begin(prior_flight, unanswered);
         recovery.undo.begin(false);
         recovery.tlp.reset();
-        let lost_from = self.sent.first_lost().map(|lost| lost.start);
+        let lost_from = self.sent.first_lost(0).map(|lost| lost.start);
         self.pmtu.on_loss(lost_from.unwrap_or(self.snd.una));
     }
 

@@ -28,6 +28,11 @@ pub(crate) const RECORDS_MAX: usize = 8192;
 /// split, so that there is always progress.
 const SPLIT_RECORDS_MAX: usize = 2 * RECORDS_MAX;
 
+/// Nor may it make acknowledgments walk through many records while little is in flight. Between selective
+/// acknowledgments of segments lies at least one other, so that there are half as many holes as segments in flight,
+/// twice that if the path cuts them. So many more may stem from whatever else is odd.
+const ODD_CUTS_MAX: u64 = 64;
+
 /// Positions that share their fate.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Record {
@@ -72,6 +77,11 @@ impl Record {
     fn is_in_flight(&self) -> bool {
         !self.sacked && !self.lost
     }
+
+    /// See [`Sums::cuts`].
+    fn is_cut(&self) -> bool {
+        !self.sacked && (self.retransmitted || !self.ends_transmission)
+    }
 }
 
 /// What a report of departure changes.
@@ -96,11 +106,15 @@ struct Sums {
     retransmitted: u64,
     /// Not departed, and to be issued again.
     void: u64,
+    /// How many records, not bytes, are neither selectively acknowledged nor a transmission of new data to its end:
+    /// what selective acknowledgments and retransmissions have cut.
+    cuts: u64,
 }
 
 impl Sums {
     fn add(&mut self, record: &Record) {
         let len = record.len();
+        self.cuts += u64::from(record.is_cut());
         if record.sacked {
             self.sacked += len;
         } else if record.lost {
@@ -118,6 +132,7 @@ impl Sums {
 
     fn subtract(&mut self, record: &Record) {
         let len = record.len();
+        self.cuts -= u64::from(record.is_cut());
         if record.sacked {
             self.sacked -= len;
         } else if record.lost {
@@ -148,6 +163,8 @@ pub(crate) struct Scoreboard {
     sums: Sums,
     /// Nothing before this position is lost and waits.
     lost_from: u64,
+    /// Nothing before this position is to be issued again because it never left.
+    void_from: u64,
     /// Positions of transmissions from number `unreported_first` on; empty once they are reported.
     unreported: VecDeque<(u64, u64)>,
     unreported_first: u64,
@@ -398,11 +415,12 @@ impl Scoreboard {
     }
 
     /// The positions are selectively acknowledged, as far as they are in flight or lost. Tells `deliver` of each
-    /// piece for which this is new.
+    /// piece for which this is new. `mss`: how short pieces may be if there are many.
     pub(crate) fn sack(
         &mut self,
         positions: Range<u64>,
         now: Instant,
+        mss: u16,
         mut deliver: impl FnMut(&Record),
     ) {
         let Range { mut start, end } = positions;
@@ -421,7 +439,7 @@ impl Scoreboard {
                 return;
             }
             // What there is no room for is left out.
-            if !record.sacked && self.replace_by_sacked(index, &record, &piece) {
+            if !record.sacked && self.replace_by_sacked(index, &record, &piece, mss) {
                 note_awaited(&mut self.awaited, &piece, now);
                 deliver(&piece);
             }
@@ -430,7 +448,13 @@ impl Scoreboard {
     }
 
     /// Marks a part of a record; false if there is no room for splitting it.
-    fn replace_by_sacked(&mut self, index: usize, record: &Record, piece: &Record) -> bool {
+    fn replace_by_sacked(
+        &mut self,
+        index: usize,
+        record: &Record,
+        piece: &Record,
+        mss: u16,
+    ) -> bool {
         let left = (record.start < piece.start).then_some(Record {
             end: piece.start,
             ends_transmission: false,
@@ -446,7 +470,7 @@ impl Scoreboard {
         let joins_behind = right.is_none() && is_sacked(self.records.get(index + 1));
         let splits = left.is_some() || right.is_some();
         let joins = joins_before || joins_behind;
-        if splits && !joins && self.records.len() >= SPLIT_RECORDS_MAX {
+        if splits && !joins && !self.has_room_for_cut(mss) {
             return false;
         }
         let sacked = Record {
@@ -485,6 +509,12 @@ impl Scoreboard {
         true
     }
 
+    /// What is cut stays few, counted by the full segments that are in flight.
+    fn has_room_for_cut(&self, mss: u16) -> bool {
+        let segments = self.outstanding() / u64::from(mss.max(1));
+        self.sums.cuts < ODD_CUTS_MAX + segments && self.records.len() < SPLIT_RECORDS_MAX
+    }
+
     /// A transmission has not left and never will. Returns how many bytes of it are to be issued again. If that is not
     /// `certain`, their acknowledgment will not tell which transmission it answers.
     pub(crate) fn void(&mut self, transmission: u64, certain: bool) -> u64 {
@@ -500,6 +530,7 @@ impl Scoreboard {
                 record.void = true;
                 record.retransmitted |= !certain;
                 self.sums.add(record);
+                self.void_from = self.void_from.min(record.start);
             }
         }
         self.sums.void - void_before
@@ -520,18 +551,44 @@ impl Scoreboard {
         self.sums.void > 0
     }
 
-    /// The first positions that have never left and are to be issued again, up to the next that are not.
-    pub(crate) fn first_void(&self) -> Option<Range<u64>> {
+    /// The first positions that have never left and are to be issued again: up to the next that are not, or just more
+    /// than `bytes_max`.
+    pub(crate) fn first_void(&mut self, bytes_max: u64) -> Option<Range<u64>> {
         if self.sums.void == 0 {
             return None;
         }
-        let is_void = |r: &&Record| r.void && r.waits();
-        let mut records = self.records.iter().skip_while(|r| !is_void(r));
-        let Record { start, mut end, .. } = *records.next()?;
-        for record in records.take_while(is_void) {
-            end = record.end;
+        let is_void = |r: &Record| r.void && r.waits();
+        let (run, _) = self.run(self.void_from, bytes_max, is_void);
+        self.void_from = run.as_ref()?.start;
+        run
+    }
+
+    /// The first positions from `from` on whose records are `wanted`: up to the next that are not, or just more than
+    /// `bytes_max`. Also tells how many records were looked at.
+    fn run(
+        &self,
+        from: u64,
+        bytes_max: u64,
+        wanted: impl Fn(&Record) -> bool,
+    ) -> (Option<Range<u64>>, usize) {
+        let mut run: Option<Range<u64>> = None;
+        let mut count = 0;
+        for record in self.records.range(self.index_of(from)..) {
+            count += 1;
+            match &mut run {
+                None if wanted(record) => run = Some(record.start..record.end),
+                None => continue,
+                Some(run) if wanted(record) => run.end = record.end,
+                Some(_) => break,
+            }
+            if run
+                .as_ref()
+                .is_some_and(|run| run.end - run.start > bytes_max)
+            {
+                break;
+            }
         }
-        Some(start..end)
+        (run, count)
     }
 
     /// Of the transmissions before this one no report will come, since they depart in order: they count as departed
@@ -583,8 +640,11 @@ impl Scoreboard {
             Some(record) if record.start < position && !record.sacked => {
                 let mut tail = *record;
                 tail.start = position;
+                self.sums.subtract(record);
                 record.end = position;
                 record.ends_transmission = false;
+                self.sums.add(record);
+                self.sums.add(&tail);
                 self.records.insert(index + 1, tail);
                 index + 1
             }
@@ -681,20 +741,14 @@ impl Scoreboard {
         }
     }
 
-    /// The first positions that are lost, up to the next that are not.
-    pub(crate) fn first_lost(&mut self) -> Option<Range<u64>> {
+    /// The first positions that are lost: up to the next that are not, or just more than `bytes_max`.
+    pub(crate) fn first_lost(&mut self, bytes_max: u64) -> Option<Range<u64>> {
         if self.sums.lost == 0 {
             return None;
         }
-        let from = self.lost_from;
-        let first = self.index_of(from);
-        let mut records = self.records.range(first..).skip_while(|r| !r.lost);
-        let Record { start, mut end, .. } = *records.next()?;
-        for record in records.take_while(|r| r.lost) {
-            end = record.end;
-        }
-        self.lost_from = start;
-        Some(start..end)
+        let (run, _) = self.run(self.lost_from, bytes_max, |r| r.lost);
+        self.lost_from = run.as_ref()?.start;
+        run
     }
 
     /// True if a part of what is lost at this position may be sent again, and not all.
@@ -714,6 +768,7 @@ impl Scoreboard {
             assert!(!(record.sacked && record.lost));
             assert!(!(record.sacked && sacked_before), "neighbours are merged");
             assert!(!record.lost || record.start >= self.lost_from);
+            assert!(!(record.void && record.waits()) || record.start >= self.void_from);
             sacked_before = record.sacked;
             at = record.end;
             sums.add(record);
@@ -726,6 +781,8 @@ impl Scoreboard {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const MSS: u16 = 1000;
 
     fn at(us: u64) -> Instant {
         Instant::from_us(us)
@@ -756,7 +813,7 @@ mod tests {
 
     fn sacked(board: &mut Scoreboard, block: Range<u64>) -> Vec<(u64, u64)> {
         let mut pieces = Vec::new();
-        board.sack(block, at(900), |p| pieces.push((p.start, p.end)));
+        board.sack(block, at(900), MSS, |p| pieces.push((p.start, p.end)));
         pieces
     }
 
@@ -799,14 +856,14 @@ mod tests {
         let mut board = departed();
         sacked(&mut board, 1501..2001);
         board.lose_positions(1..1501);
-        assert_eq!(board.first_lost(), Some(1..1501));
+        assert_eq!(board.first_lost(u64::MAX), Some(1..1501));
         assert_eq!(board.reissue(1..1201), 2);
-        assert_eq!(board.first_lost(), Some(1201..1501));
+        assert_eq!(board.first_lost(u64::MAX), Some(1201..1501));
         assert_eq!((board.flight(), board.lost()), (1200, 300));
         assert!(!board.has_departed());
         assert_eq!(board.records.len(), 3);
         assert_eq!(board.reissue(1201..1501), 3);
-        assert_eq!(board.first_lost(), None);
+        assert_eq!(board.first_lost(u64::MAX), None);
         board.check(1, 2001);
     }
 
@@ -863,23 +920,87 @@ mod tests {
         assert!(board.is_reneged());
         board.forget_sacks(at(1000));
         assert!(!board.is_reneged());
-        assert_eq!(board.first_lost(), Some(1..501));
+        assert_eq!(board.first_lost(u64::MAX), Some(1..501));
         assert_eq!(board.flight(), 1500);
+    }
+
+    /// Acknowledges every other byte, in blocks of one, and returns how many records that makes.
+    fn splinter(board: &mut Scoreboard, positions: Range<u64>, mss: u16) -> usize {
+        let nxt = positions.end;
+        for start in positions.step_by(2) {
+            board.sack(start..start + 1, at(1), mss, |_| {});
+        }
+        board.check(1, nxt);
+        board.records.len()
     }
 
     #[test]
     fn splinters_do_not_eat_the_memory() {
         let mut board = Scoreboard::default();
         board.issue(1..100_001);
-        for start in (2..100_001).step_by(2) {
-            board.sack(start..start + 1, at(1), |_| {});
-        }
-        assert!(board.records.len() <= SPLIT_RECORDS_MAX + 1);
-        board.check(1, 100_001);
+        assert!(splinter(&mut board, 2..100_001, 1) <= SPLIT_RECORDS_MAX + 1);
         // Growing blocks need no room.
         sacked(&mut board, 4000..100_001);
         board.check(1, 100_001);
         assert!(board.records.len() < SPLIT_RECORDS_MAX);
+    }
+
+    /// Covers: RFC 6675 §3
+    #[test]
+    fn splinters_make_no_more_records_than_segments_in_flight_can() {
+        let records_max = |cuts| 2 * (ODD_CUTS_MAX as usize + cuts) + 3;
+        let mut board = Scoreboard::default();
+        let mut rate = DeliveryRate::default();
+        let first = board.issue(1..100_001);
+        board.depart(first, at(1), &mut rate);
+        assert!(splinter(&mut board, 2..100_001, MSS) <= records_max(100));
+        // What is lost between them is sent again, in segments, and makes no room for more.
+        for _ in 0..100 {
+            board.lose_departed(at(100), Duration::ZERO);
+            while let Some(lost) = board.first_lost(1) {
+                let again = board.reissue(lost.start..lost.end.min(lost.start + 1000));
+                board.depart(again, at(2), &mut rate);
+            }
+            assert!(splinter(&mut board, 2..100_001, MSS) <= records_max(200));
+        }
+        // Whoever acknowledges segments is always understood, however many transmissions hold them.
+        let mut board = Scoreboard::default();
+        let mut end = 1;
+        for len in [300_000, 65_000, 2_000, 700] {
+            board.issue(end..end + len);
+            end += len;
+        }
+        for start in (1001..end).step_by(2000) {
+            let segment = start..(start + 1000).min(end);
+            assert_eq!(
+                sacked(&mut board, segment.clone()),
+                [(segment.start, segment.end)]
+            );
+        }
+        board.check(1, end);
+    }
+
+    #[test]
+    fn issuing_again_looks_at_each_record_a_few_times() {
+        let mut board = Scoreboard::default();
+        let count = 8000;
+        for number in 0..count {
+            board.issue(1 + number * 1000..1 + (number + 1) * 1000);
+        }
+        board.void_all();
+        let mut looks = 0;
+        let mut issued = 0;
+        while let Some(void) = board.first_void(3000) {
+            looks += board.run(board.void_from, 3000, |r| r.void).1;
+            let end = void.end.min(void.start + 3000);
+            board.reissue_void(void.start..end);
+            issued += end - void.start;
+        }
+        assert_eq!((issued, board.has_void()), (count * 1000, false));
+        assert!(looks <= 2 * count as usize, "{looks}");
+        // What is forgotten behind that is found again.
+        board.void(count, true);
+        assert_eq!(board.first_void(u64::MAX), Some(1..3001));
     }
 
     /// Fate of a byte.
@@ -930,7 +1051,7 @@ mod tests {
                     }
                     2 => {
                         let mut told = 0;
-                        board.sack(start..end, at(now), |piece| told += piece.len());
+                        board.sack(start..end, at(now), 1, |piece| told += piece.len());
                         let mut new = 0;
                         for (fate, _) in bytes.range_mut(index(start)..index(end)) {
                             new += u64::from(*fate != Fate::Sacked);
@@ -957,7 +1078,7 @@ mod tests {
                     }
                     5 => {
                         let first = bytes.iter().position(|(fate, _)| *fate == Fate::Lost);
-                        let lost = board.first_lost();
+                        let lost = board.first_lost(u64::MAX);
                         assert_eq!(first, lost.as_ref().map(|lost| index(lost.start)));
                         if let Some(lost) = lost {
                             let end = lost.start + 1 + below(lost.end - lost.start);

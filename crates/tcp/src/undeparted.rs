@@ -41,7 +41,7 @@ impl Connection {
 
     /// What never left, and is to be issued again.
     pub(crate) fn poll_void(&mut self, now: Instant, limits: &Limits) -> Option<Transmit> {
-        let void = self.sent.first_void()?;
+        let void = self.sent.first_void(limits.bytes_max as u64)?;
         let fin_position = self.fin_position();
         let mss = u64::from(self.packet_mss(now));
         let len = void.end.min(fin_position).saturating_sub(void.start);
