@@ -72,7 +72,7 @@ pub(crate) trait Congestion: Debug + Send {
         false
     }
 
-    /// The handshake is complete. `handshake_lost`: a SYN had to be retransmitted.
+    /// The handshake is complete. `handshake_lost`: our SYN had to be retransmitted more than once.
     fn on_established(&mut self, now: Instant, mss: u16, handshake_lost: bool);
 
     /// Takes over a connection from another algorithm, in place of
@@ -115,8 +115,8 @@ pub(crate) fn new(algorithm: CongestionAlgorithm, seed: u64) -> Box<dyn Congesti
 /// The window grows no further: no peer can offer more (RFC 7323 §2.3).
 pub(crate) const WINDOW_BYTES_MAX: u64 = 1 << 30;
 
-/// RFC 6928 §2: the initial window is `min(10*MSS, max(2*MSS, 14600))`. RFC 5681 §3.1: if the SYN or SYN,ACK
-/// was lost, one segment.
+/// RFC 6928 §2: the initial window is `min(10*MSS, max(2*MSS, 14600))`, and one segment only if the SYN or SYN,ACK had
+/// to be retransmitted more than once.
 pub(crate) fn initial_window(mss: u64, handshake_lost: bool) -> u64 {
     match handshake_lost {
         true => mss,

@@ -334,10 +334,10 @@ impl Connection {
             State::Established
         };
         self.events.connected = true;
-        let syn_lost = self.rto.timeouts() > 0;
-        self.congestion.on_established(now, self.snd.mss, syn_lost);
+        let lost = self.rto.timeouts();
+        self.congestion.on_established(now, self.snd.mss, lost > 1);
         self.rto
-            .on_established(syn_lost && self.rtt.srtt().is_none());
+            .on_established(lost > 0 && self.rtt.srtt().is_none());
         self.timers.cancel(Timer::Retransmit);
         self.pmtu.on_established(self.snd.mss);
         if let Some(keepalive) = self.config.keepalive {

@@ -267,6 +267,7 @@ impl Congestion for Cubic {
         self.cwnd = self.mss;
     }
 
+    /// RFC 9438 §4.9.2: if the window has grown beyond what it was, all stays as it is now.
     fn on_undo(&mut self, now: Instant) {
         if let Some(before) = self.before.take()
             && self.cwnd < before.cwnd

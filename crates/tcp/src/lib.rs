@@ -27,7 +27,7 @@
 //! | pacing, delivery rate | `pacing`, `rate` |
 //! | explicit congestion notification | `ecn` |
 //! | RTO, round-trip time, window probes | `rto`, `rtt`, `min_rtt`, `persist` |
-//! | silent peers | `keepalive` |
+//! | silent peers | `keepalive`, `patience` |
 //! | received text, windows, acknowledgments | `rcv`, `rcv_autotune`, `reassembly`, `ack`, `quickack` |
 //! | path MTU, ICMP errors | `pmtu`, `icmp` |
 //! | timestamps and PAWS | `timestamps` |
@@ -47,6 +47,8 @@
 //! | RFC 9293 §3.8.6.1, probes of one byte | are empty and below the window: they cost no read and do not break alignment |
 //! | RFC 9293 §3.6.1, MSL of 2 minutes | 30 s, like everybody ([`Config::time_wait`]) |
 //! | RFC 6298 §2.4, RTO of at least 1 s | [`Config::rto_min`] above the smoothed round-trip time |
+//! | RFC 5681 §3.1 (4), half of FlightSize | half of the window, if that was used up (RFC 9438 §4.6): when one acknowledgment answers dozens of segments, less is in flight than was sent; a window that was not used counts by what is in flight |
+//! | RFC 5681 §3.1, one segment if a SYN was lost | only if more than one had to be retransmitted (RFC 6928 §2): a single one may have been impatience |
 //! | RFC 3465 §2.3, L = 2 in slow start; RFC 9406 §4.3, L = 8 without pacing | no limit, except after a timeout: receivers that merge packets acknowledge dozens at once, and would starve slow start |
 //! | RFC 9406 §4.2, the delay alone | a train of acknowledgments also makes slow start conservative: where a round has just not filled the path, the next one fills the queue as well, and the delay tells too late |
 //! | RFC 6582 §3.2 step 3, window after recovery | may exceed what is in flight by an initial window, not by one segment: that much is no burst, and a receiver that merges packets leaves little in flight |
@@ -92,6 +94,7 @@ mod min_rtt;
 mod newreno;
 mod output;
 mod pacing;
+mod patience;
 mod persist;
 mod pmtu;
 mod prr;

@@ -22,8 +22,8 @@ pub(crate) struct NewReno {
     bytes_acked: u64,
     /// The window was used up when the last acknowledgment came.
     window_limited: bool,
-    /// The window and the threshold before the last reduction.
-    before: (u64, u64),
+    /// The window and the threshold before the last reduction, unless it has been undone.
+    before: Option<(u64, u64)>,
 }
 
 impl NewReno {
@@ -34,13 +34,13 @@ impl NewReno {
             ssthresh: u64::MAX,
             bytes_acked: 0,
             window_limited: false,
-            before: (536, u64::MAX),
+            before: None,
         }
     }
 
     /// RFC 5681 (4): `ssthresh = max(FlightSize/2, 2*SMSS)`.
     fn reduce(&mut self, percent: u64, flight: u64) {
-        self.before = (self.cwnd, self.ssthresh);
+        self.before = Some((self.cwnd, self.ssthresh));
         // What is in flight when an acknowledgment for dozens of segments comes is less than was sent: a window
         // that is used up counts itself, as in RFC 9438 §4.6.
         let used = match self.window_limited {
@@ -126,9 +126,10 @@ impl Congestion for NewReno {
     }
 
     fn on_undo(&mut self, _now: Instant) {
-        let (cwnd, ssthresh) = self.before;
-        self.cwnd = self.cwnd.max(cwnd);
-        self.ssthresh = self.ssthresh.max(ssthresh);
+        if let Some((cwnd, ssthresh)) = self.before.take() {
+            self.cwnd = self.cwnd.max(cwnd);
+            self.ssthresh = self.ssthresh.max(ssthresh);
+        }
     }
 }
 
@@ -224,6 +225,25 @@ mod tests {
         newreno.on_timeout(NOW, 8 * MSS, true);
         newreno.on_undo(NOW);
         assert_eq!((newreno.window(), newreno.ssthresh()), (10 * MSS, u64::MAX));
+        // Once.
+        newreno.adopt(NOW, MSS as u16, 4 * MSS, 4 * MSS);
+        newreno.on_undo(NOW);
+        assert_eq!((newreno.window(), newreno.ssthresh()), (4 * MSS, 4 * MSS));
+    }
+
+    /// Covers: RFC 5681 §3.1, RFC 9438 §4.6
+    #[test]
+    fn a_loss_takes_half_of_what_was_in_flight_or_of_a_window_that_was_used_up() {
+        for (window_limited, left) in [(false, 10), (true, 20)] {
+            let mut newreno = established();
+            newreno.adopt(NOW, MSS as u16, 40 * MSS, u64::MAX);
+            newreno.on_ack(&Ack {
+                window_limited,
+                ..acked(0, Phase::Open)
+            });
+            newreno.on_congestion(NOW, Signal::Loss, 20 * MSS);
+            assert_eq!(newreno.window(), left * MSS);
+        }
     }
 
     /// Covers: RFC 5681 §4.1

@@ -74,7 +74,7 @@ impl Connection {
                 if self.acks.take_duplicate() {
                     return Some(self.transmit_ack(now));
                 }
-                let probe = self.persist.take_due();
+                let probe = self.persist.is_due();
                 self.poll_tail_probe(now, limits)
                     .inspect(|probe| self.pace_probe(now, probe))
                     .or_else(|| self.poll_paced(now, limits, probe))
@@ -244,8 +244,9 @@ impl Connection {
             }
             return None;
         }
-        if !probe {
-            self.persist.reset();
+        match probe {
+            true => self.persist.on_sent(),
+            false => self.persist.reset(),
         }
         self.timers.cancel(Timer::Persist);
         Some(self.transmit_data(now, snd.nxt, len, fin, false))
@@ -278,10 +279,12 @@ impl Connection {
 
     /// An empty segment that the peer must answer with its window.
     fn poll_probe(&mut self, now: Instant, probe: bool) -> Option<Transmit> {
-        if !probe || self.snd.flight() > 0 {
+        if !probe {
             return None;
         }
-        Some(self.transmit_probe(now))
+        self.persist.on_sent();
+        // What is in flight makes the peer speak, too.
+        (self.snd.flight() == 0).then(|| self.transmit_probe(now))
     }
 
     /// The same, to see whether the peer is there.

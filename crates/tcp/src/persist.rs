@@ -10,14 +10,14 @@
 use std::time::Duration;
 
 use crate::config::Config;
+use crate::patience::Patience;
 use crate::time::Instant;
 
 /// Probes since the peer was last heard.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Persist {
     backoff: u32,
-    unanswered: u8,
-    first_unanswered: Instant,
+    patience: Patience,
     due: bool,
 }
 
@@ -35,24 +35,24 @@ impl Persist {
         retries: u8,
         user_timeout: Option<Duration>,
     ) -> bool {
-        if self.unanswered == 0 {
-            self.first_unanswered = now;
-        }
         self.due = true;
         self.backoff = self.backoff.saturating_add(1);
-        self.unanswered = self.unanswered.saturating_add(1);
-        let patient = user_timeout.is_none_or(|limit| now.since(self.first_unanswered) < limit);
-        self.unanswered <= retries && patient
+        self.patience.on_silence(now, retries, user_timeout)
     }
 
-    /// True once after a timeout.
-    pub(crate) fn take_due(&mut self) -> bool {
-        std::mem::take(&mut self.due)
+    /// A timeout has not been answered by sending something.
+    pub(crate) fn is_due(&self) -> bool {
+        self.due
+    }
+
+    /// Something is in flight, which the peer must answer.
+    pub(crate) fn on_sent(&mut self) {
+        self.due = false;
     }
 
     /// The peer has answered. As long as it does, the connection stays open (MUST-37).
     pub(crate) fn on_answer(&mut self) {
-        self.unanswered = 0;
+        self.patience.on_answer();
     }
 
     /// The window has opened, or nothing waits any more.

@@ -15,7 +15,7 @@ use crate::time::Instant;
 
 /// So many timeouts in a row, and full-sized segments are suspected (RFC 4821 §7.7; more than two, since a path
 /// that fails does so for longer).
-const TIMEOUTS_MAX: u8 = 3;
+const TIMEOUTS_MAX: u16 = 3;
 
 /// The search ends at this distance: what is left to be gained is less than a probe may cost.
 const PRECISION_BYTES: u16 = 32;
@@ -131,7 +131,7 @@ impl Pmtu {
         &mut self,
         now: Instant,
         una: u64,
-        timeouts: u8,
+        timeouts: u16,
         mss: u16,
         bases: &[u16],
     ) -> Option<u16> {

@@ -57,6 +57,8 @@ pub(crate) struct DeliveryRate {
     delivered_at: Instant,
     first_departed_at: Instant,
     lost: u64,
+    /// Of these, bytes of which congestion control has not been told.
+    newly_lost: u64,
     /// `C.app_limited`: the sender had nothing to send until more than this is delivered. 0: not lately.
     app_limited_until: u64,
     /// The newest transmission that the current acknowledgment delivers, and its departure.
@@ -88,6 +90,12 @@ impl DeliveryRate {
     /// Bytes were found lost.
     pub(crate) fn on_lost(&mut self, bytes: u64) {
         self.lost += bytes;
+        self.newly_lost += bytes;
+    }
+
+    /// `RS.newly_lost`, in bytes: found lost by an acknowledgment, or by a timer since the one before.
+    pub(crate) fn take_newly_lost(&mut self) -> u64 {
+        std::mem::take(&mut self.newly_lost)
     }
 
     /// `bytes` of a transmission are delivered. `departed`: its snapshot and when it left; `None` if its
@@ -205,5 +213,17 @@ mod tests {
         rate.on_delivered(at(10), 700, None);
         assert_eq!(rate.sample(at(10), None), None);
         assert_eq!(rate.delivered, 700);
+    }
+
+    /// Covers: draft-ietf-ccwg-bbr §5.5.10.2
+    #[test]
+    fn what_is_lost_is_told_once_and_stays_in_the_sample() {
+        let mut rate = DeliveryRate::default();
+        let first = rate.on_departed(at(0), 3000, true);
+        rate.on_lost(1000);
+        rate.on_lost(500);
+        assert_eq!((rate.take_newly_lost(), rate.take_newly_lost()), (1500, 0));
+        rate.on_delivered(at(10), 1000, Some((first, at(0))));
+        assert_eq!(rate.sample(at(10), None).expect("a sample").lost, 1500);
     }
 }

@@ -217,6 +217,8 @@ impl Connection {
         };
         let flight = self.sent.flight();
         if delivery.bytes > 0 || lost > 0 {
+            // With what timers have found lost since the acknowledgment before.
+            let lost = self.rate.take_newly_lost();
             self.congestion.on_ack(&Ack {
                 now,
                 una: self.snd.una,
@@ -241,6 +243,7 @@ impl Connection {
             let one = self.recovery.undo.retransmitted() <= u64::from(self.config.mss);
             if self.pmtu.on_recovered() && one {
                 self.congestion.on_undo(now);
+                self.recovery.undo.stop();
             }
         }
 
@@ -556,7 +559,7 @@ impl Connection {
                     let outstanding = self.sent.outstanding();
                     self.enter_fast_recovery(now, self.sent.flight());
                     let lost = self.recovery.fast_retransmit.begin(una, outstanding, mss);
-                    self.sent.lose_positions(lost);
+                    self.lose(lost);
                 }
             }
         }
@@ -571,8 +574,15 @@ impl Connection {
             fast_retransmit.on_ack();
         } else if fast_retransmit.on_partial_ack(una, acked, mss) && self.sent.has_departed() {
             let lost = fast_retransmit.lose(una, self.sent.outstanding(), mss);
-            self.sent.lose_positions(lost);
+            self.lose(lost);
         }
+    }
+
+    /// Positions count as lost.
+    fn lose(&mut self, positions: Range<u64>) {
+        let lost_before = self.sent.lost();
+        self.sent.lose_positions(positions);
+        self.rate.on_lost(self.sent.lost() - lost_before);
     }
 
     /// RFC 6298 §5.4 to §5.7, for data.
@@ -595,6 +605,8 @@ impl Connection {
         // RFC 8985 §6.3
         self.sent.lose_departed(now, self.loss_wait());
         self.rate.on_lost(self.sent.lost() - lost_before);
+        // Of all that, the timeout has told.
+        self.rate.take_newly_lost();
         let recovery = &mut self.recovery;
         recovery.phase = Phase::AfterTimeout;
         // RFC 6582 §3.2 step 4.
@@ -643,9 +655,7 @@ impl Connection {
         if self.recovery.phase == Phase::FastRecovery {
             let una = self.snd.una;
             let end = self.snd.nxt.min(una + u64::from(self.snd.mss));
-            let lost_before = self.sent.lost();
-            self.sent.lose_positions(una..end);
-            self.rate.on_lost(self.sent.lost() - lost_before);
+            self.lose(una..end);
             self.recovery.tlp.on_recovery_probe();
         } else {
             self.recovery.tlp.on_timeout();

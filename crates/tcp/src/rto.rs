@@ -1,8 +1,9 @@
-//! The retransmission timeout: its backoff and when to give up (RFC 6298 §5, RFC 9293 §3.8.3).
+//! The retransmission timeout and its backoff (RFC 6298 §5).
 
 use std::time::Duration;
 
 use crate::config::Config;
+use crate::patience::Patience;
 use crate::rtt::Rtt;
 use crate::time::Instant;
 
@@ -18,9 +19,8 @@ pub(crate) struct Rto {
     /// How often the RTO has been doubled. Survives acknowledgments of retransmitted data, which tell no
     /// round-trip time (Karn's algorithm).
     backoff: u32,
-    /// Consecutive timeouts without progress.
-    timeouts: u8,
-    first_timeout: Instant,
+    /// Timeouts without progress.
+    patience: Patience,
     handshake_lost: bool,
 }
 
@@ -48,23 +48,18 @@ impl Rto {
         retries: u8,
         user_timeout: Option<Duration>,
     ) -> bool {
-        if self.timeouts == 0 {
-            self.first_timeout = now;
-        }
         self.backoff = self.backoff.saturating_add(1);
-        self.timeouts = self.timeouts.saturating_add(1);
-        let patient = user_timeout.is_none_or(|limit| now.since(self.first_timeout) < limit);
-        self.timeouts <= retries && patient
+        self.patience.on_silence(now, retries, user_timeout)
     }
 
     /// Timeouts without progress so far.
-    pub(crate) fn timeouts(&self) -> u8 {
-        self.timeouts
+    pub(crate) fn timeouts(&self) -> u16 {
+        self.patience.attempts()
     }
 
     /// The peer has acknowledged something new, or is known to be alive.
     pub(crate) fn on_progress(&mut self) {
-        self.timeouts = 0;
+        self.patience.on_answer();
     }
 
     /// A round trip was measured: the RTO is computed afresh (RFC 6298 §5.7).
@@ -76,7 +71,7 @@ impl Rto {
     pub(crate) fn on_established(&mut self, lost: bool) {
         self.handshake_lost = lost;
         self.backoff = 0;
-        self.timeouts = 0;
+        self.patience.on_answer();
     }
 }
 
@@ -102,19 +97,19 @@ mod tests {
         assert_eq!(rto.current(&config, &rtt).as_secs(), 1);
     }
 
+    /// Covers: RFC 6298 §2.5, RFC 4015 §3.3
     #[test]
-    fn gives_up_after_the_retries_or_the_user_timeout() {
-        let mut rto = Rto::default();
-        let at = Instant::from_us;
-        assert!(rto.on_timeout(at(0), 2, None));
-        assert!(rto.on_timeout(at(0), 2, None));
-        assert!(!rto.on_timeout(at(0), 2, None));
-
-        let mut rto = Rto::default();
-        let limit = Some(Duration::from_secs(1));
-        assert!(rto.on_timeout(at(5), 100, limit));
-        assert!(rto.on_timeout(at(1_000_004), 100, limit));
-        assert!(!rto.on_timeout(at(1_000_005), 100, limit));
+    fn no_round_trip_however_long_lifts_it_above_the_maximum() {
+        let config = Config::default();
+        let mut rtt = Rtt::default();
+        let rto = Rto::default();
+        rtt.on_sample(Duration::from_millis(10));
+        rtt.on_spurious_timeout(Duration::from_secs(10));
+        assert_eq!(rto.current(&config, &rtt).as_secs(), 30);
+        rtt.on_spurious_timeout(Duration::from_secs(1000));
+        assert_eq!(rto.current(&config, &rtt), config.rto_max);
+        rtt.on_spurious_timeout(Duration::MAX);
+        assert_eq!(rto.current(&config, &rtt), config.rto_max);
     }
 
     /// Covers: RFC 6298 §5.7

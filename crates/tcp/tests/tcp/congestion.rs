@@ -196,22 +196,24 @@ fn the_initial_window_is_14600_bytes_or_two_segments_if_they_are_large() {
     }
 }
 
-/// Covers: RFC 5681 §3.1
+/// Covers: RFC 6928 §2, RFC 5681 §3.1
 #[test]
-fn after_a_lost_handshake_the_initial_window_is_one_segment() {
-    let mut script = Script::listen(config());
-    script.trace(
-        "
-        < SYN 0 win 60000 mss 1000
-        > SYN ACK 0 ack 1
-        +1s
-        > SYN ACK 0 ack 1
-        +10ms
-        < ACK 1 ack 1 win 60000
-        virtual 100000
-        > ACK 1..1001 ack 1
-        ",
-    );
+fn after_a_second_lost_syn_ack_the_initial_window_is_one_segment() {
+    for (lost, end) in [(1, 10_001), (2, 1001)] {
+        let mut script = Script::listen(config());
+        script.trace("< SYN 0 win 60000 mss 1000\n> SYN ACK 0 ack 1");
+        for seconds in 1..=lost {
+            script.trace(&format!("+{seconds}s\n> SYN ACK 0 ack 1"));
+        }
+        script.trace(&format!(
+            "
+            +10ms
+            < ACK 1 ack 1 win 60000
+            virtual 100000
+            > ACK 1..{end} ack 1
+            "
+        ));
+    }
 }
 
 /// Covers: RFC 5681 §4.1

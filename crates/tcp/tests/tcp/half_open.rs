@@ -121,6 +121,20 @@ mod record {
         }
     }
 
+    /// Covers: RFC 9293 §3.8.3
+    #[test]
+    fn gives_up_however_many_retries_are_configured() {
+        let config = Config {
+            syn_retries: u8::MAX,
+            ..Config::default()
+        };
+        let (mut half_open, syn_ack) = half_open();
+        for _ in 0..u8::MAX {
+            assert_eq!(half_open.on_timeout(&config).unwrap().seq, syn_ack.seq);
+        }
+        assert!(half_open.on_timeout(&config).is_none());
+    }
+
     /// Covers: RFC 6298 §5.5, RFC 9293 §3.8.3
     #[test]
     fn repeats_its_syn_ack_with_back_off_and_gives_up() {

@@ -93,6 +93,41 @@ fn what_contradicts_acknowledgments_waits_for_a_timeout_and_is_dropped_by_the_ne
     assert_eq!(script.tcp().mss(), 800);
 }
 
+/// Covers: RFC 4821 §7.6.2
+#[test]
+fn the_window_is_given_back_once_for_a_probe_that_was_lost() {
+    let mut script = Script::listen(config());
+    script.trace(
+        "
+        < SYN 0 win 65535 mss 1000 sackOK
+        > SYN ACK 0 ack 1
+        +10ms
+        < ACK 1 ack 1 win 60000
+        virtual 2000
+        > PSH ACK 1..2001 ack 1
+        icmp too big 840 seq 1
+        > PSH ACK 1..2001 ack 1
+        +10ms
+        < ACK 1 ack 2001 win 60000
+        +601s
+        virtual 9800
+        > ACK 2001..3001 ack 1 cut 1000
+        > ACK 3001..9401 ack 1 cut 800
+        window 8000
+        +10ms
+        < ACK 1 ack 2001 win 60000 sack 3001..9401
+        > ACK 2001..3001 ack 1 cut 800
+        > PSH ACK 9401..11801 ack 1
+        +10ms
+        < ACK 1 ack 11801 win 60000
+        window 8000
+        # It has arrived twice after all. That is no news.
+        < ACK 1 ack 11801 win 60000 sack 2001..3001
+        window 8000
+        ",
+    );
+}
+
 /// Covers: RFC 5927 §7.2
 #[test]
 fn a_flood_of_messages_is_heard_now_and_then() {

@@ -105,6 +105,28 @@ fn a_closed_window_is_probed_with_backoff_as_long_as_the_peer_answers() {
     );
 }
 
+/// Covers: RFC 9293 §3.8.6.1
+#[test]
+fn a_closed_window_is_probed_once_pacing_would_let_data_go() {
+    let mut script = Script::established();
+    script.trace(
+        "
+        rate 1000
+        write 4000
+        > ACK 1..2001 ack 1
+        +10ms
+        < ACK 1 ack 2001 win 0
+        # What departed takes two seconds.
+        +1980ms
+        +209999us
+        +1us
+        > ACK 2000 ack 1
+        < ACK 1 ack 2001 win 10000
+        > PSH ACK 2001..4001 ack 1 at -
+        ",
+    );
+}
+
 /// Covers: RFC 9293 §3.8.3, RFC 9293 §3.8.6.1
 #[test]
 fn probes_that_nobody_answers_end_the_connection() {

@@ -1,0 +1,67 @@
+//! When to stop asking a peer that does not answer (R2 of RFC 9293 §3.8.3): after so many attempts in a row, or so
+//! long after the first, if there is a user timeout.
+
+use std::time::Duration;
+
+use crate::time::Instant;
+
+/// Attempts since the peer was last heard.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Patience {
+    /// More than `u8::MAX` retries can be, so that any number of them ends.
+    attempts: u16,
+    first: Instant,
+}
+
+impl Patience {
+    /// An attempt was not answered. False if it is time to give up.
+    pub(crate) fn on_silence(
+        &mut self,
+        now: Instant,
+        retries: u8,
+        user_timeout: Option<Duration>,
+    ) -> bool {
+        if self.attempts == 0 {
+            self.first = now;
+        }
+        self.attempts = self.attempts.saturating_add(1);
+        let patient = user_timeout.is_none_or(|limit| now.since(self.first) < limit);
+        self.attempts <= u16::from(retries) && patient
+    }
+
+    /// Attempts in a row that were not answered.
+    pub(crate) fn attempts(&self) -> u16 {
+        self.attempts
+    }
+
+    /// The peer was heard.
+    pub(crate) fn on_answer(&mut self) {
+        self.attempts = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Covers: RFC 9293 §3.8.3
+    #[test]
+    fn it_ends_after_the_retries_or_the_user_timeout() {
+        let at = Instant::from_us;
+        for retries in [0, 2, u8::MAX] {
+            let mut patience = Patience::default();
+            for _ in 0..retries {
+                assert!(patience.on_silence(at(0), retries, None));
+            }
+            assert!(!patience.on_silence(at(0), retries, None));
+            patience.on_answer();
+            assert_eq!(patience.on_silence(at(0), retries, None), retries > 0);
+        }
+
+        let mut patience = Patience::default();
+        let limit = Some(Duration::from_secs(1));
+        assert!(patience.on_silence(at(5), 100, limit));
+        assert!(patience.on_silence(at(1_000_004), 100, limit));
+        assert!(!patience.on_silence(at(1_000_005), 100, limit));
+    }
+}
