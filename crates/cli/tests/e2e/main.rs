@@ -17,3 +17,4 @@ mod own_client;
 mod routed;
 mod sizes;
 mod support;
+mod versions;
