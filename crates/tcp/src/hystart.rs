@@ -10,6 +10,9 @@
 //! for half of the round-trip time, twice as much fills the path. The RFC leaves that out, since acknowledgments
 //! that were held up and come together look the same, and HyStart ended slow start for good. Here slow start
 //! resumes if the next round has no train.
+//!
+//! Both together leave no doubt: a train, and a queue that stands for a whole round. Then slow start is over at once.
+//! Five more rounds would triple the window, and a queue of a bandwidth-delay product overflow.
 
 use std::time::Duration;
 
@@ -71,16 +74,18 @@ struct Train {
     /// Arrival of the first and of the last one.
     start: Instant,
     end: Instant,
-    /// In this round there was one that was long enough.
+    /// In this round there was one that was long enough; in the round before.
     seen: bool,
+    seen_before: bool,
 }
 
 impl Train {
-    const fn begin(now: Instant) -> Train {
+    const fn begin(now: Instant, seen_before: bool) -> Train {
         Train {
             start: now,
             end: now,
             seen: false,
+            seen_before,
         }
     }
 
@@ -103,7 +108,7 @@ impl HyStart {
             min: None,
             samples: 0,
             least: None,
-            train: Train::begin(Instant::from_us(0)),
+            train: Train::begin(Instant::from_us(0), false),
         }
     }
 
@@ -134,6 +139,8 @@ impl HyStart {
                 if enough && self.min < baseline {
                     // The delay has fallen: it was not our queue. Slow start resumes.
                     self.phase = Phase::SlowStart;
+                } else if (self.train.seen || self.train.seen_before) && self.has_queue() {
+                    return Verdict::Leave;
                 }
                 Verdict::Grow(bytes / CSS_GROWTH_DIVISOR)
             }
@@ -144,7 +151,7 @@ impl HyStart {
     fn begin_round(&mut self, ack: &Ack) -> bool {
         let had_train = self.train.seen;
         self.round_end = ack.nxt;
-        self.train = Train::begin(ack.now);
+        self.train = Train::begin(ack.now, had_train);
         // A round without a measurement is no reason to forget the one before it.
         self.last_min = self.min.take().or(self.last_min);
         self.samples = 0;
@@ -161,12 +168,22 @@ impl HyStart {
         }
     }
 
+    /// Compared to the round before.
     fn delay_increases(&self) -> bool {
-        let (Some(last), Some(min)) = (self.last_min, self.min) else {
+        self.exceeds(self.last_min)
+    }
+
+    /// Compared to the path without a queue: even the first packets of this round have waited.
+    fn has_queue(&self) -> bool {
+        self.exceeds(self.least)
+    }
+
+    fn exceeds(&self, base: Option<Duration>) -> bool {
+        let (Some(base), Some(min)) = (base, self.min) else {
             return false;
         };
-        let thresh = (last / MIN_RTT_DIVISOR).clamp(MIN_RTT_THRESH, MAX_RTT_THRESH);
-        self.samples >= N_RTT_SAMPLE && min >= last + thresh
+        let thresh = (base / MIN_RTT_DIVISOR).clamp(MIN_RTT_THRESH, MAX_RTT_THRESH);
+        self.samples >= N_RTT_SAMPLE && min >= base + thresh
     }
 }
 
@@ -248,16 +265,22 @@ mod tests {
 
     /// Rounds of 64 segments and 50 ms, with so much time between two acknowledgments in each.
     fn growth_with_gaps(gaps_us: &[u64]) -> (Vec<u64>, bool) {
+        let rounds: Vec<_> = gaps_us.iter().map(|&gap_us| (gap_us, 50)).collect();
+        growth_with_gaps_and_delays(&rounds)
+    }
+
+    /// The same, and the round-trip time that each round measures, in milliseconds.
+    fn growth_with_gaps_and_delays(rounds: &[(u64, u32)]) -> (Vec<u64>, bool) {
         let mut hystart = HyStart::new();
         let mut growth = Vec::new();
-        for (round, gap_us) in (0..).zip(gaps_us) {
+        for (round, &(gap_us, rtt_ms)) in (0..).zip(rounds) {
             let mut grown = 0;
             for segment in 1..=64 {
                 let ack = Ack {
                     now: Instant::from_us(round * 50_000 + segment * gap_us),
                     una: (round * 64 + segment) * 1000,
                     nxt: ((round + 1) * 64 + segment) * 1000,
-                    rtt: Some(50 * MS),
+                    rtt: Some(rtt_ms * MS),
                     ..ack(1000)
                 };
                 match hystart.on_ack(&ack, 1000) {
@@ -278,6 +301,21 @@ mod tests {
         assert_eq!(growth[..2], [64_000; 2]);
         assert!((40_000..64_000).contains(&growth[2]), "{growth:?}");
         assert_eq!(growth[3..], [16_000; 4]);
+    }
+
+    #[test]
+    fn a_train_and_a_queue_that_stands_end_slow_start_at_once() {
+        // 6.25 ms are an eighth: the third round is within it, the fourth is not.
+        let rounds = [(300, 50), (600, 50), (600, 55), (600, 57)];
+        let (growth, left) = growth_with_gaps_and_delays(&rounds);
+        assert!(left);
+        assert_eq!(growth.len(), 3);
+        assert_eq!(growth[2], 16_000);
+        // Without the train it may be jitter, and takes five rounds.
+        let rounds = [(300, 50), (300, 50), (300, 55), (300, 57), (300, 57)];
+        let (growth, left) = growth_with_gaps_and_delays(&rounds);
+        assert!(!left);
+        assert_eq!(growth.len(), 5);
     }
 
     #[test]
