@@ -49,17 +49,19 @@ fn show_one(seed: u64, trace: bool, pcap: Option<&Path>) -> Result<(), Failure> 
 }
 
 fn try_many(seeds: Range<u64>) -> Result<(), Failure> {
-    let (mut tried, mut failed) = (0, 0);
+    let (mut tried, mut failed, mut deaths, mut lost) = (0, 0, 0, 0);
     for seed in seeds {
         let report = run(seed, &Options::default());
         tried += 1;
+        deaths += report.nic_deaths.all;
+        lost += report.connections_lost;
         if report.violation.is_some() {
             failed += 1;
             say(&format!("{report}\n    {}\n", replay_command(seed)));
         }
     }
     say(&format!(
-        "{tried} seeds, {failed} of them broke a promise\n"
+        "{tried} seeds, {failed} of them broke a promise; {deaths} NIC deaths, {lost} connections lost\n"
     ));
     match failed {
         0 => Ok(()),

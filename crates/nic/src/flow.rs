@@ -111,6 +111,15 @@ impl Flow {
         self.jobs.is_empty() && self.retention.is_empty() && !self.failed
     }
 
+    /// True if the first SEND has departed in part.
+    pub(crate) fn has_begun(&self) -> bool {
+        match (self.planned.front(), self.jobs.front()) {
+            (Some(next), _) => next.place.start > 0,
+            (None, Some(job)) => job.cursor.payload > 0,
+            (None, None) => false,
+        }
+    }
+
     /// True if there is something to cut.
     pub(crate) fn has_uncut(&self) -> bool {
         self.cutting < self.jobs.len()

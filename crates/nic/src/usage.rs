@@ -9,8 +9,12 @@ use crate::engine::Engine;
 pub struct Usage {
     /// SENDs accepted and not departed.
     pub jobs: usize,
+    /// Of these: departed in part.
+    pub jobs_begun: usize,
     /// Flows with something queued or retained.
     pub flows: usize,
+    /// Of these: paced, and waiting for their time.
+    pub flows_held: usize,
     /// Files open, or being opened or sent.
     pub files: usize,
     /// Events that wait for room in the ring.
@@ -23,9 +27,16 @@ pub struct Usage {
 
 impl<P: Port> Engine<P> {
     pub(crate) fn usage(&self) -> Usage {
+        let flows = || {
+            self.flow_keys
+                .values()
+                .filter_map(|key| self.flows.get(*key))
+        };
         Usage {
             jobs: self.jobs,
+            jobs_begun: flows().filter(|flow| flow.has_begun()).count(),
             flows: self.flows.len(),
+            flows_held: flows().filter(|flow| flow.held.is_some()).count(),
             files: self.files.len(),
             events_waiting: self.events.len(),
             blocks: self.blocks.len(),

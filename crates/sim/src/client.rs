@@ -1,7 +1,6 @@
 //! A client: our own TCP on the other side, asking for files and comparing every byte.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::rc::Rc;
 use std::time::Duration;
 
 use tcp::{CloseReason, Connection, ConnectionEvent, Instant, Limits, Piece};
@@ -14,7 +13,8 @@ use crate::merge::Merged;
 use crate::random::Random;
 use crate::responses::{Expected, Responses};
 use crate::router::ROUTER_MAC;
-use crate::scenario::{ClientPlan, File, Manner, Parting, Trouble};
+use crate::scenario::{ClientPlan, Manner, Parting, Trouble};
+use crate::shelf::Shelf;
 use crate::violation::{Check, Violation, violation};
 
 /// A client.
@@ -23,7 +23,7 @@ pub(crate) struct Client {
     pub(crate) plan: ClientPlan,
     pub(crate) address: IpAddr,
     number: usize,
-    files: Rc<[File]>,
+    shelf: Shelf,
     random: Random,
     config: tcp::Config,
     /// When it begins, or begins its next connection.
@@ -39,6 +39,8 @@ pub(crate) struct Client {
     merged: Option<Merged>,
     pub(crate) vanished: bool,
     pub(crate) bytes_received: u64,
+    /// Connections that have ended before they should have.
+    pub(crate) connections_lost: u64,
     pub(crate) finished_us: Option<u64>,
 }
 
@@ -51,6 +53,8 @@ struct Open {
     responses: Responses,
     /// Something on it may break it.
     broken: bool,
+    /// What it has asked for, and the version that was there then.
+    asked: Vec<(usize, u32)>,
     received: u64,
     reads_at_us: Option<u64>,
     paused: bool,
@@ -63,9 +67,16 @@ struct Open {
 const SILENCE_US_MAX: u64 = 30_000_000;
 
 impl Open {
+    /// It may be aborted: for a file that cannot be read, or one that another version has taken the place of, of
+    /// which a new NIC worker has nothing else.
+    fn may_break(&self, shelf: &Shelf) -> bool {
+        let replaced = |&(number, version): &(usize, u32)| shelf.version(number) != version;
+        self.broken || self.asked.iter().any(replaced)
+    }
+
     /// When a connection that may be broken has been silent for too long.
-    fn gives_up_us(&self) -> Option<u64> {
-        (self.broken && !self.over).then_some(self.heard_us + SILENCE_US_MAX)
+    fn gives_up_us(&self, shelf: &Shelf) -> Option<u64> {
+        (!self.over && self.may_break(shelf)).then_some(self.heard_us + SILENCE_US_MAX)
     }
 }
 
@@ -79,7 +90,7 @@ impl Client {
     pub(crate) fn new(
         number: usize,
         plan: ClientPlan,
-        files: Rc<[File]>,
+        shelf: Shelf,
         begins_us: u64,
         tries_again: bool,
         random: Random,
@@ -108,7 +119,7 @@ impl Client {
         Client {
             address,
             number,
-            files,
+            shelf,
             random,
             config,
             begins_us: Some(begins_us + plan.begins_us),
@@ -119,6 +130,7 @@ impl Client {
             merged: None,
             vanished: false,
             bytes_received: 0,
+            connections_lost: 0,
             finished_us: None,
             plan,
         }
@@ -132,7 +144,7 @@ impl Client {
         let timers = self.connections.iter().flat_map(|open| {
             let timeout_us = open.tcp.next_timeout().map(Instant::as_us);
             let reads_at_us = open.reads_at_us.filter(|_| !open.over);
-            [timeout_us, reads_at_us, open.gives_up_us()]
+            [timeout_us, reads_at_us, open.gives_up_us(&self.shelf)]
         });
         let merges_us = self.merged.as_ref().map(|merged| merged.until_us);
         let timers = timers.flatten().chain(self.begins_us);
@@ -195,7 +207,10 @@ impl Client {
             if open.tcp.next_timeout().is_some_and(|at| at <= now) {
                 open.tcp.on_timeout(now);
             }
-            if open.gives_up_us().is_some_and(|at_us| at_us <= now_us) {
+            if open
+                .gives_up_us(&self.shelf)
+                .is_some_and(|at_us| at_us <= now_us)
+            {
                 open.tcp.abort();
             }
             if open.reads_at_us.is_some_and(|at_us| at_us <= now_us) {
@@ -294,8 +309,9 @@ impl Client {
             ),
             port,
             requests,
-            responses: Responses::default(),
+            responses: Responses::new(self.shelf.clone()),
             broken: false,
+            asked: Vec::new(),
             received: 0,
             reads_at_us: None,
             paused: false,
@@ -374,13 +390,14 @@ impl Client {
     fn ask(&mut self, index: usize) {
         let open = &mut self.connections[index];
         while let Some(number) = open.requests.pop() {
-            let file = self.files.get(number);
+            let version = self.shelf.version(number);
+            open.asked.push((number, version));
+            let file = self.shelf.file(number);
             let expected = match file {
                 None => Expected::Missing,
-                Some(file) if file.trouble == Trouble::Nothing => Expected::File {
-                    number,
-                    size: file.size,
-                },
+                Some(file) if file.trouble == Trouble::Nothing => {
+                    Expected::File { number, version }
+                }
                 Some(_) => Expected::Broken { number },
             };
             open.broken |= matches!(expected, Expected::Broken { .. });
@@ -427,7 +444,8 @@ impl Client {
         let is_early = reason == CloseReason::Reset && open.received == 0;
         if is_early && self.tries_again && self.attempts < ATTEMPTS_MAX {
             self.begun -= 1;
-        } else if !in_order && !open.broken && self.plan.manner.stays() {
+        } else if !in_order && !open.may_break(&self.shelf) && self.plan.manner.stays() {
+            self.connections_lost += 1;
             return violation(format!("ended by {reason:?}: {}", self.describe()));
         }
         match self.begun < self.plan.connections.len() {

@@ -11,6 +11,7 @@ use nic::reader::{Completion, FileToken, Opened, Read, Reader};
 use crate::content;
 use crate::random::Random;
 use crate::scenario::{DiskPlan, File, Trouble};
+use crate::shelf::Shelf;
 
 const ENOENT: u16 = 2;
 const ENODATA: u16 = 61;
@@ -23,10 +24,10 @@ pub(crate) struct Disk(Rc<RefCell<State>>);
 #[derive(Debug)]
 struct State {
     plan: DiskPlan,
-    files: Rc<[File]>,
+    shelf: Shelf,
     clock_us: Rc<Cell<u64>>,
     random: Random,
-    open: HashMap<FileToken, usize>,
+    open: HashMap<FileToken, Version>,
     /// Taken and not started.
     unsubmitted: VecDeque<Asked>,
     /// Started, and waiting for a place in the disk's queue.
@@ -38,6 +39,13 @@ struct State {
     logs: bool,
 }
 
+/// What a descriptor stands for: a file as it was when it was opened.
+#[derive(Clone, Copy, Debug)]
+struct Version {
+    number: usize,
+    version: u32,
+}
+
 #[derive(Debug)]
 enum Asked {
     Open {
@@ -45,7 +53,7 @@ enum Asked {
         number: Option<usize>,
     },
     Read {
-        number: Option<usize>,
+        of: Option<Version>,
         read: Read,
     },
 }
@@ -58,14 +66,14 @@ pub(crate) fn path_of(number: usize) -> String {
 impl Disk {
     pub(crate) fn new(
         plan: DiskPlan,
-        files: Rc<[File]>,
+        shelf: Shelf,
         clock_us: Rc<Cell<u64>>,
         random: Random,
         logs: bool,
     ) -> Disk {
         Disk(Rc::new(RefCell::new(State {
             plan,
-            files,
+            shelf,
             clock_us,
             random,
             open: HashMap::new(),
@@ -112,7 +120,7 @@ impl State {
     fn perform(&mut self, asked: Asked) -> Completion {
         let completion = match asked {
             Asked::Open { file, number } => self.open(file, number),
-            Asked::Read { number, read } => self.read(number, read),
+            Asked::Read { of, read } => self.read(of, read),
         };
         if self.logs {
             self.log.push(format!("{completion:?}"));
@@ -121,7 +129,7 @@ impl State {
     }
 
     fn open(&mut self, file: FileToken, number: Option<usize>) -> Completion {
-        let result = match number.map(|number| (number, &self.files[number])) {
+        let result = match number.and_then(|number| Some((number, self.shelf.file(number)?))) {
             None => Err(ENOENT),
             Some((
                 _,
@@ -131,34 +139,38 @@ impl State {
                 },
             )) => Err(*errno),
             Some((number, stored)) => {
-                self.open.insert(file, number);
+                let settled = stored.settled;
+                let version = self.shelf.version(number);
+                self.open.insert(file, Version { number, version });
+                let changed_ns = 1_700_000_000_000_000_000 + i64::from(version);
                 Ok(Opened {
                     meta: FileMeta {
-                        size: stored.size,
+                        size: self.shelf.size(number, version),
                         inode: number as u64 + 1,
                         device: 1,
-                        mtime_ns: 1_700_000_000_000_000_000,
-                        ctime_ns: 1_700_000_000_000_000_000,
+                        mtime_ns: changed_ns,
+                        ctime_ns: changed_ns,
                     },
-                    settled: stored.settled,
+                    settled,
                 })
             }
         };
         Completion::Opened { file, result }
     }
 
-    fn read(&self, number: Option<usize>, mut read: Read) -> Completion {
+    fn read(&self, of: Option<Version>, mut read: Read) -> Completion {
         let mut valid = 0;
         let mut failure = Some(EBADF);
-        if let Some(number) = number {
-            let stored = &self.files[number];
-            let (end, errno) = match stored.trouble {
-                Trouble::ReadFails { from, errno } => (from.min(stored.size), errno),
-                _ => (stored.size, ENODATA),
+        if let Some(Version { number, version }) = of {
+            let size = self.shelf.size(number, version);
+            let (end, errno) = match self.shelf.file(number).map(|file| file.trouble) {
+                Some(Trouble::ReadFails { from, errno }) => (from.min(size), errno),
+                _ => (size, ENODATA),
             };
             valid = read.len.min(end.saturating_sub(read.offset) as usize);
             failure = (valid < read.len).then_some(errno);
-            content::fill(number, read.offset, &mut read.buffer[..valid]);
+            let content = Shelf::content(number, version);
+            content::fill(content, read.offset, &mut read.buffer[..valid]);
         }
         Completion::Read {
             token: read.token,
@@ -172,7 +184,7 @@ impl State {
 impl Reader for Disk {
     fn open(&mut self, file: FileToken, path: &[u8]) {
         let state = &mut *self.0.borrow_mut();
-        let number = (0..state.files.len()).find(|&number| path_of(number).as_bytes() == path);
+        let number = (0..state.shelf.len()).find(|&number| path_of(number).as_bytes() == path);
         state.waiting.push_back(Asked::Open { file, number });
         state.start();
     }
@@ -183,8 +195,8 @@ impl Reader for Disk {
 
     fn read(&mut self, read: Read) {
         let state = &mut *self.0.borrow_mut();
-        let number = state.open.get(&read.file).copied();
-        state.unsubmitted.push_back(Asked::Read { number, read });
+        let of = state.open.get(&read.file).copied();
+        state.unsubmitted.push_back(Asked::Read { of, read });
     }
 
     fn submit(&mut self) {

@@ -15,7 +15,8 @@
 //! | `hostile` | somebody who wants nothing good |
 //! | `link`, `router` | rate, delay, queues, faults; neighbours, "too big" |
 //! | `ports`, `merge` | ports that are busy or drop; packets that arrive as one |
-//! | `disk`, `content` | reads that take time and fail; what is in the files |
+//! | `disk`, `shelf`, `content` | reads that take time and fail; which version of a file is there; what is in it |
+//! | `deaths` | what was under way when NIC processes died |
 //! | `audit` | an eye on the wire: sequence space and windows |
 //! | `window`, `fairness` | the congestion window; whose turn it is to leave |
 //! | `trace`, `pcap` | a run as text, as a capture, as a number |
@@ -28,6 +29,7 @@
 mod audit;
 mod client;
 mod content;
+mod deaths;
 mod disk;
 mod fairness;
 mod hostile;
@@ -40,6 +42,7 @@ mod random;
 mod responses;
 mod router;
 mod scenario;
+mod shelf;
 mod trace;
 mod violation;
 mod window;
@@ -53,6 +56,7 @@ use scenario::Scenario;
 use trace::Trace;
 use world::World;
 
+pub use deaths::NicDeaths;
 pub use trace::{Options, Sink};
 pub use violation::Violation;
 
@@ -69,6 +73,10 @@ pub struct Report {
     pub frames_lost: u64,
     /// SENDs and packets with which the server has repeated bytes.
     pub retransmissions: u64,
+    /// Deaths of NIC processes.
+    pub nic_deaths: NicDeaths,
+    /// Connections that have ended before they should have: a violation follows.
+    pub connections_lost: u64,
     /// Things that have happened.
     pub happenings: u64,
     /// All that has happened, in a number: equal for runs that were equal.
@@ -95,10 +103,17 @@ pub fn run(seed: u64, options: &Options<'_>) -> Report {
         bytes_received: world.bytes_received(),
         frames_lost: world.frames_lost,
         retransmissions: world.retransmissions(),
+        nic_deaths: world.nic_deaths(),
+        connections_lost: world.connections_lost(),
         happenings: world.happenings,
         hash: world.trace.hash(),
         violation,
     }
+}
+
+/// How many NIC processes are to die in the scenario of a seed, if they live until then.
+pub fn nic_deaths_planned(seed: u64) -> usize {
+    Scenario::draw(seed).deaths.len()
 }
 
 /// The command that shows the run of a seed.
@@ -120,6 +135,8 @@ impl fmt::Display for Report {
             bytes_received,
             frames_lost,
             retransmissions,
+            nic_deaths,
+            connections_lost,
             happenings,
             hash,
             violation,
@@ -127,7 +144,8 @@ impl fmt::Display for Report {
         write!(
             f,
             "seed {seed}: {bytes_received} bytes received, {frames_lost} packets lost, {retransmissions} \
-             retransmissions, {happenings} happenings in {:.3} s, hash {hash:016x}",
+             retransmissions, {} NIC deaths, {connections_lost} connections lost, {happenings} happenings in {:.3} s, hash {hash:016x}",
+            nic_deaths.all,
             *elapsed_us as f64 / 1e6
         )?;
         match violation {

@@ -3,6 +3,7 @@
 //! Between the host stack and a worker stands a [`Relay`], which sees every command and event.
 
 use std::cell::Cell;
+use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::rc::Rc;
 use std::time::Duration;
@@ -14,12 +15,14 @@ use nic::{Progress, Sleep, Worker};
 use port::memory::{self, MemoryPort};
 use port::{Frame, Port};
 
+use crate::deaths::NicDeaths;
 use crate::disk::Disk;
 use crate::fairness::FairnessCheck;
 use crate::ports::MoodyPort;
 use crate::random::Random;
 use crate::router;
-use crate::scenario::{Cramped, DiskPlan, File, PortPlan, Scenario};
+use crate::scenario::{Cramped, Death, DiskPlan, PortPlan, Scenario};
+use crate::shelf::Shelf;
 use crate::trace::Trace;
 use crate::violation::{Violation, violation};
 
@@ -47,7 +50,18 @@ const BRIEF_US: u64 = 1_000;
 pub(crate) struct Machine {
     pub(crate) stack: Stack,
     pub(crate) app: server::Server,
+    /// None while there is no NIC process.
     pub(crate) seats: Vec<Seat>,
+    workers: usize,
+    /// How this NIC process ends, the next one, and so on.
+    fates: VecDeque<Death>,
+    /// Turns of this NIC process, and superpackets that have left it.
+    turns: u64,
+    departures: u64,
+    /// When the next NIC process begins.
+    revives_us: Option<u64>,
+    pub(crate) deaths: NicDeaths,
+    pub(crate) shelf: Shelf,
     maker: SeatMaker,
     port: MoodyPort,
     far: MemoryPort,
@@ -63,6 +77,7 @@ pub(crate) struct Seat {
     pub(crate) disk: Disk,
     far: MemoryPort,
     relay: Relay,
+
     asleep: bool,
 }
 
@@ -74,7 +89,7 @@ struct SeatMaker {
     cramped: Option<Cramped>,
     made: u64,
     disk: DiskPlan,
-    files: Rc<[File]>,
+    shelf: Shelf,
     contract_loss_ppm: u32,
     clock_us: Rc<Cell<u64>>,
     random: Random,
@@ -92,7 +107,7 @@ impl SeatMaker {
         let port = MoodyPort::new(port, &self.port, self.made, self.clock_us.clone());
         let disk = Disk::new(
             self.disk.clone(),
-            self.files.clone(),
+            self.shelf.clone(),
             self.clock_us.clone(),
             self.random.fork(),
             self.logs,
@@ -107,6 +122,9 @@ impl SeatMaker {
                 loss_ppm: self.contract_loss_ppm,
                 cramped: self.cramped,
                 opens_us: None,
+                events_max: u32::MAX,
+                opens_unanswered: 0,
+                replays: false,
                 random: self.random.fork(),
                 fairness: FairnessCheck::default(),
             },
@@ -124,6 +142,12 @@ struct Relay {
     cramped: Option<Cramped>,
     /// When more commands may pass.
     opens_us: Option<u64>,
+    /// No more events than these pass.
+    events_max: u32,
+    /// OPENs that the host has not been answered.
+    opens_unanswered: u32,
+    /// It follows another worker, and nothing has left it yet.
+    replays: bool,
     random: Random,
     fairness: FairnessCheck,
 }
@@ -157,6 +181,7 @@ impl Relay {
                         Command::Acked {
                             flow, last: true, ..
                         } => self.fairness.on_flow_over(*flow),
+                        Command::Open { .. } => self.opens_unanswered += 1,
                         _ => {}
                     }
                     if matches!(command, Command::Send(_)) && self.random.happens(self.loss_ppm) {
@@ -183,12 +208,17 @@ impl Relay {
         trace: &mut Trace<'_>,
     ) -> Result<usize, Violation> {
         let mut passed = 0;
-        while self.host.has_room() {
+        while self.events_max > 0 && self.host.has_room() {
             match self.worker.receive() {
                 Ok(Some(event)) => {
+                    self.events_max -= 1;
+                    if matches!(event, Event::Opened { .. } | Event::OpenFailed { .. }) {
+                        self.opens_unanswered = self.opens_unanswered.saturating_sub(1);
+                    }
                     trace.event(now_us, number, &event);
                     passed += 1;
                     let is_echo = matches!(event, Event::Departed { .. });
+                    self.replays &= !is_echo;
                     if is_echo && self.random.happens(self.loss_ppm) {
                         trace.note(now_us, || {
                             format!("the host does not get it from nic{number}")
@@ -209,6 +239,16 @@ impl Relay {
 }
 
 impl Seat {
+    /// OPENs of which the host has heard nothing.
+    pub(crate) fn opens_unanswered(&self) -> u32 {
+        self.relay.opens_unanswered
+    }
+
+    /// It follows another worker, opens its files again, and nothing has left it yet.
+    pub(crate) fn replays(&self) -> bool {
+        self.relay.replays && self.relay.opens_unanswered > 0
+    }
+
     /// When the worker has to look again for the sake of a paced SEND, or of commands that could not pass.
     pub(crate) fn next_us(&self) -> Option<u64> {
         let paced_us = self.worker.next_timeout_us();
@@ -220,6 +260,7 @@ impl Machine {
     pub(crate) fn new(
         scenario: &Scenario,
         clock_us: &Rc<Cell<u64>>,
+        shelf: &Shelf,
         random: &mut Random,
         logs: bool,
     ) -> Machine {
@@ -246,7 +287,7 @@ impl Machine {
             cramped: scenario.cramped,
             made: 0,
             disk: scenario.disk.clone(),
-            files: scenario.files.clone().into(),
+            shelf: shelf.clone(),
             contract_loss_ppm: scenario.contract_loss_ppm,
             clock_us: clock_us.clone(),
             random: random.fork(),
@@ -287,6 +328,13 @@ impl Machine {
             stack,
             app,
             seats,
+            workers: scenario.workers,
+            fates: scenario.deaths.clone().into(),
+            turns: 0,
+            departures: 0,
+            revives_us: None,
+            deaths: NicDeaths::default(),
+            shelf: shelf.clone(),
             maker,
             port,
             far,
@@ -297,14 +345,49 @@ impl Machine {
 
     /// A worker is replaced by one that knows nothing.
     pub(crate) fn restart(&mut self, number: usize) {
-        let (seat, channel) = self.maker.make();
-        self.seats[number] = seat;
+        self.seats[number] = self.successor(number);
+    }
+
+    /// A worker that knows nothing, and of which the host stack knows.
+    fn successor(&mut self, number: usize) -> Seat {
+        let (mut seat, channel) = self.maker.make();
+        seat.relay.replays = true;
         self.stack.on_nic_restarted(number, channel);
+        seat
+    }
+
+    /// When the next NIC process begins, if there is none.
+    pub(crate) fn revives_us(&self) -> Option<u64> {
+        self.revives_us
+    }
+
+    /// Another NIC process begins, which knows nothing.
+    pub(crate) fn revive(&mut self) {
+        self.revives_us = None;
+        self.turns = 0;
+        self.departures = 0;
+        for number in 0..self.workers {
+            let seat = self.successor(number);
+            self.seats.push(seat);
+        }
+    }
+
+    /// The NIC process ends: what has left it is all that is left of it.
+    fn die(&mut self, death: Death, now_us: u64, trace: &mut Trace<'_>) {
+        trace.note(now_us, || format!("the NIC process ends: {death:?}"));
+        self.deaths.count(&self.seats);
+        self.seats.clear();
+        self.revives_us = Some(now_us + death.gone_us);
+        if let Some(number) = death.replaces {
+            self.shelf.replace(number);
+        }
     }
 
     /// The network, the disk and the machines are well from now on.
     pub(crate) fn calm_down(&mut self) {
+        self.fates.clear();
         self.maker.contract_loss_ppm = 0;
+        self.maker.cramped = None;
         for seat in &mut self.seats {
             seat.relay.loss_ppm = 0;
             seat.relay.cramped = None;
@@ -359,7 +442,11 @@ impl Machine {
         trace: &mut Trace<'_>,
         frames: &mut Vec<Vec<u8>>,
     ) -> Result<(Option<u64>, bool), Violation> {
+        self.turns += 1;
         let seat = &mut self.seats[number];
+        let fate = self.fates.front().copied();
+        let departures_max = fate.map_or(u64::MAX, |death| death.departures - self.departures);
+        seat.worker.port().close_after(departures_max);
         seat.relay.commands(now_us, number, trace)?;
         if std::mem::take(&mut seat.asleep) {
             seat.worker.finish_sleep();
@@ -367,6 +454,12 @@ impl Machine {
         let Ok(progress) = seat.worker.turn(&|| now_us) else {
             return Err(Violation(format!("worker {number} finds its ring corrupt")));
         };
+        let departures_left = seat.worker.port().departures_left();
+        self.departures += departures_max - departures_left;
+        let fate = fate.filter(|death| death.turn <= self.turns || departures_left == 0);
+        if let Some(death) = fate {
+            seat.relay.events_max = death.events;
+        }
         take_frames(&mut seat.far, frames);
         for line in seat.disk.take_log() {
             trace.note(now_us, || format!("disk{number} {line}"));
@@ -377,6 +470,11 @@ impl Machine {
         // There is room for commands again.
         let taken = seat.relay.commands(now_us, number, trace)?;
         let told = seat.relay.events(now_us, number, trace)? + taken > 0;
+        if let Some(death) = fate {
+            self.fates.pop_front();
+            self.die(death, now_us, trace);
+            return Ok((None, told));
+        }
         let again_us = match progress {
             Progress::Busy => Some(now_us + 1),
             Progress::Idle => match seat.worker.prepare_sleep() {

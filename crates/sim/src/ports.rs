@@ -22,6 +22,8 @@ pub(crate) struct MoodyPort {
     random: Random,
     clock_us: Rc<Cell<u64>>,
     busy_until_us: u64,
+    /// So many superpackets may leave; then it is busy for good.
+    departures_left: u64,
     departed: Vec<SocketAddr>,
 }
 
@@ -39,8 +41,19 @@ impl MoodyPort {
             random: Random::new(plan.seed ^ number),
             clock_us,
             busy_until_us: 0,
+            departures_left: u64::MAX,
             departed: Vec::new(),
         }
+    }
+
+    /// Who uses it dies when so many more superpackets have left.
+    pub(crate) fn close_after(&mut self, departures: u64) {
+        self.departures_left = departures;
+    }
+
+    /// How many more may leave.
+    pub(crate) fn departures_left(&self) -> u64 {
+        self.departures_left
     }
 
     /// For whom TCP packets have left, or were dropped, in order; forgets them.
@@ -66,13 +79,14 @@ impl Port for MoodyPort {
     fn send(&mut self, packet: &Superpacket<'_>) -> Result<(), SendError> {
         let now_us = self.clock_us.get();
         let is_calm = now_us >= BEGINNING_US + CALM_US;
-        if !is_calm && now_us < self.busy_until_us {
+        if self.departures_left == 0 || (!is_calm && now_us < self.busy_until_us) {
             return Err(SendError::WouldBlock);
         }
         if !is_calm && self.random.happens(self.plan.busy_ppm) {
             self.busy_until_us = now_us + self.random.within(self.plan.busy_us.clone());
             return Err(SendError::WouldBlock);
         }
+        self.departures_left -= 1;
         self.departed.extend(router::tcp_destination(packet.header));
         if !is_calm && self.random.happens(self.plan.drop_ppm) {
             return Err(SendError::Dropped);

@@ -3,13 +3,14 @@
 use std::collections::VecDeque;
 
 use crate::content;
+use crate::shelf::Shelf;
 use crate::violation::{Check, Violation, ensure, violation};
 
 /// What is expected of the response to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Expected {
-    /// 200 and all of the file.
-    File { number: usize, size: u64 },
+    /// 200 and all of the file: of the version that was there when it was asked for, or of a later one.
+    File { number: usize, version: u32 },
     /// 404.
     Missing,
     /// The server cannot open the file, or not read it to the end: an error, or a part of the file.
@@ -17,8 +18,9 @@ pub(crate) enum Expected {
 }
 
 /// Reads responses.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Responses {
+    shelf: Shelf,
     expected: VecDeque<Expected>,
     head: Vec<u8>,
     body: Option<Body>,
@@ -27,8 +29,8 @@ pub(crate) struct Responses {
 
 #[derive(Debug)]
 struct Body {
-    /// The file that it must be, if it is one.
-    file: Option<usize>,
+    /// The versions that it can be of, if it must be a file's.
+    versions: Option<Vec<usize>>,
     offset: u64,
     len: u64,
 }
@@ -37,6 +39,17 @@ struct Body {
 const HEAD_BYTES_MAX: usize = 2_000;
 
 impl Responses {
+    /// Of files from this shelf.
+    pub(crate) fn new(shelf: Shelf) -> Responses {
+        Responses {
+            shelf,
+            expected: VecDeque::new(),
+            head: Vec::new(),
+            body: None,
+            completed: 0,
+        }
+    }
+
     /// Another request was sent.
     pub(crate) fn expect(&mut self, expected: Expected) {
         self.expected.push_back(expected);
@@ -101,17 +114,26 @@ impl Responses {
         let (Some(status), Some(len)) = (status, length) else {
             return violation(format!("no response head: {head:?}"));
         };
-        let file = match (self.expected.front(), status) {
-            (None, _) => return violation(format!("a response that nobody asked for: {head:?}")),
-            (Some(Expected::File { number, size }), 200) if *size == len => Some(*number),
-            (Some(Expected::Broken { number }), 200) => Some(*number),
-            (Some(Expected::Missing), 404) | (Some(Expected::Broken { .. }), 500..) => None,
-            (Some(expected), _) => {
-                return violation(format!("{expected:?} was answered by {head:?}"));
-            }
+        let Some(expected) = self.expected.front() else {
+            return violation(format!("a response that nobody asked for: {head:?}"));
         };
+        let as_long = |number, first| -> Vec<usize> {
+            (first..=self.shelf.version(number))
+                .filter(|&version| self.shelf.size(number, version) == len)
+                .map(|version| Shelf::content(number, version))
+                .collect()
+        };
+        let versions = match (*expected, status) {
+            (Expected::File { number, version }, 200) => Some(as_long(number, version)),
+            (Expected::Broken { number }, 200) => Some(as_long(number, 0)),
+            (Expected::Missing, 404) | (Expected::Broken { .. }, 500..) => None,
+            _ => Some(Vec::new()),
+        };
+        if versions.as_ref().is_some_and(Vec::is_empty) {
+            return violation(format!("{expected:?} was answered by {head:?}"));
+        }
         self.body = Some(Body {
-            file,
+            versions,
             offset: 0,
             len,
         });
@@ -120,16 +142,24 @@ impl Responses {
 }
 
 impl Body {
-    fn check(&self, bytes: &[u8]) -> Check {
-        let Some(file) = self.file else {
+    /// All bytes are of one version, whichever it is.
+    fn check(&mut self, bytes: &[u8]) -> Check {
+        let Some(versions) = &mut self.versions else {
             return Ok(());
         };
-        match content::first_difference(file, self.offset, bytes) {
-            None => Ok(()),
-            Some(at) => violation(format!(
-                "wrong byte at {} of file f{file}",
-                self.offset + at as u64
+        let mut furthest = None;
+        versions.retain(|&version| {
+            let differs_at = content::first_difference(version, self.offset, bytes);
+            furthest = furthest.max(differs_at.map(|at| (at, version)));
+            differs_at.is_none()
+        });
+        match furthest {
+            Some((at, version)) if versions.is_empty() => violation(format!(
+                "wrong byte at {} of {}",
+                self.offset + at as u64,
+                Shelf::describe(version)
             )),
+            _ => Ok(()),
         }
     }
 }
@@ -137,6 +167,7 @@ impl Body {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scenario::{File, Trouble};
 
     fn response(status: &str, body: &[u8]) -> Vec<u8> {
         let mut bytes = format!(
@@ -148,9 +179,23 @@ mod tests {
     }
 
     fn file(number: usize, size: usize) -> Vec<u8> {
+        version(number, 0, size)
+    }
+
+    fn version(number: usize, version: u32, size: usize) -> Vec<u8> {
         let mut body = vec![0; size];
-        content::fill(number, 0, &mut body);
+        content::fill(Shelf::content(number, version), 0, &mut body);
         response("200 OK", &body)
+    }
+
+    /// File 3 is of 1000 bytes, file 4 of none.
+    fn shelf() -> Shelf {
+        let file = |size| File {
+            size,
+            trouble: Trouble::Nothing,
+            settled: true,
+        };
+        Shelf::new(&[7, 7, 7, 1000, 0].map(file))
     }
 
     #[test]
@@ -163,12 +208,15 @@ mod tests {
         ]
         .concat();
         for cut in [1, 7, 100, stream.len()] {
-            let mut responses = Responses::default();
+            let mut responses = Responses::new(shelf());
             let whole = Expected::File {
                 number: 3,
-                size: 1000,
+                version: 0,
             };
-            let empty = Expected::File { number: 4, size: 0 };
+            let empty = Expected::File {
+                number: 4,
+                version: 0,
+            };
             for expected in [whole, Expected::Missing, empty, whole] {
                 responses.expect(expected);
             }
@@ -184,12 +232,33 @@ mod tests {
     fn a_wrong_byte_is_noticed() {
         let mut stream = file(3, 1000);
         *stream.last_mut().unwrap() ^= 1;
-        let mut responses = Responses::default();
+        let mut responses = Responses::new(shelf());
         responses.expect(Expected::File {
             number: 3,
-            size: 1000,
+            version: 0,
         });
         let Violation(what) = responses.take(&stream).unwrap_err();
-        assert_eq!(what, "wrong byte at 999 of file f3");
+        assert_eq!(what, "wrong byte at 999 of file f3, version 0");
+    }
+
+    #[test]
+    fn a_response_is_of_one_version_that_was_there_since_it_was_asked_for() {
+        let shelf = shelf();
+        let ask = |asked| {
+            let mut responses = Responses::new(shelf.clone());
+            responses.expect(Expected::File {
+                number: 3,
+                version: asked,
+            });
+            responses
+        };
+        let [old, new] = [0, 1].map(|number| version(3, number, 1000));
+        assert!(ask(0).take(&new).is_err(), "not there yet");
+        shelf.replace(3);
+        assert_eq!(ask(0).take(&old), Ok(()));
+        assert_eq!(ask(0).take(&new), Ok(()));
+        assert!(ask(1).take(&old).is_err(), "replaced before");
+        let mixed = [&old[..500], &new[500..]].concat();
+        assert!(ask(0).take(&mixed).is_err());
     }
 }

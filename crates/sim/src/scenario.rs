@@ -30,6 +30,8 @@ pub(crate) struct Scenario {
     pub(crate) contract_loss_ppm: u32,
     /// When a worker is replaced by one that knows nothing, in microseconds from the beginning, and which.
     pub(crate) restarts: Vec<(u64, usize)>,
+    /// How the NIC process ends, and the one that follows it, and so on.
+    pub(crate) deaths: Vec<Death>,
     pub(crate) disk: DiskPlan,
     pub(crate) files: Vec<File>,
     pub(crate) paths: Vec<PathPlan>,
@@ -38,6 +40,22 @@ pub(crate) struct Scenario {
     pub(crate) host_port: PortPlan,
     pub(crate) nic_port: PortPlan,
     pub(crate) cramped: Option<Cramped>,
+}
+
+/// The NIC process dies: its workers, what they knew, and what they had read from the rings or written there and
+/// nobody had read. What has left is on the network.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Death {
+    /// In this turn of one of its workers, counted from its beginning, at the latest.
+    pub(crate) turn: u64,
+    /// As soon as so many superpackets have left, even in the middle of a turn.
+    pub(crate) departures: u64,
+    /// So many events of the last turn are heard.
+    pub(crate) events: u32,
+    /// Until the next one begins.
+    pub(crate) gone_us: u64,
+    /// A file that another version takes the place of meanwhile.
+    pub(crate) replaces: Option<usize>,
 }
 
 /// The rings between the stacks hold as little as rings can.
@@ -227,6 +245,7 @@ impl Scenario {
             workers,
             contract_loss_ppm: random.pick(&[0, 0, 0, 0, 1_000, 50_000]),
             restarts,
+            deaths: Vec::new(),
             mtu: random.pick(&[1500, 1500, 1500, 9000, 1280]),
             superpacket_max: random.pick(&[65_535, 65_535, 16_000, 4_000]),
             congestion: random.pick(&CongestionAlgorithm::ALL),
@@ -253,6 +272,7 @@ impl Scenario {
         for client in &mut scenario.clients {
             client.merges_us = random.pick(&[None, None, None, Some(20), Some(200), Some(2_000)]);
         }
+        scenario.deaths = draw_deaths(&mut random, scenario.files.len());
         scenario
     }
 
@@ -340,6 +360,31 @@ fn draw_files(random: &mut Random) -> Vec<File> {
         }
     };
     (0..count).map(|_| draw()).collect()
+}
+
+fn draw_deaths(random: &mut Random, files: usize) -> Vec<Death> {
+    // Who starts it again waits longer each time.
+    let mut gone_us = random.pick(&[1, 1_000, 20_000]);
+    let short = random.one_in(3);
+    let count = random.pick(&[0, 0, 1, 4, 8]);
+    let draw = |_| {
+        gone_us *= 2;
+        let (turns, departures) = match short {
+            true => (random.across(1..12), random.across(1..4)),
+            false => (random.across(1..2_000), random.across(1..500)),
+        };
+        let by_turn = random.one_in(2);
+        Death {
+            turn: if by_turn { turns } else { u64::MAX },
+            departures: if by_turn { u64::MAX } else { departures },
+            events: random.pick(&[0, 1, u32::MAX]),
+            gone_us,
+            replaces: random
+                .one_in(8)
+                .then(|| random.within(0..files as u64) as usize),
+        }
+    };
+    (0..count).map(draw).collect()
 }
 
 impl DiskPlan {
@@ -544,6 +589,9 @@ impl fmt::Display for Scenario {
         writeln!(f, "port of the host: {:?}", self.host_port)?;
         writeln!(f, "ports of the workers: {:?}", self.nic_port)?;
         writeln!(f, "disk: {:?}", self.disk)?;
+        for death in &self.deaths {
+            writeln!(f, "the NIC process ends: {death:?}")?;
+        }
         for (number, file) in self.files.iter().enumerate() {
             writeln!(f, "file f{number}: {} bytes, {:?}", file.size, file.trouble)?;
         }

@@ -12,12 +12,14 @@ use wire::frame::{Received, parse};
 
 use crate::audit::Audit;
 use crate::client::Client;
+use crate::deaths::NicDeaths;
 use crate::hostile::Hostile;
 use crate::link::{Link, Loss};
 use crate::machine::{Machine, Seat};
 use crate::random::Random;
 use crate::router;
 use crate::scenario::{CALM_US, Scenario};
+use crate::shelf::Shelf;
 use crate::trace::Trace;
 use crate::violation::{Check, ensure, violation};
 use crate::window::WindowCheck;
@@ -84,7 +86,8 @@ impl<'a> World<'a> {
         // Not the scenario's generator: what is drawn there may change without changing what happens here.
         let mut random = Random::new(seed ^ 0x5157_1357_9bdf_0246);
         let clock_us = Rc::new(Cell::new(BEGINNING_US));
-        let machine = Machine::new(&scenario, &clock_us, &mut random, trace.has_text());
+        let shelf = Shelf::new(&scenario.files);
+        let machine = Machine::new(&scenario, &clock_us, &shelf, &mut random, trace.has_text());
         let paths = scenario
             .paths
             .iter()
@@ -93,7 +96,6 @@ impl<'a> World<'a> {
                 up: Link::new(plan.up.clone(), random.fork()),
             })
             .collect();
-        let files: Rc<[_]> = scenario.files.clone().into();
         let clients = scenario
             .clients
             .iter()
@@ -103,7 +105,7 @@ impl<'a> World<'a> {
                 Client::new(
                     number,
                     plan.clone(),
-                    files.clone(),
+                    shelf.clone(),
                     BEGINNING_US,
                     scenario.has_cookies(),
                     random,
@@ -159,6 +161,16 @@ impl<'a> World<'a> {
         self.machine.stack.counters().retransmissions
     }
 
+    /// Connections that ended before they should have.
+    pub(crate) fn connections_lost(&self) -> u64 {
+        let lost = self.clients.iter().map(|client| client.connections_lost);
+        lost.sum()
+    }
+
+    pub(crate) fn nic_deaths(&self) -> NicDeaths {
+        self.machine.deaths
+    }
+
     /// Lets things happen until everything is over, and checks that nothing is left.
     pub(crate) fn run(&mut self) -> Check {
         let deadline_us = BEGINNING_US + CALM_US + self.scenario.patience_us();
@@ -187,6 +199,7 @@ impl<'a> World<'a> {
                 .iter()
                 .all(|hostile| hostile.next_us().is_none())
             && self.restarts.is_empty()
+            && self.machine.revives_us().is_none()
             && self.host_turn_us.is_none()
             && self.worker_turns_us.iter().all(Option::is_none)
             && self
@@ -219,6 +232,7 @@ impl<'a> World<'a> {
             .chain(paced)
             .chain(clients)
             .chain(self.restarts.last().map(|(at_us, _)| BEGINNING_US + at_us))
+            .chain(self.machine.revives_us())
             .chain(self.hostiles.iter().filter_map(Hostile::next_us))
             .chain(self.machine.stack.next_timeout_us())
             .min();
@@ -259,11 +273,28 @@ impl<'a> World<'a> {
         }
         let is_due = |(at_us, _): &mut (u64, usize)| BEGINNING_US + *at_us <= now_us;
         if let Some((_, number)) = self.restarts.pop_if(is_due) {
+            if self.machine.seats.is_empty() {
+                return Ok(());
+            }
             self.trace
                 .note(now_us, || format!("nic{number} starts anew"));
             self.machine.restart(number);
             self.wake_host();
             self.wake_worker(number);
+            return Ok(());
+        }
+        if self
+            .machine
+            .revives_us()
+            .is_some_and(|at_us| at_us <= now_us)
+        {
+            self.trace
+                .note(now_us, || "the next NIC process begins".to_owned());
+            self.machine.revive();
+            self.wake_host();
+            for number in 0..self.machine.seats.len() {
+                self.wake_worker(number);
+            }
             return Ok(());
         }
         for number in 0..self.clients.len() {
@@ -354,6 +385,9 @@ impl<'a> World<'a> {
         self.server_sends(&mut frames)?;
         self.frames = frames;
         self.worker_turns_us[number] = again_us;
+        if self.machine.seats.is_empty() {
+            self.worker_turns_us.fill(None);
+        }
         if told {
             self.wake_host();
         }
@@ -533,6 +567,9 @@ impl<'a> World<'a> {
         let app = self.machine.app.counters();
         ensure(app.connections_accepted == app.connections_closed, || {
             format!("the server's connections do not add up: {app:?}")
+        })?;
+        ensure(self.machine.seats.len() == self.scenario.workers, || {
+            "there is no NIC process".to_owned()
         })?;
         for (seat, number) in self.machine.seats.iter().zip(0..) {
             let usage = seat.worker.usage();
