@@ -110,6 +110,12 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..))]
     pub(crate) connections_per_source: Option<u32>,
 
+    /// Most connections that wait for their clients alone to acknowledge the end, or to end their side. Beyond, the
+    /// one that has waited longest is reset
+    #[arg(long, value_name = "N", default_value_t = host::StackConfig::ORPHANS_MAX as u32,
+          value_parser = value_parser!(u32).range(1..))]
+    pub(crate) orphans: u32,
+
     /// MTU of the veth pair, in bytes
     #[arg(long, value_name = "BYTES", default_value = "1500", conflicts_with = "dev",
           value_parser = value_parser!(u32).range(1280..=65535))]
@@ -375,6 +381,9 @@ pub(crate) struct HostArgs {
     /// Most connections of one source
     #[arg(long)]
     pub(crate) connections_per_source: Option<u32>,
+    /// Most connections that wait for their clients alone
+    #[arg(long)]
+    pub(crate) orphans: u32,
     #[command(flatten)]
     pub(crate) measuring: HostMeasuring,
     /// Directory that must be out of reach once the process is locked out of the file system
@@ -473,6 +482,7 @@ mod tests {
             "--mtu 65536",
             "--buffers 0",
             "--connections-per-source 0",
+            "--orphans 0",
         ] {
             let option = rest.split_whitespace().next().unwrap();
             let message = parse(&format!("splitway serve site {rest}")).unwrap_err();

@@ -57,7 +57,7 @@ pub(crate) fn run(args: &HostArgs) -> Result<(), Failure> {
             ..tcp::Config::default()
         },
         connections_max: StackConfig::CONNECTIONS_MAX,
-        orphans_max: StackConfig::ORPHANS_MAX,
+        orphans_max: usize::try_from(args.orphans).unwrap_or(usize::MAX),
         admission: Admission {
             connections_per_source: args.connections_per_source,
             ..Admission::default()

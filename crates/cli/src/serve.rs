@@ -348,6 +348,7 @@ fn host_arguments(args: &ServeArgs, source: &Source, link: &Link, log: &str) -> 
     if let Some(limit) = args.connections_per_source {
         arguments.extend(["--connections-per-source".into(), limit.to_string().into()]);
     }
+    arguments.extend(["--orphans".into(), args.orphans.to_string().into()]);
     arguments.extend(args.host_measuring.arguments());
     let probe = match source {
         Source::Root(root) => root,

@@ -59,7 +59,8 @@ impl Stack {
         }
     }
 
-    /// An ICMP error quotes a segment: the connection knows whether it can have sent it.
+    /// An ICMP error quotes a segment: the connection knows whether it can have sent it. Half-open ones take no notice
+    /// (the table in `tcp`), and no path is too small for a SYN,ACK.
     fn on_icmp_error(&mut self, now_us: u64, error: &icmp::Error) {
         let tuple = Tuple {
             local: error.quoted.source,

@@ -317,22 +317,57 @@ fn blind_resets_syns_and_data_leave_a_connection_alive() {
     assert!(answers.count() < 100, "challenge ACKs are limited");
 }
 
+/// What an ICMP error quotes of a segment of ours.
+fn quoted(peer: SocketAddr, seq: u32) -> Vec<u8> {
+    let server: SocketAddr = crate::rig::SERVER.parse().unwrap();
+    let mut quoted = vec![0x45, 0, 2, 0, 0, 0, 0x40, 0, 64, 6, 0, 0];
+    quoted.extend([10, 77, 0, 2, 10, 77, 0, 1]);
+    quoted.extend([server, peer].map(|at| at.port().to_be_bytes()).concat());
+    quoted.extend(seq.to_be_bytes());
+    quoted
+}
+
+/// Covers: RFC 1122 §4.2.3.9, RFC 5927 §5.2
+#[test]
+fn no_icmp_error_ends_a_half_open_connection() {
+    let mut rig = Rig::new();
+    let server: SocketAddr = crate::rig::SERVER.parse().unwrap();
+    rig.ask(&["10"]);
+    rig.run_until(|rig| rig.received.len() == 12);
+    rig.inject_syn(client(7));
+    rig.step();
+    let isn = tcp::IsnGenerator::new([7; 16]);
+    let seq = isn.isn(server, client(7), tcp::Instant::from_us(rig.now_us));
+    for code in 0..16 {
+        // The SYN,ACK itself is quoted.
+        let frame = rig.unreachable(code, 576, &quoted(client(7), seq));
+        rig.inject(&frame);
+        rig.step();
+        assert_eq!(rig.stack.half_open(), 1, "{code}");
+    }
+    let ack = Header {
+        seq: 8,
+        ack: seq.wrapping_add(1),
+        flags: Flags::ACK,
+        window: 1000,
+        ..Header::default()
+    };
+    rig.inject_segment(client(7), &ack, &[]);
+    rig.step();
+    assert_eq!((rig.stack.half_open(), rig.stack.connections()), (0, 2));
+}
+
 /// Covers: RFC 5927 §4.1, RFC 5927 §7.2
 #[test]
 fn forged_icmp_errors_neither_end_a_connection_nor_shrink_its_packets() {
     let mut rig = Rig::new();
     rig.ask(&["1000"]);
     rig.run_until(|rig| rig.received.len() == 1002);
-    let server: SocketAddr = crate::rig::SERVER.parse().unwrap();
-    let ports = [server.port(), rig.client_address().port()].map(u16::to_be_bytes);
+    let peer = rig.client_address();
     for n in 0..4096u32 {
         let seq = n.wrapping_mul(1 << 20).wrapping_add(12_345);
-        let mut quoted = vec![0x45, 0, 2, 0, 0, 0, 0x40, 0, 64, 6, 0, 0];
-        quoted.extend([10, 77, 0, 2, 10, 77, 0, 1]);
-        quoted.extend(ports.concat());
-        quoted.extend(seq.to_be_bytes());
         // Every code: no such port, fragmentation needed, prohibited, ...
-        let frame = rig.unreachable((n % 16) as u8, 576, &quoted);
+        let frame = rig.unreachable((n % 16) as u8, 576, &quoted(peer, seq));
         rig.inject(&frame);
         if n % 64 == 0 {
             rig.step();
