@@ -3,6 +3,7 @@
 mod script;
 
 mod acknowledgments;
+mod bbr;
 mod buffers;
 mod close;
 mod congestion;

@@ -17,8 +17,16 @@ pub(crate) struct Path {
     pub(crate) now: Instant,
     pub(crate) bytes_per_second: u64,
     pub(crate) rtt: Duration,
-    /// Stream offsets of packets that are lost, once.
+    /// Stream offsets of packets that are lost, once; and of packets that come so much later.
     pub(crate) lose: Vec<u64>,
+    pub(crate) delay: Vec<(u64, Duration)>,
+    /// One packet in so many is lost, for the first time or again.
+    pub(crate) lose_one_in: u64,
+    /// What does not fit into the queue is lost, in bytes; what comes behind so many is marked (RFC 3168).
+    pub(crate) queue_bytes_max: u64,
+    pub(crate) unmarked_bytes_max: u64,
+    /// Of what departs from now on, nothing is heard before this.
+    pub(crate) silent_until: Instant,
     /// All that has departed: when, and how many bytes.
     pub(crate) departed: Vec<(Instant, u64)>,
     /// Retransmissions among it, in bytes.
@@ -28,10 +36,20 @@ pub(crate) struct Path {
     /// When the last packet is through the bottleneck.
     free_at: Instant,
     /// On the way: when the sender hears of it.
-    packets: VecDeque<(Instant, Range<u64>)>,
+    packets: VecDeque<(Instant, Packet)>,
+    count: u64,
+    /// Marks are echoed until the sender says that it has slowed down.
+    echo: bool,
     /// What the receiver has in order, and behind that.
     received: u64,
     gaps: BTreeMap<u64, u64>,
+}
+
+/// A packet of the stream.
+struct Packet {
+    range: Range<u64>,
+    marked: bool,
+    cwr: bool,
 }
 
 impl Path {
@@ -44,8 +62,8 @@ impl Path {
         });
         script.trace(&format!(
             "
-            < SYN 0 win 65535 mss 1000 sackOK ws 14
-            > SYN ACK 0 ack 1
+            < SYN ECE CWR 0 win 65535 mss 1000 sackOK ws 14
+            > SYN ACK ECE 0 ack 1
             +{rtt_ms}ms
             < ACK 1 ack 1 win 60000
             "
@@ -59,11 +77,18 @@ impl Path {
             bytes_per_second,
             rtt: Duration::from_millis(rtt_ms),
             lose: Vec::new(),
+            delay: Vec::new(),
+            lose_one_in: u64::MAX,
+            queue_bytes_max: u64::MAX,
+            unmarked_bytes_max: u64::MAX,
+            silent_until: now,
             departed: Vec::new(),
             repeated: 0,
             waiting: VecDeque::new(),
             free_at: now,
             packets: VecDeque::new(),
+            count: 0,
+            echo: false,
             received: 0,
             gaps: BTreeMap::new(),
         }
@@ -115,42 +140,65 @@ impl Path {
             self.repeated += range.end - range.start;
         }
         for start in range.clone().step_by(usize::from(transmit.mss)) {
+            let end = range.end.min(start + u64::from(transmit.mss));
+            self.count += 1;
             if let Some(place) = self.lose.iter().position(|&lost| lost == start) {
                 self.lose.remove(place);
                 continue;
             }
-            let packet = start..range.end.min(start + u64::from(transmit.mss));
-            let us = (packet.end - packet.start) * 1_000_000 / self.bytes_per_second;
+            let waiting_us = self.free_at.since(at).as_micros() as u64;
+            let queue_bytes = waiting_us * self.bytes_per_second / 1_000_000;
+            if self.count.is_multiple_of(self.lose_one_in) || queue_bytes > self.queue_bytes_max {
+                continue;
+            }
+            let us = (end - start) * 1_000_000 / self.bytes_per_second;
             self.free_at = self.free_at.max(at) + Duration::from_micros(us);
-            self.packets.push_back((self.free_at + self.rtt, packet));
+            let mut heard_at = (self.free_at + self.rtt).max(self.silent_until);
+            if let Some(place) = self.delay.iter().position(|&(late, _)| late == start) {
+                heard_at = heard_at + self.delay.remove(place).1;
+            }
+            let packet = Packet {
+                range: start..end,
+                marked: queue_bytes > self.unmarked_bytes_max && transmit.ecn != Ecn::NotEct,
+                cwr: start == range.start && transmit.header.flags.contains(Flags::CWR),
+            };
+            let place = self.packets.partition_point(|(at, _)| *at <= heard_at);
+            self.packets.insert(place, (heard_at, packet));
         }
         if let Some(transmission) = transmit.transmission {
             self.tcp.on_departed(transmission, at);
         }
     }
 
-    /// Each packet is acknowledged; the block that it belongs to comes first.
+    /// Each packet is acknowledged; the block that it belongs to comes first, or, if it has come before, itself
+    /// (RFC 2883).
     fn acknowledge(&mut self) {
-        let (_, mut packet) = self.packets.pop_front().expect("something arrives");
-        let before = self.gaps.range(..=packet.start).next_back();
-        if let Some((&start, &end)) = before
-            && end >= packet.start
-        {
-            packet = start..end.max(packet.end);
-        }
-        while let Some((&start, &end)) = self.gaps.range(packet.start..=packet.end).next() {
-            packet.end = packet.end.max(end);
-            self.gaps.remove(&start);
-        }
+        let (_, packet) = self.packets.pop_front().expect("something arrives");
+        self.echo = packet.marked || (self.echo && !packet.cwr);
+        let mut block = packet.range;
         let mut blocks = Vec::new();
-        if packet.start <= self.received {
-            self.received = self.received.max(packet.end);
+        let before = self.gaps.range(..=block.start).next_back();
+        if block.end <= self.received || before.is_some_and(|(_, &end)| end >= block.end) {
+            blocks.push((block.start, block.end));
         } else {
-            self.gaps.insert(packet.start, packet.end);
-            blocks.push((packet.start, packet.end));
+            if let Some((&start, &end)) = before
+                && end >= block.start
+            {
+                block = start..end.max(block.end);
+            }
+            while let Some((&start, &end)) = self.gaps.range(block.start..=block.end).next() {
+                block.end = block.end.max(end);
+                self.gaps.remove(&start);
+            }
+            if block.start <= self.received {
+                self.received = self.received.max(block.end);
+            } else {
+                self.gaps.insert(block.start, block.end);
+                blocks.push((block.start, block.end));
+            }
         }
         let others = self.gaps.iter().map(|(&start, &end)| (start, end));
-        blocks.extend(others.filter(|&(start, _)| start != packet.start));
+        blocks.extend(others.filter(|&(start, _)| start != block.start));
         let wire = |offset: u64| ISS.wrapping_add(1).wrapping_add(offset as u32);
         let mut options = Options::default();
         for (place, (start, end)) in options.sack.iter_mut().zip(blocks) {
@@ -161,7 +209,10 @@ impl Path {
             destination_port: 80,
             seq: IRS.wrapping_add(1),
             ack: wire(self.received),
-            flags: Flags::ACK,
+            flags: match self.echo {
+                true => Flags::ACK | Flags::ECE,
+                false => Flags::ACK,
+            },
             window: 60_000,
             options,
         };
