@@ -543,6 +543,44 @@ impl RejectReason {
     }
 }
 
+/// Adds `us` to the times in a SEND or a departure; all else stays as it is, whatever it is. A SEND that may leave at
+/// once still may.
+pub(crate) fn shift_times(message: &mut [u8], us: i64) {
+    let shifted = |time: U64| time.get().wrapping_add_signed(us).into();
+    match kind(message) {
+        Ok(SEND) => {
+            if let Ok((record, _)) = SendRecord::mut_from_prefix(message) {
+                record.issued_us = shifted(record.issued_us);
+                if record.not_before_us != 0 {
+                    record.not_before_us = shifted(record.not_before_us);
+                }
+            }
+        }
+        Ok(DEPARTED) => {
+            if let Ok((record, _)) = DepartedRecord::mut_from_prefix(message) {
+                record.departed_us = shifted(record.departed_us);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Replaces the Ethernet source address in the header of a SEND; all else stays as it is, whatever it is.
+pub(crate) fn set_source_mac(message: &mut [u8], mac: [u8; 6]) {
+    const SOURCE: std::ops::Range<usize> = 6..12;
+    if kind(message) != Ok(SEND) {
+        return;
+    }
+    let Ok((record, rest)) = SendRecord::mut_from_prefix(message) else {
+        return;
+    };
+    let segments = usize::from(record.segments) * size_of::<SegmentRecord>();
+    let header = rest.get_mut(segments..segments + usize::from(record.header_bytes));
+    if let Some(source) = header.and_then(|header| header.get_mut(SOURCE)) {
+        source.copy_from_slice(&mac);
+    }
+}
+
 fn head(kind: u8, length: usize) -> Head {
     Head {
         length: (length as u32).into(),

@@ -15,6 +15,7 @@
 //! | [`ring`] | single-producer single-consumer ring in shared memory |
 //! | [`channel`] | a command ring, an event ring and their wake-ups |
 //! | [`control`] | the hello over a Unix socket that sets channels up |
+//! | [`ethernet`] | commands and events in frames, for a NIC stack on another machine |
 //!
 //! ```
 //! use contract::{Command, Event, FileId, channel};
@@ -42,6 +43,8 @@ pub mod codec;
 pub mod command;
 #[cfg(not(loom))]
 pub mod control;
+#[cfg(not(loom))]
+pub mod ethernet;
 pub mod event;
 pub mod ids;
 pub mod limits;

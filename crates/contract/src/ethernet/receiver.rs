@@ -1,0 +1,131 @@
+//! Parcels in: every one once and in order, and credit for more.
+//!
+//! Credit is what can be kept: a parcel within it never finds its place taken. It grows when records are
+//! taken out, so that a side which cannot get rid of them holds the other back.
+
+use super::WINDOW;
+use super::sender::Receipt;
+use super::stream::Assembly;
+
+/// Credit that has grown by so much is worth a frame of its own.
+const CREDIT_STEP: u64 = WINDOW as u64 / 2;
+
+/// The receiving half of a session.
+///
+/// `read` ≤ `expected` ≤ `beyond` ≤ `read + WINDOW`.
+#[derive(Debug)]
+pub(super) struct Receiver {
+    /// Which have come of those from `read` on; parcel `n` at `n % WINDOW`, here and below.
+    arrived: Box<[bool]>,
+    parcels: Box<[Vec<u8>]>,
+    /// The parcel that records are taken from, and how much of it is taken.
+    read: u64,
+    read_bytes: usize,
+    /// All parcels below have come.
+    expected: u64,
+    /// No parcel from here on has come.
+    beyond: u64,
+    /// The credit that the other side was told last.
+    told: u64,
+    /// A parcel has come since the other side was told anything.
+    receipt_is_due: bool,
+    assembly: Assembly,
+    /// Parcels that had come before.
+    pub(super) duplicates: u64,
+}
+
+impl Receiver {
+    pub(super) fn new(parcel_bytes_max: usize) -> Receiver {
+        Receiver {
+            arrived: vec![false; WINDOW].into(),
+            parcels: std::iter::repeat_with(|| Vec::with_capacity(parcel_bytes_max))
+                .take(WINDOW)
+                .collect(),
+            read: 0,
+            read_bytes: 0,
+            expected: 0,
+            beyond: 0,
+            told: WINDOW as u64,
+            receipt_is_due: false,
+            assembly: Assembly::new(),
+            duplicates: 0,
+        }
+    }
+
+    /// A parcel has come. An error is the rule that the peer has broken.
+    pub(super) fn on_parcel(&mut self, parcel: u64, bytes: &[u8]) -> Result<(), &'static str> {
+        if parcel >= self.credit() {
+            return Err("nobody sends more than there is credit for");
+        }
+        self.receipt_is_due = true;
+        let slot = parcel as usize % WINDOW;
+        if parcel < self.expected || self.arrived[slot] {
+            self.duplicates += 1;
+            return Ok(());
+        }
+        self.arrived[slot] = true;
+        self.parcels[slot].clear();
+        self.parcels[slot].extend_from_slice(bytes);
+        self.beyond = self.beyond.max(parcel + 1);
+        while self.expected < self.beyond && self.arrived[self.expected as usize % WINDOW] {
+            self.expected += 1;
+        }
+        Ok(())
+    }
+
+    /// Puts the next record together as far as it has come. An error is the rule that the peer has broken.
+    pub(super) fn assemble(&mut self) -> Result<(), &'static str> {
+        loop {
+            let rest = match self.read < self.expected {
+                true => self.parcels[self.read as usize % WINDOW]
+                    .get(self.read_bytes..)
+                    .unwrap_or_default(),
+                false => &[],
+            };
+            self.read_bytes += self.assembly.take(rest)?;
+            if self.assembly.record().is_some() || self.read == self.expected {
+                return Ok(());
+            }
+            // All of the parcel is taken, or the record would be whole.
+            self.arrived[self.read as usize % WINDOW] = false;
+            self.read += 1;
+            self.read_bytes = 0;
+        }
+    }
+
+    /// The record that was assembled, with its worker, if it is whole.
+    pub(super) fn record(&mut self) -> Option<(u16, &mut [u8])> {
+        self.assembly.record()
+    }
+
+    /// The record is dealt with.
+    pub(super) fn consume(&mut self) {
+        self.assembly.clear();
+    }
+
+    /// True if the other side should hear soon what has come, or what it may send.
+    pub(super) fn is_receipt_due(&self) -> bool {
+        self.receipt_is_due || self.credit() - self.told >= CREDIT_STEP
+    }
+
+    /// What the other side is told now.
+    pub(super) fn receipt(&mut self, largest: u64) -> Receipt {
+        self.receipt_is_due = false;
+        self.told = self.credit();
+        let mut received = [0; WINDOW / 64];
+        for parcel in self.expected + 1..self.beyond {
+            let bit = (parcel - self.expected - 1) as usize;
+            received[bit / 64] |= u64::from(self.arrived[parcel as usize % WINDOW]) << (bit % 64);
+        }
+        Receipt {
+            expected: self.expected,
+            received,
+            credit: self.credit(),
+            largest,
+        }
+    }
+
+    fn credit(&self) -> u64 {
+        self.read + WINDOW as u64
+    }
+}

@@ -1,0 +1,81 @@
+//! Records in parcels: one behind the other, each with its length and its worker in front. Where a parcel ends
+//! means nothing: a record that does not fit goes on in the next one.
+
+use zerocopy::little_endian::U16;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::limits::MESSAGE_BYTES_MAX;
+
+/// In front of a record.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
+#[repr(C)]
+pub(super) struct Label {
+    pub(super) bytes: U16,
+    pub(super) worker: U16,
+}
+
+/// Bytes of a label.
+pub(super) const LABEL_BYTES: usize = size_of::<Label>();
+
+/// The longest record with its label, in bytes.
+pub(super) const LABELLED_BYTES_MAX: usize = LABEL_BYTES + MESSAGE_BYTES_MAX;
+
+/// Puts a record together out of what comes.
+#[derive(Debug)]
+pub(super) struct Assembly {
+    /// Label and record, as far as they have come.
+    bytes: Vec<u8>,
+}
+
+impl Assembly {
+    pub(super) fn new() -> Assembly {
+        Assembly {
+            bytes: Vec::with_capacity(LABELLED_BYTES_MAX),
+        }
+    }
+
+    /// Takes what the record still needs from the front of `bytes`; returns how many. An error is the rule
+    /// that the peer has broken.
+    pub(super) fn take(&mut self, bytes: &[u8]) -> Result<usize, &'static str> {
+        let mut taken = 0;
+        while let missing @ 1.. = self.missing()? {
+            let rest = bytes.get(taken..).unwrap_or_default();
+            if rest.is_empty() {
+                break;
+            }
+            let more = &rest[..missing.min(rest.len())];
+            self.bytes.extend_from_slice(more);
+            taken += more.len();
+        }
+        Ok(taken)
+    }
+
+    /// The record and its worker, if it is whole.
+    pub(super) fn record(&mut self) -> Option<(u16, &mut [u8])> {
+        let label = self.label()?;
+        let record = self.bytes.get_mut(LABEL_BYTES..)?;
+        (record.len() == usize::from(label.bytes)).then_some((label.worker.get(), record))
+    }
+
+    /// Makes place for the next one.
+    pub(super) fn clear(&mut self) {
+        self.bytes.clear();
+    }
+
+    fn label(&self) -> Option<Label> {
+        Label::read_from_prefix(&self.bytes)
+            .ok()
+            .map(|(label, _)| label)
+    }
+
+    /// Bytes of label or record that have not come.
+    fn missing(&self) -> Result<usize, &'static str> {
+        let Some(label) = self.label() else {
+            return Ok(LABEL_BYTES - self.bytes.len());
+        };
+        match usize::from(label.bytes) {
+            bytes @ 1..=MESSAGE_BYTES_MAX => Ok(LABEL_BYTES + bytes - self.bytes.len()),
+            _ => Err("a record has 1 to MESSAGE_BYTES_MAX bytes"),
+        }
+    }
+}
