@@ -284,6 +284,7 @@ impl Congestion for Cubic {
 mod tests {
     use super::*;
     use crate::congestion::tests::ack;
+    use crate::random::Random;
 
     const MSS: u64 = 1000;
     const RTT: Duration = Duration::from_millis(100);
@@ -522,13 +523,8 @@ mod tests {
 
     #[test]
     fn no_input_makes_the_window_zero_or_boundless() {
-        let mut random = 1u64;
-        let mut next = move || {
-            random = random
-                .wrapping_mul(6364136223846793005)
-                .wrapping_add(1442695040888963407);
-            random >> 33
-        };
+        let mut random = Random::new(1);
+        let mut next = move || random.below(1 << 31);
         let mut cubic = established();
         let mut now = at(0);
         for _ in 0..200_000 {

@@ -100,6 +100,7 @@ mod pmtu;
 mod prr;
 mod quickack;
 mod rack;
+mod random;
 mod rate;
 mod rcv;
 mod rcv_autotune;

@@ -118,6 +118,7 @@ impl Reassembly {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::random::Random;
 
     fn held(reassembly: &Reassembly) -> Vec<(u64, &[u8])> {
         reassembly
@@ -182,13 +183,8 @@ mod tests {
     #[test]
     fn any_order_of_overlapping_pieces_gives_the_text() {
         let text: Vec<u8> = (0..200u8).collect();
-        let mut random = 1u64;
-        let mut below = |n: u64| {
-            random = random
-                .wrapping_mul(6364136223846793005)
-                .wrapping_add(1442695040888963407);
-            (random >> 33) % n
-        };
+        let mut random = Random::new(1);
+        let mut below = |n| random.below(n);
         for _ in 0..500 {
             let mut reassembly = Reassembly::default();
             let mut have = [false; 200];

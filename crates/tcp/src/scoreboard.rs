@@ -781,6 +781,7 @@ impl Scoreboard {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::random::Random;
 
     const MSS: u16 = 1000;
 
@@ -1014,13 +1015,8 @@ mod tests {
 
     #[test]
     fn it_agrees_with_a_list_of_bytes_whatever_happens() {
-        let mut random = 1u64;
-        let mut below = |n: u64| {
-            random = random
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
-            (random >> 33) % n
-        };
+        let mut random = Random::new(1);
+        let mut below = |n| random.below(n);
         for _ in 0..300 {
             let mut board = Scoreboard::default();
             let mut rate = DeliveryRate::default();

@@ -34,6 +34,7 @@ use self::probe_bw::ProbeBw;
 use self::probe_rtt::MinRtt;
 use self::startup::FullBandwidth;
 use crate::congestion::{Ack, Congestion, Signal, WINDOW_BYTES_MAX, initial_window};
+use crate::random::Random;
 use crate::rate::RateSample;
 use crate::recovery::Phase;
 use crate::time::Instant;
@@ -113,6 +114,7 @@ pub(crate) struct Bbr {
     /// BBR.idle_restart: data is sent again after nothing was in flight.
     idle_restart: bool,
     before: Before,
+    /// When to probe must differ between flows, and be the same when a simulation is repeated.
     random: Random,
 }
 
@@ -123,20 +125,6 @@ struct Before {
     bw_shortterm: u64,
     inflight_shortterm: u64,
     inflight_longterm: u64,
-}
-
-/// SplitMix64: when to probe must differ between flows, and be the same when a simulation is repeated.
-#[derive(Debug)]
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % bound
-    }
 }
 
 impl Bbr {
@@ -162,7 +150,7 @@ impl Bbr {
                 inflight_shortterm: INFINITE,
                 inflight_longterm: INFINITE,
             },
-            random: Random(seed),
+            random: Random::new(seed),
         }
     }
 

@@ -14,21 +14,13 @@ fn established(window: u32) -> Script {
 }
 
 fn established_with(congestion: CongestionAlgorithm, window: u32, options: &str) -> Script {
-    let mut script = Script::listen(Config {
+    let config = Config {
         window_scaling: true,
         congestion,
         ..config()
-    });
-    script.trace(&format!(
-        "
-        < SYN 0 win 65535 mss 1000 ws 4 {options}
-        > SYN ACK 0 ack 1
-        +10ms
-        < ACK 1 ack 1 win {}
-        ",
-        window >> 4
-    ));
-    script
+    };
+    let syn = format!("win 65535 mss 1000 ws 4 {options}");
+    Script::opened(config, &syn, window >> 4)
 }
 
 /// Covers: RFC 5681 §4.1

@@ -95,19 +95,12 @@ fn bbr_paces_its_first_window() {
 
 /// An MSS of 1000, a round-trip time of 10 ms, a window of the peer that limits nothing.
 fn paced(config: Config, options: &str) -> Script {
-    let mut script = Script::listen(Config {
+    let config = Config {
         window_scaling: true,
         ..config
-    });
-    script.trace(&format!(
-        "
-        < SYN 0 win 65535 mss 1000 ws 4 {options}
-        > SYN ACK 0 ack 1
-        +10ms
-        < ACK 1 ack 1 win 60000
-        "
-    ));
-    script
+    };
+    let syn = format!("win 65535 mss 1000 ws 4 {options}");
+    Script::opened(config, &syn, 60_000)
 }
 
 /// Covers: draft-ietf-ccwg-bbr §5.6.3

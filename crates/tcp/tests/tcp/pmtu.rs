@@ -96,13 +96,9 @@ fn what_contradicts_acknowledgments_waits_for_a_timeout_and_is_dropped_by_the_ne
 /// Covers: RFC 4821 §7.6.2
 #[test]
 fn the_window_is_given_back_once_for_a_probe_that_was_lost() {
-    let mut script = Script::listen(config());
+    let mut script = Script::opened(config(), "win 65535 mss 1000 sackOK", 60_000);
     script.trace(
         "
-        < SYN 0 win 65535 mss 1000 sackOK
-        > SYN ACK 0 ack 1
-        +10ms
-        < ACK 1 ack 1 win 60000
         virtual 2000
         > PSH ACK 1..2001 ack 1
         icmp too big 840 seq 1

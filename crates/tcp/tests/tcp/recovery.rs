@@ -473,13 +473,9 @@ fn a_timeout_is_real_when_only_the_retransmission_is_acknowledged() {
 /// Covers: RFC 5682 §2.1
 #[test]
 fn without_sack_two_acknowledgments_that_advance_undo_a_timeout() {
-    let mut script = Script::listen(config());
+    let mut script = Script::opened(config(), "win 60000 mss 1000", 60_000);
     script.trace(
         "
-        < SYN 0 win 60000 mss 1000
-        > SYN ACK 0 ack 1
-        +10ms
-        < ACK 1 ack 1 win 60000
         virtual 20000
         > ACK 1..10001 ack 1
         +210ms
@@ -496,13 +492,9 @@ fn without_sack_two_acknowledgments_that_advance_undo_a_timeout() {
 /// Covers: RFC 5682 §2.1
 #[test]
 fn without_sack_a_duplicate_makes_a_timeout_real() {
-    let mut script = Script::listen(config());
+    let mut script = Script::opened(config(), "win 60000 mss 1000", 60_000);
     script.trace(
         "
-        < SYN 0 win 60000 mss 1000
-        > SYN ACK 0 ack 1
-        +10ms
-        < ACK 1 ack 1 win 60000
         virtual 20000
         > ACK 1..10001 ack 1
         +210ms

@@ -152,13 +152,9 @@ fn what_was_acknowledged_is_never_sent_again() {
 /// Covers: RFC 3042 §2, RFC 5681 §3.2, RFC 6582 §3.2 (step 3)
 #[test]
 fn three_duplicates_retransmit_and_limited_transmit_keeps_the_clock() {
-    let mut script = Script::listen(config());
+    let mut script = Script::opened(config(), "win 60000 mss 1000", 60_000);
     script.trace(
         "
-        < SYN 0 win 60000 mss 1000
-        > SYN ACK 0 ack 1
-        +10ms
-        < ACK 1 ack 1 win 60000
         virtual 20000
         > ACK 1..10001 ack 1
         # RFC 3042: a new segment for each of the first two duplicates.
@@ -296,13 +292,9 @@ fn what_looks_like_a_duplicate_and_is_none() {
 /// Covers: RFC 5681 §3.2
 #[test]
 fn a_flood_of_duplicates_inflates_the_window_by_no_more_than_was_in_flight() {
-    let mut script = Script::listen(config());
+    let mut script = Script::opened(config(), "win 65535 mss 1000", 65_535);
     script.trace(
         "
-        < SYN 0 win 65535 mss 1000
-        > SYN ACK 0 ack 1
-        +10ms
-        < ACK 1 ack 1 win 65535
         virtual 100000
         > ACK 1..10001 ack 1
         ",
@@ -429,13 +421,9 @@ fn a_fin_waits_until_what_is_lost_has_been_sent_again() {
 /// Covers: RFC 6582 §3.2 (step 3)
 #[test]
 fn a_partial_acknowledgment_deflates_the_window() {
-    let mut script = Script::listen(config());
+    let mut script = Script::opened(config(), "win 60000 mss 1000", 60_000);
     script.trace(
         "
-        < SYN 0 win 60000 mss 1000
-        > SYN ACK 0 ack 1
-        +10ms
-        < ACK 1 ack 1 win 60000
         virtual 10000
         > PSH ACK 1..10001 ack 1
         < ACK 1 ack 1 win 60000

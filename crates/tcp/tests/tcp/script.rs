@@ -126,17 +126,22 @@ impl Script {
     }
 
     pub(crate) fn established_with(config: Config) -> Script {
+        let mut script = Script::opened(config, "win 10000 mss 1000", 10_000);
+        script.trace("= Established\n! Connected");
+        script
+    }
+
+    /// After a passive open over 10 ms: what the peer's SYN says, and the window that it offers then.
+    pub(crate) fn opened(config: Config, syn: &str, window: u32) -> Script {
         let mut script = Script::listen(config);
-        script.trace(
+        script.trace(&format!(
             "
-            < SYN 0 win 10000 mss 1000
+            < SYN 0 {syn}
             > SYN ACK 0 ack 1
             +10ms
-            < ACK 1 ack 1 win 10000
-            = Established
-            ! Connected
-            ",
-        );
+            < ACK 1 ack 1 win {window}
+            "
+        ));
         script
     }
 
