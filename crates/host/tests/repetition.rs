@@ -14,10 +14,7 @@ fn rig_with_sends_waiting(size: u64) -> Rig {
         config.tcp.departure_timeout = Some(Duration::from_secs(1));
     });
     rig.ask(&[&size.to_string()]);
-    rig.nic_works = false;
-    rig.run_until(|rig| !rig.nic.work.is_empty());
-    let open = rig.nic.work.pop_front().unwrap();
-    rig.carry_out(open);
+    rig.answer_open_only();
     rig.run_until(|rig| !rig.nic.work.is_empty());
     rig
 }

@@ -109,10 +109,7 @@ fn a_fin_behind_virtual_bytes_goes_through_the_nic_stack_and_stays_behind_them()
             .count(|event| matches!(event, AppEvent::Readable { .. }))
             > 0
     });
-    rig.nic_works = false;
-    rig.run_until(|rig| !rig.nic.work.is_empty());
-    let open = rig.nic.work.pop_front().unwrap();
-    rig.carry_out(open);
+    rig.answer_open_only();
     rig.ask(&["quit"]);
     // The congestion window holds the first part only; wherever FIN comes, it is not sent directly.
     for _ in 0..100 {
@@ -133,21 +130,10 @@ fn a_fin_behind_virtual_bytes_goes_through_the_nic_stack_and_stays_behind_them()
 #[test]
 fn real_bytes_behind_virtual_ones_go_through_the_nic_stack() {
     let mut rig = Rig::new();
-    rig.nic_works = false;
     rig.ask(&["3000", "nonsense"]);
-    let mut inline_behind = 0;
-    for _ in 0..200 {
-        rig.step();
-        while let Some(work) = rig.nic.work.pop_front() {
-            match work {
-                Work::Open(..) => rig.carry_out(work),
-                // Held back for ever: nothing departs.
-                Work::Send { inline_bytes, .. } => inline_behind += inline_bytes,
-            }
-        }
-    }
     assert_eq!(
-        inline_behind, 4,
+        rig.inline_bytes_of_sends_kept(),
+        4,
         "the header `ok`, and `no` behind the file"
     );
     assert!(rig.received.is_empty());
@@ -193,10 +179,7 @@ fn a_file_is_closed_below_only_when_it_is_acknowledged() {
 fn rto_does_not_run_while_the_nic_stack_reads() {
     let mut rig = Rig::new();
     rig.ask(&["1000"]);
-    rig.nic_works = false;
-    rig.run_until(|rig| !rig.nic.work.is_empty());
-    let open = rig.nic.work.pop_front().unwrap();
-    rig.carry_out(open);
+    rig.answer_open_only();
     rig.run_until(|rig| !rig.nic.work.is_empty());
     // Five seconds for a read: many times the RTO.
     for _ in 0..50_000 {
@@ -213,10 +196,7 @@ fn rto_does_not_run_while_the_nic_stack_reads() {
 fn a_send_that_departs_and_is_lost_is_sent_again() {
     let mut rig = Rig::new();
     rig.ask(&["1000"]);
-    rig.nic_works = false;
-    rig.run_until(|rig| !rig.nic.work.is_empty());
-    let open = rig.nic.work.pop_front().unwrap();
-    rig.carry_out(open);
+    rig.answer_open_only();
     rig.run_until(|rig| !rig.nic.work.is_empty());
     let Some(Work::Send { id, flow, .. }) = rig.nic.work.pop_front() else {
         panic!("a SEND");

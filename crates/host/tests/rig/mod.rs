@@ -335,6 +335,30 @@ impl Rig {
         );
     }
 
+    /// The NIC stack answers an OPEN, and nothing after it.
+    pub(crate) fn answer_open_only(&mut self) {
+        self.nic_works = false;
+        self.run_until(|rig| !rig.nic.work.is_empty());
+        let open = self.nic.work.pop_front().unwrap();
+        self.carry_out(open);
+    }
+
+    /// A while in which the NIC stack opens files and keeps every SEND. Returns how many bytes came inline.
+    pub(crate) fn inline_bytes_of_sends_kept(&mut self) -> usize {
+        self.nic_works = false;
+        let mut kept = 0;
+        for _ in 0..200 {
+            self.step();
+            while let Some(work) = self.nic.work.pop_front() {
+                match work {
+                    Work::Open(..) => self.carry_out(work),
+                    Work::Send { inline_bytes, .. } => kept += inline_bytes,
+                }
+            }
+        }
+        kept
+    }
+
     /// Does what a NIC stack does with a command.
     pub(crate) fn carry_out(&mut self, work: Work) {
         let departed_us = self.now_us;
