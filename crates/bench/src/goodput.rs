@@ -43,6 +43,12 @@ const FILE_BYTES: u64 = 16 << 30;
 const KERNEL: u8 = 2;
 const SPLITWAY: u8 = 3;
 
+/// Round trips of each run, beyond its seconds; and of each run about fairness, and how many times the seconds: CUBIC
+/// takes long to come to equal shares.
+const ROUND_TRIPS: u32 = 100;
+const ROUND_TRIPS_FAIR: u32 = 300;
+const SECONDS_FAIR: u32 = 8;
+
 /// What is measured.
 #[derive(clap::Args, Clone, Debug, Serialize)]
 pub(crate) struct Settings {
@@ -54,9 +60,10 @@ pub(crate) struct Settings {
     /// Pairs of runs for each cell; 3, or 1 if it is to be quick.
     #[arg(long)]
     rounds: Option<u64>,
-    /// Seconds of each run; 8, or 3 if it is to be quick. Fairness without loss is measured three times as long.
-    #[arg(long)]
-    seconds: Option<u64>,
+    /// Seconds of each run, to which a hundred round trips are added. Fairness without loss is measured for eight
+    /// times as many seconds and 300 round trips.
+    #[arg(long, default_value_t = 3)]
+    seconds: u64,
     /// Seed of the first round; the others follow.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -76,10 +83,14 @@ impl Settings {
         self.rounds.unwrap_or(if self.quick { 1 } else { 3 }).max(1)
     }
 
-    /// How long a run of a cell takes.
+    /// How long a run of a cell takes. Windows grow and shrink by the round trip: on a long path, seconds alone
+    /// would show how slow start went.
     fn length(&self, cell: &Cell) -> Duration {
-        let seconds = self.seconds.unwrap_or(if self.quick { 3 } else { 8 });
-        Duration::from_secs(seconds.max(1) * if cell.shows_fairness() { 3 } else { 1 })
+        let seconds = Duration::from_secs(self.seconds.max(1));
+        match cell.shows_fairness() {
+            true => seconds * SECONDS_FAIR + cell.rtt() * ROUND_TRIPS_FAIR,
+            false => seconds + cell.rtt() * ROUND_TRIPS,
+        }
     }
 }
 

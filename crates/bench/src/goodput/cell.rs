@@ -1,6 +1,7 @@
 //! Conditions: what the link is like in each cell of the matrix.
 
 use std::fmt;
+use std::time::Duration;
 
 use serde::Serialize;
 
@@ -77,12 +78,24 @@ impl Cell {
         self.flows > 1 && self.loss == 0.0 && self.reorder == 0.0
     }
 
+    /// Round-trip time without queues.
+    pub(crate) fn rtt(&self) -> Duration {
+        Duration::from_micros((self.rtt_ms * 1000.0) as u64)
+    }
+
     /// One bandwidth-delay product, as buffers are commonly made for one flow of NewReno.
     fn queue_bytes(&self) -> f64 {
         (self.mbit_per_s * self.rtt_ms * 125.0).max(QUEUE_BYTES_MIN)
     }
 
-    /// The same, as options of `splitway link`.
+    /// Flows that take turns at a full queue with the precision of a clock are dropped by who comes when, not by how
+    /// much they send: phase effects (Floyd and Jacobson 1992). The kernel's sender, which answers within the
+    /// emulator's own system call, is that precise. Where flows are compared, arrivals differ by some packets' time.
+    fn jitter_us(&self) -> u32 {
+        if self.shows_fairness() { 100 } else { 0 }
+    }
+
+    /// All of it, as options of `splitway link`.
     pub(crate) fn options(&self, seed: u64) -> Vec<String> {
         // Within what RACK takes for reordering once it has seen some: a quarter of the round-trip time
         // (RFC 8985 §6.2).
@@ -94,6 +107,7 @@ impl Cell {
             ("--loss", format!("{}%", self.loss)),
             ("--reorder", format!("{}%", self.reorder)),
             ("--reorder-by", format!("{reorder_by_us}us")),
+            ("--jitter", format!("{}us", self.jitter_us())),
             ("--seed", seed.to_string()),
         ]
         .into_iter()

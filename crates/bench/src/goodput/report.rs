@@ -108,15 +108,15 @@ impl CellReport {
         Spread::of(self.of(sender).map(value)).median
     }
 
-    /// Splitway's goodput as a part of the kernel's, of runs under the same seed: the median.
-    fn ratio(&self) -> f64 {
+    /// Splitway's goodput as a part of the kernel's, of runs under the same seed.
+    fn ratio(&self) -> Spread {
         let pairs = self.of(Sender::Splitway).filter_map(|own| {
             let mut peers = self.of(Sender::Kernel).filter(|peer| peer.seed == own.seed);
             peers
                 .next()
                 .map(|peer| own.mbit_per_s() / peer.mbit_per_s())
         });
-        Spread::of(pairs).median
+        Spread::of(pairs)
     }
 
     fn row(&self) -> String {
@@ -132,11 +132,11 @@ impl CellReport {
             _ => format!("{:.3}", self.median(sender, Run::jain)),
         };
         format!(
-            "| {rtt_ms} | {reorder} | {loss} | {flows} | {:.2} | {:.2} | {:.3} | {} | {} | {} | {:.2} |",
+            "| {rtt_ms} | {reorder} | {loss} | {flows} | {:.2} | {:.2} | {} | {} | {} | {} | {:.2} |",
             self.median(Sender::Splitway, Run::mbit_per_s),
             self.median(Sender::Kernel, Run::mbit_per_s),
-            self.ratio(),
-            match self.ratio() >= RATIO_MIN {
+            self.ratio().cell(3),
+            match self.ratio().median >= RATIO_MIN {
                 true => "met",
                 false => "NOT MET",
             },
@@ -188,7 +188,7 @@ impl Report {
         let settings = &self.settings;
         line(format!(
             "Splitway and the kernel's TCP over an emulated link, {} on both; {} pairs of runs under the same \
-             seeds; medians\n",
+             seeds; medians (least–most)\n",
             settings.congestion,
             settings.rounds()
         ));
@@ -200,7 +200,10 @@ impl Report {
             for cell in &self.cells {
                 line(cell.row());
             }
-            let met = self.cells.iter().filter(|cell| cell.ratio() >= RATIO_MIN);
+            let met = self
+                .cells
+                .iter()
+                .filter(|cell| cell.ratio().median >= RATIO_MIN);
             line(format!(
                 "\n{} of {} cells reach {RATIO_MIN} of the kernel's goodput.\n",
                 met.count(),
