@@ -14,7 +14,7 @@ use crate::random::Random;
 use crate::responses::{Expected, Responses};
 use crate::router::ROUTER_MAC;
 use crate::scenario::{ClientPlan, Manner, Parting, Trouble};
-use crate::shelf::Shelf;
+use crate::shelf::{Asked, Shelf};
 use crate::violation::{Check, Violation, violation};
 
 /// A client.
@@ -53,8 +53,7 @@ struct Open {
     responses: Responses,
     /// Something on it may break it.
     broken: bool,
-    /// What it has asked for, and the version that was there then.
-    asked: Vec<(usize, u32)>,
+    asked: Vec<Asked>,
     received: u64,
     reads_at_us: Option<u64>,
     paused: bool,
@@ -67,11 +66,10 @@ struct Open {
 const SILENCE_US_MAX: u64 = 30_000_000;
 
 impl Open {
-    /// It may be aborted: for a file that cannot be read, or one that another version has taken the place of, of
-    /// which a new NIC worker has nothing else.
+    /// It may be aborted: for a file that cannot be read, or not any more.
     fn may_break(&self, shelf: &Shelf) -> bool {
-        let replaced = |&(number, version): &(usize, u32)| shelf.version(number) != version;
-        self.broken || self.asked.iter().any(replaced)
+        let mut asked = self.asked.iter();
+        self.broken || asked.any(|&asked| shelf.may_be_out_of_reach(asked))
     }
 
     /// When a connection that may be broken has been silent for too long.
@@ -391,7 +389,7 @@ impl Client {
         let open = &mut self.connections[index];
         while let Some(number) = open.requests.pop() {
             let version = self.shelf.version(number);
-            open.asked.push((number, version));
+            open.asked.push(self.shelf.ask(number));
             let file = self.shelf.file(number);
             let expected = match file {
                 None => Expected::Missing,

@@ -16,6 +16,7 @@ use crate::shelf::Shelf;
 const ENOENT: u16 = 2;
 const ENODATA: u16 = 61;
 const EBADF: u16 = 9;
+const ESTALE: u16 = 116;
 
 /// A disk; clones are the same one. One end belongs to the worker's reader, one to the simulation.
 #[derive(Clone, Debug)]
@@ -164,6 +165,7 @@ impl State {
         if let Some(Version { number, version }) = of {
             let size = self.shelf.size(number, version);
             let (end, errno) = match self.shelf.file(number).map(|file| file.trouble) {
+                _ if !self.shelf.is_left(number, version) => (0, ESTALE),
                 Some(Trouble::ReadFails { from, errno }) => (from.min(size), errno),
                 _ => (size, ENODATA),
             };

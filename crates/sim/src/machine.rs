@@ -22,7 +22,7 @@ use crate::ports::MoodyPort;
 use crate::random::Random;
 use crate::router;
 use crate::scenario::{Cramped, Death, DiskPlan, PortPlan, Scenario};
-use crate::shelf::Shelf;
+use crate::shelf::{Replacing, Shelf};
 use crate::trace::Trace;
 use crate::violation::{Violation, violation};
 
@@ -352,6 +352,7 @@ impl Machine {
     fn successor(&mut self, number: usize) -> Seat {
         let (mut seat, channel) = self.maker.make();
         seat.relay.replays = true;
+        self.shelf.lose_descriptors();
         self.stack.on_nic_restarted(number, channel);
         seat
     }
@@ -379,7 +380,7 @@ impl Machine {
         self.seats.clear();
         self.revives_us = Some(now_us + death.gone_us);
         if let Some(number) = death.replaces {
-            self.shelf.replace(number);
+            self.shelf.replace(number, Replacing::Renamed);
         }
     }
 

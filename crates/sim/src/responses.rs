@@ -168,6 +168,7 @@ impl Body {
 mod tests {
     use super::*;
     use crate::scenario::{File, Trouble};
+    use crate::shelf::Replacing;
 
     fn response(status: &str, body: &[u8]) -> Vec<u8> {
         let mut bytes = format!(
@@ -254,7 +255,7 @@ mod tests {
         };
         let [old, new] = [0, 1].map(|number| version(3, number, 1000));
         assert!(ask(0).take(&new).is_err(), "not there yet");
-        shelf.replace(3);
+        shelf.replace(3, Replacing::Renamed);
         assert_eq!(ask(0).take(&old), Ok(()));
         assert_eq!(ask(0).take(&new), Ok(()));
         assert!(ask(1).take(&old).is_err(), "replaced before");

@@ -6,6 +6,7 @@ use std::ops::Range;
 use tcp::{CongestionAlgorithm, EcnPolicy};
 
 use crate::random::Random;
+use crate::shelf::Replacing;
 
 /// From this time on the network, the disk and the machines are well, in microseconds from the beginning; what
 /// has to come to an end then must do so.
@@ -32,6 +33,8 @@ pub(crate) struct Scenario {
     pub(crate) restarts: Vec<(u64, usize)>,
     /// How the NIC process ends, and the one that follows it, and so on.
     pub(crate) deaths: Vec<Death>,
+    /// When a file is replaced, which, and how, in microseconds from the beginning.
+    pub(crate) replacements: Vec<(u64, usize, Replacing)>,
     pub(crate) disk: DiskPlan,
     pub(crate) files: Vec<File>,
     pub(crate) paths: Vec<PathPlan>,
@@ -246,6 +249,7 @@ impl Scenario {
             contract_loss_ppm: random.pick(&[0, 0, 0, 0, 1_000, 50_000]),
             restarts,
             deaths: Vec::new(),
+            replacements: Vec::new(),
             mtu: random.pick(&[1500, 1500, 1500, 9000, 1280]),
             superpacket_max: random.pick(&[65_535, 65_535, 16_000, 4_000]),
             congestion: random.pick(&CongestionAlgorithm::ALL),
@@ -273,6 +277,14 @@ impl Scenario {
             client.merges_us = random.pick(&[None, None, None, Some(20), Some(200), Some(2_000)]);
         }
         scenario.deaths = draw_deaths(&mut random, scenario.files.len());
+        let files = scenario.files.len() as u64;
+        scenario.replacements = (0..random.pick(&[0, 0, 0, 1, 4]))
+            .map(|_| {
+                let how = random.pick(&[Replacing::Renamed, Replacing::Rewritten]);
+                let at_us = random.across(1_000..CALM_US);
+                (at_us, random.within(0..files) as usize, how)
+            })
+            .collect();
         scenario
     }
 
@@ -589,6 +601,9 @@ impl fmt::Display for Scenario {
         writeln!(f, "port of the host: {:?}", self.host_port)?;
         writeln!(f, "ports of the workers: {:?}", self.nic_port)?;
         writeln!(f, "disk: {:?}", self.disk)?;
+        for (at_us, number, how) in &self.replacements {
+            writeln!(f, "file f{number} is {how:?} at {at_us}")?;
+        }
         for death in &self.deaths {
             writeln!(f, "the NIC process ends: {death:?}")?;
         }

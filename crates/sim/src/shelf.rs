@@ -1,6 +1,6 @@
 //! The files, and which version of each is in its place.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use crate::scenario::File;
@@ -8,15 +8,37 @@ use crate::scenario::File;
 /// More files than any scenario has.
 const FILES_MAX: usize = 64;
 
-/// What the server may serve; clones are the same one. Whoever has opened a version keeps it, as when a file is
-/// renamed over another one.
+/// What the server may serve; clones are the same one.
 #[derive(Clone, Debug)]
-pub(crate) struct Shelf(Rc<[Place]>);
+pub(crate) struct Shelf {
+    places: Rc<[Place]>,
+    /// How often descriptors have died with their process.
+    descriptors_lost: Rc<Cell<u32>>,
+}
 
 #[derive(Debug)]
 struct Place {
     file: File,
     version: Cell<u32>,
+    /// Versions of which nothing is left, even for those who have opened them.
+    overwritten: RefCell<Vec<u32>>,
+}
+
+/// How another version takes a file's place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Replacing {
+    /// It is renamed over the file: whoever has opened the old version keeps it.
+    Renamed,
+    /// The file is rewritten: of the old version there is nothing left to read.
+    Rewritten,
+}
+
+/// A moment at which somebody has asked for a file.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked {
+    number: usize,
+    version: u32,
+    descriptors_lost: u32,
 }
 
 impl Shelf {
@@ -28,23 +50,29 @@ impl Shelf {
         let place = |&file| Place {
             file,
             version: Cell::new(0),
+            overwritten: RefCell::default(),
         };
-        Shelf(files.iter().map(place).collect())
+        Shelf {
+            places: files.iter().map(place).collect(),
+            descriptors_lost: Rc::default(),
+        }
     }
 
     /// Files.
     pub(crate) fn len(&self) -> usize {
-        self.0.len()
+        self.places.len()
     }
 
     /// A file, if there is one of this number.
     pub(crate) fn file(&self, number: usize) -> Option<&File> {
-        self.0.get(number).map(|place| &place.file)
+        self.places.get(number).map(|place| &place.file)
     }
 
     /// The version that is opened now.
     pub(crate) fn version(&self, number: usize) -> u32 {
-        self.0.get(number).map_or(0, |place| place.version.get())
+        self.places
+            .get(number)
+            .map_or(0, |place| place.version.get())
     }
 
     /// Bytes in a version. The first replacement is as long as what it replaces: its length gives it not away.
@@ -58,10 +86,43 @@ impl Shelf {
     }
 
     /// Another version takes a file's place.
-    pub(crate) fn replace(&self, number: usize) {
-        if let Some(place) = self.0.get(number) {
-            place.version.set(place.version.get() + 1);
+    pub(crate) fn replace(&self, number: usize, how: Replacing) {
+        if let Some(place) = self.places.get(number) {
+            let version = place.version.get();
+            place.version.set(version + 1);
+            if how == Replacing::Rewritten {
+                place.overwritten.borrow_mut().push(version);
+            }
         }
+    }
+
+    /// Whoever has opened this version can still read it.
+    pub(crate) fn is_left(&self, number: usize, version: u32) -> bool {
+        let place = self.places.get(number);
+        place.is_none_or(|place| !place.overwritten.borrow().contains(&version))
+    }
+
+    /// A NIC worker has gone, and its descriptors with it.
+    pub(crate) fn lose_descriptors(&self) {
+        self.descriptors_lost.set(self.descriptors_lost.get() + 1);
+    }
+
+    /// Somebody asks for a file now.
+    pub(crate) fn ask(&self, number: usize) -> Asked {
+        Asked {
+            number,
+            version: self.version(number),
+            descriptors_lost: self.descriptors_lost.get(),
+        }
+    }
+
+    /// The version that was there when it was asked for, or a later one, may be out of reach although a response has
+    /// begun with it: it was overwritten, or was replaced and its descriptor is lost.
+    pub(crate) fn may_be_out_of_reach(&self, asked: Asked) -> bool {
+        let version = self.version(asked.number);
+        let lost = self.descriptors_lost.get() != asked.descriptors_lost;
+        let is_left = |version| self.is_left(asked.number, version);
+        version != asked.version && (lost || !(asked.version..version).all(is_left))
     }
 
     /// What is in a version, for [`content`](crate::content).

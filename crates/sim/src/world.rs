@@ -19,7 +19,7 @@ use crate::machine::{Machine, Seat};
 use crate::random::Random;
 use crate::router;
 use crate::scenario::{CALM_US, Scenario};
-use crate::shelf::Shelf;
+use crate::shelf::{Replacing, Shelf};
 use crate::trace::Trace;
 use crate::violation::{Check, ensure, violation};
 use crate::window::WindowCheck;
@@ -69,6 +69,8 @@ pub(crate) struct World<'a> {
     hostiles: Vec<Hostile>,
     /// Workers to be replaced, the next one last.
     restarts: Vec<(u64, usize)>,
+    /// Files to be replaced, the next one last.
+    replacements: Vec<(u64, usize, Replacing)>,
     is_calm: bool,
     audit: Audit,
     windows: WindowCheck,
@@ -120,10 +122,13 @@ impl<'a> World<'a> {
             .collect();
         let mut restarts = scenario.restarts.clone();
         restarts.sort_by_key(|&(at_us, _)| Reverse(at_us));
+        let mut replacements = scenario.replacements.clone();
+        replacements.sort_by_key(|&(at_us, ..)| Reverse(at_us));
         let audit = Audit::new(scenario.loses_inside());
         World {
             now_us: BEGINNING_US,
             restarts,
+            replacements,
             is_calm: false,
             clock_us,
             worker_turns_us: vec![None; scenario.workers],
@@ -232,6 +237,11 @@ impl<'a> World<'a> {
             .chain(paced)
             .chain(clients)
             .chain(self.restarts.last().map(|(at_us, _)| BEGINNING_US + at_us))
+            .chain(
+                self.replacements
+                    .last()
+                    .map(|(at_us, ..)| BEGINNING_US + at_us),
+            )
             .chain(self.machine.revives_us())
             .chain(self.hostiles.iter().filter_map(Hostile::next_us))
             .chain(self.machine.stack.next_timeout_us())
@@ -281,6 +291,13 @@ impl<'a> World<'a> {
             self.machine.restart(number);
             self.wake_host();
             self.wake_worker(number);
+            return Ok(());
+        }
+        let is_due = |(at_us, ..): &mut (u64, usize, Replacing)| BEGINNING_US + *at_us <= now_us;
+        if let Some((_, number, how)) = self.replacements.pop_if(is_due) {
+            self.trace
+                .note(now_us, || format!("file f{number} is {how:?}"));
+            self.machine.shelf.replace(number, how);
             return Ok(());
         }
         if self
