@@ -57,6 +57,8 @@ pub(crate) enum Command {
     Serve(ServeArgs),
     /// Run the NIC stack alone, for host stacks that attach to it
     Nic(NicArgs),
+    /// Ask a running server for something
+    Ctl(CtlArgs),
     /// Show everything at work in a namespace of its own, without privileges
     Demo(DemoArgs),
     /// Emulate a link: join two interfaces with delay, rate, loss and more
@@ -131,6 +133,10 @@ pub(crate) struct ServeArgs {
     #[command(flatten)]
     pub(crate) nic_measuring: NicMeasuring,
 
+    /// Where `splitway ctl` reaches this server [default: under /run/splitway or $XDG_RUNTIME_DIR/splitway]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) control_socket: Option<PathBuf>,
+
     /// At the end, print all counters of both processes as a line of JSON
     #[arg(long, help_heading = "For measurements only")]
     pub(crate) report_json: bool,
@@ -201,6 +207,34 @@ to its socket. When a host stack has gone, it waits for the next one. It needs C
 Example:
   sudo splitway nic --root ./site --dev eth0 --socket /run/splitway-nic.sock &
   sudo splitway serve --nic /run/splitway-nic.sock --dev eth0 --addr 192.0.2.10/24";
+
+/// Requests to a running server.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct CtlArgs {
+    /// Control socket of the server, as it has printed it [default: that of the only server of this user]
+    #[arg(long, value_name = "PATH", global = true)]
+    pub(crate) socket: Option<PathBuf>,
+
+    #[command(subcommand)]
+    pub(crate) command: CtlCommand,
+}
+
+/// What to ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Subcommand)]
+pub(crate) enum CtlCommand {
+    /// Replace the NIC process by a new one, from the program as it is now; no connection notices
+    RestartNic,
+}
+
+pub(crate) const CTL_HELP: &str = "\
+Only the user who runs the server, and root, may ask it. The exit code is 0 only if it was done.
+
+`restart-nic` starts the program that lies now where the server's lay when that was started: after an upgrade, \
+the new one. It takes over when it has said hello and speaks the same version of the contract; if not, it is \
+ended, and the old one goes on.
+
+Example:
+  sudo splitway ctl restart-nic";
 
 /// The demonstration.
 #[derive(Clone, Debug, Args)]
@@ -398,6 +432,7 @@ impl Cli {
         Self::command()
             .mut_subcommand("serve", |command| command.after_help(SERVE_HELP))
             .mut_subcommand("nic", |command| command.after_help(NIC_HELP))
+            .mut_subcommand("ctl", |command| command.after_help(CTL_HELP))
             .mut_subcommand("demo", |command| command.after_help(DEMO_HELP))
             .mut_subcommand("link", |command| command.after_help(LINK_HELP))
             .mut_subcommand("sim", |command| command.after_help(SIM_HELP))

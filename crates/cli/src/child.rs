@@ -7,6 +7,7 @@ use std::ffi::{CStr, OsString};
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
 use std::process::{Command, ExitCode, ExitStatus, Stdio};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -30,16 +31,16 @@ pub(crate) struct Child {
 }
 
 impl Child {
-    /// Runs this program again with `arguments`, in the thread's present namespaces, with `control` as
-    /// its standard input. The child has a process group of its own, so that Ctrl-C does not reach it.
+    /// Runs `program` with `arguments`, in the thread's present namespaces, with `control` as its standard
+    /// input. The child has a process group of its own, so that Ctrl-C does not reach it.
     pub(crate) fn spawn(
         name: &'static str,
+        program: &Path,
         arguments: impl IntoIterator<Item = OsString>,
         control: OwnedFd,
     ) -> Result<Self, Failure> {
         let failed = |error: io::Error| Failure::broken(format!("starting the {name}"), error);
-        // Not the program's path: that may have been replaced since, or lie out of reach.
-        let mut process = Command::new("/proc/self/exe")
+        let mut process = Command::new(program)
             .arg0("splitway")
             .args(arguments)
             .stdin(Stdio::from(control))
@@ -155,6 +156,7 @@ pub(crate) fn describe(status: ExitStatus) -> String {
                 9 => " (SIGKILL)",
                 11 => " (SIGSEGV)",
                 15 => " (SIGTERM)",
+                31 => " (SIGSYS)",
                 _ => "",
             };
             format!("was killed by signal {number}{name}")

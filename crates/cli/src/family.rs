@@ -25,25 +25,30 @@ const DIAGNOSIS_WAIT: Duration = Duration::from_secs(2);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     Host,
+    /// The one that serves.
     Nic,
+    /// The one that is to serve.
+    NextNic,
+    /// The one that has served.
+    PastNic,
 }
 
 /// What happens to a family.
 #[derive(Debug)]
 pub(crate) enum Happening {
     /// A process has spoken.
-    Said(Message),
+    Said(Role, Message),
     /// A process has ended.
-    Ended,
+    Ended(Role),
     /// A signal asks the supervisor to end.
     Signal,
-    /// The descriptor that the supervisor watches besides is readable.
+    /// A descriptor that the supervisor watches besides is readable.
     Readable,
     /// Nothing happened in time.
     Nothing,
 }
 
-/// One or two processes.
+/// Processes, at most one in each role.
 #[derive(Debug)]
 pub(crate) struct Family {
     members: Vec<Member>,
@@ -57,7 +62,6 @@ struct Member {
     child: Child,
     ended: bool,
     failure: Option<Failure>,
-    nic_gone: bool,
     report: Option<Report>,
 }
 
@@ -76,7 +80,6 @@ impl Family {
             child,
             ended: false,
             failure: None,
-            nic_gone: false,
             report: None,
         });
     }
@@ -90,25 +93,49 @@ impl Family {
         self.member(role)?.report.as_ref()
     }
 
-    /// True if the host process has ended because the NIC process was gone.
-    pub(crate) fn nic_is_gone(&self) -> bool {
-        self.members.iter().any(|member| member.nic_gone)
+    /// Gives a process another role. Whoever had that is forgotten, and ended at once if it has not ended.
+    pub(crate) fn change_role(&mut self, from: Role, to: Role) {
+        if self.member(from).is_none() {
+            return;
+        }
+        self.dismiss(to);
+        for member in &mut self.members {
+            if member.role == from {
+                member.role = to;
+            }
+        }
+        for happening in &mut self.happenings {
+            match happening {
+                Happening::Said(role, _) | Happening::Ended(role) if *role == from => *role = to,
+                _ => {}
+            }
+        }
+    }
+
+    /// How a process that has ended did so: in order (`None`), or not.
+    pub(crate) fn fate(&mut self, role: Role) -> Option<Failure> {
+        let member = self.members.iter_mut().find(|member| member.role == role);
+        member?.fate()
     }
 
     /// Forgets a process, and ends it at once if it has not ended.
     pub(crate) fn dismiss(&mut self, role: Role) {
         self.members.retain(|member| member.role != role);
+        self.happenings.retain(|happening| match happening {
+            Happening::Said(of, _) | Happening::Ended(of) => *of != role,
+            Happening::Signal | Happening::Readable | Happening::Nothing => true,
+        });
     }
 
     /// Waits for the next happening, until `deadline` if there is one.
     pub(crate) fn next(&mut self, deadline: Option<Instant>) -> Result<Happening, Failure> {
-        self.next_or_readable(None, deadline)
+        self.next_or_readable(&[], deadline)
     }
 
-    /// The same, and watches a further descriptor.
+    /// The same, and watches further descriptors.
     pub(crate) fn next_or_readable(
         &mut self,
-        besides: Option<BorrowedFd<'_>>,
+        besides: &[BorrowedFd<'_>],
         deadline: Option<Instant>,
     ) -> Result<Happening, Failure> {
         loop {
@@ -127,12 +154,8 @@ impl Family {
         }
     }
 
-    /// True if the further descriptor has become readable.
-    fn sleep(
-        &self,
-        besides: Option<BorrowedFd<'_>>,
-        left: Option<Duration>,
-    ) -> Result<bool, Failure> {
+    /// True if a further descriptor has become readable.
+    fn sleep(&self, besides: &[BorrowedFd<'_>], left: Option<Duration>) -> Result<bool, Failure> {
         let awake = self.members.iter().filter(|member| !member.ended);
         let mut fds: Vec<PollFd<'_>> = awake
             .flat_map(|member| member.child.watch())
@@ -140,7 +163,11 @@ impl Family {
             .collect();
         fds.push(PollFd::new(&self.signals, PollFlags::IN));
         let own = fds.len();
-        fds.extend(besides.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+        fds.extend(
+            besides
+                .iter()
+                .map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)),
+        );
         let timeout = left.map(|left| {
             Timespec::try_from(left).unwrap_or(Timespec {
                 tv_sec: 1,
@@ -149,7 +176,7 @@ impl Family {
         });
         child::retry(|| poll(&mut fds, timeout.as_ref()))
             .map_err(|errno| Failure::broken("waiting for the processes", errno))?;
-        Ok(fds.get(own).is_some_and(|fd| !fd.revents().is_empty()))
+        Ok(fds.iter().skip(own).any(|fd| !fd.revents().is_empty()))
     }
 
     fn look(&mut self) {
@@ -162,14 +189,18 @@ impl Family {
             for message in member.child.receive() {
                 match &message {
                     Message::Failed(failure) => member.failure = Some(failure.clone()),
-                    Message::NicGone => member.nic_gone = true,
                     Message::Report(report) => member.report = Some(report.clone()),
-                    Message::HostReady(_) | Message::NicReady { .. } => {}
+                    Message::HostReady(_)
+                    | Message::NicReady { .. }
+                    | Message::NicJoined
+                    | Message::NicRefused(_)
+                    | Message::NicLost(_) => {}
                 }
-                self.happenings.push_back(Happening::Said(message));
+                self.happenings
+                    .push_back(Happening::Said(member.role, message));
             }
             if member.ended {
-                self.happenings.push_back(Happening::Ended);
+                self.happenings.push_back(Happening::Ended(member.role));
             }
         }
     }
@@ -195,18 +226,12 @@ impl Family {
     fn culprit(&mut self) -> Option<Failure> {
         let mut accused = None;
         for member in &mut self.members {
-            let name = format!("{} (process {})", member.child.name, member.child.pid());
             if let Some(failure) = &member.failure {
                 return Some(failure.clone());
             }
-            if !member.ended {
-                continue;
-            }
-            match member.child.wait() {
+            if member.ended {
                 // Zero: it ended because the other one was gone.
-                Ok(status) if status.success() => {}
-                Ok(status) => accused = Some(Failure::broken(name, describe(status))),
-                Err(error) => accused = Some(Failure::broken(name, error)),
+                accused = member.fate().or(accused);
             }
         }
         accused
@@ -251,19 +276,35 @@ impl Family {
         let Some(member) = self.members.iter_mut().find(|member| member.role == role) else {
             return Ok(());
         };
-        let name = format!("{} (process {})", member.child.name, member.child.pid());
-        match member.child.wait() {
-            Ok(status) if status.success() => Ok(()),
-            Ok(status) => Err(match (killed, &member.failure) {
-                (Some(why), _) => Failure::broken(name, format!("{why}; killed")),
-                (None, Some(failure)) => failure.clone(),
-                (None, None) => Failure::broken(name, describe(status)),
-            }),
-            Err(error) => Err(Failure::broken(name, error)),
+        let name = member.name();
+        match (member.fate(), killed) {
+            (None, _) => Ok(()),
+            (Some(_), Some(why)) => Err(Failure::broken(name, format!("{why}; killed"))),
+            (Some(failure), None) => Err(failure),
         }
     }
 
     fn member(&self, role: Role) -> Option<&Member> {
         self.members.iter().find(|member| member.role == role)
+    }
+}
+
+impl Member {
+    fn name(&self) -> String {
+        format!("{} (process {})", self.child.name, self.child.pid())
+    }
+
+    /// Waits for its end; `None` if it ended in order.
+    fn fate(&mut self) -> Option<Failure> {
+        let name = self.name();
+        match self.child.wait() {
+            Ok(status) if status.success() => None,
+            Ok(status) => Some(
+                self.failure
+                    .clone()
+                    .unwrap_or_else(|| Failure::broken(name, describe(status))),
+            ),
+            Err(error) => Some(Failure::broken(name, error)),
+        }
     }
 }

@@ -1,16 +1,17 @@
-//! The host process: the host stack and the HTTP server, locked out of the file system.
+//! The host process: the host stack and the HTTP server, locked out of the file system. NIC processes come and go;
+//! the supervisor brings each.
 
 use std::net::IpAddr;
 use std::os::fd::AsFd;
 
-use contract::control::{HelloError, host_hello};
-use host::{Admission, Link, Polling, Shard, ShardError, Stack, StackConfig, monotonic_us};
+use host::{Admission, Link, Polling, Shard, Stack, StackConfig, monotonic_us};
 use port::packet::PacketPort;
 use rustix::rand::{GetRandomFlags, getrandom};
 use rustix::thread::CapabilitySet;
 
 use crate::args::HostArgs;
 use crate::error::Failure;
+use crate::handover::Supervisor;
 use crate::messages::{Message, Report};
 use crate::signals::EndSignals;
 use crate::{child, link, lockdown};
@@ -26,7 +27,7 @@ const SPIN_CORES_MIN: usize = 4;
 /// round-trip times of the Internet.
 const PAUSE_US_MAX: u64 = 1_000;
 
-/// Runs until the supervisor ends it or the NIC process is gone.
+/// Runs until the supervisor ends it.
 pub(crate) fn run(args: &HostArgs) -> Result<(), Failure> {
     let control = child::adopt_control_socket(c"splitway-host")?;
     let signals = EndSignals::catch()?;
@@ -34,10 +35,9 @@ pub(crate) fn run(args: &HostArgs) -> Result<(), Failure> {
     let port =
         PacketPort::open(&args.dev, &own).map_err(|error| link::port_failed(&args.dev, &error))?;
 
-    let session = match host_hello(control, u64::from_ne_bytes(random()?)) {
-        Ok(session) => session,
-        Err(HelloError::Closed) => return child::tell(&Message::NicGone),
-        Err(error) => return Err(Failure::broken("meeting the NIC process", error)),
+    let mut supervisor = Supervisor::new(control, u64::from_ne_bytes(random()?));
+    let Some(session) = supervisor.first(signals.as_fd())? else {
+        return Ok(());
     };
 
     // Everything that needs a privilege or a file is open now.
@@ -76,19 +76,15 @@ pub(crate) fn run(args: &HostArgs) -> Result<(), Failure> {
         0
     };
     let polling = Polling::new(spin_us_max, PAUSE_US_MAX);
-    let mut shard = Shard::new(stack, port, server, polling);
+    let mut shard = Shard::new(stack, session.socket, port, server, polling);
 
     child::tell(&Message::HostReady(locked_out))?;
-    let ended = shard.run(session.socket.as_fd(), signals.as_fd());
+    let ended = shard.run(&mut supervisor, signals.as_fd());
     child::tell(&Message::Report(Report::now(counters(
         &shard.stack().counters(),
         shard.app().counters(),
     ))))?;
-    match ended {
-        Ok(()) => Ok(()),
-        Err(ShardError::NicGone) => child::tell(&Message::NicGone),
-        Err(error) => Err(Failure::broken("host process", error)),
-    }
+    ended.map_err(|error| Failure::broken("host process", error))
 }
 
 fn random<const N: usize>() -> Result<[u8; N], Failure> {

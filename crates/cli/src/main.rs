@@ -4,14 +4,17 @@
 //! |---|---|
 //! | `args` | the command line |
 //! | `serve` | `splitway serve`: the supervisor |
+//! | `nic_keeper`, `backoff`, `program` | keeping a NIC process: its restart, its replacement |
+//! | `control`, `ctl` | the control socket, and `splitway ctl` |
 //! | `nic_listener` | `splitway nic`: waits for host stacks |
 //! | `demo` | `splitway demo` |
 //! | `emulate` | `splitway link` |
 //! | `sim` | `splitway sim` |
 //! | `host_process`, `nic_process` | the two processes that do the work |
+//! | `handover` | how a NIC process comes to the host process |
 //! | `family`, `child`, `messages`, `signals` | supervision: processes, what they say, how they end |
 //! | `lockdown` | what the two processes give up |
-//! | `link`, `netlink`, `claim`, `cidr`, `namespace`, `socket` | the network around the stack |
+//! | `link`, `netlink`, `claim`, `cidr`, `namespace`, `socket`, `listener` | the network around the stack |
 //! | `features`, `privileges` | what the kernel can do, what the user may do |
 //! | `error`, `report`, `url` | what people read |
 //!
@@ -21,24 +24,31 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod backoff;
 mod child;
 mod cidr;
 mod claim;
+mod control;
+mod ctl;
 mod demo;
 mod emulate;
 mod error;
 mod family;
 mod features;
+mod handover;
 mod host_process;
 mod link;
+mod listener;
 mod lockdown;
 mod measuring;
 mod messages;
 mod namespace;
 mod netlink;
+mod nic_keeper;
 mod nic_listener;
 mod nic_process;
 mod privileges;
+mod program;
 mod report;
 mod serve;
 mod signals;
@@ -71,6 +81,7 @@ fn main() -> ExitCode {
         Command::Nic(args) if args.control_stdin => return child::end(nic_process::run(args)),
         Command::Nic(args) => nic_listener::run(args, &cli.log),
         Command::Serve(args) => serve::run(args, &cli.log),
+        Command::Ctl(args) => ctl::run(args),
         Command::Demo(args) => demo::run(args, &cli.log),
         Command::Link(args) => emulate::run(args),
         Command::Sim(args) => sim::run_seeds(args),

@@ -17,8 +17,12 @@ pub(crate) enum Message {
         /// Number of workers.
         workers: usize,
     },
-    /// The host stack ends because the NIC stack has gone.
-    NicGone,
+    /// The host stack uses the NIC stack that came last.
+    NicJoined,
+    /// The host stack does not use the NIC stack that came last, for this reason.
+    NicRefused(String),
+    /// The host stack has lost the NIC stack that it used, in this way.
+    NicLost(String),
     /// The child ends because of this.
     Failed(Failure),
     /// The child ends in order; this is what it did.
@@ -58,6 +62,19 @@ impl Report {
                 .unwrap_or(0)
                 .saturating_mul(1024),
         }
+    }
+
+    /// Adds what another process did in the same place.
+    pub(crate) fn absorb(&mut self, other: &Self) {
+        for (name, value) in &other.counters {
+            match self.counters.iter_mut().find(|(own, _)| own == name) {
+                Some((_, sum)) => *sum = sum.saturating_add(*value),
+                None => self.counters.push((name.clone(), *value)),
+            }
+        }
+        self.cpu_user_us = self.cpu_user_us.saturating_add(other.cpu_user_us);
+        self.cpu_system_us = self.cpu_system_us.saturating_add(other.cpu_system_us);
+        self.memory_bytes_max = self.memory_bytes_max.max(other.memory_bytes_max);
     }
 
     /// The value of a counter; `None` if the stack has no such counter.
@@ -142,6 +159,27 @@ mod tests {
             Some(Ok(Message::NicReady { workers: 1 }))
         );
         assert_eq!(buffer.next_message(), None);
+    }
+
+    #[test]
+    fn what_two_processes_did_adds_up() {
+        let mut sum = Report {
+            counters: vec![("opens".into(), 3)],
+            cpu_user_us: 5,
+            memory_bytes_max: 100,
+            ..Report::default()
+        };
+        sum.absorb(&Report {
+            counters: vec![("opens".into(), 4), ("closes".into(), 1)],
+            cpu_user_us: 7,
+            memory_bytes_max: 60,
+            ..Report::default()
+        });
+        assert_eq!(
+            (sum.counter("opens"), sum.counter("closes")),
+            (Some(7), Some(1))
+        );
+        assert_eq!((sum.cpu_user_us, sum.memory_bytes_max), (12, 100));
     }
 
     #[test]

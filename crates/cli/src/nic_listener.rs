@@ -3,23 +3,19 @@
 
 use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{FileType, Mode};
-use rustix::io::Errno;
-use rustix::net::{SocketAddrUnix, SocketFlags};
 
 use crate::args::NicArgs;
 use crate::child::Child;
 use crate::error::Failure;
 use crate::family::{Family, Happening, Role};
 use crate::link::Inventory;
+use crate::listener::Listener;
 use crate::messages::Message;
+use crate::program::Program;
 use crate::serve::{check_root, option};
 use crate::signals::EndSignals;
-use crate::{features, privileges, say, socket};
+use crate::{features, privileges, say};
 
 /// How long a host stack may wait for the one before it: longer than a session takes to end, shorter than
 /// a host stack waits for the hello.
@@ -36,9 +32,10 @@ pub(crate) fn run(args: &NicArgs, log: &str) -> Result<(), Failure> {
     )?;
 
     let mut family = Family::new(EndSignals::catch()?);
-    let listener = Listener::bind(&args.socket)?;
+    let listener = Listener::bind("NIC socket", &args.socket, "--socket")?;
+    let program = Program::own()?;
     say(&format!("listening on {}\n", args.socket.display()));
-    let result = serve(&mut family, &listener, args, log);
+    let result = serve(&mut family, &listener, &program, args, log);
     let ended = family.end(&[Role::Nic]);
     result.and(ended)
 }
@@ -46,6 +43,7 @@ pub(crate) fn run(args: &NicArgs, log: &str) -> Result<(), Failure> {
 fn serve(
     family: &mut Family,
     listener: &Listener,
+    program: &Program,
     args: &NicArgs,
     log: &str,
 ) -> Result<(), Failure> {
@@ -54,7 +52,12 @@ fn serve(
         if family.pid(Role::Nic).is_none()
             && let Some(visitor) = waiting.take()
         {
-            match Child::spawn("NIC process", session_arguments(args, log), visitor.socket) {
+            match Child::spawn(
+                "NIC process",
+                &program.image(),
+                session_arguments(args, log),
+                visitor.socket,
+            ) {
                 Ok(child) => {
                     say(&format!(
                         "nic process {}: serves a host stack\n",
@@ -66,19 +69,27 @@ fn serve(
             }
         }
         // One waits; the others stay in the socket's queue.
-        let accepting = waiting.is_none().then(|| listener.socket.as_fd());
+        let accepting: &[_] = match waiting {
+            Some(_) => &[],
+            None => &[listener.as_fd()],
+        };
         let deadline = waiting.as_ref().map(|visitor| visitor.until);
         match family.next_or_readable(accepting, deadline)? {
             Happening::Signal => return Ok(()),
-            Happening::Readable => waiting = listener.accept(),
+            Happening::Readable => {
+                waiting = listener.accept().map(|socket| Visitor {
+                    socket,
+                    until: Instant::now() + WAITING_MAX,
+                });
+            }
             Happening::Nothing => {
                 // Closing the connection is the answer: the host stack tells its user.
                 waiting = None;
                 tracing::warn!("refused a host stack: another one is being served");
             }
-            Happening::Said(Message::Failed(failure)) => tracing::error!("{failure}"),
-            Happening::Said(_) => {}
-            Happening::Ended => {
+            Happening::Said(_, Message::Failed(failure)) => tracing::error!("{failure}"),
+            Happening::Said(..) => {}
+            Happening::Ended(_) => {
                 if let Err(failure) = family.end(&[Role::Nic]) {
                     tracing::error!("{failure}");
                 }
@@ -107,147 +118,4 @@ fn session_arguments(args: &NicArgs, log: &str) -> Vec<OsString> {
     arguments.push(option("--dev", args.dev.as_ref()));
     arguments.push(option("--root", args.root.as_os_str()));
     arguments
-}
-
-/// A listening socket in the file system; the file goes with it.
-struct Listener {
-    socket: OwnedFd,
-    path: PathBuf,
-}
-
-impl Listener {
-    /// Listens on `path`, for processes of this user only. A socket that a dead process has left there
-    /// is replaced; anything else stays.
-    fn bind(path: &Path) -> Result<Self, Failure> {
-        let what = format!("NIC socket {}", path.display());
-        let failed = |errno| match errno {
-            Errno::NOENT => Failure::input(&what, "its directory does not exist"),
-            Errno::ACCESS | Errno::ROFS => Failure::input(&what, errno)
-                .remedy("Choose a place where this user may write with --socket."),
-            errno => Failure::input(&what, errno),
-        };
-        let address = SocketAddrUnix::new(path).map_err(|_| {
-            Failure::input(
-                &what,
-                "the path is too long for a socket: 107 bytes at most",
-            )
-        })?;
-        if let Ok(stat) = rustix::fs::lstat(path) {
-            if !FileType::from_raw_mode(stat.st_mode).is_socket() {
-                return Err(Failure::input(
-                    &what,
-                    "there is a file of that name, and it is not a socket",
-                ));
-            }
-            match owner(&address) {
-                Err(Errno::CONNREFUSED) => rustix::fs::unlink(path).map_err(failed)?,
-                Err(errno) => return Err(failed(errno)),
-                Ok(pid) => {
-                    let by = pid.map_or_else(String::new, |pid| format!(" (process {pid})"));
-                    return Err(
-                        Failure::input(&what, format!("in use by another splitway{by}"))
-                            .remedy("End it, or choose another path with --socket."),
-                    );
-                }
-            }
-        }
-        let socket = socket::non_blocking().map_err(failed)?;
-        // Whoever may write to it may connect. Linux creates the file with the mode that the socket has
-        // before: not even for a moment can anybody else.
-        rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR).map_err(failed)?;
-        rustix::net::bind(&socket, &address).map_err(failed)?;
-        let listener = Self {
-            socket,
-            path: path.to_owned(),
-        };
-        rustix::net::listen(&listener.socket, 16).map_err(failed)?;
-        Ok(listener)
-    }
-
-    /// The next host stack, unless it has gone again.
-    fn accept(&self) -> Option<Visitor> {
-        let socket = rustix::net::accept_with(&self.socket, SocketFlags::CLOEXEC).ok()?;
-        let mut fds = [PollFd::new(&socket, PollFlags::RDHUP)];
-        let here = matches!(poll(&mut fds, Some(&Timespec::default())), Ok(0));
-        here.then(|| Visitor {
-            socket,
-            until: Instant::now() + WAITING_MAX,
-        })
-    }
-}
-
-impl Drop for Listener {
-    fn drop(&mut self) {
-        let _ = rustix::fs::unlink(&self.path);
-    }
-}
-
-/// The process that listens there (`None`: one that cannot be named), or the error of connecting to it.
-fn owner(address: &SocketAddrUnix) -> rustix::io::Result<Option<i32>> {
-    let socket = socket::non_blocking()?;
-    match rustix::net::connect(&socket, address) {
-        Ok(()) => Ok(socket::peer_pid(&socket)),
-        // Too many wait already: it lives.
-        Err(Errno::AGAIN) => Ok(None),
-        Err(errno) => Err(errno),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
-    use super::*;
-
-    #[test]
-    fn the_socket_is_private_and_goes_with_its_owner() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("nic.sock");
-        let listener = Listener::bind(&path).unwrap();
-        assert_eq!(
-            std::fs::metadata(&path).unwrap().permissions().mode() & 0o777,
-            0o600
-        );
-        drop(listener);
-        assert!(!path.exists());
-    }
-
-    #[test]
-    fn a_living_owner_keeps_it_and_a_dead_one_loses_it() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("nic.sock");
-        let listener = Listener::bind(&path).unwrap();
-        let failure = Listener::bind(&path).map(|_| ()).unwrap_err();
-        assert!(
-            failure
-                .to_string()
-                .contains(&format!("(process {})", std::process::id())),
-            "{failure}"
-        );
-
-        // As after a SIGKILL: the socket is closed, its file remains.
-        drop(listener);
-        let left_behind = socket::non_blocking().unwrap();
-        rustix::net::bind(&left_behind, &SocketAddrUnix::new(&path).unwrap()).unwrap();
-        drop(left_behind);
-        assert!(path.exists());
-        Listener::bind(&path).unwrap();
-    }
-
-    #[test]
-    fn what_is_not_a_socket_stays() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("precious");
-        std::fs::write(&path, "data").unwrap();
-        let failure = Listener::bind(&path).map(|_| ()).unwrap_err();
-        assert!(failure.to_string().contains("not a socket"), "{failure}");
-        assert_eq!(std::fs::read(&path).unwrap(), b"data");
-        let failure = Listener::bind(&directory.path().join("no/such/place"))
-            .map(|_| ())
-            .unwrap_err();
-        assert!(
-            failure.to_string().contains("directory does not exist"),
-            "{failure}"
-        );
-    }
 }

@@ -15,7 +15,7 @@ enum Cell {
 }
 
 /// The rows, with what each process counted for them.
-const ROWS: [(&str, Cell, Cell); 14] = [
+const ROWS: [(&str, Cell, Cell); 15] = [
     // Zero for the host process, which was locked out of the file system before it served.
     (
         "bytes of content touched",
@@ -77,6 +77,11 @@ const ROWS: [(&str, Cell, Cell); 14] = [
     (
         "retransmissions",
         Cell::Counter("retransmissions"),
+        Cell::Blank,
+    ),
+    (
+        "NIC processes that followed another",
+        Cell::Counter("nic_restarts"),
         Cell::Blank,
     ),
 ];

@@ -1,6 +1,6 @@
 //! `splitway serve`: the supervisor. It checks what was asked, sets the network up, starts the NIC process
-//! and the host process, and then sleeps until one of them or the user ends it. It is small on purpose:
-//! whatever happens to the two processes, the network is cleaned up.
+//! and the host process, and then sleeps until the host process or the user ends it, or the NIC process is to be
+//! started anew. It is small on purpose: whatever happens to the two processes, the network is cleaned up.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -17,11 +17,14 @@ use crate::args::ServeArgs;
 use crate::child::Child;
 use crate::cidr::Cidr;
 use crate::claim::{Claim, ClaimError};
+use crate::control::{Control, Request};
 use crate::error::Failure;
 use crate::family::{Family, Happening, Role};
 use crate::link::{self, INNER_NAME, Inventory, OUTER_NAME, VethPair};
 use crate::lockdown::LockedOut;
 use crate::messages::Message;
+use crate::nic_keeper::{NicKeeper, NicNews, NicOrigin};
+use crate::program::Program;
 use crate::signals::EndSignals;
 use crate::{features, privileges, report, say, socket, url};
 
@@ -39,29 +42,50 @@ pub(crate) fn run(args: &ServeArgs, log: &str) -> Result<(), Failure> {
             .map_err(|errno| Failure::broken("binding the process to its parent", errno))?;
     }
     let link = Link::attach(args)?;
-    let served = start(&mut family, args, &source, &link, log).and_then(|locked_out| {
-        announce(&family, args, &source, &link, &locked_out);
-        supervise(&mut family, &source).map(|()| locked_out)
-    });
+    let announced = Announced::of(&source);
+    let mut served = start(&mut family, args, source, &link, log);
+    let result = match &mut served {
+        Ok((keeper, locked_out)) => control(args).and_then(|control| {
+            announce(
+                &family,
+                args,
+                &announced,
+                &link,
+                locked_out,
+                control.as_ref(),
+            );
+            supervise(&mut family, keeper, control)
+        }),
+        Err(failure) => Err(failure.clone()),
+    };
     // The host process first: it takes leave of its connections through the NIC process.
-    let ended = family.end(&[Role::Host, Role::Nic]);
+    family.dismiss(Role::NextNic);
+    let ended = family.end(&[Role::Host, Role::Nic, Role::PastNic]);
     let removed = link.remove();
-    let locked_out = served?;
+    result?;
+    let (keeper, locked_out) = served?;
+    let (host, nic) = (
+        family.report(Role::Host),
+        keeper.report(family.report(Role::Nic)),
+    );
     say(&format!(
         "\n{}",
-        report::table(
-            &locked_out,
-            family.report(Role::Host),
-            family.report(Role::Nic)
-        )
+        report::table(&locked_out, host, nic.as_ref())
     ));
     if args.report_json {
-        say(&report::json(
-            family.report(Role::Host),
-            family.report(Role::Nic),
-        ));
+        say(&report::json(host, nic.as_ref()));
     }
     ended.and(removed)
+}
+
+/// The control socket. Where there is no usual place for it, the server does without.
+fn control(args: &ServeArgs) -> Result<Option<Control>, Failure> {
+    match &args.control_socket {
+        Some(path) => Control::bind(path).map(Some),
+        None => Ok(Control::bind_in_usual_place()
+            .inspect_err(|failure| tracing::info!("no control socket: {failure}"))
+            .ok()),
+    }
 }
 
 /// Where the content comes from.
@@ -217,51 +241,46 @@ fn claim_failed(port: u16, address: IpAddr, error: &ClaimError) -> Failure {
 fn start(
     family: &mut Family,
     args: &ServeArgs,
-    source: &Source,
+    source: Source,
     link: &Link,
     log: &str,
-) -> Result<LockedOut, Failure> {
-    let host_socket = match source {
-        Source::Root(root) => {
-            let (host_socket, nic_socket) = socket::pair().map_err(|errno| {
-                Failure::broken("joining the two processes with a socket", errno)
-            })?;
-            family.adopt(
-                Role::Nic,
-                Child::spawn(
-                    "NIC process",
-                    nic_arguments(args, root, link, log),
-                    nic_socket,
-                )?,
-            );
-            host_socket
-        }
-        Source::Attached { socket, .. } => socket
-            .try_clone()
-            .map_err(|error| Failure::broken("passing the NIC socket on", error))?,
-    };
+) -> Result<(NicKeeper, LockedOut), Failure> {
+    let program = Program::own()?;
+    let (to_host, host_socket) = socket::pair()
+        .map_err(|errno| Failure::broken("making a socket for the host process", errno))?;
     family.adopt(
         Role::Host,
         Child::spawn(
             "host process",
-            host_arguments(args, source, link, log),
+            &program.image(),
+            host_arguments(args, &source, link, log),
             host_socket,
         )?,
     );
+    let (origin, socket) = match source {
+        Source::Root(root) => {
+            let arguments = nic_arguments(args, &root, link, log);
+            (NicOrigin::Program { program, arguments }, None)
+        }
+        Source::Attached { path, socket } => (NicOrigin::Socket(path), Some(socket)),
+    };
+    let mut nic_ready = socket.is_some();
+    let mut host_ready = None;
+    let mut keeper = NicKeeper::new(origin, to_host);
+    keeper.start_first(family, socket)?;
 
     let deadline = Instant::now() + READY_WAIT;
-    let mut nic_ready = matches!(source, Source::Attached { .. });
-    let mut host_ready = None;
     loop {
-        if let (true, Some(locked_out)) = (nic_ready, &host_ready) {
-            return Ok(Clone::clone(locked_out));
-        }
-        match family.next(Some(deadline))? {
-            Happening::Said(Message::HostReady(locked_out)) => host_ready = Some(locked_out),
-            Happening::Said(Message::NicReady { .. }) => nic_ready = true,
-            Happening::Said(Message::Report(_)) | Happening::Readable => {}
-            Happening::Said(Message::NicGone | Message::Failed(_)) | Happening::Ended => {
-                return Err(fate(family, source));
+        let watched: Vec<_> = keeper.watch().into_iter().collect();
+        let happening = family.next_or_readable(&watched, Some(deadline))?;
+        match &happening {
+            Happening::Said(_, Message::HostReady(locked_out)) => {
+                host_ready = Some(locked_out.clone());
+                keeper.on(family, &Happening::Said(Role::Host, Message::NicJoined));
+            }
+            Happening::Said(_, Message::NicReady { .. }) => nic_ready = true,
+            Happening::Said(_, Message::Failed(_)) | Happening::Ended(_) => {
+                return Err(family.diagnose());
             }
             Happening::Signal => {
                 return Err(Failure::broken("serve", "interrupted while starting"));
@@ -276,39 +295,83 @@ fn start(
                     format!("not ready within {READY_WAIT:?}"),
                 ));
             }
-        }
-    }
-}
-
-/// Why it ended although nobody asked.
-fn fate(family: &mut Family, source: &Source) -> Failure {
-    match source {
-        Source::Root(_) => family.diagnose(),
-        Source::Attached { path, .. } => {
-            let diagnosis = family.diagnose();
-            if family.nic_is_gone() {
-                Failure::broken(
-                    format!("NIC process at {}", path.display()),
-                    "it has closed the connection",
-                )
-                .remedy("It ended, or it serves another host stack: it serves one at a time.")
-            } else {
-                diagnosis
+            Happening::Said(..) | Happening::Readable => {
+                if let Some(NicNews::Failed(failure)) = keeper.on(family, &happening) {
+                    return Err(failure);
+                }
             }
         }
+        if let (true, Some(locked_out)) = (nic_ready, &host_ready) {
+            return Ok((keeper, locked_out.clone()));
+        }
     }
 }
 
-/// Sleeps until the user ends it; an error if something else does.
-fn supervise(family: &mut Family, source: &Source) -> Result<(), Failure> {
+/// Keeps a NIC process serving, and does what it is asked for, until the user ends it; an error if something else
+/// does.
+fn supervise(
+    family: &mut Family,
+    keeper: &mut NicKeeper,
+    mut control: Option<Control>,
+) -> Result<(), Failure> {
     loop {
-        match family.next(None)? {
+        let watched: Vec<_> = keeper
+            .watch()
+            .into_iter()
+            .chain(control.as_ref().and_then(Control::watch))
+            .collect();
+        let deadlines = [
+            keeper.deadline(),
+            control.as_ref().and_then(Control::deadline),
+        ];
+        let deadline = deadlines.into_iter().flatten().min();
+        let happening = family.next_or_readable(&watched, deadline)?;
+        match &happening {
             Happening::Signal => return Ok(()),
-            Happening::Said(Message::NicGone | Message::Failed(_)) | Happening::Ended => {
-                return Err(fate(family, source));
+            Happening::Ended(Role::Host) | Happening::Said(Role::Host, Message::Failed(_)) => {
+                return Err(family.diagnose());
             }
-            Happening::Said(..) | Happening::Readable | Happening::Nothing => {}
+            _ => {}
         }
+        let news = keeper.on(family, &happening);
+        if let Some(news) = news {
+            tell(family, news, control.as_mut());
+        }
+        if let Some(control) = &mut control
+            && let Some(Request::RestartNic) = control.next()
+            && let Err(failure) = keeper.replace(family)
+        {
+            control.answer(Err(failure.to_string()));
+        }
+    }
+}
+
+/// Tells whoever is concerned what has become of a NIC process.
+fn tell(family: &Family, news: NicNews, control: Option<&mut Control>) {
+    let answer = match news {
+        NicNews::Serves => {
+            let serves = match family.pid(Role::Nic) {
+                Some(pid) => format!("nic process {pid}: serves in the place of the one before"),
+                None => "a NIC process serves in the place of the one before".to_owned(),
+            };
+            say(&format!("{serves}\n"));
+            Ok(serves)
+        }
+        NicNews::Lost(failure, wait) => {
+            let when = match wait.is_zero() {
+                true => "now".to_owned(),
+                false => format!("in {wait:?}"),
+            };
+            tracing::warn!("{failure}; connections wait, another one is started {when}");
+            return;
+        }
+        NicNews::Failed(failure) => {
+            tracing::error!("no other NIC process: {failure}");
+            Err(failure.to_string())
+        }
+    };
+    if let Some(control) = control {
+        control.answer(answer);
     }
 }
 
@@ -366,13 +429,32 @@ pub(crate) fn option(name: &str, value: &std::ffi::OsStr) -> OsString {
     word
 }
 
+/// What the user is told of where the content comes from.
+enum Announced {
+    Root(PathBuf),
+    Attached { path: PathBuf, pid: Option<i32> },
+}
+
+impl Announced {
+    fn of(source: &Source) -> Self {
+        match source {
+            Source::Root(root) => Self::Root(root.clone()),
+            Source::Attached { path, socket } => Self::Attached {
+                path: path.clone(),
+                pid: socket::peer_pid(socket),
+            },
+        }
+    }
+}
+
 /// Tells the user where to find what is served. The line with the URL means that it is served now.
 fn announce(
     family: &Family,
     args: &ServeArgs,
-    source: &Source,
+    source: &Announced,
     link: &Link,
     locked_out: &LockedOut,
+    control: Option<&Control>,
 ) {
     let mut text = String::new();
     let urls: Vec<String> = link
@@ -393,7 +475,7 @@ fn announce(
         ));
     }
     match source {
-        Source::Root(root) => {
+        Announced::Root(root) => {
             if let Some(pid) = family.pid(Role::Nic) {
                 line(format_args!(
                     "nic process {pid}: reads {} and nothing else",
@@ -401,14 +483,16 @@ fn announce(
                 ));
             }
         }
-        Source::Attached { path, socket } => {
-            let pid =
-                socket::peer_pid(socket).map_or_else(|| "?".to_owned(), |pid| pid.to_string());
+        Announced::Attached { path, pid } => {
+            let pid = pid.map_or_else(|| "?".to_owned(), |pid| pid.to_string());
             line(format_args!(
                 "nic process {pid}: attached at {}",
                 path.display()
             ));
         }
+    }
+    if let Some(control) = control {
+        line(format_args!("control socket: {}", control.path().display()));
     }
     if link.lacks_ipv6() {
         line(format_args!(
@@ -420,8 +504,8 @@ fn announce(
     }
     if let Some(url) = urls.first() {
         let root = match source {
-            Source::Root(root) => Some(root.as_path()),
-            Source::Attached { .. } => None,
+            Announced::Root(root) => Some(root.as_path()),
+            Announced::Attached { .. } => None,
         };
         line(format_args!("Try:  {}", url::curl_line(url, root)));
     }

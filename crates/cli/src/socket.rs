@@ -3,7 +3,9 @@
 use std::os::fd::OwnedFd;
 
 use nix::sys::socket::sockopt::PeerCredentials;
+use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::process::Uid;
 
 /// A socket that does not block.
 pub(crate) fn non_blocking() -> rustix::io::Result<OwnedFd> {
@@ -32,6 +34,13 @@ pub(crate) fn pair() -> rustix::io::Result<(OwnedFd, OwnedFd)> {
 pub(crate) fn peer_pid(socket: &OwnedFd) -> Option<i32> {
     let credentials = nix::sys::socket::getsockopt(socket, PeerCredentials).ok()?;
     (credentials.pid() > 0).then_some(credentials.pid())
+}
+
+/// The user of the process at the other end of a connected socket.
+pub(crate) fn peer_user(socket: &OwnedFd) -> rustix::io::Result<Uid> {
+    let credentials = nix::sys::socket::getsockopt(socket, PeerCredentials)
+        .map_err(|errno| Errno::from_raw_os_error(errno as i32))?;
+    Ok(Uid::from_raw(credentials.uid()))
 }
 
 fn seqpacket(flags: SocketFlags) -> rustix::io::Result<OwnedFd> {

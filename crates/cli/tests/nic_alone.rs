@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal};
 use support::{PROGRAM, sh, splitway_in};
-use testbed::http::download;
+use testbed::http::{Connection, download};
 use testbed::namespace::isolated;
 use testbed::process::{Process, signal};
 use testbed::site::Site;
@@ -40,6 +40,11 @@ impl NicAlone {
         sh("ip link set wire up");
         sh("ip link set far up");
         sh("ip address add 192.0.2.1/24 dev wire");
+        NicAlone::on_link(site)
+    }
+
+    /// The same on the link that is there.
+    fn on_link(site: &Site) -> NicAlone {
         let mut command = Command::new(PROGRAM);
         command
             .args(["nic", "--dev", "far", "--socket", "socket", "--root"])
@@ -170,23 +175,43 @@ fn a_place_that_a_living_process_listens_on_is_kept_and_that_of_a_dead_one_reuse
 }
 
 #[test]
-fn a_crash_of_a_session_ends_its_host_stack_and_nothing_else() {
+fn a_host_stack_outlives_its_session_and_the_nic_process_too() {
     isolated(|site| {
-        let file = site.file("file", 100_000).unwrap();
+        let file = site.file("file", 50_000_000).unwrap();
         let mut nic = NicAlone::start(&site);
         let mut host = nic.attach(&site);
-        let session = nic.next_session();
-        assert_ne!(session, nic.process.pid());
-        signal(session, Signal::KILL).unwrap();
-        assert_eq!(host.wait().unwrap().code(), Some(1));
-        let said = host.output().join("\n");
+        let mut connection = Connection::open(server()).unwrap();
+        connection.send_get("file").unwrap();
+        connection.read_file_head(&file).unwrap();
+        for (start, end) in [(0, 10_000_000), (10_000_000, 20_000_000)] {
+            connection.read_file_part(&file, start..end).unwrap();
+            let session = nic.next_session();
+            assert_ne!(session, nic.process.pid());
+            signal(session, Signal::KILL).unwrap();
+        }
+        connection
+            .read_file_part(&file, 20_000_000..30_000_000)
+            .unwrap();
+
+        // It has not started this one, so it does not replace it.
+        let line = host.line(|line| line.starts_with("control socket: "));
+        let socket = line.unwrap()["control socket: ".len()..].to_owned();
+        let asked = splitway_in(site.outside(), &["ctl", "restart-nic", "--socket", &socket]);
+        assert_eq!(asked.code, Some(1), "{asked:?}");
         assert!(
-            said.contains("NIC process at socket: it has closed the connection"),
-            "{said}"
+            asked.stderr.contains("was not started by this server"),
+            "{asked:?}"
         );
 
-        let _host = nic.attach(&site);
-        download(server(), &file).unwrap();
+        signal(nic.process.pid(), Signal::KILL).unwrap();
+        nic.process.wait(SOON).unwrap();
+        host.line(|line| line.contains("none listens there any more"))
+            .unwrap();
+        drop(nic);
+        let _nic = NicAlone::on_link(&site);
+        connection
+            .read_file_part(&file, 30_000_000..file.size())
+            .unwrap();
     });
 }
 

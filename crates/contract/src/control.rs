@@ -2,7 +2,9 @@
 //!
 //! The NIC stack speaks first: version and number of workers. The host stack answers with version and
 //! epoch, and passes for every worker a sealed memory file and two event descriptors. The socket then
-//! stays open; its end tells each side that the other is gone.
+//! stays open; its end tells each side that the other is gone. A host stack may then meet another NIC stack, over
+//! another socket: with every hello a new epoch begins, in memory of its own, so that nothing of the epoch before
+//! can reach it.
 //!
 //! Both packets begin alike, so that stacks of any two versions can tell each other their version:
 //!
@@ -25,10 +27,10 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::OFlags;
-use rustix::io::retry_on_intr;
+use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+    SendAncillaryMessage, SendFlags, recv, recvmsg, sendmsg,
 };
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -130,19 +132,35 @@ pub struct NicSession {
     pub socket: OwnedFd,
 }
 
+/// Looks whether a NIC stack has spoken, without taking its hello from the socket: `None` if it has not yet,
+/// else its number of workers. Who hands the socket on to a host stack knows then that this one will not have to
+/// wait, and that both speak the same version; a NIC stack of another version is told ours.
+pub fn peek_hello(socket: impl AsFd) -> Result<Option<usize>, HelloError> {
+    const DOING: &str = "look at the NIC stack's hello";
+    let mut bytes = [0; size_of::<Answer>() + 1];
+    let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+    let length = match retry_on_intr(|| recv(&socket, &mut bytes[..], flags)) {
+        Ok((_, 0)) => return Err(HelloError::Closed),
+        Ok((_, length)) => length,
+        Err(Errno::AGAIN) => return Ok(None),
+        Err(errno) => return Err(io(DOING)(errno)),
+    };
+    let hello = parse::<Hello>(bytes.get(..length).unwrap_or_default())
+        .inspect_err(|error| tell_version(&socket, error))?;
+    checked_workers(hello.workers.get() as usize).map(Some)
+}
+
+/// So that a peer of another version learns why it is refused; one that is gone already need not.
+fn tell_version(socket: impl AsFd, error: &HelloError) {
+    if let HelloError::Version { .. } = error {
+        let _ = send(socket, GREETING.as_bytes(), &[]);
+    }
+}
+
 /// The host's part. Waits until the NIC stack has spoken, at most [`HELLO_SECONDS_MAX`].
 pub fn host_hello(socket: OwnedFd, epoch: u64) -> Result<HostSession, HelloError> {
     let (bytes, _) = receive(&socket, HELLO_SECONDS_MAX, "receive the NIC stack's hello")?;
-    let hello = match parse::<Hello>(&bytes) {
-        Ok(hello) => hello,
-        Err(error) => {
-            if let HelloError::Version { .. } = error {
-                // So that the other side learns why; if it is gone already, it needs not.
-                let _ = send(&socket, GREETING.as_bytes(), &[]);
-            }
-            return Err(error);
-        }
-    };
+    let hello = parse::<Hello>(&bytes).inspect_err(|error| tell_version(&socket, error))?;
     let workers = checked_workers(hello.workers.get() as usize)?;
 
     let mut channels = Vec::with_capacity(workers);
@@ -232,7 +250,7 @@ fn never_blocking(descriptor: OwnedFd) -> Result<OwnedFd, HelloError> {
     Ok(descriptor)
 }
 
-fn send(socket: &OwnedFd, bytes: &[u8], descriptors: &[OwnedFd]) -> rustix::io::Result<()> {
+fn send(socket: impl AsFd, bytes: &[u8], descriptors: &[OwnedFd]) -> rustix::io::Result<()> {
     const SPACE: usize = rustix::cmsg_space!(ScmRights(WORKERS_MAX * DESCRIPTORS_PER_WORKER));
     let mut space = [MaybeUninit::uninit(); SPACE];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
@@ -243,7 +261,7 @@ fn send(socket: &OwnedFd, bytes: &[u8], descriptors: &[OwnedFd]) -> rustix::io::
     }
     retry_on_intr(|| {
         sendmsg(
-            socket,
+            &socket,
             &[IoSlice::new(bytes)],
             &mut ancillary,
             SendFlags::NOSIGNAL,

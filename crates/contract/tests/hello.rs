@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::thread;
 
-use contract::control::{HelloError, NicSession, host_hello, nic_hello};
+use contract::control::{HelloError, NicSession, host_hello, nic_hello, peek_hello};
 use contract::limits::{VERSION, WORKERS_MAX};
 use contract::{Command, Event, FileId};
 use rustix::fs::{MemfdFlags, SealFlags};
@@ -267,4 +267,45 @@ fn a_file_that_is_no_memory_is_refused() {
     descriptors[0] = std::fs::File::open("/dev/zero").unwrap().into();
     let error = nic_hears(&bytes, &descriptors).unwrap_err();
     assert!(error.to_string().contains("not a memory file"), "{error}");
+}
+
+#[test]
+fn a_hello_can_be_looked_at_and_is_still_there() {
+    let (host_end, nic_end) = pair();
+    assert!(matches!(peek_hello(&host_end), Ok(None)), "nobody spoke");
+    say(&nic_end, &hello(VERSION, 3), &[]);
+    for _ in 0..2 {
+        assert!(matches!(peek_hello(&host_end), Ok(Some(3))));
+    }
+    assert_eq!(host_hello(host_end, 42).unwrap().channels.len(), 3);
+}
+
+#[test]
+fn a_hello_of_another_version_is_refused_at_sight_and_told_ours() {
+    let (host_end, nic_end) = pair();
+    say(&nic_end, &hello(VERSION + 1, 1), &[]);
+    let error = peek_hello(&host_end).unwrap_err();
+    assert!(matches!(error, HelloError::Version { peer } if peer == VERSION + 1));
+    let (told, descriptors) = hear(&nic_end);
+    assert_eq!(told[8..10], VERSION.to_le_bytes());
+    assert!(descriptors.is_empty());
+}
+
+#[test]
+fn what_is_no_hello_is_none_at_sight() {
+    for bytes in [&b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"[..], &[0; 16], b"s"] {
+        let (host_end, nic_end) = pair();
+        say(&nic_end, bytes, &[]);
+        assert!(matches!(peek_hello(&host_end), Err(HelloError::Malformed)));
+    }
+    let (host_end, nic_end) = pair();
+    say(&nic_end, &hello(VERSION, WORKERS_MAX as u32 + 1), &[]);
+    assert!(matches!(
+        peek_hello(&host_end),
+        Err(HelloError::Workers { .. })
+    ));
+    drop(nic_end);
+    let (host_end, nic_end) = pair();
+    drop(nic_end);
+    assert!(matches!(peek_hello(&host_end), Err(HelloError::Closed)));
 }

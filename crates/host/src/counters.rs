@@ -44,6 +44,8 @@ counters! {
     events,
     /// Events that make no sense: unknown ids, answers nobody asked for, records that do not decode.
     events_invalid,
+    /// NIC stacks that took the place of another.
+    nic_restarts,
     /// SENDs that failed while reading.
     reads_failed,
     /// Connections accepted.

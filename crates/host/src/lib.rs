@@ -13,6 +13,7 @@
 //! | `neighbor`, `icmp` | ARP, neighbour discovery, next hops; echo |
 //! | `timer` | the timing wheel |
 //! | `shard`, `polling` | the event loop and its sleep |
+//! | `nic_source` | where NIC stacks come from |
 //!
 //! This room may touch the clock, ports, the contract and `tcp`. It never touches file content, and it
 //! does not know the NIC stack's code.
@@ -26,6 +27,7 @@ mod counters;
 mod files;
 mod icmp;
 mod neighbor;
+mod nic_source;
 mod orphans;
 mod polling;
 mod shard;
@@ -38,6 +40,7 @@ mod timer;
 
 pub use config::{Admission, StackConfig};
 pub use counters::Counters;
+pub use nic_source::{NicLoss, NicRefusal, NicSource};
 pub use polling::Polling;
 pub use shard::{Shard, ShardError, monotonic_us};
 pub use stack::{ChannelCorrupt, ConnectionView, Link, Stack, Usage};

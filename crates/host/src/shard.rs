@@ -1,18 +1,23 @@
 //! A shard: one event loop on one core around a [`Stack`], with its port, its clock and its sleep.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use contract::control::HostSession;
 use port::Port;
 use rustix::event::epoll;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
 use crate::app::Application;
+use crate::nic_source::{NicLoss, NicRefusal, NicSource};
 use crate::polling::{Pause, Polling, Rest};
 use crate::stack::{ChannelCorrupt, Stack};
 
 /// Most frames, and most events of each worker, that a turn takes in before it serves connections.
 const BATCH: usize = 256;
+
+/// More events than a ring holds.
+const EVENTS_MAX: usize = contract::limits::EVENT_RING_BYTES;
 
 /// A shard that is never idle looks this often, in microseconds, whether it is to end.
 const END_CHECK_US: u64 = 10_000;
@@ -24,10 +29,6 @@ const PARTING_SILENCE_US: u64 = 50_000;
 /// Why a shard has ended.
 #[derive(Debug)]
 pub enum ShardError {
-    /// The NIC stack has closed its socket: its process has ended.
-    NicGone,
-    /// The NIC stack has broken a ring.
-    Channel(ChannelCorrupt),
     /// The port failed.
     Port(io::Error),
     /// Waiting for work failed.
@@ -37,10 +38,6 @@ pub enum ShardError {
 impl std::fmt::Display for ShardError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            ShardError::NicGone => write!(f, "the NIC stack has ended"),
-            ShardError::Channel(ChannelCorrupt { worker }) => {
-                write!(f, "the ring from NIC worker {worker} is corrupt")
-            }
             ShardError::Port(error) => write!(f, "receiving from the link failed: {error}"),
             ShardError::Wait(error) => write!(f, "waiting for work failed: {error}"),
         }
@@ -56,6 +53,11 @@ pub struct Shard<P, A> {
     port: P,
     app: A,
     polling: Polling,
+    /// The socket of the NIC stack, which hangs up when that is gone. While there is none, SENDs go into rings that
+    /// nobody reads, and again to the NIC stack that follows.
+    nic: Option<OwnedFd>,
+    /// What the NIC stack says makes no sense.
+    corrupt: Option<ChannelCorrupt>,
 }
 
 /// Microseconds of `CLOCK_MONOTONIC`, the host's clock in the contract.
@@ -65,13 +67,21 @@ pub fn monotonic_us() -> u64 {
 }
 
 impl<P: Port, A: Application> Shard<P, A> {
-    /// A shard that rests as `polling` says.
-    pub fn new(stack: Stack, port: P, app: A, polling: Polling) -> Shard<P, A> {
+    /// A shard that rests as `polling` says. `nic_socket` is that of the hello which brought the stack's channels.
+    pub fn new(
+        stack: Stack,
+        nic_socket: OwnedFd,
+        port: P,
+        app: A,
+        polling: Polling,
+    ) -> Shard<P, A> {
         Shard {
             stack,
             port,
             app,
             polling,
+            nic: Some(nic_socket),
+            corrupt: None,
         }
     }
 
@@ -87,10 +97,7 @@ impl<P: Port, A: Application> Shard<P, A> {
 
     /// One round of work without a sleep. True if there was any.
     pub fn turn(&mut self, now_us: u64) -> Result<bool, ShardError> {
-        let events = self
-            .stack
-            .on_channels(now_us, BATCH)
-            .map_err(ShardError::Channel)?;
+        let events = self.hear(now_us, BATCH);
         let stack = &mut self.stack;
         let frames = self
             .port
@@ -101,15 +108,34 @@ impl<P: Port, A: Application> Shard<P, A> {
         Ok(events + frames > 0 || served)
     }
 
-    /// Runs until `stop` becomes readable, or until the NIC stack hangs up `nic_socket`. Connections
-    /// that are open then are reset.
+    /// Takes in what the NIC workers report, at most `budget` events each; returns how many.
+    fn hear(&mut self, now_us: u64, budget: usize) -> usize {
+        if !self.hears_nic() {
+            return 0;
+        }
+        match self.stack.on_channels(now_us, budget) {
+            Ok(events) => events,
+            Err(corrupt) => {
+                self.corrupt = Some(corrupt);
+                0
+            }
+        }
+    }
+
+    fn hears_nic(&self) -> bool {
+        self.nic.is_some() && self.corrupt.is_none()
+    }
+
+    /// Runs until `stop` becomes readable. `nics` brings the NIC stacks that follow the first one. Connections
+    /// that are open at the end are reset.
     pub fn run(
         &mut self,
-        nic_socket: BorrowedFd<'_>,
+        nics: &mut impl NicSource,
         stop: BorrowedFd<'_>,
     ) -> Result<(), ShardError> {
-        let waiter = Waiter::new(self, nic_socket, stop).map_err(ShardError::Wait)?;
-        let result = self.turn_until_end(&waiter);
+        let waiter = Waiter::new(&self.port, nics, stop).map_err(ShardError::Wait)?;
+        self.watch_nic(&waiter, true).map_err(ShardError::Wait)?;
+        let result = self.turn_until_end(&waiter, nics);
         self.part();
         result
     }
@@ -130,13 +156,17 @@ impl<P: Port, A: Application> Shard<P, A> {
             match self.turn(now_us) {
                 Ok(true) => heard_us = now_us,
                 Ok(false) => nap(1_000),
-                // The port is gone, or the NIC stack makes no sense: nothing is left to be said.
+                // The port is gone: nothing is left to be said.
                 Err(_) => return,
             }
         }
     }
 
-    fn turn_until_end(&mut self, waiter: &Waiter) -> Result<(), ShardError> {
+    fn turn_until_end(
+        &mut self,
+        waiter: &Waiter,
+        nics: &mut impl NicSource,
+    ) -> Result<(), ShardError> {
         let mut end_checked_us = 0;
         self.stack.set_unix_time(unix_time());
         loop {
@@ -147,6 +177,10 @@ impl<P: Port, A: Application> Shard<P, A> {
             } else {
                 let outstanding = self.stack.sends_outstanding();
                 rest = Some(self.polling.on_idle(now_us, outstanding));
+            }
+            if let Some(corrupt) = self.corrupt {
+                self.lose_nic(NicLoss::Corrupt(corrupt), waiter, nics)?;
+                continue;
             }
             let woken = match rest {
                 Some(Rest::Sleep) => {
@@ -174,10 +208,72 @@ impl<P: Port, A: Application> Shard<P, A> {
             match woken {
                 Woken::Work => {}
                 Woken::Stop => return Ok(()),
-                Woken::NicGone => return Err(ShardError::NicGone),
+                Woken::NicGone => self.lose_nic(NicLoss::HungUp, waiter, nics)?,
+                Woken::NicCome => self.take_nic(waiter, nics)?,
             }
             self.stack.retry_waiting_room();
         }
+    }
+
+    /// The NIC stack is gone. All that it had said is heard, so that less goes twice.
+    fn lose_nic(
+        &mut self,
+        loss: NicLoss,
+        waiter: &Waiter,
+        nics: &mut impl NicSource,
+    ) -> Result<(), ShardError> {
+        self.hear(monotonic_us(), EVENTS_MAX);
+        self.watch_nic(waiter, false).map_err(ShardError::Wait)?;
+        self.nic = None;
+        self.corrupt = None;
+        nics.on_lost(loss);
+        Ok(())
+    }
+
+    /// A NIC stack has come, to take the place of one that is gone, or that is still there.
+    fn take_nic(&mut self, waiter: &Waiter, nics: &mut impl NicSource) -> Result<(), ShardError> {
+        let Some(HostSession { channels, socket }) = nics.take() else {
+            return Ok(());
+        };
+        let refusal = NicRefusal {
+            workers: channels.len(),
+            wanted: self.stack.channels().count(),
+        };
+        if refusal.workers != refusal.wanted {
+            nics.on_refused(refusal);
+            return Ok(());
+        }
+        self.hear(monotonic_us(), EVENTS_MAX);
+        self.watch_nic(waiter, false).map_err(ShardError::Wait)?;
+        for (worker, channel) in channels.into_iter().enumerate() {
+            self.stack.on_nic_restarted(worker, channel);
+        }
+        // The old socket is closed, by which the old NIC stack learns it if it is there.
+        self.nic = Some(socket);
+        self.corrupt = None;
+        self.watch_nic(waiter, true).map_err(ShardError::Wait)?;
+        self.stack.counters_mut().nic_restarts += 1;
+        nics.on_joined();
+        Ok(())
+    }
+
+    /// Has the NIC stack's socket and wake-ups end a sleep, or not any more: closing our descriptors would not
+    /// suffice, since the peer has them, too.
+    fn watch_nic(&mut self, waiter: &Waiter, watch: bool) -> io::Result<()> {
+        let change = |fd, data| match watch {
+            true => waiter.add(fd, data),
+            false => epoll::delete(&waiter.epoll, fd).map_err(io::Error::from),
+        };
+        let Some(socket) = &self.nic else {
+            return Ok(());
+        };
+        change(socket.as_fd(), Waiter::NIC_SOCKET)?;
+        for channel in self.stack.channels() {
+            if let Some(fd) = channel.wake_fd() {
+                change(fd, Waiter::WORK)?;
+            }
+        }
+        Ok(())
     }
 
     /// Lets work gather, and learns how fast the NIC stack is.
@@ -203,8 +299,9 @@ impl<P: Port, A: Application> Shard<P, A> {
 
     /// Sleeps until a frame, an event, a timer or an end.
     fn sleep(&mut self, waiter: &Waiter, now_us: u64) -> Result<Woken, ShardError> {
+        let heard = self.hears_nic();
         let mut quiet = true;
-        for channel in self.stack.channels() {
+        for channel in self.stack.channels().filter(|_| heard) {
             quiet &= channel.prepare_sleep();
         }
         let timeout = match quiet {
@@ -213,7 +310,7 @@ impl<P: Port, A: Application> Shard<P, A> {
         };
         self.stack.counters_mut().sleeps += u64::from(quiet);
         let woken = waiter.wait(timeout).map_err(ShardError::Wait);
-        for channel in self.stack.channels() {
+        for channel in self.stack.channels().filter(|_| heard) {
             channel.finish_sleep();
         }
         woken
@@ -254,39 +351,34 @@ enum Woken {
     Work,
     Stop,
     NicGone,
+    NicCome,
 }
 
 /// The descriptors that end a sleep.
 struct Waiter {
-    epoll: std::os::fd::OwnedFd,
+    epoll: OwnedFd,
 }
 
 impl Waiter {
     const WORK: u64 = 0;
     const STOP: u64 = 1;
     const NIC_SOCKET: u64 = 2;
+    const NIC_SOURCE: u64 = 3;
 
-    fn new<P: Port, A>(
-        shard: &mut Shard<P, A>,
-        nic_socket: BorrowedFd<'_>,
-        stop: BorrowedFd<'_>,
-    ) -> io::Result<Waiter> {
+    fn new(port: &impl Port, nics: &impl NicSource, stop: BorrowedFd<'_>) -> io::Result<Waiter> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let add = |fd: BorrowedFd<'_>, data| {
-            let events = epoll::EventFlags::IN;
-            epoll::add(&epoll, fd, epoll::EventData::new_u64(data), events)
-        };
-        for fd in shard.port.receive_fds() {
-            add(fd, Waiter::WORK)?;
+        let waiter = Waiter { epoll };
+        for fd in port.receive_fds() {
+            waiter.add(fd, Waiter::WORK)?;
         }
-        for channel in shard.stack.channels() {
-            if let Some(fd) = channel.wake_fd() {
-                add(fd, Waiter::WORK)?;
-            }
-        }
-        add(nic_socket, Waiter::NIC_SOCKET)?;
-        add(stop, Waiter::STOP)?;
-        Ok(Waiter { epoll })
+        waiter.add(nics.wake_fd(), Waiter::NIC_SOURCE)?;
+        waiter.add(stop, Waiter::STOP)?;
+        Ok(waiter)
+    }
+
+    fn add(&self, fd: BorrowedFd<'_>, data: u64) -> io::Result<()> {
+        let data = epoll::EventData::new_u64(data);
+        Ok(epoll::add(&self.epoll, fd, data, epoll::EventFlags::IN)?)
     }
 
     fn wait(&self, timeout: Option<Timespec>) -> io::Result<Woken> {
@@ -301,10 +393,11 @@ impl Waiter {
         };
         let mut woken = Woken::Work;
         for event in &events[..count] {
-            match event.data.u64() {
-                Waiter::STOP => return Ok(Woken::Stop),
+            match (event.data.u64(), &woken) {
+                (Waiter::STOP, _) => return Ok(Woken::Stop),
+                (Waiter::NIC_SOURCE, _) => woken = Woken::NicCome,
                 // Nothing is ever sent here after the hello: readable means closed.
-                Waiter::NIC_SOCKET => woken = Woken::NicGone,
+                (Waiter::NIC_SOCKET, Woken::Work) => woken = Woken::NicGone,
                 _ => {}
             }
         }

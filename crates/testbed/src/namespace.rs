@@ -1,6 +1,6 @@
 //! A program in namespaces of its own.
 //!
-//! Network, mounts and processes: what it configures is nobody else's, addresses do not clash with those of
+//! Network, mounts (with a `/run` of its own) and processes: what it configures is nobody else's, addresses do not clash with those of
 //! another test, and when it ends, all that it started ends with it.
 
 use std::ffi::OsStr;
@@ -117,6 +117,8 @@ pub fn isolated_long<F: FnOnce(Site)>(body: F) {
 fn isolated_with<F: FnOnce(Site)>(privilege: Privilege, limit: Duration, body: F) {
     if let Some(directory) = std::env::var_os(INSIDE) {
         run(&mut tool("ip link set lo up")).unwrap();
+        // Where servers put their sockets: numbers of processes are not unique beyond the namespace.
+        run(&mut tool("mount -t tmpfs splitway-test /run")).unwrap();
         body(Site::at(PathBuf::from(directory)).unwrap());
         return;
     }

@@ -97,6 +97,32 @@ pub fn device_read_bytes() -> Result<u64> {
 
 /// The processes that this process can see, by id and name; zombies are not there any more.
 pub fn processes() -> Result<Vec<(i32, String)>> {
+    let found = stats()?.into_iter();
+    Ok(found.map(|stat| (stat.pid, stat.name)).collect())
+}
+
+/// The children of a process; zombies are not there any more.
+pub fn children(parent: Pid) -> Result<Vec<Pid>> {
+    let parent = parent.as_raw_nonzero().get();
+    let found = stats()?.into_iter().filter(|stat| stat.parent == parent);
+    Ok(found.filter_map(|stat| Pid::from_raw(stat.pid)).collect())
+}
+
+/// How many descriptors a process has open.
+pub fn descriptors(pid: Pid) -> Result<usize> {
+    let path = format!("/proc/{}/fd", pid.as_raw_nonzero());
+    Ok(fs::read_dir(&path)
+        .context(|| format!("reading {path}"))?
+        .count())
+}
+
+struct Stat {
+    pid: i32,
+    name: String,
+    parent: i32,
+}
+
+fn stats() -> Result<Vec<Stat>> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc").context(|| "reading /proc".into())? {
         let name = entry.context(|| "reading /proc".into())?.file_name();
@@ -107,12 +133,20 @@ pub fn processes() -> Result<Vec<(i32, String)>> {
         let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else {
             continue;
         };
-        // pid (comm) state …; the name may itself hold parentheses.
+        // pid (comm) state ppid …; the name may itself hold parentheses.
         let (Some(open), Some(close)) = (stat.find('('), stat.rfind(')')) else {
             continue;
         };
-        if !stat[close + 1..].trim_start().starts_with(['Z', 'X']) {
-            found.push((pid, stat[open + 1..close].to_owned()));
+        let mut fields = stat[close + 1..].split_whitespace();
+        let (Some(state), Some(Ok(parent))) = (fields.next(), fields.next().map(str::parse)) else {
+            continue;
+        };
+        if !state.starts_with(['Z', 'X']) {
+            found.push(Stat {
+                pid,
+                name: stat[open + 1..close].to_owned(),
+                parent,
+            });
         }
     }
     Ok(found)

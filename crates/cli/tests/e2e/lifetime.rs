@@ -108,22 +108,3 @@ fn a_crash_of_the_host_process_ends_everything_and_is_reported() {
         });
     });
 }
-
-#[test]
-fn a_crash_of_the_nic_process_ends_everything_and_is_reported() {
-    isolated(|site| {
-        ends_cleanly(&site, |splitway| {
-            signal(splitway.nic(), Signal::KILL).unwrap();
-            let status = splitway.wait().unwrap();
-            assert!(!status.success());
-            assert!(
-                splitway
-                    .output()
-                    .iter()
-                    .any(|line| line.to_lowercase().contains("nic")),
-                "{:?}",
-                splitway.output()
-            );
-        });
-    });
-}

@@ -14,6 +14,7 @@ mod isolation;
 mod lifetime;
 mod links;
 mod own_client;
+mod restart;
 mod routed;
 mod sizes;
 mod support;

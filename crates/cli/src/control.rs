@@ -1,0 +1,252 @@
+//! The control socket of a server: how its user reaches it while it runs.
+//!
+//! A connection is one request and one answer, each a line of text in a packet of its own (`SOCK_SEQPACKET`): the
+//! name of a command; then `ok` or `error`, a space, and what there is to say, which may go over several lines.
+//! Only the user who runs the server, and root, are listened to.
+
+use std::fmt;
+use std::fs;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags};
+use rustix::process::geteuid;
+
+use crate::child::retry;
+use crate::error::Failure;
+use crate::listener::Listener;
+use crate::socket;
+
+/// Longest request, and longest answer, in bytes.
+pub(crate) const LINE_BYTES_MAX: usize = 4096;
+
+/// How long somebody who has connected may take to say what it wants.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// What can be asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Request {
+    /// Another NIC process, started from the program as it is now, takes the place of the one there is.
+    RestartNic,
+}
+
+impl Request {
+    const ALL: [Self; 1] = [Self::RestartNic];
+
+    fn parse(line: &[u8]) -> Option<Self> {
+        let line = line.strip_suffix(b"\n").unwrap_or(line);
+        Self::ALL
+            .into_iter()
+            .find(|request| request.name().as_bytes() == line)
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::RestartNic => "restart-nic",
+        }
+    }
+}
+
+impl fmt::Display for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Where servers of this user have their control sockets unless told otherwise; `None` if there is no such place.
+pub(crate) fn directory() -> Option<PathBuf> {
+    let run = match geteuid().is_root() {
+        true => PathBuf::from("/run"),
+        false => PathBuf::from(std::env::var_os("XDG_RUNTIME_DIR")?),
+    };
+    run.is_absolute().then(|| run.join("splitway"))
+}
+
+/// A control socket.
+#[derive(Debug)]
+pub(crate) struct Control {
+    listener: Listener,
+    client: Option<Client>,
+}
+
+#[derive(Debug)]
+struct Client {
+    socket: OwnedFd,
+    until: Instant,
+    /// It has said what it wants, and waits for the answer.
+    waits: bool,
+}
+
+impl Control {
+    /// Listens on `path`.
+    pub(crate) fn bind(path: &Path) -> Result<Self, Failure> {
+        Ok(Self {
+            listener: Listener::bind("control socket", path, "--control-socket")?,
+            client: None,
+        })
+    }
+
+    /// Listens in the usual place, under the number of this process.
+    pub(crate) fn bind_in_usual_place() -> Result<Self, Failure> {
+        let what = "control socket";
+        let directory = directory()
+            .ok_or_else(|| Failure::input(what, "XDG_RUNTIME_DIR does not say where to put it"))?;
+        let made = fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&directory);
+        let found = made.and_then(|()| fs::symlink_metadata(&directory));
+        let found = found
+            .map_err(|error| Failure::input(format!("directory {}", directory.display()), error))?;
+        if !found.is_dir() || found.uid() != geteuid().as_raw() || found.mode() & 0o022 != 0 {
+            return Err(Failure::input(
+                format!("directory {}", directory.display()),
+                "others may write there",
+            ));
+        }
+        Self::bind(&directory.join(format!("{}.sock", std::process::id())))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.listener.path()
+    }
+
+    /// What to watch for the next request; nothing while an answer is due.
+    pub(crate) fn watch(&self) -> Option<BorrowedFd<'_>> {
+        match &self.client {
+            Some(client) => (!client.waits).then(|| client.socket.as_fd()),
+            None => Some(self.listener.as_fd()),
+        }
+    }
+
+    /// When to look for a request at the latest.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        let silent = self.client.as_ref().filter(|client| !client.waits);
+        silent.map(|client| client.until)
+    }
+
+    /// The next request, if there is one. It is to be answered before the next one is heard.
+    pub(crate) fn next(&mut self) -> Option<Request> {
+        let Some(client) = &mut self.client else {
+            let socket = self.listener.accept()?;
+            let until = Instant::now() + PATIENCE;
+            self.client = Some(Client {
+                socket,
+                until,
+                waits: false,
+            });
+            return None;
+        };
+        if client.waits {
+            return None;
+        }
+        let mut line = [0; LINE_BYTES_MAX];
+        let flags = RecvFlags::DONTWAIT;
+        let line = match retry(|| rustix::net::recv(&client.socket, &mut line[..], flags)) {
+            Ok((_, length)) if length > 0 => line.get(..length).unwrap_or_default(),
+            Err(Errno::AGAIN) if Instant::now() < client.until => return None,
+            // It has gone, or says nothing.
+            _ => {
+                self.client = None;
+                return None;
+            }
+        };
+        client.waits = true;
+        match socket::peer_user(&client.socket) {
+            Ok(user) if user.is_root() || user == geteuid() => {}
+            _ => {
+                self.answer(Err("only the user who runs the server may ask".to_owned()));
+                return None;
+            }
+        }
+        let request = Request::parse(line);
+        if request.is_none() {
+            let known = Request::ALL.map(|request| request.to_string()).join(", ");
+            let asked = String::from_utf8_lossy(line);
+            let asked = asked.trim();
+            self.answer(Err(format!(
+                "unknown command {asked:?}: this server knows {known}"
+            )));
+        }
+        request
+    }
+
+    /// Answers the request that was made.
+    pub(crate) fn answer(&mut self, answer: Result<String, String>) {
+        let Some(client) = self.client.take() else {
+            return;
+        };
+        let mut line = match answer {
+            Ok(text) => format!("ok {text}"),
+            Err(text) => format!("error {text}"),
+        };
+        line.truncate(line.floor_char_boundary(LINE_BYTES_MAX));
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        if let Err(errno) = rustix::net::send(&client.socket, line.as_bytes(), flags) {
+            tracing::debug!("nobody waits for the answer any more: {errno}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::net::SocketAddrUnix;
+
+    use super::*;
+
+    /// What a server that knows nothing but its requests makes of a line, and what it answers.
+    fn ask(line: &[u8]) -> (Option<Request>, String) {
+        let directory = tempfile::tempdir().unwrap();
+        let mut control = Control::bind(&directory.path().join("control")).unwrap();
+        let client = socket::connect(&SocketAddrUnix::new(control.path()).unwrap()).unwrap();
+        assert_eq!(control.next(), None, "it has connected");
+        assert_eq!(control.next(), None, "it has said nothing yet");
+        assert!(control.deadline().is_some());
+        rustix::net::send(&client, line, SendFlags::empty()).unwrap();
+        let request = control.next();
+        if request.is_some() {
+            assert!(control.watch().is_none(), "the answer is due");
+            control.answer(Ok("done".to_owned()));
+        }
+        assert!(control.watch().is_some());
+        let mut answer = [0; LINE_BYTES_MAX];
+        let (_, length) = rustix::net::recv(&client, &mut answer[..], RecvFlags::DONTWAIT).unwrap();
+        (
+            request,
+            String::from_utf8_lossy(&answer[..length]).into_owned(),
+        )
+    }
+
+    #[test]
+    fn a_request_is_a_line_and_so_is_its_answer() {
+        for line in [&b"restart-nic\n"[..], b"restart-nic"] {
+            assert_eq!(ask(line), (Some(Request::RestartNic), "ok done".to_owned()));
+        }
+    }
+
+    #[test]
+    fn what_is_no_request_is_answered_with_those_there_are() {
+        for line in [&b"restart"[..], b"\n", b"\xff\xfe", &[b'x'; 4000]] {
+            let (request, answer) = ask(line);
+            assert_eq!(request, None);
+            assert!(answer.starts_with("error unknown command"), "{answer}");
+            assert!(answer.len() <= LINE_BYTES_MAX);
+        }
+    }
+
+    #[test]
+    fn who_goes_again_is_forgotten() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut control = Control::bind(&directory.path().join("control")).unwrap();
+        let address = SocketAddrUnix::new(control.path()).unwrap();
+        let client = socket::connect(&address).unwrap();
+        assert_eq!(control.next(), None);
+        drop(client);
+        assert_eq!(control.next(), None);
+        assert_eq!(control.deadline(), None);
+        assert!(!control.path().as_os_str().is_empty());
+    }
+}

@@ -1,0 +1,116 @@
+//! `splitway ctl`: asks a running server for something.
+
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, SocketAddrUnix};
+
+use crate::args::{CtlArgs, CtlCommand};
+use crate::child::retry;
+use crate::control::{self, LINE_BYTES_MAX, Request};
+use crate::error::Failure;
+use crate::{say, socket};
+
+/// Longer than a server takes for anything.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Asks, and prints the answer.
+pub(crate) fn run(args: &CtlArgs) -> Result<(), Failure> {
+    let (path, server) = match &args.socket {
+        Some(path) => (path.clone(), connect(path)?),
+        None => the_only_server()?,
+    };
+    let request = match args.command {
+        CtlCommand::RestartNic => Request::RestartNic,
+    };
+    let what = format!("asking the server at {}", path.display());
+    let answer = ask(&server, request).map_err(|errno| Failure::broken(&what, errno))?;
+    match answer.as_deref().and_then(|line| line.split_once(' ')) {
+        Some(("ok", text)) => {
+            say(&format!("{text}\n"));
+            Ok(())
+        }
+        Some(("error", text)) => Err(Failure::broken(request, text)),
+        Some(_) => Err(
+            Failure::broken(what, "it does not answer like a splitway server")
+                .remedy("Is it the control socket, as `splitway serve` has printed it?"),
+        ),
+        None => Err(Failure::broken(
+            what,
+            "it has not answered; its own messages may say why",
+        )),
+    }
+}
+
+/// The answer; `None` if there is none.
+fn ask(server: &OwnedFd, request: Request) -> rustix::io::Result<Option<String>> {
+    let line = format!("{request}\n");
+    retry(|| rustix::net::send(server, line.as_bytes(), SendFlags::NOSIGNAL))?;
+    let timeout = Timespec {
+        tv_sec: PATIENCE.as_secs() as i64,
+        tv_nsec: 0,
+    };
+    let mut fds = [PollFd::new(server, PollFlags::IN)];
+    if retry(|| poll(&mut fds, Some(&timeout)))? == 0 {
+        return Ok(None);
+    }
+    let mut answer = [0; LINE_BYTES_MAX];
+    let (_, length) = retry(|| rustix::net::recv(server, &mut answer[..], RecvFlags::empty()))?;
+    let answer = answer.get(..length).filter(|answer| !answer.is_empty());
+    Ok(answer.map(|answer| String::from_utf8_lossy(answer).into_owned()))
+}
+
+fn connect(path: &Path) -> Result<OwnedFd, Failure> {
+    let what = format!("control socket {}", path.display());
+    try_connect(path).map_err(|errno| match errno {
+        Errno::NOENT => Failure::input(what, "there is none")
+            .remedy("`splitway serve` prints where its own is."),
+        Errno::CONNREFUSED => Failure::input(what, "no server listens there any more"),
+        Errno::ACCESS | Errno::PERM => Failure::input(what, errno)
+            .remedy("Only the user who runs the server, and root, may ask it: try sudo."),
+        Errno::PROTOTYPE => Failure::input(what, "it is a socket of another program"),
+        errno => Failure::input(what, errno),
+    })
+}
+
+fn try_connect(path: &Path) -> rustix::io::Result<OwnedFd> {
+    socket::connect(&SocketAddrUnix::new(path)?)
+}
+
+/// The server whose socket is in the usual place, if there is exactly one.
+fn the_only_server() -> Result<(PathBuf, OwnedFd), Failure> {
+    let what = "server of this user";
+    let Some(directory) = control::directory() else {
+        return Err(
+            Failure::input(what, "XDG_RUNTIME_DIR does not say where its socket is")
+                .remedy("Name the socket, as `splitway serve` has printed it: --socket PATH."),
+        );
+    };
+    let listed = std::fs::read_dir(&directory).into_iter().flatten();
+    let paths = listed.filter_map(|entry| Some(entry.ok()?.path()));
+    // A server that was killed leaves its socket behind.
+    let mut servers: Vec<_> = paths
+        .filter_map(|path| try_connect(&path).ok().map(|socket| (path, socket)))
+        .collect();
+    if servers.len() > 1 {
+        let mut paths: Vec<String> = servers
+            .iter()
+            .map(|(path, _)| path.display().to_string())
+            .collect();
+        paths.sort();
+        return Err(Failure::input(what, format!("there are {}", paths.len()))
+            .remedy(format!("Choose one with --socket:\n{}", paths.join("\n"))));
+    }
+    servers.pop().ok_or_else(|| {
+        Failure::input(
+            what,
+            format!("none runs: no socket in {} answers", directory.display()),
+        )
+        .remedy(
+            "Start one with `splitway serve`, or name the socket of another user's: --socket PATH.",
+        )
+    })
+}

@@ -1,0 +1,371 @@
+//! Keeps a NIC process serving: starts it, starts another when it has ended, replaces it on demand.
+//!
+//! One way leads to a NIC process that serves, whatever the occasion: it is started, says hello, is passed on to the
+//! host process, and joined by it. Until then the one before it, if there is one, goes on.
+//!
+//! ```text
+//!            start             hello             joined
+//!  nothing ────────▶ Starting ────────▶ Joining ────────▶ it serves, the one before it ends
+//!     ▲                 │ ends, is silent,  │ refused
+//!     │                 │ other version     │
+//!     └── back-off ◀────┴───────────────────┘
+//! ```
+
+use std::ffi::OsString;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use contract::control::{HelloError, peek_hello};
+use rustix::io::Errno;
+use rustix::net::SocketAddrUnix;
+
+use crate::backoff::Backoff;
+use crate::child::Child;
+use crate::error::Failure;
+use crate::family::{Family, Happening, Role};
+use crate::messages::{Message, Report};
+use crate::program::Program;
+use crate::{handover, socket};
+
+/// How long a NIC process may take to say hello, and the host process to answer it.
+const START_WAIT: Duration = Duration::from_secs(20);
+
+/// How long a NIC process that is not used any more may take to end.
+const END_WAIT: Duration = Duration::from_secs(2);
+
+/// Where NIC processes come from.
+#[derive(Debug)]
+pub(crate) enum NicOrigin {
+    /// They are started.
+    Program {
+        /// What the one that serves was started from.
+        program: Program,
+        arguments: Vec<OsString>,
+    },
+    /// They are started by somebody else, and wait at this socket.
+    Socket(PathBuf),
+}
+
+/// See the [module documentation](self).
+#[derive(Debug)]
+pub(crate) struct NicKeeper {
+    origin: NicOrigin,
+    /// Leads to the host process.
+    host: OwnedFd,
+    next: Next,
+    /// A NIC process has been joined, and not lost.
+    serves: bool,
+    backoff: Backoff,
+    /// When the one that served before is killed, should it still be there.
+    past_until: Option<Instant>,
+    /// What those that have ended in order have reported.
+    past: Option<Report>,
+}
+
+/// The NIC process that is to serve.
+#[derive(Debug)]
+enum Next {
+    None,
+    At(Instant),
+    Starting {
+        /// `None`: it has hung up, and its end will tell why.
+        socket: Option<OwnedFd>,
+        until: Instant,
+        /// What it was started from, if that is new.
+        program: Option<Program>,
+    },
+    Joining {
+        until: Instant,
+        program: Option<Program>,
+    },
+}
+
+/// What has come of it.
+#[derive(Debug)]
+pub(crate) enum NicNews {
+    /// A NIC process has begun to serve.
+    Serves,
+    /// One that was to serve does not.
+    Failed(Failure),
+    /// The one that served does not any more. Another one is started after this time.
+    Lost(Failure, Duration),
+}
+
+impl NicKeeper {
+    /// Passes NIC processes on over `host`.
+    pub(crate) fn new(origin: NicOrigin, host: OwnedFd) -> Self {
+        Self {
+            origin,
+            host,
+            next: Next::None,
+            serves: false,
+            backoff: Backoff::default(),
+            past_until: None,
+            past: None,
+        }
+    }
+
+    /// Starts the first one. `socket`: leads to it already.
+    pub(crate) fn start_first(
+        &mut self,
+        family: &mut Family,
+        socket: Option<OwnedFd>,
+    ) -> Result<(), Failure> {
+        match socket {
+            Some(socket) => {
+                self.next = Next::Starting {
+                    socket: Some(socket),
+                    until: Instant::now() + START_WAIT,
+                    program: None,
+                };
+                Ok(())
+            }
+            None => self.start(family, None),
+        }
+    }
+
+    /// Starts one from the program as it is now, to replace the one there is.
+    pub(crate) fn replace(&mut self, family: &mut Family) -> Result<(), Failure> {
+        let what = "replacing the NIC process";
+        if matches!(self.next, Next::Starting { .. } | Next::Joining { .. }) {
+            return Err(Failure::broken(what, "one is being started already"));
+        }
+        let newest = match &self.origin {
+            NicOrigin::Program { program, .. } => program.newest()?,
+            NicOrigin::Socket(path) => {
+                return Err(Failure::input(
+                    what,
+                    format!(
+                        "the one at {} was not started by this server",
+                        path.display()
+                    ),
+                )
+                .remedy("Restart it where it was started: this server will connect to it again."));
+            }
+        };
+        self.start(family, Some(newest))
+    }
+
+    /// `newest`: instead of what the one before was started from.
+    fn start(&mut self, family: &mut Family, newest: Option<Program>) -> Result<(), Failure> {
+        let socket = match &self.origin {
+            NicOrigin::Program { program, arguments } => {
+                let (host_socket, nic_socket) = socket::pair().map_err(|errno| {
+                    Failure::broken("joining the two processes with a socket", errno)
+                })?;
+                let path = match &newest {
+                    Some(newest) => newest.path().to_owned(),
+                    None => program.image(),
+                };
+                let child = Child::spawn("NIC process", &path, arguments.clone(), nic_socket)?;
+                family.adopt(Role::NextNic, child);
+                host_socket
+            }
+            NicOrigin::Socket(path) => connect_again(path)?,
+        };
+        self.next = Next::Starting {
+            socket: Some(socket),
+            until: Instant::now() + START_WAIT,
+            program: newest,
+        };
+        Ok(())
+    }
+
+    /// What to watch: a hello may come.
+    pub(crate) fn watch(&self) -> Option<BorrowedFd<'_>> {
+        match &self.next {
+            Next::Starting { socket, .. } => socket.as_ref().map(AsFd::as_fd),
+            Next::None | Next::At(_) | Next::Joining { .. } => None,
+        }
+    }
+
+    /// When to call [`NicKeeper::on`] at the latest.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        let next = match self.next {
+            Next::None => None,
+            Next::At(until) | Next::Starting { until, .. } | Next::Joining { until, .. } => {
+                Some(until)
+            }
+        };
+        next.into_iter().chain(self.past_until).min()
+    }
+
+    /// What NIC processes that have ended in order have reported, and this last one.
+    pub(crate) fn report(&self, last: Option<&Report>) -> Option<Report> {
+        let mut sum = self.past.clone();
+        if let Some(last) = last {
+            sum.get_or_insert_default().absorb(last);
+        }
+        sum
+    }
+
+    /// Something has happened, or time has passed.
+    pub(crate) fn on(&mut self, family: &mut Family, happening: &Happening) -> Option<NicNews> {
+        match happening {
+            Happening::Said(Role::Host, Message::NicJoined) => return self.on_joined(family),
+            Happening::Said(Role::Host, Message::NicRefused(why)) => {
+                return self.fail(family, Failure::broken("NIC process", why));
+            }
+            Happening::Said(Role::Host, Message::NicLost(why)) if self.serves => {
+                self.retire(family);
+                return Some(self.lose(Failure::broken(self.name(), why)));
+            }
+            Happening::Said(Role::PastNic, Message::Report(report)) => {
+                self.past.get_or_insert_default().absorb(report);
+            }
+            Happening::Ended(Role::Nic) => {
+                let fate = family.fate(Role::Nic);
+                family.dismiss(Role::Nic);
+                return Some(self.lose(fate.unwrap_or_else(|| {
+                    Failure::broken("NIC process", "ended although nobody asked it to")
+                })));
+            }
+            Happening::Ended(Role::NextNic) => {
+                let fate = family.fate(Role::NextNic);
+                let fate = fate.unwrap_or_else(|| {
+                    Failure::broken("NIC process", "ended before it took a command")
+                });
+                return self.fail(family, fate);
+            }
+            Happening::Ended(Role::PastNic) => {
+                if let Some(fate) = family.fate(Role::PastNic) {
+                    tracing::warn!("{fate}");
+                }
+                self.past_until = None;
+                family.dismiss(Role::PastNic);
+            }
+            _ => {}
+        }
+        self.on_hello(family).or_else(|| self.on_time(family))
+    }
+
+    /// The NIC process that is to serve may have said hello.
+    fn on_hello(&mut self, family: &mut Family) -> Option<NicNews> {
+        let Next::Starting {
+            socket, program, ..
+        } = &mut self.next
+        else {
+            return None;
+        };
+        match peek_hello(socket.as_ref()?) {
+            Ok(None) => None,
+            Ok(Some(_)) => {
+                let passed = handover::pass(&self.host, socket.as_ref()?);
+                let program = program.take();
+                self.next = Next::Joining {
+                    until: Instant::now() + START_WAIT,
+                    program,
+                };
+                let errno = passed.err()?;
+                self.fail(
+                    family,
+                    Failure::broken("passing the NIC process on to the host process", errno),
+                )
+            }
+            Err(HelloError::Closed) if family.pid(Role::NextNic).is_some() => {
+                *socket = None;
+                None
+            }
+            Err(HelloError::Closed) => {
+                let failure = Failure::broken(self.name(), "it has closed the connection")
+                    .remedy("It ended, or it serves another host stack: it serves one at a time.");
+                self.fail(family, failure)
+            }
+            Err(error) => self.fail(family, Failure::broken("NIC process", error)),
+        }
+    }
+
+    fn on_time(&mut self, family: &mut Family) -> Option<NicNews> {
+        let now = Instant::now();
+        if self.past_until.is_some_and(|until| until <= now) {
+            tracing::warn!("the NIC process before did not end within {END_WAIT:?}: killed");
+            self.past_until = None;
+            family.dismiss(Role::PastNic);
+        }
+        match self.next {
+            Next::At(at) if at <= now => {
+                self.next = Next::None;
+                let failure = self.start(family, None).err()?;
+                self.fail(family, failure)
+            }
+            Next::Starting { until, .. } | Next::Joining { until, .. } if until <= now => self
+                .fail(
+                    family,
+                    Failure::broken(
+                        "the NIC process",
+                        format!("not ready within {START_WAIT:?}"),
+                    ),
+                ),
+            _ => None,
+        }
+    }
+
+    fn on_joined(&mut self, family: &mut Family) -> Option<NicNews> {
+        let Next::Joining { program: new, .. } = std::mem::replace(&mut self.next, Next::None)
+        else {
+            return None;
+        };
+        if let (NicOrigin::Program { program, .. }, Some(new)) = (&mut self.origin, new) {
+            *program = new;
+        }
+        self.retire(family);
+        family.change_role(Role::NextNic, Role::Nic);
+        self.serves = true;
+        self.backoff.on_success(Instant::now());
+        Some(NicNews::Serves)
+    }
+
+    /// The one that is to serve will not.
+    fn fail(&mut self, family: &mut Family, failure: Failure) -> Option<NicNews> {
+        family.dismiss(Role::NextNic);
+        self.next = Next::None;
+        if !self.serves {
+            let now = Instant::now();
+            self.next = Next::At(now + self.backoff.on_failure(now));
+        }
+        Some(NicNews::Failed(failure))
+    }
+
+    /// The one that served does not any more.
+    fn lose(&mut self, failure: Failure) -> NicNews {
+        let now = Instant::now();
+        self.serves = false;
+        let wait = self.backoff.on_failure(now);
+        if matches!(self.next, Next::None) {
+            self.next = Next::At(now + wait);
+        }
+        NicNews::Lost(failure, wait)
+    }
+
+    /// The host process has hung up on the one that served: it is to end by itself.
+    fn retire(&mut self, family: &mut Family) {
+        if family.pid(Role::Nic).is_some() {
+            family.change_role(Role::Nic, Role::PastNic);
+            self.past_until = Some(Instant::now() + END_WAIT);
+        }
+    }
+
+    fn name(&self) -> String {
+        match &self.origin {
+            NicOrigin::Program { .. } => "NIC process".to_owned(),
+            NicOrigin::Socket(path) => format!("NIC process at {}", path.display()),
+        }
+    }
+}
+
+/// Connects to a NIC process that was started by somebody else, as this server had before. Does not wait.
+fn connect_again(path: &PathBuf) -> Result<OwnedFd, Failure> {
+    let connect = || -> rustix::io::Result<OwnedFd> {
+        let socket = socket::non_blocking()?;
+        rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+        Ok(socket)
+    };
+    connect().map_err(|errno| {
+        let why = match errno {
+            Errno::NOENT | Errno::CONNREFUSED => "none listens there any more".to_owned(),
+            errno => errno.to_string(),
+        };
+        Failure::broken(format!("NIC process at {}", path.display()), why)
+    })
+}

@@ -1,0 +1,406 @@
+//! The NIC process dies, or is replaced, and nobody notices but the counters.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal};
+use testbed::http::{Connection, download};
+use testbed::namespace::{isolated, isolated_long};
+use testbed::process::{await_end, signal};
+use testbed::procfs::{children, descriptors, processes};
+use testbed::site::{KnownFile, Site};
+use testbed::splitway::{HTTP_V4, Splitway};
+use testbed::{Failure, wait};
+
+use crate::support::{FAMILIES, Random, SOON, nft, on_threads, program, serve, serve_with, started};
+
+/// Connections that go on through all of it.
+const DOWNLOADS: usize = 200;
+
+/// Longest that a NIC process is left alone, in milliseconds.
+const LIFE_MS_MAX: u64 = 600;
+
+/// The NIC processes that there are, even those that have only just been started: mostly one.
+fn nics(splitway: &Splitway) -> Vec<Pid> {
+    let mut found = children(splitway.supervisor()).unwrap();
+    found.retain(|pid| *pid != splitway.host());
+    found
+}
+
+/// Waits for a NIC process that is not this one, and takes commands.
+fn another_nic(splitway: &mut Splitway, before: Pid) -> Pid {
+    let serves = |line: &str| {
+        let (_, rest) = line.split_once("nic process ")?;
+        let (digits, _) = rest.split_once(": serves")?;
+        Pid::from_raw(digits.parse().ok()?)
+    };
+    let line = splitway
+        .line(|line| serves(line).is_some_and(|pid| pid != before))
+        .unwrap();
+    serves(&line).unwrap()
+}
+
+/// One packet in a hundred is lost, in either direction.
+fn lose_packets() {
+    for hook in ["input", "output"] {
+        nft(&format!(
+            "add table inet loss_{hook}; \
+             add chain inet loss_{hook} packets {{ type filter hook {hook} priority 0; }}; \
+             add rule inet loss_{hook} packets meta l4proto tcp numgen random mod 100 < 1 drop"
+        ));
+    }
+}
+
+/// The counters of the host process, from a server that was started with `--report-json` and has ended.
+fn host_counter(splitway: &mut Splitway, name: &str) -> u64 {
+    let line = splitway.line(|line| line.starts_with("{\"host\"")).unwrap();
+    let report: serde_json::Value = serde_json::from_str(&line).unwrap();
+    report["host"][name].as_u64().unwrap()
+}
+
+/// Kills the NIC process at random moments, so many times, while two hundred clients download over links that lose
+/// packets. No connection ends, and every byte is right.
+fn downloads_outlive(site: &Site, deaths: usize) {
+    let mut random = Random::seeded();
+    let files: Vec<KnownFile> = (0..20)
+        .map(|i| site.file(&format!("{i}"), 300_000 + i).unwrap())
+        .collect();
+    let mut splitway = serve_with(site, &["--report-json"]);
+    lose_packets();
+    let host = splitway.host();
+    let descriptors_before = descriptors(host).unwrap();
+    let over = AtomicBool::new(false);
+    let begun = Instant::now();
+    std::thread::scope(|scope| {
+        let clients = scope.spawn(|| {
+            on_threads(DOWNLOADS, |index| {
+                let mut connection = Connection::open(FAMILIES[index % 2])?;
+                let mut turn = index;
+                while !over.load(Ordering::Relaxed) {
+                    connection.get(&files[turn % files.len()])?;
+                    turn += 1;
+                }
+                // In order, on the connection of the beginning.
+                connection.get(&files[index % files.len()])?;
+                connection.finish()?;
+                connection.read_end()
+            });
+        });
+        for _ in 0..deaths {
+            std::thread::sleep(Duration::from_millis(random.below(LIFE_MS_MAX)));
+            wait::until(SOON, "a NIC process to kill", || {
+                let nic = nics(&splitway).pop()?;
+                signal(nic, Signal::KILL).ok()
+            })
+            .unwrap();
+            if clients.is_finished() {
+                break;
+            }
+        }
+        over.store(true, Ordering::Relaxed);
+        clients.join().unwrap();
+    });
+    println!("{deaths} deaths in {:.0?}", begun.elapsed());
+    // Epochs that are over have left neither descriptors nor memory.
+    let left = wait::until(SOON, "what a NIC process needs", || {
+        (descriptors(host).unwrap() == descriptors_before).then_some(())
+    });
+    assert!(
+        left.is_ok(),
+        "{} descriptors of the host process, {descriptors_before} before",
+        descriptors(host).unwrap()
+    );
+    let maps = fs::read_to_string(format!("/proc/{}/maps", host.as_raw_nonzero())).unwrap();
+    assert_eq!(maps.matches("splitway-channel").count(), 1, "{maps}");
+
+    splitway.end_with(Signal::TERM).unwrap();
+    assert_eq!(host_counter(&mut splitway, "connections_broken"), 0);
+    assert_eq!(
+        host_counter(&mut splitway, "connections_accepted"),
+        DOWNLOADS as u64
+    );
+    let restarts = host_counter(&mut splitway, "nic_restarts");
+    println!("{restarts} of them of NIC processes that served");
+    // Some died before they served.
+    assert!(restarts > 0 && restarts <= deaths as u64, "{restarts}");
+}
+
+#[test]
+fn two_hundred_downloads_outlive_twenty_nic_processes() {
+    isolated(|site| downloads_outlive(&site, 20));
+}
+
+#[test]
+#[ignore = "takes minutes"]
+fn two_hundred_downloads_outlive_a_thousand_nic_processes() {
+    isolated_long(|site| downloads_outlive(&site, 1000));
+}
+
+/// The root has gone, and with it the NIC process.
+fn without_nic_and_root(site: &Site, splitway: &mut Splitway) -> PathBuf {
+    let away = site.outside().join("root-away");
+    fs::rename(site.root(), &away).unwrap();
+    signal(splitway.nic(), Signal::KILL).unwrap();
+    let root = site.root().display().to_string();
+    splitway
+        .line(|line| line.contains("no other NIC process") && line.contains(&root))
+        .unwrap();
+    away
+}
+
+#[test]
+fn a_response_whose_file_changes_while_there_is_no_nic_process_is_aborted() {
+    isolated(|site| {
+        let [same, rewritten, replaced, removed] =
+            ["same", "rewritten", "replaced", "removed"]
+                .map(|name| site.file(name, 50_000_000).unwrap());
+        let mut splitway = serve(&site);
+        let mut connections = [&same, &rewritten, &replaced, &removed].map(|file| {
+            let mut connection = started(HTTP_V4, file);
+            connection.read_file_part(file, 0..1_000_000).unwrap();
+            connection
+        });
+        let away = without_nic_and_root(&site, &mut splitway);
+        // Of the same size: only the content differs, and the times.
+        let other = vec![0x5a; 50_000_000];
+        fs::write(away.join("rewritten"), &other).unwrap();
+        fs::write(away.join("replacement"), &other).unwrap();
+        fs::rename(away.join("replacement"), away.join("replaced")).unwrap();
+        fs::remove_file(away.join("removed")).unwrap();
+        fs::rename(&away, site.root()).unwrap();
+
+        let [goes_on, ends @ ..] = &mut connections;
+        goes_on
+            .read_file_part(&same, 1_000_000..same.size())
+            .unwrap();
+        for (connection, file) in ends.iter_mut().zip([&rewritten, &replaced, &removed]) {
+            let failure = connection
+                .read_file_part(file, 1_000_000..file.size())
+                .unwrap_err()
+                .to_string();
+            assert!(!failure.contains("wrong byte"), "{failure}");
+        }
+        // And who asks now gets what is there now.
+        let mut connection = Connection::open(HTTP_V4).unwrap();
+        for name in ["rewritten", "replaced"] {
+            connection.send_get(name).unwrap();
+            assert_eq!(connection.read_head().unwrap().status, 200);
+            let all_new = |offset: u64, bytes: &[u8]| match bytes.iter().all(|byte| *byte == 0x5a) {
+                true => Ok(()),
+                false => Err(Failure::new(format!("an old byte after {offset}"))),
+            };
+            connection.read_body(50_000_000, all_new).unwrap();
+        }
+        connection.send_get("removed").unwrap();
+        assert_eq!(connection.read_head().unwrap().status, 404);
+    });
+}
+
+#[test]
+fn who_asks_while_there_is_no_nic_process_waits() {
+    isolated(|site| {
+        let file = site.file("file", 3_000_000).unwrap();
+        let mut splitway = serve(&site);
+        let away = without_nic_and_root(&site, &mut splitway);
+        let mut connections = FAMILIES.map(|server| Connection::open(server).unwrap());
+        for connection in &mut connections {
+            connection.send_get("file").unwrap();
+        }
+        // They have been heard, and nothing more.
+        let nic = splitway.nic();
+        fs::rename(&away, site.root()).unwrap();
+        let another = another_nic(&mut splitway, nic);
+        assert_ne!(another, nic);
+        for connection in &mut connections {
+            connection.read_file(&file).unwrap();
+        }
+    });
+}
+
+/// `splitway ctl restart-nic`: whether it succeeded, and what it said.
+fn restart_nic(socket: &Path) -> (bool, String) {
+    let output = Command::new(program())
+        .args(["ctl", "restart-nic", "--socket"])
+        .arg(socket)
+        .output()
+        .unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    (
+        output.status.success(),
+        String::from_utf8_lossy(&said).into_owned(),
+    )
+}
+
+#[test]
+fn a_nic_process_is_replaced_in_the_middle_of_downloads() {
+    isolated(|site| {
+        let file = site.file("file", 80_000_000).unwrap();
+        let socket = site.outside().join("control");
+        let mut splitway = serve_with(
+            &site,
+            &["--report-json", "--control-socket", socket.to_str().unwrap()],
+        );
+        let mode = fs::metadata(&socket).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "nobody else may connect");
+        let mut connections = FAMILIES.map(|server| started(server, &file));
+        let mut nic = splitway.nic();
+        for round in 0..4 {
+            for connection in &mut connections {
+                let part = round * 20_000_000..(round + 1) * 20_000_000;
+                connection.read_file_part(&file, part).unwrap();
+            }
+            let (done, said) = restart_nic(&socket);
+            assert!(done, "{said}");
+            await_end(nic, SOON).unwrap();
+            nic = another_nic(&mut splitway, nic);
+            assert!(said.contains(&nic.as_raw_nonzero().to_string()), "{said}");
+            assert_eq!(nics(&splitway), [nic]);
+        }
+        for connection in &mut connections {
+            connection.finish().unwrap();
+            connection.read_end().unwrap();
+        }
+        splitway.end_with(Signal::TERM).unwrap();
+        assert!(!socket.exists(), "it goes with the server");
+        assert_eq!(host_counter(&mut splitway, "nic_restarts"), 4);
+        assert_eq!(host_counter(&mut splitway, "connections_broken"), 0);
+        // All of them have told what they did.
+        let line = splitway.line(|line| line.starts_with("{\"host\"")).unwrap();
+        let report: serde_json::Value = serde_json::from_str(&line).unwrap();
+        assert!(report["nic"]["file bytes sent"].as_u64().unwrap() >= 2 * file.size());
+    });
+}
+
+/// The program that a process runs.
+fn executable(pid: Pid) -> String {
+    let link = fs::read_link(format!("/proc/{}/exe", pid.as_raw_nonzero())).unwrap();
+    link.display().to_string()
+}
+
+/// Puts a program in the place of another at once, as installing does.
+fn install(path: &Path, write: impl FnOnce(&Path)) {
+    let new = path.with_extension("new");
+    write(&new);
+    fs::set_permissions(&new, fs::Permissions::from_mode(0o755)).unwrap();
+    fs::rename(&new, path).unwrap();
+}
+
+#[test]
+fn an_upgrade_replaces_the_nic_process_unless_it_does_not_fit() {
+    isolated(|site| {
+        let file = site.file("file", 60_000_000).unwrap();
+        let socket = site.outside().join("control");
+        let installed = site.outside().join("splitway");
+        let copy = |path: &Path| {
+            fs::copy(program(), path).unwrap();
+        };
+        install(&installed, copy);
+        let mut splitway = Splitway::serve(
+            &installed,
+            site.root(),
+            [Path::new("--control-socket"), &socket],
+        )
+        .unwrap();
+        let first = splitway.nic();
+        let mut connection = started(HTTP_V4, &file);
+        connection.read_file_part(&file, 0..10_000_000).unwrap();
+
+        // Says hello in a version that this one does not speak.
+        let stranger = "#!/bin/sh\nprintf 'splitway\\143\\000\\000\\000\\001\\000\\000\\000' >&0\ncat <&0\n";
+        for (script, complaint) in [
+            (stranger, "speaks version 99 of the contract"),
+            ("#!/bin/sh\nexit 3\n", "exit code 3"),
+            ("no program", "starting the NIC process"),
+        ] {
+            install(&installed, |path| fs::write(path, script).unwrap());
+            let (done, said) = restart_nic(&socket);
+            assert!(!done && said.contains(complaint), "{said}");
+            assert_eq!(nics(&splitway), [first], "the old one goes on");
+        }
+        fs::remove_file(&installed).unwrap();
+        let (done, said) = restart_nic(&socket);
+        assert!(!done && said.contains(installed.to_str().unwrap()), "{said}");
+        connection
+            .read_file_part(&file, 10_000_000..20_000_000)
+            .unwrap();
+
+        // One that dies is followed by one of the same program, whatever lies at its path.
+        signal(first, Signal::KILL).unwrap();
+        let second = another_nic(&mut splitway, first);
+        assert!(executable(second).ends_with("splitway (deleted)"));
+        connection
+            .read_file_part(&file, 20_000_000..40_000_000)
+            .unwrap();
+
+        install(&installed, copy);
+        let (done, said) = restart_nic(&socket);
+        assert!(done, "{said}");
+        let third = another_nic(&mut splitway, second);
+        assert_eq!(Path::new(&executable(third)), installed);
+        connection
+            .read_file_part(&file, 40_000_000..file.size())
+            .unwrap();
+    });
+}
+
+#[test]
+fn a_server_is_found_by_whoever_may_ask_it() {
+    isolated(|site| {
+        let ctl = || {
+            let output = Command::new(program())
+                .args(["ctl", "restart-nic"])
+                .output()
+                .unwrap();
+            (
+                output.status.code(),
+                String::from_utf8_lossy(&output.stderr).into_owned(),
+            )
+        };
+        let (code, said) = ctl();
+        assert_eq!(code, Some(2));
+        assert!(said.contains("none runs"), "{said}");
+
+        let file = site.file("file", 100_000).unwrap();
+        let mut splitway = serve(&site);
+        assert_eq!(ctl().0, Some(0));
+        let line = splitway.line(|line| line.starts_with("control socket: "));
+        let path = line.unwrap()["control socket: ".len()..].to_owned();
+        assert!(path.starts_with("/run/splitway/"), "{path}");
+        download(HTTP_V4, &file).unwrap();
+
+        // Killed, it leaves its socket behind, and nobody is misled by that.
+        splitway.end_with(Signal::KILL).unwrap();
+        assert!(Path::new(&path).exists());
+        let (code, said) = ctl();
+        assert_eq!(code, Some(2));
+        assert!(said.contains("none runs"), "{said}");
+    });
+}
+
+#[test]
+fn without_a_nic_process_it_ends_as_with_one() {
+    isolated(|site| {
+        let file = site.file("file", 50_000_000).unwrap();
+        for end in [Signal::TERM, Signal::KILL] {
+            let mut splitway = serve(&site);
+            let connection = started(HTTP_V4, &file);
+            let away = without_nic_and_root(&site, &mut splitway);
+            splitway.end_with(end).unwrap();
+            drop(connection);
+            await_end(splitway.host(), SOON).unwrap();
+            wait::until(SOON, "the end of all processes", || {
+                let left = processes().unwrap();
+                (left.iter().all(|(_, name)| !name.starts_with("splitway"))).then_some(())
+            })
+            .unwrap();
+            fs::rename(&away, site.root()).unwrap();
+        }
+        let small = site.file("small", 5000).unwrap();
+        let _again = serve(&site);
+        download(HTTP_V4, &small).unwrap();
+    });
+}
