@@ -149,8 +149,8 @@ struct HostCounted {
 #[derive(Deserialize)]
 struct NicCounted {
     reads: u64,
-    #[serde(rename = "reads avoided")]
-    reads_avoided: u64,
+    #[serde(rename = "block hits")]
+    block_hits: u64,
     #[serde(rename = "superpackets dropped by the link")]
     dropped: u64,
     #[serde(rename = "superpackets refused by the port")]
@@ -237,7 +237,7 @@ fn run(
         rtt_ms: mean_ms(host.round_trips_us, host.round_trips),
         timestamp_rtt_ms: mean_ms(host.timestamp_round_trips_us, host.timestamp_round_trips),
         reads: nic.reads,
-        read_share: nic.reads as f64 / (nic.reads + nic.reads_avoided).max(1) as f64,
+        read_share: nic.reads as f64 / (nic.reads + nic.block_hits).max(1) as f64,
         drops: host.packets_dropped + nic.dropped + nic.refused,
     })
 }

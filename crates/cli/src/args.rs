@@ -9,6 +9,7 @@ use host::CongestionAlgorithm;
 
 use ::link::conditions::{Burst, Changes, Queue, Rate, Share, Time};
 
+use crate::cache_option::CacheOption;
 use crate::cidr::Cidr;
 use crate::measuring::{HostMeasuring, NicMeasuring};
 use crate::sim::parse_seeds;
@@ -100,13 +101,12 @@ pub(crate) struct ServeArgs {
     #[command(flatten)]
     pub(crate) tcp: TcpOptions,
 
-    /// NIC workers, each a thread with its own port and buffers
+    /// NIC workers, each a thread with its own port and its share of the cache
     #[arg(long, value_name = "N", default_value = "1", value_parser = value_parser!(u16).range(1..=64))]
     pub(crate) workers: u16,
 
-    /// Memory of the NIC stack for content, all workers together, in MiB [default: 128 each]
-    #[arg(long, value_name = "MIB", value_parser = value_parser!(u32).range(1..=1 << 20))]
-    pub(crate) buffers: Option<u32>,
+    #[command(flatten)]
+    pub(crate) cache: CacheOption,
 
     /// Most connections of one source: of an IPv4 address, or of an IPv6 network of 64 bits [default: no limit]
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..))]
@@ -124,7 +124,7 @@ pub(crate) struct ServeArgs {
     pub(crate) mtu: u32,
 
     /// Attach to the NIC process that listens on this socket, instead of starting one
-    #[arg(long, value_name = "SOCKET", requires = "dev", conflicts_with_all = ["root", "workers", "buffers", "no_timestamp_fix", "read_delay"])]
+    #[arg(long, value_name = "SOCKET", requires = "dev", conflicts_with_all = ["root", "workers", "cache", "no_timestamp_fix", "read_delay"])]
     pub(crate) nic: Option<PathBuf>,
 
     #[command(flatten)]
@@ -180,13 +180,12 @@ pub(crate) struct NicArgs {
     #[arg(long, value_name = "IFACE")]
     pub(crate) dev: String,
 
-    /// Workers, each a thread with its own port and buffers
+    /// Workers, each a thread with its own port and its share of the cache
     #[arg(long, value_name = "N", default_value = "1", value_parser = value_parser!(u16).range(1..=64))]
     pub(crate) workers: u16,
 
-    /// Memory for content, all workers together, in MiB [default: 128 each]
-    #[arg(long, value_name = "MIB", value_parser = value_parser!(u32).range(1..=1 << 20))]
-    pub(crate) buffers: Option<u32>,
+    #[command(flatten)]
+    pub(crate) cache: CacheOption,
 
     #[command(flatten)]
     pub(crate) measuring: NicMeasuring,
@@ -515,7 +514,7 @@ mod tests {
             "--workers 65",
             "--mtu 1279",
             "--mtu 65536",
-            "--buffers 0",
+            "--cache 1T",
             "--connections-per-source 0",
             "--orphans 0",
         ] {

@@ -25,6 +25,7 @@
 
 mod args;
 mod backoff;
+mod cache_option;
 mod child;
 mod cidr;
 mod claim;

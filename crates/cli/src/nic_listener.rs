@@ -24,6 +24,7 @@ const WAITING_MAX: Duration = Duration::from_secs(2);
 /// Runs until the user ends it.
 pub(crate) fn run(args: &NicArgs, log: &str) -> Result<(), Failure> {
     check_root(&args.root)?;
+    args.cache.check(args.workers)?;
     Inventory::take()?.device(&args.dev)?;
     features::require()?;
     privileges::require(
@@ -111,9 +112,7 @@ fn session_arguments(args: &NicArgs, log: &str) -> Vec<OsString> {
         .map(OsString::from)
         .into();
     arguments.push(args.workers.to_string().into());
-    if let Some(buffers) = args.buffers {
-        arguments.extend(["--buffers".into(), buffers.to_string().into()]);
-    }
+    arguments.extend(args.cache.arguments());
     arguments.extend(args.measuring.arguments());
     arguments.push(option("--dev", args.dev.as_ref()));
     arguments.push(option("--root", args.root.as_os_str()));

@@ -49,14 +49,10 @@ pub(crate) fn run(args: &NicArgs) -> Result<(), Failure> {
 }
 
 fn config(args: &NicArgs) -> nic::Config {
-    let mut config = nic::Config::default();
-    if let Some(buffers_mib) = args.buffers {
-        let whole = u64::from(buffers_mib) << 20;
-        let each = usize::try_from(whole / u64::from(args.workers.max(1))).unwrap_or(usize::MAX);
-        // What is not cache is for reads under way: the same eighth as by default.
-        config.buffer_bytes = each;
-        config.cache_bytes_max = each - each / 8;
-    }
+    let mut config = nic::Config {
+        cache_bytes: args.cache.each_bytes(args.workers),
+        ..nic::Config::default()
+    };
     args.measuring.apply(&mut config);
     config
 }
@@ -68,30 +64,4 @@ pub(crate) fn counters(counters: &nic::Counters) -> Vec<(String, u64)> {
         .into_iter()
         .map(|(name, value)| (name.to_owned(), value))
         .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn workers_share_the_memory_that_is_given() {
-        let args = |buffers, workers| NicArgs {
-            root: ".".into(),
-            dev: "lo".into(),
-            workers,
-            buffers,
-            measuring: Default::default(),
-            socket: "socket".into(),
-            control_stdin: true,
-        };
-        let default = nic::Config::default();
-        assert_eq!(config(&args(None, 4)), default);
-        assert_eq!(default.buffer_bytes, 128 << 20, "as the help says");
-        let config = config(&args(Some(256), 4));
-        assert_eq!(
-            (config.buffer_bytes, config.cache_bytes_max),
-            (64 << 20, 56 << 20)
-        );
-    }
 }

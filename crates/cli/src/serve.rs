@@ -105,6 +105,7 @@ impl Source {
             }),
             (Some(root), None) => {
                 check_root(root)?;
+                args.cache.check(args.workers)?;
                 Ok(Self::Root(root.clone()))
             }
             (None, None) => Err(Failure::input("serve", "ROOT is missing")),
@@ -387,9 +388,7 @@ fn nic_arguments(args: &ServeArgs, root: &Path, link: &Link, log: &str) -> Vec<O
     .map(OsString::from)
     .into();
     arguments.extend(["--workers".into(), args.workers.to_string().into()]);
-    if let Some(buffers) = args.buffers {
-        arguments.extend(["--buffers".into(), buffers.to_string().into()]);
-    }
+    arguments.extend(args.cache.arguments());
     arguments.extend(args.nic_measuring.arguments());
     arguments.push(option("--root", root.as_os_str()));
     arguments

@@ -76,12 +76,29 @@ fn numbers_out_of_range() {
         ("--workers", "65"),
         ("--mtu", "1279"),
         ("--mtu", "65536"),
-        ("--buffers", "0"),
+        ("--cache", "0.5G"),
+        ("--cache", "1T"),
         ("--connections-per-source", "0"),
         ("--connections-per-source", "many"),
     ] {
         let argument = format!("{option}={value}");
         with_site(&["serve", "site", &argument]).refused(&["invalid value", option, value]);
+    }
+}
+
+#[test]
+fn a_cache_that_is_too_small_for_the_workers() {
+    for (cache, workers, least) in [
+        ("4M", "1", "4352K"),
+        ("8M", "2", "8704K"),
+        ("0", "1", "4352K"),
+    ] {
+        with_site(&["serve", "site", "--cache", cache, "--workers", workers]).refused(&[
+            "--cache",
+            "too little",
+            "68 blocks of 64K",
+            &format!("Give at least {least}"),
+        ]);
     }
 }
 

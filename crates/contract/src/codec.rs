@@ -78,7 +78,7 @@ records! {
     Head: 8 { length: U32, kind: u8, zero: [u8; 3], }
     OpenRecord: 16 { head: Head, file: U32, path_bytes: U16, zero: [u8; 2], }
     CloseRecord: 16 { head: Head, file: U32, zero: [u8; 4], }
-    SendRecord: 64 {
+    SendRecord: 72 {
         head: Head,
         id: U64,
         flow: U64,
@@ -90,6 +90,8 @@ records! {
         mss: U16,
         header_bytes: U16,
         segments: U16,
+        follow_bytes: U32,
+        zero: [u8; 4],
     }
     /// Part of a SEND. For inline bytes, `file` and `offset` are zero.
     SegmentRecord: 24 { offset: U64, len: U32, file: U32, kind: u8, zero: [u8; 7], }
@@ -268,6 +270,8 @@ impl<'a, S> Send<'a, S> {
             mss: self.mss.into(),
             header_bytes: (self.header.len() as u16).into(),
             segments: (count as u16).into(),
+            follow_bytes: self.follow_bytes.into(),
+            zero: [0; 4],
         };
         out.extend_from_slice(record.as_bytes());
         for segment in segments.clone() {
@@ -294,6 +298,7 @@ impl<'a> Send<'a> {
 
     fn parse(bytes: &'a [u8]) -> Result<Self, &'static str> {
         let (record, rest) = split::<SendRecord>(bytes)?;
+        all_zero(&record.zero)?;
         let count = usize::from(record.segments);
         if count > SEGMENTS_MAX {
             return Err("a SEND has at most SEGMENTS_MAX segments");
@@ -339,6 +344,7 @@ impl<'a> Send<'a> {
             issued_us: record.issued_us.get(),
             not_before_us: record.not_before_us.get(),
             tsval_fraction_us: record.tsval_fraction_us.get(),
+            follow_bytes: record.follow_bytes.get(),
             mss: record.mss.get(),
             header,
             segments,

@@ -71,6 +71,10 @@ pub struct Send<'a, S = Segments<'a>> {
     /// Microseconds already elapsed, at `issued_us`, within the millisecond that the header's
     /// timestamp option names (IO-TCP §3.5). Below 1000.
     pub tsval_fraction_us: u16,
+    /// How many bytes of the last segment's file the stream goes on with behind this SEND, as far as the host knows
+    /// and at least: the NIC stack may read them already. Zero if it does not, if the last segment is inline, and for
+    /// a retransmission.
+    pub follow_bytes: u32,
     /// Largest TCP payload of one packet on the wire, in bytes. Not zero.
     pub mss: u16,
     /// Ethernet, IP and TCP header, complete with options; at most [`crate::limits::HEADER_BYTES_MAX`].

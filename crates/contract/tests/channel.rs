@@ -80,6 +80,7 @@ impl Script {
                 issued_us: scrambled,
                 not_before_us: 0,
                 tsval_fraction_us: (n % 1000) as u16,
+                follow_bytes: n as u32,
                 mss: 1448,
                 header: &self.bytes[..len.min(128)],
                 segments: [

@@ -46,6 +46,7 @@ fn a_send() -> Send<'static> {
         issued_us: 4,
         not_before_us: 5,
         tsval_fraction_us: 999,
+        follow_bytes: 0x0403_0201,
         mss: 1448,
         header: b"ethernet ip tcp",
         segments: [Segment::Inline(b"HTTP/1.1 200 OK\r\n\r\n"), FILE].into(),
@@ -79,13 +80,13 @@ fn the_layout_of_open_and_close() {
 #[test]
 fn the_layout_of_send() {
     let bytes = encoded(&Command::Send(a_send()));
-    let (record, rest) = bytes.split_at(64);
+    let (record, rest) = bytes.split_at(72);
     let (segments, rest) = rest.split_at(48);
     let (header, inline) = rest.split_at(15);
     assert_eq!(
         record,
         [
-            146, 0, 0, 0, 3, 0, 0, 0, // head
+            154, 0, 0, 0, 3, 0, 0, 0, // head
             8, 7, 6, 5, 4, 3, 2, 1, // id
             2, 0, 0, 0, 0, 0, 0, 0, // flow
             3, 0, 0, 0, 0, 0, 0, 0, // stream offset
@@ -93,6 +94,7 @@ fn the_layout_of_send() {
             4, 0, 0, 0, 0, 0, 0, 0, // issued
             5, 0, 0, 0, 0, 0, 0, 0, // not before
             0xe7, 3, 0xa8, 5, 15, 0, 2, 0, // fraction, mss, header bytes, segments
+            1, 2, 3, 4, 0, 0, 0, 0, // follows
         ]
     );
     assert_eq!(
@@ -227,8 +229,8 @@ fn too_many_segments_do_not_decode() {
         send.segments = [FILE; SEGMENTS_MAX].into();
     }));
     let len = bytes.len() + 24;
-    let last_segment = bytes[64..88].to_vec();
-    bytes.splice(64..64, last_segment);
+    let last_segment = bytes[72..96].to_vec();
+    bytes.splice(72..72, last_segment);
     bytes[0..4].copy_from_slice(&(len as u32).to_le_bytes());
     bytes[62] += 1;
     let error = Command::decode(&bytes).unwrap_err();
@@ -243,11 +245,12 @@ fn lengths_inside_a_send_stay_inside() {
         (60, 16, "inline bytes lie within the message"),
         (60, 14, "inline bytes fill the message"),
         (62, 32, "the segments lie within the message"),
-        (64 + 8, 20, "inline bytes lie within the message"),
-        (64 + 11, 0xff, "inline bytes lie within the message"),
-        (64 + 8, 18, "inline bytes fill the message"),
-        (64 + 12, 1, "inline bytes have no file"),
-        (64 + 16, 3, "a segment is inline or of a file"),
+        (68, 1, "what is reserved is zero"),
+        (72 + 8, 20, "inline bytes lie within the message"),
+        (72 + 11, 0xff, "inline bytes lie within the message"),
+        (72 + 8, 18, "inline bytes fill the message"),
+        (72 + 12, 1, "inline bytes have no file"),
+        (72 + 16, 3, "a segment is inline or of a file"),
     ] {
         let mut bytes = good.clone();
         bytes[at] = value;
@@ -309,7 +312,7 @@ enum Owned {
     Open(u32, Vec<u8>),
     Close(u32),
     Send {
-        fields: (u64, u64, (u64, u64), (u64, u64), u16, u16),
+        fields: (u64, u64, (u64, u64), (u64, u64), u16, u32, u16),
         header: Vec<u8>,
         segments: Vec<OwnedSegment>,
     },
@@ -340,6 +343,7 @@ impl Owned {
                         (stream_offset, acked_offset),
                         (issued_us, not_before_us),
                         tsval_fraction_us,
+                        follow_bytes,
                         mss,
                     ),
                 header,
@@ -352,6 +356,7 @@ impl Owned {
                 issued_us: *issued_us,
                 not_before_us: *not_before_us,
                 tsval_fraction_us: *tsval_fraction_us,
+                follow_bytes: *follow_bytes,
                 mss: *mss,
                 header,
                 segments: segments.iter().map(OwnedSegment::segment).collect(),
@@ -400,6 +405,7 @@ fn any_send() -> impl Strategy<Value = Owned> {
         (0..1u64 << 63, any::<u64>()),
         (any::<u64>(), any::<u64>()),
         0..1000u16,
+        any::<u32>(),
         1..=u16::MAX,
     );
     let header = prop::collection::vec(any::<u8>(), 0..=HEADER_BYTES_MAX);

@@ -1,27 +1,39 @@
 //! Blocks: pieces of files in memory, read once for all who send them.
 //!
-//! A block is [`BLOCK_BYTES`] of one file version, in a preallocated buffer. At any time a block is
+//! A block is [`BLOCK_BYTES`] of one file version, at a multiple of that in the file, in a preallocated buffer. At
+//! any time a block is
 //!
-//! * *in use*: a planned superpacket needs it. It is never given up;
-//! * *retained*: sent, and not acknowledged by some flow (IO-TCP §3.5). Given up when memory is wanted
-//!   and nothing is cached, the longest unused first; a retransmission would then read again;
-//! * *cached*: nobody needs it. Given up first, the longest unused first;
+//! * *in use*: a planned superpacket needs it, or the reader has its buffer. It never goes;
+//! * *pinned*: some flow has sent it and not seen it acknowledged (IO-TCP §3.5). It stays for [`PIN_US`] after it was
+//!   sent, even if memory is wanted; from then on it goes if there is nothing else to take;
+//! * *cached*: nobody needs it. Which of these goes first is decided by [`S3Fifo`];
 //! * *free*: the buffer holds nothing. Used last in, first out, because the last is warm in the CPU's
-//!   cache.
+//!   cache, and from the beginning of the arena on, so that memory never needed is never touched.
 //!
-//! A file version is (device, inode, size, mtime, ctime). An open file whose timestamps are too young to
-//! tell versions apart shares its blocks with nobody. Readers give no bytes of a file that has become another
-//! version since it was opened; blocks read before serve those who began with them.
+//! Readers give no bytes of a file that has become another version since it was opened; blocks read before serve
+//! those who began with them.
 
 use std::collections::HashMap;
 
-use contract::FileMeta;
-
-use crate::buffer::{BLOCK_BYTES, Buffer};
-use crate::slab::{Key, Slab};
+use crate::buffer::{Arena, BLOCK_BYTES, Buffer};
+use crate::counters::Counters;
+use crate::s3fifo::{S3Fifo, Slot};
+use crate::slab::Key;
+use crate::versions::Versions;
 
 /// Names a block in its table.
-pub(crate) type BlockIndex = u32;
+pub(crate) type BlockIndex = Slot;
+
+/// Of all blocks, at most one part in so many is read ahead and not needed yet.
+const AHEAD_PART: usize = 8;
+
+/// How long a pin keeps a block in memory that others want, from when the block was last sent, in microseconds.
+///
+/// Long enough for an acknowledgment, and for a retransmission that was lost, over any usual path. But a peer that
+/// acknowledges nothing must not keep memory from others for the minutes that TCP is patient with it, and it is this
+/// bound that lets everybody go on when all blocks are pinned and nobody can send what would unpin them. Who needs
+/// the block later reads it again.
+pub(crate) const PIN_US: u64 = 1_000_000;
 
 /// What a block holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -32,7 +44,7 @@ pub(crate) struct BlockName {
     pub(crate) number: u64,
 }
 
-/// A block as a flow remembers it; means nothing once the block has been given up.
+/// A block as a flow remembers it; means nothing once the block has gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BlockRef {
     index: BlockIndex,
@@ -48,28 +60,21 @@ pub(crate) enum Content {
     Ready { valid: usize, failure: Option<u16> },
 }
 
-/// A version of a file, known while it is open or has blocks.
-#[derive(Debug)]
-struct Version {
-    name: Option<VersionName>,
-    opens: u32,
-    blocks: u32,
-}
-
-/// The metadata that tells versions apart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct VersionName {
-    device: u64,
-    inode: u64,
-    size: u64,
-    mtime_ns: i64,
-    ctime_ns: i64,
+/// What a block was there for before it is used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Before {
+    /// The same flow has used it last.
+    SameFlow,
+    /// Another flow has used it last.
+    OtherFlow,
+    /// It was read ahead, and this is its first use.
+    Ahead,
 }
 
 #[derive(Debug)]
 struct Block {
     /// `None` while the reader has it.
-    buffer: Option<Box<Buffer>>,
+    buffer: Option<Buffer>,
     /// `None` if the block is free, or if its content is not to be found by others: reading it failed.
     name: Option<BlockName>,
     content: Content,
@@ -77,31 +82,42 @@ struct Block {
     /// Planned superpackets that need it.
     users: u32,
     /// Flows that have sent it and not seen it acknowledged.
-    retainers: u32,
+    pins: u32,
+    /// The flow that has used it last, or for which it was read ahead.
+    last_flow: Option<Key>,
+    /// It was read ahead and has not been needed yet.
+    ahead: bool,
     /// Flows to be told when it has been read.
     waiters: Vec<Key>,
+    /// When it came to the list of pinned blocks.
+    since_us: u64,
     previous: BlockIndex,
     next: BlockIndex,
+}
+
+impl Block {
+    /// No superpacket needs it and the reader does not have it.
+    fn is_idle(&self) -> bool {
+        self.users == 0 && self.content != Content::Reading
+    }
+
+    /// The block may go although it is pinned.
+    fn is_stale(&self, now_us: u64) -> bool {
+        self.since_us.saturating_add(PIN_US) <= now_us
+    }
 }
 
 /// End of a list.
 const NONE: BlockIndex = BlockIndex::MAX;
 
-/// Unused blocks, the longest unused first. Links are in the blocks.
+/// Idle blocks that are pinned, the longest unused first. Links are in the blocks.
 #[derive(Debug)]
-struct List {
+struct Pinned {
     first: BlockIndex,
     last: BlockIndex,
-    len: usize,
 }
 
-impl List {
-    const EMPTY: List = List {
-        first: NONE,
-        last: NONE,
-        len: 0,
-    };
-
+impl Pinned {
     fn push(&mut self, blocks: &mut [Block], index: BlockIndex) {
         blocks[index as usize].previous = self.last;
         blocks[index as usize].next = NONE;
@@ -110,7 +126,6 @@ impl List {
             last => blocks[last as usize].next = index,
         }
         self.last = index;
-        self.len += 1;
     }
 
     fn remove(&mut self, blocks: &mut [Block], index: BlockIndex) {
@@ -123,40 +138,16 @@ impl List {
             NONE => self.last = previous,
             next => blocks[next as usize].previous = previous,
         }
-        self.len -= 1;
-    }
-}
-
-/// The lists that a block without users can be on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Unused {
-    Cached,
-    Retained,
-}
-
-impl Unused {
-    fn split(self, table: &mut Blocks) -> (&mut List, &mut [Block]) {
-        match self {
-            Unused::Cached => (&mut table.cached, &mut table.blocks),
-            Unused::Retained => (&mut table.retained, &mut table.blocks),
-        }
     }
 
-    fn push_to(self, table: &mut Blocks, index: BlockIndex) {
-        let (list, blocks) = self.split(table);
-        list.push(blocks, index);
-    }
-
-    fn remove_from(self, table: &mut Blocks, index: BlockIndex) {
-        let (list, blocks) = self.split(table);
-        list.remove(blocks, index);
-    }
-
-    fn first(self, table: &Blocks) -> BlockIndex {
-        match self {
-            Unused::Cached => table.cached.first,
-            Unused::Retained => table.retained.first,
-        }
+    fn iter<'a>(&self, blocks: &'a [Block]) -> impl Iterator<Item = (BlockIndex, &'a Block)> {
+        let mut index = self.first;
+        std::iter::from_fn(move || {
+            let block = blocks.get(index as usize)?;
+            let this = index;
+            index = block.next;
+            Some((this, block))
+        })
     }
 }
 
@@ -165,53 +156,71 @@ impl Unused {
 pub(crate) struct Blocks {
     blocks: Vec<Block>,
     by_name: HashMap<BlockName, BlockIndex>,
-    versions: Slab<Version>,
-    by_meta: HashMap<VersionName, Key>,
+    pub(crate) versions: Versions,
     free: Vec<BlockIndex>,
-    retained: List,
-    cached: List,
-    cached_max: usize,
+    pinned: Pinned,
+    cached: S3Fifo,
+    /// Blocks that some flow pins, idle or in use.
+    pinned_count: usize,
+    /// Blocks read ahead and not needed yet.
+    ahead_count: usize,
+    /// For whom blocks were read ahead that have gone without having been needed.
+    wasted: Vec<Key>,
+    now_us: u64,
+    ahead_used: u64,
+    ahead_wasted: u64,
+    evicted: u64,
+    pins_broken: u64,
+    pinned_peak: usize,
 }
 
 impl Blocks {
-    /// `count` blocks, of which at most `cached_max` stay cached while nobody needs them.
-    pub(crate) fn new(count: usize, cached_max: usize) -> Blocks {
-        let count = count.min(NONE as usize);
-        let blocks = (0..count)
-            .map(|_| Block {
-                buffer: Some(Buffer::new()),
+    /// Blocks in the buffers of an arena.
+    pub(crate) fn new(arena: Arena) -> Blocks {
+        let blocks: Vec<Block> = arena
+            .into_buffers()
+            .take(NONE as usize)
+            .map(|buffer| Block {
+                buffer: Some(buffer),
                 name: None,
                 content: Content::Reading,
                 generation: 0,
                 users: 0,
-                retainers: 0,
+                pins: 0,
+                last_flow: None,
+                ahead: false,
                 waiters: Vec::new(),
+                since_us: 0,
                 previous: NONE,
                 next: NONE,
             })
             .collect();
+        let count = blocks.len();
         Blocks {
             blocks,
             by_name: HashMap::with_capacity(count),
-            versions: Slab::new(),
-            by_meta: HashMap::new(),
+            versions: Versions::new(),
             free: (0..count as BlockIndex).rev().collect(),
-            retained: List::EMPTY,
-            cached: List::EMPTY,
-            cached_max,
+            pinned: Pinned {
+                first: NONE,
+                last: NONE,
+            },
+            cached: S3Fifo::new(count),
+            pinned_count: 0,
+            ahead_count: 0,
+            wasted: Vec::new(),
+            now_us: 0,
+            ahead_used: 0,
+            ahead_wasted: 0,
+            evicted: 0,
+            pins_broken: 0,
+            pinned_peak: 0,
         }
     }
 
-    /// All buffers, in the order of their blocks; to be called before any is allocated.
-    pub(crate) fn buffers(&mut self) -> impl Iterator<Item = &mut Buffer> {
-        self.blocks
-            .iter_mut()
-            .filter_map(|block| block.buffer.as_deref_mut())
-    }
-
-    /// Blocks that [`Blocks::allocate`] would find.
-    pub(crate) fn available(&self) -> usize {
-        self.free.len() + self.cached.len + self.retained.len
+    /// What time it is, in microseconds of the worker's clock.
+    pub(crate) fn on_time(&mut self, now_us: u64) {
+        self.now_us = self.now_us.max(now_us);
     }
 
     /// All blocks.
@@ -219,93 +228,155 @@ impl Blocks {
         self.blocks.len()
     }
 
-    /// Blocks in use, being read or retained.
+    /// Blocks that hold nothing.
+    pub(crate) fn free(&self) -> usize {
+        self.free.len()
+    }
+
+    /// Blocks that nobody needs.
+    pub(crate) fn cached(&self) -> usize {
+        self.cached.len()
+    }
+
+    /// Blocks that some flow has sent and not seen acknowledged.
+    pub(crate) fn pinned(&self) -> usize {
+        self.pinned_count
+    }
+
+    /// Blocks in use or pinned.
     pub(crate) fn occupied(&self) -> usize {
-        self.blocks.len() - self.free.len() - self.cached.len
+        self.blocks.len() - self.free.len() - self.cached.len()
     }
 
-    /// A file has been opened: which version it is.
-    pub(crate) fn open_version(&mut self, meta: &FileMeta, settled: bool) -> Key {
-        let name = settled.then_some(VersionName {
-            device: meta.device,
-            inode: meta.inode,
-            size: meta.size,
-            mtime_ns: meta.mtime_ns,
-            ctime_ns: meta.ctime_ns,
-        });
-        if let Some(known) = name.and_then(|name| self.by_meta.get(&name)) {
-            if let Some(version) = self.versions.get_mut(*known) {
-                version.opens += 1;
+    /// True if [`Blocks::allocate`] would find so many blocks.
+    pub(crate) fn has_room(&self, count: usize) -> bool {
+        let more = count.saturating_sub(self.free.len() + self.cached.len());
+        more == 0 || self.stale().take(more).count() == more
+    }
+
+    /// When more blocks may go than now, if nothing else happens, in microseconds.
+    pub(crate) fn next_stale_us(&self) -> Option<u64> {
+        let mut pinned = self.pinned.iter(&self.blocks);
+        let (_, fresh) = pinned.find(|(_, block)| !block.is_stale(self.now_us))?;
+        Some(fresh.since_us.saturating_add(PIN_US))
+    }
+
+    fn stale(&self) -> impl Iterator<Item = BlockIndex> {
+        self.pinned
+            .iter(&self.blocks)
+            .take_while(|(_, block)| block.is_stale(self.now_us))
+            .map(|(index, _)| index)
+    }
+
+    /// The block of this name, if it is in memory or on its way.
+    pub(crate) fn find(&self, name: BlockName) -> Option<BlockIndex> {
+        self.by_name.get(&name).copied()
+    }
+
+    /// True if the block is one of those that [`Blocks::has_room`] counts.
+    pub(crate) fn may_go(&self, index: BlockIndex) -> bool {
+        let block = &self.blocks[index as usize];
+        block.is_idle() && (block.pins == 0 || block.is_stale(self.now_us))
+    }
+
+    /// One more superpacket, of this flow, needs a block that was found. What the block was there for before.
+    pub(crate) fn use_again(&mut self, index: BlockIndex, flow: Key) -> Before {
+        let block = &mut self.blocks[index as usize];
+        if block.is_idle() {
+            match block.pins {
+                0 => self.cached.remove(index),
+                _ => self.pinned.remove(&mut self.blocks, index),
             }
-            return *known;
         }
-        let key = self.versions.insert(Version {
-            name,
-            opens: 1,
-            blocks: 0,
-        });
-        if let Some(name) = name {
-            self.by_meta.insert(name, key);
-        }
-        key
-    }
-
-    /// The inverse of [`Blocks::open_version`]. What is cached stays cached.
-    pub(crate) fn close_version(&mut self, key: Key) {
-        if let Some(version) = self.versions.get_mut(key) {
-            version.opens -= 1;
-        }
-        self.drop_unused_version(key);
-    }
-
-    fn drop_unused_version(&mut self, key: Key) {
-        if let Some(version) = self.versions.get(key)
-            && version.opens == 0
-            && version.blocks == 0
-        {
-            if let Some(name) = version.name {
-                self.by_meta.remove(&name);
-            }
-            self.versions.remove(key);
-        }
-    }
-
-    /// The block of this name, if it is in memory or on its way, now with one user more.
-    pub(crate) fn find(&mut self, name: BlockName) -> Option<BlockIndex> {
-        let index = *self.by_name.get(&name)?;
-        self.use_again(index);
-        Some(index)
-    }
-
-    fn use_again(&mut self, index: BlockIndex) {
         let block = &mut self.blocks[index as usize];
         block.users += 1;
-        if block.users == 1 && block.content != Content::Reading {
-            self.list_of(index).remove_from(self, index);
+        let is_same = block.last_flow.replace(flow) == Some(flow);
+        if std::mem::take(&mut block.ahead) {
+            self.ahead_count -= 1;
+            self.ahead_used += 1;
+            Before::Ahead
+        } else if is_same {
+            Before::SameFlow
+        } else {
+            self.cached.on_use(index);
+            Before::OtherFlow
         }
     }
 
-    /// A block for content to be read, with one user; the reader fills the buffer.
+    /// A block for content to be read, which a superpacket of this flow needs; the reader fills the buffer.
     ///
     /// # Panics
-    /// If none is [available](Blocks::available).
-    pub(crate) fn allocate(&mut self, name: BlockName) -> (BlockIndex, Box<Buffer>) {
+    /// If there is no [room](Blocks::has_room).
+    pub(crate) fn allocate(&mut self, name: BlockName, flow: Key) -> (BlockIndex, Buffer) {
         let index = self
             .free
             .pop()
-            .or_else(|| self.give_up_first(Unused::Cached))
-            .or_else(|| self.give_up_first(Unused::Retained))
-            .expect("availability has been checked");
+            .or_else(|| self.evict())
+            .or_else(|| self.break_pins())
+            .expect("room has been checked");
+        let fingerprint = self.versions.fingerprint(name.version, name.number);
+        self.cached.admit(index, fingerprint);
+        self.blocks[index as usize].users = 1;
+        (index, self.hand_over(index, name, flow))
+    }
+
+    /// A block for content that this flow is likely to need soon; the reader fills the buffer. `None` if there are
+    /// enough of these already, or if somebody could miss what the block has held.
+    pub(crate) fn allocate_ahead(
+        &mut self,
+        name: BlockName,
+        flow: Key,
+    ) -> Option<(BlockIndex, Buffer)> {
+        if self.ahead_count >= self.blocks.len() / AHEAD_PART {
+            return None;
+        }
+        let index = self.free.pop().or_else(|| {
+            let blocks = &self.blocks;
+            let cold = self
+                .cached
+                .evict_cold(|slot| !blocks[slot as usize].ahead)?;
+            self.evicted += 1;
+            self.forget(cold);
+            Some(cold)
+        })?;
+        let fingerprint = self.versions.fingerprint(name.version, name.number);
+        self.cached.admit_unasked(index, fingerprint);
+        self.blocks[index as usize].ahead = true;
+        self.ahead_count += 1;
+        Some((index, self.hand_over(index, name, flow)))
+    }
+
+    /// The flows for which blocks were read ahead that have gone since the last call.
+    pub(crate) fn take_wasted(&mut self) -> impl Iterator<Item = Key> {
+        self.wasted.drain(..)
+    }
+
+    /// A block that is in no list gets a name, and the reader its buffer.
+    fn hand_over(&mut self, index: BlockIndex, name: BlockName, flow: Key) -> Buffer {
         let block = &mut self.blocks[index as usize];
         block.name = Some(name);
         block.content = Content::Reading;
-        block.users = 1;
-        let buffer = block.buffer.take().expect("an unused block has its buffer");
+        block.last_flow = Some(flow);
         self.by_name.insert(name, index);
-        if let Some(version) = self.versions.get_mut(name.version) {
-            version.blocks += 1;
-        }
-        (index, buffer)
+        self.versions.add_block(name.version);
+        block.buffer.take().expect("an idle block has its buffer")
+    }
+
+    /// Takes a cached block; it is neither free nor found any more.
+    fn evict(&mut self) -> Option<BlockIndex> {
+        let index = self.cached.evict()?;
+        self.evicted += 1;
+        self.forget(index);
+        Some(index)
+    }
+
+    /// Takes a pinned block; it is neither free nor found any more, and no flow pins it.
+    fn break_pins(&mut self) -> Option<BlockIndex> {
+        let index = self.stale().next()?;
+        self.pinned.remove(&mut self.blocks, index);
+        self.pins_broken += 1;
+        self.forget(index);
+        Some(index)
     }
 
     /// Asks that `flow` be told when the block has been read.
@@ -320,7 +391,7 @@ impl Blocks {
     pub(crate) fn complete(
         &mut self,
         index: BlockIndex,
-        buffer: Box<Buffer>,
+        buffer: Buffer,
         valid: usize,
         failure: Option<u16>,
         waiters: &mut Vec<Key>,
@@ -334,12 +405,12 @@ impl Blocks {
             failure,
         };
         waiters.append(&mut block.waiters);
-        let unused = block.users == 0;
+        let idle = block.users == 0;
         if failure.is_some() {
             self.forget_name(index);
         }
-        if unused {
-            self.put_unused(index);
+        if idle {
+            self.put_idle(index);
         }
     }
 
@@ -357,17 +428,17 @@ impl Blocks {
         }
     }
 
-    /// A planned superpacket needs the block no more: it was not sent.
+    /// A planned superpacket needs the block no more.
     pub(crate) fn release(&mut self, index: BlockIndex) {
         let block = &mut self.blocks[index as usize];
         block.users -= 1;
-        if block.users == 0 && block.content != Content::Reading {
-            self.put_unused(index);
+        if block.is_idle() {
+            self.put_idle(index);
         }
     }
 
-    /// The block as it will be remembered by a flow that sends it; `None` if it cannot be retained.
-    pub(crate) fn to_retain(&self, index: BlockIndex) -> Option<BlockRef> {
+    /// The block as it will be remembered by a flow that sends it; `None` if it cannot be pinned.
+    pub(crate) fn to_pin(&self, index: BlockIndex) -> Option<BlockRef> {
         let block = &self.blocks[index as usize];
         block.name.map(|_| BlockRef {
             index,
@@ -375,205 +446,249 @@ impl Blocks {
         })
     }
 
-    /// A flow retains the block from now on.
-    pub(crate) fn retain(&mut self, block: BlockRef) {
-        self.change_retainers(block, 1);
+    /// A flow that uses the block pins it from now on.
+    pub(crate) fn pin(&mut self, BlockRef { index, generation }: BlockRef) {
+        let block = &mut self.blocks[index as usize];
+        debug_assert!(block.users > 0, "it is in use, and so in no list");
+        if block.generation == generation {
+            self.pinned_count += usize::from(block.pins == 0);
+            self.pinned_peak = self.pinned_peak.max(self.pinned_count);
+            block.pins += 1;
+        }
     }
 
-    /// A flow retains the block no more.
-    pub(crate) fn let_go(&mut self, block: BlockRef) {
-        self.change_retainers(block, -1);
-    }
-
-    fn change_retainers(&mut self, block: BlockRef, by: i32) {
-        let BlockRef { index, generation } = block;
-        if self.blocks[index as usize].generation != generation {
+    /// The inverse of [`Blocks::pin`], at any time.
+    pub(crate) fn unpin(&mut self, BlockRef { index, generation }: BlockRef) {
+        let block = &mut self.blocks[index as usize];
+        if block.generation != generation || block.pins == 0 {
             return;
         }
-        let unused = self.is_unused(index);
-        if unused {
-            self.list_of(index).remove_from(self, index);
-        }
-        let block = &mut self.blocks[index as usize];
-        block.retainers = block.retainers.saturating_add_signed(by);
-        if unused {
-            self.put_unused(index);
-        }
-    }
-
-    fn is_unused(&self, index: BlockIndex) -> bool {
-        let block = &self.blocks[index as usize];
-        block.users == 0 && block.content != Content::Reading
-    }
-
-    /// Puts a block where blocks without users belong.
-    fn put_unused(&mut self, index: BlockIndex) {
-        if self.blocks[index as usize].name.is_none() {
-            self.make_free(index);
+        block.pins -= 1;
+        if block.pins > 0 {
             return;
         }
-        self.list_of(index).push_to(self, index);
-        if self.cached.len > self.cached_max
-            && let Some(oldest) = self.give_up_first(Unused::Cached)
-        {
-            self.free.push(oldest);
+        self.pinned_count -= 1;
+        if block.is_idle() {
+            self.pinned.remove(&mut self.blocks, index);
+            self.put_idle(index);
         }
     }
 
-    fn make_free(&mut self, index: BlockIndex) {
+    /// Adds what has been counted here.
+    pub(crate) fn count_into(&self, counters: &mut Counters) {
+        counters.blocks_evicted += self.evicted;
+        counters.pins_broken += self.pins_broken;
+        counters.blocks_ahead_used += self.ahead_used;
+        counters.blocks_ahead_wasted += self.ahead_wasted;
+        counters.blocks_pinned_peak += self.pinned_peak as u64;
+    }
+
+    /// Puts a block where blocks belong that are not in use.
+    fn put_idle(&mut self, index: BlockIndex) {
         let block = &mut self.blocks[index as usize];
-        block.generation = block.generation.wrapping_add(1);
-        block.retainers = 0;
-        self.free.push(index);
+        if block.name.is_none() {
+            self.forget(index);
+            self.free.push(index);
+        } else if block.pins > 0 {
+            block.since_us = self.now_us;
+            self.pinned.push(&mut self.blocks, index);
+        } else {
+            self.cached.push(index);
+        }
     }
 
-    /// Takes the longest unused block off a list; it is neither free nor found any more.
-    fn give_up_first(&mut self, list: Unused) -> Option<BlockIndex> {
-        let index = list.first(self);
-        if index == NONE {
-            return None;
-        }
-        list.remove_from(self, index);
+    /// What the block held is gone, for those who pin it too.
+    fn forget(&mut self, index: BlockIndex) {
         self.forget_name(index);
         let block = &mut self.blocks[index as usize];
         block.generation = block.generation.wrapping_add(1);
-        block.retainers = 0;
-        Some(index)
+        self.pinned_count -= usize::from(block.pins > 0);
+        block.pins = 0;
+        if std::mem::take(&mut block.ahead) {
+            self.ahead_count -= 1;
+            self.ahead_wasted += 1;
+            self.wasted.extend(block.last_flow);
+        }
     }
 
     fn forget_name(&mut self, index: BlockIndex) {
         if let Some(name) = self.blocks[index as usize].name.take() {
             self.by_name.remove(&name);
-            if let Some(version) = self.versions.get_mut(name.version) {
-                version.blocks -= 1;
-            }
-            self.drop_unused_version(name.version);
-        }
-    }
-
-    fn list_of(&self, index: BlockIndex) -> Unused {
-        match self.blocks[index as usize].retainers {
-            0 => Unused::Cached,
-            _ => Unused::Retained,
+            self.versions.remove_block(name.version);
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashMap;
+    use std::collections::HashSet;
 
+    use contract::FileMeta;
     use proptest::prelude::*;
 
     use super::*;
 
-    fn meta(inode: u64) -> FileMeta {
-        FileMeta {
-            size: 1 << 30,
-            inode,
-            ..FileMeta::default()
-        }
+    /// A table of so many blocks, and a version of a file.
+    fn table(count: usize) -> (Blocks, Key) {
+        let mut blocks = Blocks::new(Arena::new(count).unwrap());
+        let version = blocks.versions.open(&FileMeta::default(), true);
+        (blocks, version)
     }
 
     fn name(version: Key, number: u64) -> BlockName {
         BlockName { version, number }
     }
 
+    fn flow(number: u64) -> Key {
+        Key::from_bits(number)
+    }
+
     /// Allocates a block and has it read, with its number as content.
     fn read(blocks: &mut Blocks, name: BlockName) -> BlockIndex {
-        let (index, mut buffer) = blocks.allocate(name);
+        let (index, mut buffer) = blocks.allocate(name, flow(0));
         buffer[..8].copy_from_slice(&name.number.to_le_bytes());
         blocks.complete(index, buffer, BLOCK_BYTES, None, &mut Vec::new());
         index
     }
 
+    /// Has a block read, sent, and not acknowledged.
+    fn read_and_pin(blocks: &mut Blocks, name: BlockName) -> BlockRef {
+        let index = read(blocks, name);
+        let reference = blocks.to_pin(index).unwrap();
+        blocks.pin(reference);
+        blocks.release(index);
+        reference
+    }
+
     #[test]
     fn a_block_is_found_until_its_memory_is_wanted() {
-        let mut blocks = Blocks::new(3, 3);
-        let version = blocks.open_version(&meta(1), true);
+        let (mut blocks, version) = table(3);
         for number in 0..3 {
             let index = read(&mut blocks, name(version, number));
             blocks.release(index);
         }
-        // Using the first again makes the second the longest unused.
+        // Another flow wants the first.
         let first = blocks.find(name(version, 0)).unwrap();
+        blocks.use_again(first, flow(1));
         blocks.release(first);
         read(&mut blocks, name(version, 3));
         assert_eq!(blocks.find(name(version, 1)), None);
         assert!(blocks.find(name(version, 0)).is_some());
         assert!(blocks.find(name(version, 2)).is_some());
-        assert_eq!(blocks.available(), 0);
+        assert_eq!((blocks.cached(), blocks.occupied()), (2, 1));
     }
 
     #[test]
-    fn cached_blocks_go_before_retained_ones_and_those_in_use_never() {
-        let mut blocks = Blocks::new(3, 3);
-        let version = blocks.open_version(&meta(1), true);
-        let retained = read(&mut blocks, name(version, 0));
-        let reference = blocks.to_retain(retained).unwrap();
-        blocks.retain(reference);
-        blocks.release(retained);
+    fn cached_blocks_go_before_pinned_ones_and_those_in_use_never() {
+        let (mut blocks, version) = table(3);
+        blocks.on_time(5);
+        let reference = read_and_pin(&mut blocks, name(version, 0));
         let cached = read(&mut blocks, name(version, 1));
         blocks.release(cached);
         let _in_use = read(&mut blocks, name(version, 2));
+        assert!(blocks.has_room(1) && !blocks.has_room(2));
 
         read(&mut blocks, name(version, 3));
         assert_eq!(blocks.find(name(version, 1)), None, "cached");
-        assert_eq!(blocks.available(), 1);
+        assert!(!blocks.has_room(1), "one is pinned, and two are in use");
+
+        // A pin holds for a second.
+        assert_eq!(blocks.next_stale_us(), Some(5 + PIN_US));
+        blocks.on_time(5 + PIN_US - 1);
+        assert!(!blocks.has_room(1));
+        blocks.on_time(5 + PIN_US);
+        assert!(blocks.has_room(1) && !blocks.has_room(2));
+        assert_eq!(blocks.next_stale_us(), None);
+        assert_eq!(blocks.pinned(), 1);
         read(&mut blocks, name(version, 4));
-        assert_eq!(blocks.find(name(version, 0)), None, "retained");
-        assert_eq!(blocks.available(), 0);
-        // The flow that retained it learns nothing, and harms nobody.
-        blocks.let_go(reference);
-        assert_eq!(blocks.available(), 0);
+        assert_eq!(blocks.find(name(version, 0)), None, "pinned");
+        assert_eq!(blocks.pinned(), 0);
+        // The flow that has pinned it learns nothing, and harms nobody.
+        blocks.unpin(reference);
+        assert_eq!((blocks.pinned(), blocks.occupied()), (0, 3));
     }
 
     #[test]
-    fn a_failed_block_is_not_found_again() {
-        let mut blocks = Blocks::new(1, 1);
-        let version = blocks.open_version(&meta(1), true);
-        let (index, buffer) = blocks.allocate(name(version, 0));
-        blocks.wait(index, version);
-        let mut waiters = Vec::new();
-        blocks.complete(index, buffer, 100, Some(5), &mut waiters);
-        assert_eq!(waiters, [version]);
-        assert_eq!(blocks.bytes(index).len(), 100);
-        assert_eq!(blocks.find(name(version, 0)), None);
-        assert_eq!(blocks.to_retain(index), None);
-        assert_eq!(blocks.available(), 0, "somebody still looks at it");
+    fn a_block_that_is_sent_again_is_pinned_afresh() {
+        let (mut blocks, version) = table(1);
+        read_and_pin(&mut blocks, name(version, 0));
+        blocks.on_time(PIN_US - 1);
+        let index = blocks.find(name(version, 0)).unwrap();
+        blocks.use_again(index, flow(0));
         blocks.release(index);
-        assert_eq!(blocks.available(), 1);
+        blocks.on_time(PIN_US);
+        assert!(!blocks.has_room(1));
+        assert_eq!(blocks.next_stale_us(), Some(2 * PIN_US - 1));
     }
 
     #[test]
-    fn a_read_that_nobody_waits_for_any_more_is_not_wasted() {
-        let mut blocks = Blocks::new(1, 1);
-        let version = blocks.open_version(&meta(1), true);
-        let (index, buffer) = blocks.allocate(name(version, 0));
+    fn a_pinned_block_is_cached_when_the_last_flow_lets_go() {
+        let (mut blocks, version) = table(1);
+        let reference = read_and_pin(&mut blocks, name(version, 0));
+        let index = blocks.find(name(version, 0)).unwrap();
+        blocks.use_again(index, flow(1));
+        blocks.pin(reference);
         blocks.release(index);
-        assert_eq!(blocks.available(), 0, "the reader has the buffer");
-        blocks.complete(index, buffer, 10, None, &mut Vec::new());
-        assert_eq!(blocks.available(), 1);
+        blocks.unpin(reference);
+        assert_eq!((blocks.pinned(), blocks.cached()), (1, 0));
+        blocks.unpin(reference);
+        assert_eq!((blocks.pinned(), blocks.cached()), (0, 1));
         assert_eq!(blocks.find(name(version, 0)), Some(index));
     }
 
     #[test]
-    fn a_version_outlives_its_file_by_its_blocks_and_no_more() {
-        let mut blocks = Blocks::new(2, 2);
-        let version = blocks.open_version(&meta(1), true);
-        let index = read(&mut blocks, name(version, 0));
+    fn a_failed_block_is_not_found_again() {
+        let (mut blocks, version) = table(1);
+        let (index, buffer) = blocks.allocate(name(version, 0), flow(0));
+        blocks.wait(index, flow(0));
+        let mut waiters = Vec::new();
+        blocks.complete(index, buffer, 100, Some(5), &mut waiters);
+        assert_eq!(waiters, [flow(0)]);
+        assert_eq!(blocks.bytes(index).len(), 100);
+        assert_eq!(blocks.find(name(version, 0)), None);
+        assert_eq!(blocks.to_pin(index), None);
+        assert!(!blocks.has_room(1), "somebody still looks at it");
         blocks.release(index);
-        blocks.close_version(version);
-        assert_eq!(blocks.open_version(&meta(1), true), version);
-        blocks.close_version(version);
+        assert!(blocks.has_room(1));
+    }
 
-        let other = blocks.open_version(&meta(2), true);
-        for number in 0..2 {
-            read(&mut blocks, name(other, number));
+    #[test]
+    fn a_read_that_nobody_waits_for_any_more_is_not_wasted() {
+        let (mut blocks, version) = table(1);
+        let (index, buffer) = blocks.allocate(name(version, 0), flow(0));
+        blocks.release(index);
+        assert!(!blocks.has_room(1), "the reader has the buffer");
+        blocks.complete(index, buffer, 10, None, &mut Vec::new());
+        assert!(blocks.has_room(1));
+        assert_eq!(blocks.find(name(version, 0)), Some(index));
+    }
+
+    #[test]
+    fn the_blocks_of_a_file_that_one_flow_reads_once_leave_those_of_a_popular_one_alone() {
+        let (mut blocks, version) = table(100);
+        let popular = blocks.versions.open(
+            &FileMeta {
+                inode: 1,
+                ..FileMeta::default()
+            },
+            true,
+        );
+        for number in 0..50 {
+            let index = read(&mut blocks, name(popular, number));
+            blocks.use_again(index, flow(1));
+            blocks.release(index);
+            blocks.release(index);
         }
-        assert_ne!(blocks.open_version(&meta(1), true), version);
-        // One without settled timestamps is never the same.
-        assert_ne!(blocks.open_version(&meta(2), false), other);
+        for number in 0..10_000 {
+            let index = read(&mut blocks, name(version, number));
+            // Its window ends within the block, and something is lost: it needs the block again and again.
+            for _ in 0..5 {
+                blocks.use_again(index, flow(0));
+                blocks.release(index);
+            }
+            blocks.release(index);
+        }
+        assert!((0..50).all(|number| blocks.find(name(popular, number)).is_some()));
     }
 
     #[derive(Clone, Copy, Debug)]
@@ -583,8 +698,9 @@ mod tests {
         /// Completes a read; one in a few fails.
         Complete(prop::sample::Index, bool),
         Release(prop::sample::Index),
-        Retain(prop::sample::Index),
-        LetGo(prop::sample::Index),
+        Pin(prop::sample::Index),
+        Unpin(prop::sample::Index),
+        Later(u64),
     }
 
     fn step() -> impl Strategy<Value = Step> {
@@ -593,8 +709,9 @@ mod tests {
             4 => (0..12u64).prop_map(Step::Use),
             4 => (index(), prop::bool::weighted(0.2)).prop_map(|(i, fails)| Step::Complete(i, fails)),
             3 => index().prop_map(Step::Release),
-            2 => index().prop_map(Step::Retain),
-            2 => index().prop_map(Step::LetGo),
+            2 => index().prop_map(Step::Pin),
+            2 => index().prop_map(Step::Unpin),
+            1 => (0..PIN_US).prop_map(Step::Later),
         ]
     }
 
@@ -605,26 +722,27 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// Whatever is done in whatever order: a block in use keeps its content, and every block is
-        /// accounted for.
+        /// Whatever is done in whatever order: a block in use keeps its content, one that was pinned lately is
+        /// still found, and every block is accounted for.
         #[test]
-        fn blocks_in_use_stay_what_they_are(
-            steps in prop::collection::vec(step(), 0..200),
-            cached_max in 0..6usize,
-        ) {
+        fn blocks_in_use_stay_what_they_are(steps in prop::collection::vec(step(), 0..200)) {
             const COUNT: usize = 5;
-            let mut blocks = Blocks::new(COUNT, cached_max);
-            let version = blocks.open_version(&meta(1), true);
+            let (mut blocks, version) = table(COUNT);
+            let mut now_us = 0;
             let mut users: Vec<(BlockIndex, u64)> = Vec::new();
-            let mut reads: Vec<(BlockIndex, u64, Box<Buffer>)> = Vec::new();
-            let mut references: Vec<BlockRef> = Vec::new();
+            let mut reads: Vec<(BlockIndex, u64, Buffer)> = Vec::new();
+            // With the number of the block.
+            let mut pins: Vec<(BlockRef, u64)> = Vec::new();
+            let mut broken: Vec<BlockRef> = Vec::new();
+            let mut used_us = [0; 12];
             for step in steps {
                 match step {
                     Step::Use(number) => {
                         if let Some(index) = blocks.find(name(version, number)) {
+                            blocks.use_again(index, flow(number % 3));
                             users.push((index, number));
-                        } else if blocks.available() > 0 {
-                            let (index, buffer) = blocks.allocate(name(version, number));
+                        } else if blocks.has_room(1) {
+                            let (index, buffer) = blocks.allocate(name(version, number), flow(0));
                             users.push((index, number));
                             reads.push((index, number, buffer));
                         }
@@ -637,24 +755,29 @@ mod tests {
                         }
                     }
                     Step::Release(which) => {
-                        if let Some((index, _)) = take(&mut users, which) {
+                        if let Some((index, number)) = take(&mut users, which) {
+                            used_us[number as usize] = now_us;
                             blocks.release(index);
                         }
                     }
-                    Step::Retain(which) => {
+                    Step::Pin(which) => {
                         if !users.is_empty() {
-                            let (index, _) = users[which.index(users.len())];
+                            let (index, number) = users[which.index(users.len())];
                             let ready = matches!(blocks.content(index), Content::Ready { .. });
-                            if let Some(reference) = blocks.to_retain(index).filter(|_| ready) {
-                                blocks.retain(reference);
-                                references.push(reference);
+                            if let Some(reference) = blocks.to_pin(index).filter(|_| ready) {
+                                blocks.pin(reference);
+                                pins.push((reference, number));
                             }
                         }
                     }
-                    Step::LetGo(which) => {
-                        if let Some(reference) = take(&mut references, which) {
-                            blocks.let_go(reference);
+                    Step::Unpin(which) => {
+                        if let Some((reference, _)) = take(&mut pins, which) {
+                            blocks.unpin(reference);
                         }
+                    }
+                    Step::Later(us) => {
+                        now_us += us;
+                        blocks.on_time(now_us);
                     }
                 }
 
@@ -663,24 +786,37 @@ mod tests {
                         prop_assert_eq!(&blocks.bytes(*index)[..8], &number.to_le_bytes());
                     }
                 }
-                let mut busy: HashMap<BlockIndex, ()> = users.iter().map(|(i, _)| (*i, ())).collect();
-                busy.extend(reads.iter().map(|(index, ..)| (*index, ())));
-                prop_assert_eq!(blocks.available(), COUNT - busy.len());
-                prop_assert!(blocks.cached.len <= cached_max);
+                let mut stay: HashSet<BlockIndex> = users.iter().map(|(index, _)| *index).collect();
+                stay.extend(reads.iter().map(|(index, ..)| *index));
+                let (whole, torn): (Vec<_>, Vec<_>) = pins
+                    .into_iter()
+                    .partition(|(reference, _)| blocks.to_pin(reference.index) == Some(*reference));
+                pins = whole;
+                for (reference, number) in torn {
+                    prop_assert!(used_us[number as usize] + PIN_US <= now_us, "block {number} was fresh");
+                    broken.push(reference);
+                }
+                for (reference, number) in &pins {
+                    if used_us[*number as usize] + PIN_US > now_us {
+                        stay.insert(reference.index);
+                    }
+                }
+                prop_assert!(blocks.has_room(COUNT - stay.len()));
+                prop_assert!(!blocks.has_room(COUNT - stay.len() + 1));
             }
 
-            // When all have let go, every block can be had, and nothing is retained.
+            // When all have let go, every block can be had, and nothing is pinned.
             for (index, _) in users {
                 blocks.release(index);
             }
-            for reference in references {
-                blocks.let_go(reference);
+            for reference in pins.into_iter().map(|(reference, _)| reference).chain(broken) {
+                blocks.unpin(reference);
             }
             for (index, _, buffer) in reads {
                 blocks.complete(index, buffer, 8, Some(5), &mut Vec::new());
             }
-            prop_assert_eq!(blocks.available(), COUNT);
-            prop_assert_eq!(blocks.occupied(), 0);
+            prop_assert!(blocks.has_room(COUNT));
+            prop_assert_eq!((blocks.occupied(), blocks.pinned()), (0, 0));
         }
     }
 }

@@ -1,7 +1,12 @@
-//! The memory that file content is read into and sent from.
+//! The memory that file content is read into and sent from: one mapping for each worker, cut into buffers.
 
 use std::fmt;
+use std::io;
 use std::ops::{Deref, DerefMut};
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 /// Bytes in a buffer, and in a block of a file: what one read asks for.
 ///
@@ -12,22 +17,191 @@ pub const BLOCK_BYTES: usize = 64 << 10;
 /// Alignment of direct reads: of memory, of file offsets and of lengths, in bytes.
 pub const PAGE_BYTES: usize = 4096;
 
+/// Bytes in a huge page; an arena of at least this size begins at a multiple of it.
+pub const HUGE_PAGE_BYTES: usize = 2 << 20;
+
 const _: () = assert!(
-    BLOCK_BYTES.is_multiple_of(PAGE_BYTES),
-    "a block is read directly"
+    BLOCK_BYTES.is_multiple_of(PAGE_BYTES) && HUGE_PAGE_BYTES.is_multiple_of(BLOCK_BYTES),
+    "a block is read directly, and lies in one huge page"
 );
 
-/// A page-aligned buffer of [`BLOCK_BYTES`].
+/// What an arena's memory is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pages {
+    /// Huge pages that the administrator has set aside (`vm.nr_hugepages`).
+    Huge,
+    /// Ordinary memory, which the kernel makes huge pages of where it can.
+    Transparent,
+    /// Ordinary pages.
+    Plain,
+}
+
+/// A mapping that is cut into [`Buffer`]s of [`BLOCK_BYTES`], one after the other.
+///
+/// Memory is taken from the machine when it is first written to, so what is never needed costs nothing.
+#[derive(Debug)]
+pub struct Arena {
+    region: Region,
+    pages: Pages,
+}
+
+/// Where the buffers of an arena lie. The memory stays mapped for as long as anybody has this, or a buffer.
+#[derive(Clone, Debug)]
+pub struct Region(Arc<Mapping>);
+
+/// Memory that was mapped; unmapped when it is dropped.
+#[derive(Debug)]
+struct Mapping {
+    /// What was mapped: the buffers, and what is left over before and behind them for the sake of alignment.
+    whole: NonNull<u8>,
+    whole_bytes: usize,
+    /// The first buffer.
+    base: NonNull<u8>,
+    buffers: usize,
+}
+
+// SAFETY: The mapping itself is only an address; what lies there is reached through buffers, and no two buffers
+// overlap.
+unsafe impl Send for Mapping {}
+// SAFETY: As above: nothing can be read or written through a shared reference to the mapping.
+unsafe impl Sync for Mapping {}
+
+impl Arena {
+    /// Maps memory for so many buffers, in the largest pages that are to be had. Fails if the kernel does not give
+    /// that much (`ENOMEM`).
+    pub fn new(buffers: usize) -> io::Result<Arena> {
+        let bytes = buffers.max(1).checked_mul(BLOCK_BYTES);
+        let bytes = bytes.ok_or(io::ErrorKind::OutOfMemory)?;
+        if bytes < HUGE_PAGE_BYTES {
+            let mapping = Mapping::new(bytes, PAGE_BYTES, buffers, MapFlags::PRIVATE)?;
+            return Ok(Arena::of(mapping, Pages::Plain));
+        }
+        let huge = MapFlags::PRIVATE | MapFlags::HUGETLB | MapFlags::HUGE_2MB;
+        let whole_pages = bytes.next_multiple_of(HUGE_PAGE_BYTES);
+        // Fails at once if there are not that many, so it cannot fail later.
+        if let Ok(mapping) = Mapping::new(whole_pages, HUGE_PAGE_BYTES, buffers, huge) {
+            return Ok(Arena::of(mapping, Pages::Huge));
+        }
+        let mapping = Mapping::new(whole_pages, HUGE_PAGE_BYTES, buffers, MapFlags::PRIVATE)?;
+        let pages = match mapping.prefer_huge_pages() {
+            true => Pages::Transparent,
+            false => Pages::Plain,
+        };
+        Ok(Arena::of(mapping, pages))
+    }
+
+    fn of(mapping: Mapping, pages: Pages) -> Arena {
+        Arena {
+            region: Region(Arc::new(mapping)),
+            pages,
+        }
+    }
+
+    /// What the memory is made of.
+    pub fn pages(&self) -> Pages {
+        self.pages
+    }
+
+    /// Where the buffers lie, for registration with a device.
+    pub fn region(&self) -> &Region {
+        &self.region
+    }
+
+    /// The buffers, in order. They can be had only once.
+    pub fn into_buffers(self) -> impl Iterator<Item = Buffer> {
+        let region = self.region;
+        (0..region.0.buffers).map(move |number| {
+            // SAFETY: The mapping has `buffers` times BLOCK_BYTES from `base` on.
+            let start = unsafe { region.0.base.add(number * BLOCK_BYTES) };
+            Buffer {
+                start,
+                _region: region.clone(),
+            }
+        })
+    }
+}
+
+impl Region {
+    /// Where the first buffer begins; a multiple of [`PAGE_BYTES`].
+    pub fn base(&self) -> *mut u8 {
+        self.0.base.as_ptr()
+    }
+
+    /// How long all buffers are together, in bytes. They follow each other without a gap.
+    pub fn bytes(&self) -> usize {
+        self.0.buffers * BLOCK_BYTES
+    }
+}
+
+impl Mapping {
+    /// Maps `bytes` whose first is at a multiple of `align`, and `buffers` times [`BLOCK_BYTES`] of which are used.
+    fn new(
+        bytes: usize,
+        align: usize,
+        buffers: usize,
+        flags: MapFlags,
+    ) -> Result<Mapping, io::Error> {
+        // Huge pages are aligned by themselves, and are too many by one otherwise.
+        let spare = match align == PAGE_BYTES || flags.contains(MapFlags::HUGETLB) {
+            true => 0,
+            false => align,
+        };
+        let whole_bytes = bytes + spare;
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: A new mapping at an address of the kernel's choice overlaps nothing that is in use.
+        let whole = unsafe { mmap_anonymous(ptr::null_mut(), whole_bytes, protection, flags) }?;
+        let whole = NonNull::new(whole.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
+        let skipped = whole.as_ptr().align_offset(align);
+        debug_assert!(skipped <= spare && buffers * BLOCK_BYTES <= bytes);
+        // SAFETY: `skipped` is at most `spare`, so `bytes` of the mapping are left behind it.
+        let base = unsafe { whole.add(skipped) };
+        Ok(Mapping {
+            whole,
+            whole_bytes,
+            base,
+            buffers,
+        })
+    }
+
+    /// Asks for huge pages where the kernel can make them. True if it is willing.
+    fn prefer_huge_pages(&self) -> bool {
+        let bytes = (self.buffers * BLOCK_BYTES).next_multiple_of(HUGE_PAGE_BYTES);
+        // SAFETY: The range is within the mapping (`Arena::new` has rounded it up), and the advice changes nothing
+        // about its content.
+        unsafe { madvise(self.base.as_ptr().cast(), bytes, Advice::LinuxHugepage) }.is_ok()
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: This is what was mapped. Every buffer holds it by an `Arc`, so there is none any more.
+        let unmapped = unsafe { munmap(self.whole.as_ptr().cast(), self.whole_bytes) };
+        debug_assert!(unmapped.is_ok(), "what was mapped can be unmapped");
+    }
+}
+
+/// [`BLOCK_BYTES`] of an [`Arena`], page-aligned, zero at first.
 ///
 /// It has one owner at a time: the block table, or the reader while a read is under way. So nobody can
 /// look at memory that a device is still writing to.
-#[repr(C, align(4096))]
-pub struct Buffer([u8; BLOCK_BYTES]);
+pub struct Buffer {
+    start: NonNull<u8>,
+    _region: Region,
+}
+
+// SAFETY: A buffer is the only way to its bytes, like a box.
+unsafe impl Send for Buffer {}
+// SAFETY: Through a shared reference its bytes can only be read, like those of a box.
+unsafe impl Sync for Buffer {}
 
 impl Buffer {
-    /// A zeroed buffer, its pages touched: no page fault comes later.
-    pub fn new() -> Box<Buffer> {
-        Box::new(Buffer([0; BLOCK_BYTES]))
+    /// A buffer in an arena of its own, for tests.
+    ///
+    /// # Panics
+    /// If the kernel has no memory for it.
+    pub fn alone() -> Buffer {
+        let mut buffers = Arena::new(1).expect("memory").into_buffers();
+        buffers.next().expect("an arena has a buffer")
     }
 }
 
@@ -35,18 +209,88 @@ impl Deref for Buffer {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        &self.0
+        // SAFETY: The mapping has BLOCK_BYTES there, readable and zeroed or written since, and the region keeps it.
+        // They belong to this buffer alone (`Arena::into_buffers` cuts each once).
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), BLOCK_BYTES) }
     }
 }
 
 impl DerefMut for Buffer {
     fn deref_mut(&mut self) -> &mut [u8] {
-        &mut self.0
+        // SAFETY: As in `deref`, and `self` is borrowed for as long.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), BLOCK_BYTES) }
     }
 }
 
 impl fmt::Debug for Buffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Buffer")
+    }
+}
+
+impl fmt::Display for Pages {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Pages::Huge => "huge pages",
+            Pages::Transparent => "transparent huge pages",
+            Pages::Plain => "ordinary pages",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_are_aligned_adjacent_and_zero() {
+        for count in [1, 3, 32, 33, 100] {
+            let arena = Arena::new(count).unwrap();
+            let base = arena.region().base() as usize;
+            let bytes = arena.region().bytes();
+            assert_eq!(bytes, count * BLOCK_BYTES);
+            if bytes >= HUGE_PAGE_BYTES {
+                assert!(base.is_multiple_of(HUGE_PAGE_BYTES));
+            }
+            let buffers: Vec<Buffer> = arena.into_buffers().collect();
+            assert_eq!(buffers.len(), count);
+            for (number, buffer) in buffers.iter().enumerate() {
+                assert_eq!(buffer.as_ptr() as usize, base + number * BLOCK_BYTES);
+                assert!(base.is_multiple_of(PAGE_BYTES));
+                assert!(buffer.iter().all(|byte| *byte == 0));
+            }
+        }
+    }
+
+    #[test]
+    fn a_buffer_outlives_its_arena_and_its_neighbours() {
+        let mut buffers = Arena::new(40).unwrap().into_buffers();
+        let (first, mut second) = (buffers.next().unwrap(), buffers.next().unwrap());
+        drop(buffers);
+        second.fill(7);
+        drop(first);
+        let second = std::thread::spawn(move || second).join().unwrap();
+        assert!(second.iter().all(|byte| *byte == 7));
+    }
+
+    #[test]
+    fn memory_that_is_never_used_is_never_taken() {
+        let resident_pages = || -> usize {
+            let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+            statm.split(' ').nth(1).unwrap().parse().unwrap()
+        };
+        let before = resident_pages();
+        let mut buffers: Vec<Buffer> = Arena::new(8192).unwrap().into_buffers().collect();
+        buffers[0].fill(1);
+        // Of half a gigabyte; other tests run at the same time.
+        assert!(resident_pages() < before + (256 << 20) / PAGE_BYTES);
+    }
+
+    #[test]
+    fn more_than_there_can_be_is_an_error() {
+        for buffers in [usize::MAX, 1 << 40] {
+            let error = Arena::new(buffers).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::OutOfMemory, "{error}");
+        }
     }
 }

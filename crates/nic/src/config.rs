@@ -19,12 +19,9 @@ pub enum ReaderKind {
 /// Settings of the NIC stack. Bounds are per worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Memory for file content, in bytes; allocated and touched at start. At least
-    /// [`Config::BUFFER_BYTES_MIN`] are used.
-    pub buffer_bytes: usize,
-    /// Of these, at most so many stay with content that nobody needs at the moment, in bytes. Less keeps
-    /// buffers warm in the CPU's cache, more avoids reads of files that are asked for again and again.
-    pub cache_bytes_max: usize,
+    /// Memory for file content, in bytes: what is on its way, what is kept until it is acknowledged, and the cache.
+    /// Taken from the machine as it is needed. At least [`Config::CACHE_BYTES_MIN`] are used.
+    pub cache_bytes: usize,
     /// How files are read.
     pub reader: ReaderKind,
     /// Read past the kernel's page cache where the file system allows it.
@@ -49,8 +46,16 @@ pub struct Config {
 }
 
 impl Config {
-    /// Less memory for file content would not hold what one superpacket may need.
-    pub const BUFFER_BYTES_MIN: usize = PIECES_MAX * BLOCK_BYTES;
+    /// Less memory for file content would not hold what one superpacket may need: a SEND may consist of many
+    /// segments, and each may begin and end in the midst of a block.
+    pub const CACHE_BYTES_MIN: usize = PIECES_MAX * BLOCK_BYTES;
+    /// What all workers together have by default: a quarter of the machine's memory, at most 1 GiB, in bytes.
+    pub fn cache_bytes_default() -> usize {
+        let machine = rustix::system::sysinfo();
+        let bytes = (machine.totalram as u64).saturating_mul(machine.mem_unit.into());
+        (bytes / 4).min(1 << 30) as usize
+    }
+
     /// Default of [`Config::flows_max`]: as many as a host stack has connections unless told otherwise, all
     /// of them with the same worker.
     pub const FLOWS_MAX: usize = 1 << 17;
@@ -59,8 +64,7 @@ impl Config {
 impl Default for Config {
     fn default() -> Self {
         Config {
-            buffer_bytes: 128 << 20,
-            cache_bytes_max: 112 << 20,
+            cache_bytes: 128 << 20,
             reader: ReaderKind::Auto,
             direct: true,
             files_max: 1 << 16,

@@ -29,10 +29,28 @@ pub struct Counters {
     pub reads: u64,
     /// Bytes read from files.
     pub bytes_read: u64,
-    /// Blocks that a superpacket needed and found in memory.
-    pub reads_avoided: u64,
-    /// Most blocks in use, being read or retained at once.
+    /// Blocks that a superpacket needed and found in memory, or on their way.
+    pub block_hits: u64,
+    /// Blocks that a superpacket needed and that had to be read for it.
+    pub block_misses: u64,
+    /// Of the hits: the block was being read already, for somebody else or by read-ahead.
+    pub reads_shared: u64,
+    /// Cached blocks that have made way for others.
+    pub blocks_evicted: u64,
+    /// Pinned blocks that have made way for others: what was sent from them had not been acknowledged for long.
+    pub pins_broken: u64,
+    /// Times that a flow had to wait for blocks.
+    pub block_waits: u64,
+    /// Of the reads, those of blocks that nobody needed yet.
+    pub blocks_ahead: u64,
+    /// Blocks that were read ahead and then needed.
+    pub blocks_ahead_used: u64,
+    /// Blocks that were read ahead and have gone without having been needed.
+    pub blocks_ahead_wasted: u64,
+    /// Most blocks in use, being read or pinned at once.
     pub blocks_peak: u64,
+    /// Most blocks pinned at once.
+    pub blocks_pinned_peak: u64,
     /// Superpackets that the link dropped.
     pub port_drops: u64,
     /// Superpackets that the port refused.
@@ -56,7 +74,7 @@ pub struct Counters {
 
 impl Counters {
     /// How many rows there are.
-    pub const ROWS: usize = 24;
+    pub const ROWS: usize = 33;
 
     /// A paced SEND that leaves later than its time by more than this is late, in microseconds: a packet of
     /// 1500 bytes at 12 Mbit/s.
@@ -78,8 +96,17 @@ impl Counters {
             ("inline bytes sent", self.inline_bytes_sent),
             ("reads", self.reads),
             ("bytes read", self.bytes_read),
-            ("reads avoided", self.reads_avoided),
+            ("block hits", self.block_hits),
+            ("block misses", self.block_misses),
+            ("reads shared", self.reads_shared),
+            ("blocks evicted", self.blocks_evicted),
+            ("pins broken", self.pins_broken),
+            ("waits for blocks", self.block_waits),
+            ("blocks read ahead", self.blocks_ahead),
+            ("blocks read ahead, used", self.blocks_ahead_used),
+            ("blocks read ahead, wasted", self.blocks_ahead_wasted),
             ("blocks in use, peak", self.blocks_peak),
+            ("blocks pinned, peak", self.blocks_pinned_peak),
             ("superpackets dropped by the link", self.port_drops),
             ("superpackets refused by the port", self.port_failures),
             ("waits for the port", self.port_waits),
@@ -108,8 +135,17 @@ impl Counters {
             inline_bytes_sent,
             reads,
             bytes_read,
-            reads_avoided,
+            block_hits,
+            block_misses,
+            reads_shared,
+            blocks_evicted,
+            pins_broken,
+            block_waits,
+            blocks_ahead,
+            blocks_ahead_used,
+            blocks_ahead_wasted,
             blocks_peak,
+            blocks_pinned_peak,
             port_drops,
             port_failures,
             port_waits,
@@ -133,8 +169,17 @@ impl Counters {
         self.inline_bytes_sent += inline_bytes_sent;
         self.reads += reads;
         self.bytes_read += bytes_read;
-        self.reads_avoided += reads_avoided;
+        self.block_hits += block_hits;
+        self.block_misses += block_misses;
+        self.reads_shared += reads_shared;
+        self.blocks_evicted += blocks_evicted;
+        self.pins_broken += pins_broken;
+        self.block_waits += block_waits;
+        self.blocks_ahead += blocks_ahead;
+        self.blocks_ahead_used += blocks_ahead_used;
+        self.blocks_ahead_wasted += blocks_ahead_wasted;
         self.blocks_peak += blocks_peak;
+        self.blocks_pinned_peak += blocks_pinned_peak;
         self.port_drops += port_drops;
         self.port_failures += port_failures;
         self.port_waits += port_waits;

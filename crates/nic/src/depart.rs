@@ -179,7 +179,7 @@ impl<P: Port> Engine<P> {
                 Piece::Inline { len, .. } => stream_end = stream_end.wrapping_add(len as u64),
                 Piece::Block { block, len, .. } => {
                     stream_end = stream_end.wrapping_add(len as u64);
-                    if let Some(reference) = self.blocks.to_retain(block) {
+                    if let Some(reference) = self.blocks.to_pin(block) {
                         flow.retention.keep(stream_end, reference, &mut self.blocks);
                     }
                     self.blocks.release(block);

@@ -1,12 +1,13 @@
 //! What a worker is made of, apart from its channel.
 
 use std::collections::{HashMap, VecDeque};
+use std::io;
 
 use contract::{Event, FlowId};
 use port::Port;
 
 use crate::blocks::Blocks;
-use crate::buffer::BLOCK_BYTES;
+use crate::buffer::{Arena, BLOCK_BYTES, Pages};
 use crate::config::Config;
 use crate::counters::Counters;
 use crate::files::Files;
@@ -47,14 +48,16 @@ pub(crate) struct Limits {
 pub(crate) struct Engine<P> {
     pub(crate) port: P,
     pub(crate) port_busy: bool,
-    /// Goes before the blocks: their buffers may be known to the kernel.
     pub(crate) reader: Box<dyn Reader>,
     pub(crate) blocks: Blocks,
+    pub(crate) pages: Pages,
     pub(crate) files: Files,
     pub(crate) flows: Slab<Flow>,
     pub(crate) flow_keys: HashMap<FlowId, Key>,
     /// Flows that have something to cut, in turn.
     pub(crate) planners: VecDeque<Key>,
+    /// Flows whose next superpacket needs more blocks than may be taken now, in the order in which they came.
+    pub(crate) starved: VecDeque<Key>,
     /// Flows whose first superpacket can depart, in turn.
     pub(crate) senders: VecDeque<Key>,
     /// Flows whose first superpacket could depart and must not yet.
@@ -78,21 +81,25 @@ pub(crate) struct Engine<P> {
 }
 
 impl<P: Port> Engine<P> {
-    pub(crate) fn new(config: &Config, port: P, mut reader: Box<dyn Reader>) -> Engine<P> {
-        let mut blocks = Blocks::new(
-            config.buffer_bytes.max(Config::BUFFER_BYTES_MIN) / BLOCK_BYTES,
-            config.cache_bytes_max / BLOCK_BYTES,
-        );
-        reader.prepare(&mut blocks.buffers());
-        Engine {
+    pub(crate) fn new(
+        config: &Config,
+        port: P,
+        mut reader: Box<dyn Reader>,
+    ) -> io::Result<Engine<P>> {
+        let arena = Arena::new(config.cache_bytes.max(Config::CACHE_BYTES_MIN) / BLOCK_BYTES)?;
+        let pages = arena.pages();
+        reader.prepare(arena.region());
+        Ok(Engine {
             port,
             port_busy: false,
             reader,
-            blocks,
+            blocks: Blocks::new(arena),
+            pages,
             files: Files::new(),
             flows: Slab::new(),
             flow_keys: HashMap::new(),
             planners: VecDeque::new(),
+            starved: VecDeque::new(),
             senders: VecDeque::new(),
             wheel: Wheel::new(),
             jobs: 0,
@@ -108,7 +115,7 @@ impl<P: Port> Engine<P> {
             needs: Vec::new(),
             waiters: Vec::new(),
             due: Vec::new(),
-        }
+        })
     }
 
     /// Takes what the reader has completed. True if there was anything.

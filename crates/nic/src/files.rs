@@ -108,7 +108,7 @@ impl Files {
             Ok(Opened { meta, settled }) => {
                 file.state = FileState::Open {
                     size: meta.size,
-                    version: blocks.open_version(&meta, settled),
+                    version: blocks.versions.open(&meta, settled),
                 };
             }
             Err(errno) => {
@@ -172,7 +172,7 @@ impl Files {
             return;
         }
         if let FileState::Open { version, .. } = file.state {
-            blocks.close_version(version);
+            blocks.versions.close(version);
             reader.close(FileToken(key.to_bits()));
         }
         self.files.remove(key);

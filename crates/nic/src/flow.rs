@@ -14,6 +14,7 @@ use contract::{FileId, FlowId};
 
 use crate::blocks::{BlockIndex, Blocks, Content};
 use crate::job::Job;
+use crate::read_ahead::ReadAhead;
 use crate::retention::Retention;
 use crate::segment::Place;
 use crate::wheel;
@@ -29,6 +30,7 @@ pub(crate) struct Flow {
     pub(crate) planned: VecDeque<Planned>,
     pub(crate) pieces: VecDeque<Piece>,
     pub(crate) retention: Retention,
+    pub(crate) read_ahead: ReadAhead,
     /// A SEND has failed: what comes until ACKD with `last` is dropped.
     pub(crate) failed: bool,
     /// It is in the queue of those who want to plan.
@@ -99,6 +101,7 @@ impl Flow {
             planned: VecDeque::new(),
             pieces: VecDeque::new(),
             retention: Retention::default(),
+            read_ahead: ReadAhead::START,
             failed: false,
             wants_to_plan: false,
             wants_to_send: false,

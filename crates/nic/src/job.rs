@@ -6,6 +6,7 @@ use wire::frame::HeaderMut;
 use wire::ip::SUPERPACKET_BYTES_MAX;
 
 use crate::files::{FileState, Files};
+use crate::read_ahead::Follow;
 use crate::slab::Key;
 
 /// A SEND on its way: an own copy of all that was inline in the command.
@@ -27,6 +28,8 @@ pub(crate) struct Job {
     pub(crate) segments: Vec<JobSegment>,
     pub(crate) inline: Vec<u8>,
     pub(crate) cursor: Cursor,
+    /// What the stream goes on with, if that is in the same file.
+    pub(crate) follow: Option<Follow>,
 }
 
 /// A piece of the payload.
@@ -75,6 +78,7 @@ impl Job {
             segments: Vec::new(),
             inline: Vec::new(),
             cursor: Cursor::default(),
+            follow: None,
         })
     }
 
@@ -145,6 +149,14 @@ impl Job {
         if self.payload_len > 0 && self.superpacket_payload == 0 {
             return Err(RejectReason::BadHeader);
         }
+        self.follow = match (self.segments.last(), send.follow_bytes) {
+            (Some(&JobSegment::File { file, offset, len }), bytes @ 1..) => Some(Follow {
+                file,
+                offset: offset + len as u64,
+                bytes: bytes.into(),
+            }),
+            _ => None,
+        };
         Ok(())
     }
 

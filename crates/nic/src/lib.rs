@@ -13,11 +13,14 @@
 //! | `worker` | one turn: completions, commands, planning, departure, events |
 //! | `commands`, `job` | the command is checked and becomes a job of its flow |
 //! | `plan` | the job is cut into superpackets, which get hold of their blocks |
-//! | `blocks`, `buffer` | which blocks are in memory, and which may be given up |
+//! | `blocks`, `buffer` | which blocks are in memory, and which may go |
+//! | `s3fifo` | which of those that nobody needs goes first |
+//! | `versions` | whose content a block is |
+//! | `read_ahead` | what comes next is read already |
 //! | [`reader`] | blocks that are not there are read: io_uring or threads |
 //! | `wheel` | a paced SEND waits for its time |
 //! | `depart`, `segment` | the superpacket gets its header and leaves |
-//! | `retention` | the flow keeps what it has sent until ACKD |
+//! | `retention` | the flow pins what it has sent until ACKD |
 //! | `counters`, `usage` | what a worker has done, and what it holds |
 //! | `files`, `root` | what the host's file ids mean, and how files are opened |
 //!
@@ -36,13 +39,16 @@ mod flow;
 mod job;
 mod plan;
 mod polling;
+mod read_ahead;
 pub mod reader;
 mod retention;
 mod root;
 mod run;
+mod s3fifo;
 mod segment;
 mod slab;
 mod usage;
+mod versions;
 mod wheel;
 mod worker;
 

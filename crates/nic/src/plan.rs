@@ -1,21 +1,26 @@
 //! Planning: cutting SENDs into superpackets and getting hold of the blocks they need.
 //!
-//! A superpacket gets all of its blocks or none. Whoever holds blocks can therefore depart as soon as
-//! its reads complete, and gives them back: buffers cannot run dry for good. While they are short, the
-//! flow at the head of the queue waits and nobody overtakes it, so no flow starves.
+//! A superpacket gets all of its blocks or none, and never needs more than there are. Whoever holds blocks can
+//! therefore depart as soon as its reads complete; then they are pinned until they are acknowledged, or for
+//! [`PIN_US`](crate::blocks::PIN_US) if others wait for them. So whatever flows hold, blocks come free again.
+//!
+//! While they are short, flows that need more wait in a queue: one superpacket for each, in turn. Nobody takes a
+//! block before the head of that queue has all of its own, so no flow starves. Who needs only what is in memory
+//! waits for nobody, above all a retransmission: it is what lets pins go.
 
 use contract::limits::SEGMENTS_MAX;
 use port::Port;
 use rustix::io::Errno;
 use wire::ip::SUPERPACKET_BYTES_MAX;
 
-use crate::blocks::{BlockIndex, BlockName, Blocks, Content};
+use crate::blocks::{Before, BlockIndex, BlockName, Blocks, Content};
 use crate::buffer::BLOCK_BYTES;
+use crate::counters::Counters;
 use crate::engine::Engine;
 use crate::files::{FileState, Files};
 use crate::flow::{Origin, Piece, Planned};
 use crate::job::{Cursor, Job, JobSegment};
-use crate::reader::{FileToken, Read, ReadToken};
+use crate::reader::{FileToken, Read, ReadToken, Reader};
 use crate::segment::Place;
 use crate::slab::Key;
 
@@ -67,33 +72,48 @@ impl<P: Port> Engine<P> {
         }
     }
 
-    /// Plans, in turn for each flow, what buffers allow. True if anything was planned.
+    /// Plans, in turn for each flow, what memory allows. True if anything was planned.
     pub(crate) fn plan(&mut self) -> bool {
         let mut worked = false;
-        while let Some(&key) = self.planners.front() {
-            let outcome = self.plan_one(key);
+        while let Some(&key) = self.starved.front() {
+            let outcome = self.plan_one(key, true);
             if outcome == Outcome::NoBlocks {
                 break;
             }
-            self.planners.pop_front();
-            if let Some(flow) = self.flows.get_mut(key) {
-                flow.wants_to_plan = false;
-            }
-            match outcome {
-                Outcome::Planned => {
-                    worked = true;
-                    self.want_to_plan(key);
-                    self.want_to_send(key);
-                }
-                Outcome::FileOpening(file) => self.files.wait(file, key),
-                Outcome::Enough | Outcome::NoBlocks => {}
-            }
+            self.starved.pop_front();
+            worked |= self.planned(key, outcome);
+        }
+        while let Some(key) = self.planners.pop_front() {
+            let outcome = self.plan_one(key, self.starved.is_empty());
+            worked |= self.planned(key, outcome);
         }
         self.reader.submit();
         worked
     }
 
-    fn plan_one(&mut self, key: Key) -> Outcome {
+    /// Puts a flow that was first in its queue where it belongs now. True if it has planned anything.
+    fn planned(&mut self, key: Key, outcome: Outcome) -> bool {
+        if outcome == Outcome::NoBlocks {
+            self.counters.block_waits += 1;
+            self.starved.push_back(key);
+            return false;
+        }
+        if let Some(flow) = self.flows.get_mut(key) {
+            flow.wants_to_plan = false;
+        }
+        match outcome {
+            Outcome::Planned => {
+                self.want_to_plan(key);
+                self.want_to_send(key);
+            }
+            Outcome::FileOpening(file) => self.files.wait(file, key),
+            Outcome::Enough | Outcome::NoBlocks => {}
+        }
+        outcome == Outcome::Planned
+    }
+
+    /// Plans a superpacket of a flow. Unless `may_allocate`, only one whose blocks are all in memory.
+    fn plan_one(&mut self, key: Key, may_allocate: bool) -> Outcome {
         let Some(flow) = self.flows.get_mut(key) else {
             return Outcome::Enough;
         };
@@ -108,12 +128,27 @@ impl<P: Port> Engine<P> {
             Ok(cursor) => cursor,
             Err(opening) => return Outcome::FileOpening(opening),
         };
-        if !hold(&mut self.blocks, &mut self.needs) {
+        if !find(&self.blocks, &mut self.needs, may_allocate) {
             return Outcome::NoBlocks;
+        }
+        // Before any is taken for those that are missing.
+        for need in self.needs.iter().filter_map(|need| need.block.as_ref()) {
+            if let Some(found) = need.found {
+                let before = self.blocks.use_again(found, key);
+                if self.blocks.content(found) == Content::Reading {
+                    match before {
+                        Before::Ahead => flow.read_ahead.on_late(),
+                        Before::OtherFlow => self.counters.reads_shared += 1,
+                        Before::SameFlow => {}
+                    }
+                }
+                self.counters.block_hits += 1;
+            }
         }
 
         job.cursor = cursor;
         let last = cursor.payload == job.payload_len;
+        let follow = job.follow.filter(|_| last);
         if last {
             flow.cutting += 1;
         }
@@ -129,22 +164,14 @@ impl<P: Port> Engine<P> {
             if let Piece::Block { block: index, .. } = &mut piece
                 && let Some(need) = block
             {
-                *index = match need.found.or_else(|| self.blocks.find(need.name)) {
-                    Some(found) => {
-                        self.counters.reads_avoided += 1;
-                        found
-                    }
+                *index = match need.found {
+                    Some(found) => found,
                     None => {
-                        let (allocated, buffer) = self.blocks.allocate(need.name);
-                        self.counters.reads += 1;
-                        self.reader.read(Read {
-                            token: ReadToken(allocated),
-                            file: FileToken(need.file.to_bits()),
-                            offset: need.name.number * BLOCK_BYTES as u64,
-                            len: need.len,
-                            buffer,
-                        });
-                        allocated
+                        if flow.read_ahead.would_be_next(need.name) {
+                            flow.read_ahead.on_late();
+                        }
+                        let reader = self.reader.as_mut();
+                        obtain(&mut self.blocks, reader, &mut self.counters, key, &need)
                     }
                 };
                 if self.blocks.content(*index) == Content::Reading {
@@ -152,6 +179,9 @@ impl<P: Port> Engine<P> {
                 }
             }
             flow.pieces.push_back(piece);
+        }
+        if let Some(follow) = follow {
+            self.read_ahead(key, follow);
         }
         let occupied = self.blocks.occupied() as u64;
         self.counters.blocks_peak = self.counters.blocks_peak.max(occupied);
@@ -235,25 +265,48 @@ fn need_of_file(files: &Files, key: Key, offset: u64, wanted: usize) -> Result<(
     }
 }
 
-/// Takes hold of the blocks that are there, if the missing ones can be had too; of none otherwise.
-fn hold(blocks: &mut Blocks, needs: &mut [Need]) -> bool {
+/// The block for a need that found none.
+fn obtain(
+    blocks: &mut Blocks,
+    reader: &mut dyn Reader,
+    counters: &mut Counters,
+    flow: Key,
+    need: &BlockNeed,
+) -> BlockIndex {
+    // Another piece of the same superpacket may have brought it meanwhile.
+    if let Some(index) = blocks.find(need.name) {
+        blocks.use_again(index, flow);
+        return index;
+    }
+    let (index, buffer) = blocks.allocate(need.name, flow);
+    counters.block_misses += 1;
+    counters.reads += 1;
+    reader.read(Read {
+        token: ReadToken(index),
+        file: FileToken(need.file.to_bits()),
+        offset: need.name.number * BLOCK_BYTES as u64,
+        len: need.len,
+        buffer,
+    });
+    index
+}
+
+/// Finds the blocks that are there. True if the missing ones can be had too, without taking any of those found.
+fn find(blocks: &Blocks, needs: &mut [Need], may_allocate: bool) -> bool {
     let mut missing = 0;
     let mut last_missing = None;
+    let mut spoken_for = 0;
     for need in needs.iter_mut().filter_map(|need| need.block.as_mut()) {
         need.found = blocks.find(need.name);
-        // Naming a block twice in a row is common; naming it again later counts twice, at worst.
-        if need.found.is_none() && last_missing != Some(need.name) {
-            last_missing = Some(need.name);
-            missing += 1;
+        // A block that is needed twice may count twice: there are as many blocks as a superpacket has needs.
+        match need.found {
+            Some(found) => spoken_for += usize::from(blocks.may_go(found)),
+            None if last_missing == Some(need.name) => {}
+            None => {
+                last_missing = Some(need.name);
+                missing += 1;
+            }
         }
     }
-    if missing <= blocks.available() {
-        return true;
-    }
-    for need in needs.iter().filter_map(|need| need.block.as_ref()) {
-        if let Some(found) = need.found {
-            blocks.release(found);
-        }
-    }
-    false
+    missing == 0 || (may_allocate && blocks.has_room(missing + spoken_for))
 }

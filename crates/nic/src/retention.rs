@@ -1,4 +1,4 @@
-//! What a flow has sent and not seen acknowledged (IO-TCP §3.5): it stays in memory, so that a
+//! What a flow has sent and not seen acknowledged (IO-TCP §3.5): it pins these blocks, so that a
 //! retransmission does not read again.
 
 use std::collections::VecDeque;
@@ -9,7 +9,7 @@ use crate::blocks::{BlockRef, Blocks};
 /// that the host never acknowledges, and then the oldest go.
 const ENTRIES_MAX: usize = 4096;
 
-/// The blocks that a flow retains.
+/// The blocks that a flow pins.
 #[derive(Debug, Default)]
 pub(crate) struct Retention {
     /// Ordered by `stream_end`.
@@ -29,7 +29,7 @@ impl Retention {
         if self.entries.len() == ENTRIES_MAX
             && let Some(oldest) = self.entries.pop_front()
         {
-            blocks.let_go(oldest.block);
+            blocks.unpin(oldest.block);
         }
         let place = self
             .entries
@@ -46,7 +46,7 @@ impl Retention {
             self.entries[before].stream_end = stream_end;
             return;
         }
-        blocks.retain(block);
+        blocks.pin(block);
         self.entries.insert(place, Entry { stream_end, block });
     }
 
@@ -55,7 +55,7 @@ impl Retention {
         while let Some(first) = self.entries.front()
             && first.stream_end <= stream_offset
         {
-            blocks.let_go(first.block);
+            blocks.unpin(first.block);
             self.entries.pop_front();
         }
     }
@@ -63,7 +63,7 @@ impl Retention {
     /// The flow is over.
     pub(crate) fn clear(&mut self, blocks: &mut Blocks) {
         for entry in self.entries.drain(..) {
-            blocks.let_go(entry.block);
+            blocks.unpin(entry.block);
         }
     }
 
@@ -78,9 +78,9 @@ mod tests {
 
     use super::*;
     use crate::blocks::BlockName;
-    use crate::buffer::BLOCK_BYTES;
+    use crate::buffer::{Arena, BLOCK_BYTES};
 
-    /// Blocks in a table with nothing to spare, and how many of them are retained.
+    /// Blocks in use, which a flow can pin.
     struct Table {
         blocks: Blocks,
         references: Vec<BlockRef>,
@@ -88,13 +88,14 @@ mod tests {
 
     impl Table {
         fn new(count: usize) -> Table {
-            let mut blocks = Blocks::new(count, 0);
-            let version = blocks.open_version(&FileMeta::default(), true);
+            let mut blocks = Blocks::new(Arena::new(count).expect("memory"));
+            let version = blocks.versions.open(&FileMeta::default(), true);
             let references = (0..count as u64)
                 .map(|number| {
-                    let (index, buffer) = blocks.allocate(BlockName { version, number });
+                    let name = BlockName { version, number };
+                    let (index, buffer) = blocks.allocate(name, version);
                     blocks.complete(index, buffer, BLOCK_BYTES, None, &mut Vec::new());
-                    blocks.to_retain(index).expect("it can be retained")
+                    blocks.to_pin(index).expect("it can be pinned")
                 })
                 .collect();
             Table { blocks, references }

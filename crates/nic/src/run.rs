@@ -50,6 +50,13 @@ pub enum RunError {
     },
     /// Files cannot be read in the way that was asked for.
     Reader(io::Error),
+    /// There is not so much memory for content.
+    Memory {
+        /// What a worker was to have, in bytes.
+        bytes: usize,
+        /// What the kernel says.
+        error: io::Error,
+    },
     /// A thread, or what it waits with, could not be had.
     Start(io::Error),
     /// Waiting failed.
@@ -193,7 +200,17 @@ fn work<P: Port>(
         let delay = ReadDelay { seed, ..delay };
         reader = Box::new(DelayReader::new(reader, delay, Box::new(monotonic_us)));
     }
-    let mut worker = Worker::new(config, channel, port, reader);
+    let mut worker =
+        Worker::new(config, channel, port, reader).map_err(|error| RunError::Memory {
+            bytes: config.cache_bytes,
+            error,
+        })?;
+    tracing::info!(
+        worker = number,
+        bytes = config.cache_bytes,
+        pages = %worker.pages(),
+        "memory for content"
+    );
     let mut polling = Polling::new(if cores() > 1 { config.spin_us_max } else { 0 });
     let mut end_check_us = monotonic_us() + END_CHECK_US;
     loop {
@@ -326,6 +343,11 @@ impl fmt::Display for RunError {
                 "cannot set up reading: {error}. If io_uring is forbidden here, read with threads; if \
                  there are no descriptors left, raise `ulimit -n`"
             ),
+            RunError::Memory { bytes, error } => write!(
+                f,
+                "cannot have {bytes} bytes of memory for the content of a worker: {error}. Give it less, or raise \
+                 `ulimit -v` or the memory limit of its control group"
+            ),
             RunError::Start(error) => write!(
                 f,
                 "cannot start a worker: {error}. Limits on threads or descriptors may be too low"
@@ -343,7 +365,10 @@ impl fmt::Display for RunError {
 impl std::error::Error for RunError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            RunError::Reader(error) | RunError::Start(error) | RunError::Wait(error) => Some(error),
+            RunError::Reader(error)
+            | RunError::Memory { error, .. }
+            | RunError::Start(error)
+            | RunError::Wait(error) => Some(error),
             RunError::PortCount { .. } | RunError::Corrupt { .. } => None,
         }
     }

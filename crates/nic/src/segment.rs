@@ -125,6 +125,7 @@ mod tests {
             issued_us: 0,
             not_before_us: 0,
             tsval_fraction_us: 0,
+            follow_bytes: 0,
             mss: 100,
             header: &buffer[..len],
             segments: [Segment::Inline(payload)].into(),

@@ -11,7 +11,7 @@ pub struct Usage {
     pub jobs: usize,
     /// Of these: departed in part.
     pub jobs_begun: usize,
-    /// Flows with something queued or retained.
+    /// Flows with something queued or pinned.
     pub flows: usize,
     /// Of these: paced, and waiting for their time.
     pub flows_held: usize,
@@ -19,10 +19,16 @@ pub struct Usage {
     pub files: usize,
     /// Events that wait for room in the ring.
     pub events_waiting: usize,
-    /// Buffers, each of [`BLOCK_BYTES`](crate::buffer::BLOCK_BYTES).
+    /// Blocks, each of [`BLOCK_BYTES`](crate::buffer::BLOCK_BYTES).
     pub blocks: usize,
-    /// Of these: in use, being read or retained. The others are free or cached.
+    /// Of these: in use, being read or pinned. The others are cached or free.
     pub blocks_occupied: usize,
+    /// Pinned by some flow: sent and not acknowledged.
+    pub blocks_pinned: usize,
+    /// With content that nobody needs at the moment.
+    pub blocks_cached: usize,
+    /// Without content.
+    pub blocks_free: usize,
 }
 
 impl<P: Port> Engine<P> {
@@ -41,6 +47,9 @@ impl<P: Port> Engine<P> {
             events_waiting: self.events.len(),
             blocks: self.blocks.len(),
             blocks_occupied: self.blocks.occupied(),
+            blocks_pinned: self.blocks.pinned(),
+            blocks_cached: self.blocks.cached(),
+            blocks_free: self.blocks.free(),
         }
     }
 }

@@ -1,12 +1,13 @@
 //! A worker: one channel, one port, one reader.
 
-use std::fmt;
+use std::{fmt, io};
 
 use contract::channel::{NicChannel, ReceiveError};
 use contract::{FlowId, RejectReason};
 use port::Port;
 use rustix::event::{PollFd, PollFlags};
 
+use crate::buffer::Pages;
 use crate::config::Config;
 use crate::counters::Counters;
 use crate::engine::{Clock, Engine};
@@ -53,16 +54,22 @@ pub enum Sleep {
 pub struct Corrupt;
 
 impl<P: Port> Worker<P> {
-    /// A worker with nothing to do. Allocates and touches its buffers.
-    pub fn new(config: &Config, channel: NicChannel, port: P, reader: Box<dyn Reader>) -> Self {
-        Worker {
+    /// A worker with nothing to do. Fails if the kernel has no memory for [`Config::cache_bytes`].
+    pub fn new(
+        config: &Config,
+        channel: NicChannel,
+        port: P,
+        reader: Box<dyn Reader>,
+    ) -> io::Result<Self> {
+        Ok(Worker {
             channel,
-            engine: Engine::new(config, port, reader),
-        }
+            engine: Engine::new(config, port, reader)?,
+        })
     }
 
     /// Does a bounded amount of work. `clock` is asked at each departure.
     pub fn turn(&mut self, clock: Clock<'_>) -> Result<Progress, Corrupt> {
+        self.engine.blocks.on_time(clock());
         let mut worked = self.engine.complete();
         worked |= self.deliver();
         worked |= self.take_commands(clock)?;
@@ -136,11 +143,17 @@ impl<P: Port> Worker<P> {
     }
 
     /// When a worker that sleeps must do its next turn even if nothing wakes it, in microseconds of its clock: a
-    /// paced SEND may leave then, or a read completes that makes no noise.
+    /// paced SEND may leave then, a read completes that makes no noise, or blocks may be taken that were pinned for
+    /// long.
     pub fn next_timeout_us(&self) -> Option<u64> {
         let held_us = self.engine.wheel.next_us();
         let read_us = self.engine.reader.next_timeout_us();
-        held_us.into_iter().chain(read_us).min()
+        let starved = !self.engine.starved.is_empty();
+        let blocks_us = starved
+            .then(|| self.engine.blocks.next_stale_us())
+            .flatten();
+        let times_us = [held_us, read_us, blocks_us];
+        times_us.into_iter().flatten().min()
     }
 
     /// What wakes a sleeping worker.
@@ -161,7 +174,14 @@ impl<P: Port> Worker<P> {
 
     /// What has been done so far.
     pub fn counters(&self) -> Counters {
-        self.engine.counters
+        let mut counters = self.engine.counters;
+        self.engine.blocks.count_into(&mut counters);
+        counters
+    }
+
+    /// What the memory for content is made of.
+    pub fn pages(&self) -> Pages {
+        self.engine.pages
     }
 
     /// What is held at the moment.

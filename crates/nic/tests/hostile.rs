@@ -31,6 +31,7 @@ fn serves(stage: &mut Stage) {
         issued_us: 0,
         not_before_us: 0,
         tsval_fraction_us: 0,
+        follow_bytes: 0,
         mss: 1448,
         header: &header,
         segments: [range(4_000_000_000, 0, 123_456)].into(),
@@ -244,6 +245,7 @@ fn a_record_that_breaks_the_contract_is_malformed() {
         issued_us: 0,
         not_before_us: 0,
         tsval_fraction_us: 0,
+        follow_bytes: 0,
         mss: 0,
         header: &good,
         segments: [Segment::Inline(b"x")].into(),
@@ -468,6 +470,7 @@ impl Wild {
                     issued_us: wild.times.0,
                     not_before_us: wild.times.1,
                     tsval_fraction_us: wild.times.2,
+                    follow_bytes: 0,
                     mss: wild.mss,
                     header: &wild.header,
                     segments,
@@ -485,7 +488,7 @@ proptest! {
         commands in prop::collection::vec((wild(), any::<bool>()), 1..60),
         jobs_max in 1..8usize,
     ) {
-        let config = Config { buffer_bytes: 0, cache_bytes_max: 1 << 20, jobs_max, ..small_config() };
+        let config = Config { cache_bytes: 0, jobs_max, ..small_config() };
         let mut stage = Stage::with(&config);
         stage.wire.be_lenient();
         for name in 0..5u8 {

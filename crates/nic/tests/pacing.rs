@@ -25,6 +25,7 @@ impl Paced for Stage {
             issued_us: now_us,
             not_before_us: if delay_us == 0 { 0 } else { now_us + delay_us },
             tsval_fraction_us: 0,
+            follow_bytes: 0,
             mss: MSS,
             header: &header(flow, offset, Flags::ACK, 5000),
             segments: [segment].into(),

@@ -110,11 +110,10 @@ proptest! {
     #[test]
     fn every_byte_arrives_and_every_flow_keeps_its_order(
         steps in prop::collection::vec(step(), 1..80),
-        cache_blocks in 0..20usize,
+        more_blocks in 0..20usize,
     ) {
         let config = Config {
-            buffer_bytes: 0,
-            cache_bytes_max: cache_blocks * nic::buffer::BLOCK_BYTES,
+            cache_bytes: Config::CACHE_BYTES_MIN + more_blocks * nic::buffer::BLOCK_BYTES,
             ..Config::default()
         };
         let mut stage = Stage::with(&config);

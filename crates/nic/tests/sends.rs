@@ -193,6 +193,7 @@ fn the_timestamp_names_the_millisecond_of_the_departure() {
         issued_us: 2_000_000,
         not_before_us: 0,
         tsval_fraction_us: 700,
+        follow_bytes: 0,
         mss: MSS,
         header: &header,
         segments: [range(1, 0, 1000)].into(),

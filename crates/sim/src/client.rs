@@ -81,6 +81,9 @@ impl Open {
 /// So often a client tries in all.
 const ATTEMPTS_MAX: u16 = 20;
 
+/// Clients of one network behind the router.
+const HOSTS: usize = 250;
+
 /// Time from a connection's end to the next one's beginning.
 const BETWEEN_US: u64 = 1_000;
 
@@ -93,10 +96,10 @@ impl Client {
         tries_again: bool,
         random: Random,
     ) -> Client {
-        let last = number as u8 + 1;
+        let (network, last) = ((number / HOSTS) as u8, (number % HOSTS) as u8 + 1);
         let address = match (plan.ipv6, plan.on_link) {
             (false, true) => Ipv4Addr::new(10, 77, 0, 100 + last).into(),
-            (false, false) => Ipv4Addr::new(10, 88, 0, last).into(),
+            (false, false) => Ipv4Addr::new(10, 88, network, last).into(),
             (true, true) => Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 1, last.into()).into(),
             (true, false) => Ipv6Addr::new(0xfd88, 0, 0, 0, 0, 0, 0, last.into()).into(),
         };
@@ -132,6 +135,12 @@ impl Client {
             finished_us: None,
             plan,
         }
+    }
+
+    /// The number of the client behind the router that has an address.
+    pub(crate) fn number_at(address: Ipv4Addr) -> usize {
+        let [_, _, network, last] = address.octets().map(usize::from);
+        (network * HOSTS + last).saturating_sub(1)
     }
 
     /// When it wants to do something on its own, in microseconds.
@@ -292,7 +301,7 @@ impl Client {
     fn begin(&mut self, now_us: u64) {
         let mut requests = self.plan.connections[self.begun].clone();
         requests.reverse();
-        let port = 40_000 + 32 * self.number as u16 + self.attempts;
+        let port = 40_000 + 32 * (self.number % HOSTS) as u16 + self.attempts;
         self.attempts += 1;
         self.begun += 1;
         let [isn, ts_offset] = [self.random.next() as u32, self.random.next() as u32];

@@ -10,6 +10,7 @@
 //! |---|---|
 //! | `scenario` | what a seed stands for; start here |
 //! | `world` | what happens next; what must hold at every step, and at the end |
+//! | `crowd` | hundreds of clients instead of a scenario |
 //! | `machine` | the server: both stacks, and what goes between them |
 //! | `client`, `responses` | our own TCP on the other side, which compares every byte |
 //! | `hostile` | somebody who wants nothing good |
@@ -29,6 +30,7 @@
 mod audit;
 mod client;
 mod content;
+mod crowd;
 mod deaths;
 mod disk;
 mod fairness;
@@ -56,6 +58,7 @@ use scenario::Scenario;
 use trace::Trace;
 use world::World;
 
+pub use crowd::{Crowd, CrowdReport, run_crowd};
 pub use deaths::NicDeaths;
 pub use trace::{Options, Sink};
 pub use violation::Violation;

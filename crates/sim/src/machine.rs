@@ -43,6 +43,9 @@ pub(crate) fn address(ipv6: bool) -> IpAddr {
 /// Most frames, and events of each worker, that a turn of the host takes in.
 const BATCH: usize = 256;
 
+/// So many clients are a crowd.
+const CROWD_MIN: usize = 100;
+
 /// A sleep that may be the reader's fault ends after this time.
 const BRIEF_US: u64 = 1_000;
 
@@ -87,6 +90,7 @@ struct SeatMaker {
     link: memory::Link,
     port: PortPlan,
     cramped: Option<Cramped>,
+    watches_turns: bool,
     made: u64,
     disk: DiskPlan,
     shelf: Shelf,
@@ -113,7 +117,8 @@ impl SeatMaker {
             self.logs,
         );
         let seat = Seat {
-            worker: Worker::new(&self.config, worker, port, Box::new(disk.clone())),
+            worker: Worker::new(&self.config, worker, port, Box::new(disk.clone()))
+                .expect("memory"),
             disk,
             far,
             relay: Relay {
@@ -126,7 +131,7 @@ impl SeatMaker {
                 opens_unanswered: 0,
                 replays: false,
                 random: self.random.fork(),
-                fairness: FairnessCheck::default(),
+                fairness: self.watches_turns.then(FairnessCheck::default),
             },
             asleep: false,
         };
@@ -149,7 +154,8 @@ struct Relay {
     /// It follows another worker, and nothing has left it yet.
     replays: bool,
     random: Random,
-    fairness: FairnessCheck,
+    /// For a crowd it would take too long: it looks at everybody whenever anybody sends.
+    fairness: Option<FairnessCheck>,
 }
 
 impl Relay {
@@ -176,12 +182,15 @@ impl Relay {
                 Ok(Some(command)) => {
                     trace.command(now_us, number, &command);
                     taken += 1;
-                    match &command {
-                        Command::Send(send) => self.fairness.on_send(send),
-                        Command::Acked {
-                            flow, last: true, ..
-                        } => self.fairness.on_flow_over(*flow),
-                        Command::Open { .. } => self.opens_unanswered += 1,
+                    match (&command, &mut self.fairness) {
+                        (Command::Send(send), Some(fairness)) => fairness.on_send(send),
+                        (
+                            Command::Acked {
+                                flow, last: true, ..
+                            },
+                            Some(fairness),
+                        ) => fairness.on_flow_over(*flow),
+                        (Command::Open { .. }, _) => self.opens_unanswered += 1,
                         _ => {}
                     }
                     if matches!(command, Command::Send(_)) && self.random.happens(self.loss_ppm) {
@@ -275,8 +284,7 @@ impl Machine {
         let defaults = nic::Config::default();
         let mut maker = SeatMaker {
             config: nic::Config {
-                buffer_bytes: nic::Config::BUFFER_BYTES_MIN,
-                cache_bytes_max: nic::Config::BUFFER_BYTES_MIN / 2,
+                cache_bytes: scenario.cache_bytes,
                 jobs_max: scenario
                     .cramped
                     .map_or(defaults.jobs_max, |cramped| cramped.jobs_max),
@@ -285,6 +293,7 @@ impl Machine {
             link,
             port: scenario.nic_port.clone(),
             cramped: scenario.cramped,
+            watches_turns: scenario.clients.len() < CROWD_MIN,
             made: 0,
             disk: scenario.disk.clone(),
             shelf: shelf.clone(),
@@ -307,7 +316,7 @@ impl Machine {
                     .then_some(Duration::from_secs(10)),
                 ..tcp::Config::default()
             },
-            connections_max: 1000,
+            connections_max: 2000,
             orphans_max: StackConfig::ORPHANS_MAX,
             departs_at_issue: false,
             admission: host::Admission {
@@ -466,8 +475,10 @@ impl Machine {
             trace.note(now_us, || format!("disk{number} {line}"));
         }
         seat.worker.port().take_departed(&mut self.departed);
-        let waiting = seat.worker.flows_waiting(now_us);
-        seat.relay.fairness.on_turn(&self.departed, waiting)?;
+        if let Some(fairness) = &mut seat.relay.fairness {
+            let waiting = seat.worker.flows_waiting(now_us);
+            fairness.on_turn(&self.departed, waiting)?;
+        }
         // There is room for commands again.
         let taken = seat.relay.commands(now_us, number, trace)?;
         let told = seat.relay.events(now_us, number, trace)? + taken > 0;

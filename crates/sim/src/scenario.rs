@@ -43,6 +43,8 @@ pub(crate) struct Scenario {
     pub(crate) host_port: PortPlan,
     pub(crate) nic_port: PortPlan,
     pub(crate) cramped: Option<Cramped>,
+    /// Memory of each worker for content, in bytes.
+    pub(crate) cache_bytes: usize,
 }
 
 /// The NIC process dies: its workers, what they knew, and what they had read from the rings or written there and
@@ -272,6 +274,7 @@ impl Scenario {
                 commands_max: random.pick(&[1, 4]),
                 every_us: random.pick(&[1, 100, 2_000, 10_000]),
             }),
+            cache_bytes: nic::Config::CACHE_BYTES_MIN,
         };
         for client in &mut scenario.clients {
             client.merges_us = random.pick(&[None, None, None, Some(20), Some(200), Some(2_000)]);

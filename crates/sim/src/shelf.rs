@@ -6,7 +6,7 @@ use std::rc::Rc;
 use crate::scenario::File;
 
 /// More files than any scenario has.
-const FILES_MAX: usize = 64;
+const FILES_MAX: usize = 1024;
 
 /// What the server may serve; clones are the same one.
 #[derive(Clone, Debug)]

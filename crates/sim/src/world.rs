@@ -592,6 +592,8 @@ impl<'a> World<'a> {
             let usage = seat.worker.usage();
             let idle = nic::Usage {
                 blocks: usage.blocks,
+                blocks_cached: usage.blocks_cached,
+                blocks_free: usage.blocks - usage.blocks_cached,
                 ..nic::Usage::default()
             };
             ensure(usage == idle, || {

@@ -674,6 +674,17 @@ impl Connection {
         self.queue.pieces(range)
     }
 
+    /// Nothing that has departed is in flight: all that is, if anything, has not left yet.
+    pub fn nothing_departed_in_flight(&self) -> bool {
+        self.sent.flight() == self.sent.undeparted_bytes()
+    }
+
+    /// How many bytes of an object are queued behind `end`, if the byte before it is of the same object and queued
+    /// with them: what the stream is going to go on with.
+    pub fn virtual_bytes_behind(&self, end: u64) -> u64 {
+        self.queue.virtual_bytes_behind(end)
+    }
+
     /// Payload of a full packet, in bytes: what [`Transmit::mss`](crate::Transmit::mss) is going to say.
     pub fn mss(&self) -> u16 {
         self.snd.mss

@@ -208,7 +208,12 @@ impl Scoreboard {
         self.sums.sacked > 0 || self.sums.retransmitted > 0
     }
 
-    /// True if some of it waits in the NIC stack, or departed without our having been told.
+    /// Bytes that wait in the NIC stack, or departed without our having been told.
+    pub(crate) fn undeparted_bytes(&self) -> u64 {
+        self.sums.undeparted
+    }
+
+    /// True if there are any.
     pub(crate) fn has_undeparted(&self) -> bool {
         self.sums.undeparted > 0
     }

@@ -238,6 +238,19 @@ impl SendQueue {
             })
     }
 
+    /// How many bytes behind `end` are of the virtual extent that the byte before `end` is of.
+    pub(crate) fn virtual_bytes_behind(&self, end: u64) -> u64 {
+        let last = end.saturating_sub(1);
+        match self.extents_from(last).next() {
+            Some(extent)
+                if extent.start <= last && matches!(extent.content, Content::Virtual { .. }) =>
+            {
+                extent.end - end.min(extent.end)
+            }
+            _ => 0,
+        }
+    }
+
     /// The extents that end behind `start`, in order.
     fn extents_from(&self, start: u64) -> impl Iterator<Item = &Extent> + Clone {
         let first = match self.extents.front() {
@@ -324,6 +337,26 @@ mod tests {
             offset,
             len,
         }
+    }
+
+    #[test]
+    fn what_follows_is_of_the_same_extent() {
+        let mut queue = queue();
+        for (end, follows) in [
+            (0, 0),
+            (4, 0),
+            (5, 999),
+            (1003, 1),
+            (1004, 0),
+            (1010, 0),
+            (1011, (5 << 32) - 1),
+            (1010 + (5 << 32), 0),
+            (1011 + (5 << 32), 0),
+        ] {
+            assert_eq!(queue.virtual_bytes_behind(end), follows, "behind {end}");
+        }
+        queue.acknowledge(500, |_, _| {});
+        assert_eq!(queue.virtual_bytes_behind(600), 404);
     }
 
     #[test]

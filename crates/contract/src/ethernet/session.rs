@@ -419,7 +419,10 @@ impl Session {
     }
 }
 
-const _: () = assert!(WINDOW.is_multiple_of(64), "receipts are made of whole words");
+const _: () = assert!(
+    WINDOW.is_multiple_of(64),
+    "receipts are made of whole words"
+);
 
 impl fmt::Display for End {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -34,6 +34,7 @@ mod tests {
             issued_us,
             not_before_us,
             tsval_fraction_us: 4,
+            follow_bytes: 0,
             mss: 1460,
             header,
             segments: [

@@ -88,15 +88,18 @@ impl Stack {
     }
 
     /// Sends ACKD when enough has been acknowledged that no SEND has told, or everything: then the NIC stack need
-    /// not know the flow until there is more. Takes it as a sign that the next hop lives.
+    /// not know the flow until there is more. Or everything that has left, because what has not may be waiting for
+    /// the very memory that the rest still takes. Takes it as a sign that the next hop lives.
     pub(super) fn acknowledge_below(&mut self, index: usize) {
         let Some(entry) = self.connections.get_mut(index) else {
             return;
         };
         let stream_offset = entry.tcp.acknowledged_bytes();
         let news = stream_offset - entry.ackd_offset;
-        let everything = entry.tcp.queued_bytes() == 0;
-        if !entry.flow_open || news == 0 || (news < ACKD_BYTES && !everything) {
+        let enough = news >= ACKD_BYTES
+            || entry.tcp.queued_bytes() == 0
+            || entry.tcp.nothing_departed_in_flight();
+        if !entry.flow_open || news == 0 || !enough {
             return;
         }
         entry.ackd_offset = stream_offset;
@@ -143,6 +146,10 @@ fn issue_send(
         })
         .sum();
     let acked_offset = entry.tcp.acknowledged_bytes();
+    let follow_bytes = match transmit.retransmission {
+        true => 0,
+        false => entry.tcp.virtual_bytes_behind(transmit.range.end),
+    };
     let sent = nic.channel.send_segments(&contract::Send {
         id,
         flow: entry.flow(),
@@ -151,6 +158,7 @@ fn issue_send(
         issued_us: transmit.issued.as_us(),
         not_before_us: transmit.not_before.map_or(0, Instant::as_us),
         tsval_fraction_us: transmit.tsval_fraction_us,
+        follow_bytes: u32::try_from(follow_bytes).unwrap_or(u32::MAX),
         mss: transmit.mss,
         header,
         segments,

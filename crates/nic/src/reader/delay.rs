@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use std::os::fd::BorrowedFd;
 
 use super::{Completion, FileToken, Read, Reader};
-use crate::buffer::Buffer;
+use crate::buffer::Region;
 
 /// How much later reads complete.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,8 +60,8 @@ impl DelayReader {
 }
 
 impl Reader for DelayReader {
-    fn prepare(&mut self, buffers: &mut dyn Iterator<Item = &mut Buffer>) {
-        self.inner.prepare(buffers);
+    fn prepare(&mut self, region: &Region) {
+        self.inner.prepare(region);
     }
 
     fn open(&mut self, file: FileToken, path: &[u8]) {

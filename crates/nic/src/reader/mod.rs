@@ -11,7 +11,7 @@ use std::os::fd::BorrowedFd;
 
 use contract::FileMeta;
 
-use crate::buffer::Buffer;
+use crate::buffer::{Buffer, Region};
 
 pub mod delay;
 pub mod memory;
@@ -42,7 +42,7 @@ pub struct Read {
     /// How many bytes are wanted; at most [`BLOCK_BYTES`](crate::buffer::BLOCK_BYTES).
     pub len: usize,
     /// Where to. Comes back in the completion.
-    pub buffer: Box<Buffer>,
+    pub buffer: Buffer,
 }
 
 /// What a reader has finished.
@@ -60,7 +60,7 @@ pub enum Completion {
         /// The read.
         token: ReadToken,
         /// The buffer of the read.
-        buffer: Box<Buffer>,
+        buffer: Buffer,
         /// How many bytes from the buffer's start are the file's.
         valid: usize,
         /// Why `valid` is less than what was wanted: an `errno` of Linux, `ENODATA` for the end of
@@ -81,10 +81,10 @@ pub struct Opened {
 
 /// Opens files and reads blocks. Nothing here waits for a disk.
 pub trait Reader {
-    /// Makes the buffers of all later reads known: the read with token `n` comes with the `n`-th of
-    /// them. Called once, before anything else; what can be prepared for them is prepared.
-    fn prepare(&mut self, buffers: &mut dyn Iterator<Item = &mut Buffer>) {
-        let _ = buffers;
+    /// Tells where the buffers of later reads lie: in this region, and seldom elsewhere. Called once, before
+    /// anything else; what can be prepared for them is prepared.
+    fn prepare(&mut self, region: &Region) {
+        let _ = region;
     }
     /// Starts opening a file below the root. One completion follows.
     fn open(&mut self, file: FileToken, path: &[u8]);

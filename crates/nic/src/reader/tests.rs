@@ -15,7 +15,7 @@ use tempfile::TempDir;
 use super::pool::{Opener, PoolReader};
 use super::uring::UringReader;
 use super::{Completion, FileToken, Opened, Read, ReadToken, Reader};
-use crate::buffer::{BLOCK_BYTES, Buffer};
+use crate::buffer::{Arena, BLOCK_BYTES, Buffer};
 use crate::root::RootDir;
 
 /// Long enough for the slowest machine; nothing waits for it to pass.
@@ -69,7 +69,7 @@ fn open(reader: &mut dyn Reader, token: u64, path: &[u8]) -> Result<Opened, u16>
 }
 
 fn start(reader: &mut dyn Reader, token: u32, file: u64, offset: u64, len: usize) {
-    let mut buffer = Buffer::new();
+    let mut buffer = Buffer::alone();
     buffer.fill(0xee);
     reader.read(Read {
         token: ReadToken(token),
@@ -319,11 +319,11 @@ fn buffers_may_be_made_known_and_others_still_work() {
     let whole = content(4 * BLOCK_BYTES);
     fs::write(root.path().join("f"), &whole).unwrap();
     each_reader(root.path(), |which, reader| {
-        let mut buffers: Vec<Box<Buffer>> = (0..4).map(|_| Buffer::new()).collect();
-        reader.prepare(&mut buffers.iter_mut().map(|buffer| &mut **buffer));
+        let arena = Arena::new(4).unwrap();
+        reader.prepare(arena.region());
         open(reader, 1, b"f").unwrap();
-        let known = (0..).zip(buffers);
-        let unknown = (0..6).map(|token| (token, Buffer::new()));
+        let known = (0..).zip(arena.into_buffers());
+        let unknown = (0..6).map(|token| (token, Buffer::alone()));
         for (token, buffer) in known.chain(unknown) {
             let block = token as usize % 4;
             reader.read(Read {

@@ -20,7 +20,7 @@ pub(super) struct Transfer {
     start: u64,
     wanted: usize,
     filled: usize,
-    pub(super) buffer: Box<Buffer>,
+    pub(super) buffer: Buffer,
     /// What was asked for last.
     asked: Asked,
     attempts: u8,

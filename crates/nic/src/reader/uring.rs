@@ -5,13 +5,13 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::Arc;
 use std::{fmt, io};
 
-use io_uring::{IoUring, opcode, types};
+use io_uring::{IoUring, Submitter, opcode, types};
 use rustix::io::Errno;
 
 use super::pool::{Opener, PoolReader};
 use super::transfer::Transfer;
 use super::{Completion, FileToken, Read, Reader};
-use crate::buffer::{BLOCK_BYTES, Buffer};
+use crate::buffer::{HUGE_PAGE_BYTES, Region};
 
 /// Reads under way at once; more wait for one to complete. A disk is busy with far fewer.
 const DEPTH: u32 = 128;
@@ -33,12 +33,20 @@ pub(crate) struct UringReader {
     /// Transfers that wait for a place.
     waiting: VecDeque<Transfer>,
     completions: VecDeque<Completion>,
-    /// Addresses of the buffers that the kernel keeps mapped, by read token.
-    registered: Vec<*mut u8>,
+    registered: Option<Registered>,
 }
 
-/// Most buffers that the kernel lets itself be told of.
-const REGISTERED_MAX: usize = 1 << 14;
+/// Memory that the kernel keeps mapped, which saves looking its pages up for each read: a region in pieces of
+/// [`HUGE_PAGE_BYTES`], each registered when it is first read into, since what is registered is taken at once.
+#[derive(Debug)]
+struct Registered {
+    region: Region,
+    /// Which pieces are registered.
+    pieces: Vec<bool>,
+}
+
+/// Most pieces that the kernel lets itself be told of.
+const PIECES_MAX: usize = 1 << 14;
 
 impl UringReader {
     /// Fails where the kernel has no io_uring or forbids it (`ENOSYS`, `EPERM`).
@@ -63,7 +71,7 @@ impl UringReader {
             vacant: (0..DEPTH).rev().collect(),
             waiting: VecDeque::new(),
             completions: VecDeque::new(),
-            registered: Vec::new(),
+            registered: None,
         })
     }
 
@@ -88,23 +96,21 @@ impl UringReader {
         };
         let asked = transfer.asked();
         let file = types::Fd(transfer.file.as_fd().as_raw_fd());
-        let whole = transfer.buffer.as_mut_ptr();
         let into = transfer.buffer[asked.at..asked.at + asked.len].as_mut_ptr();
-        let token = transfer.token.0;
-        let entry = if self.registered.get(token as usize) == Some(&whole) {
-            // A token below REGISTERED_MAX fits into 16 bits.
-            opcode::ReadFixed::new(file, into, asked.len as u32, token as u16)
+        let registered = self.registered.as_mut();
+        let piece = registered.and_then(|known| known.piece(&self.ring.submitter(), into));
+        let entry = match piece {
+            Some(piece) => opcode::ReadFixed::new(file, into, asked.len as u32, piece)
                 .offset(asked.offset)
-                .build()
-        } else {
-            opcode::Read::new(file, into, asked.len as u32)
+                .build(),
+            None => opcode::Read::new(file, into, asked.len as u32)
                 .offset(asked.offset)
-                .build()
+                .build(),
         };
         let entry = entry.user_data(u64::from(place));
         // SAFETY: The kernel writes to `into` and uses the descriptor until the completion with this
-        // `user_data` is reaped. Both belong to the transfer in `under_way[place]`, whose buffer is a
-        // box that does not move and whose file is kept open by an `Arc`. The transfer is neither taken
+        // `user_data` is reaped. Both belong to the transfer in `under_way[place]`, whose buffer keeps its
+        // memory where it is and whose file is kept open by an `Arc`. The transfer is neither taken
         // out nor touched before that completion (`reap`); `drop` waits for it, or leaks the transfer.
         let pushed = unsafe { self.ring.submission().push(&entry) };
         // The submission queue has as many places as `under_way`, and a place has one entry at a time.
@@ -156,31 +162,55 @@ impl UringReader {
     }
 }
 
-impl Reader for UringReader {
-    /// Has the kernel keep the buffers mapped, which saves looking their pages up for each read. It may
-    /// refuse: pages that it keeps count as locked memory.
-    fn prepare(&mut self, buffers: &mut dyn Iterator<Item = &mut Buffer>) {
-        let addresses: Vec<*mut u8> = buffers
-            .take(REGISTERED_MAX)
-            .map(|buffer| buffer.as_mut_ptr())
-            .collect();
-        let vectors: Vec<libc::iovec> = addresses
-            .iter()
-            .map(|address| libc::iovec {
-                iov_base: address.cast(),
-                iov_len: BLOCK_BYTES,
-            })
-            .collect();
-        // SAFETY: Each vector is a buffer of BLOCK_BYTES. Registering does not write to it; reads do,
-        // and only those of a transfer that owns the buffer at this address (`push`). Should a buffer
-        // have been freed meanwhile, the kernel keeps the old pages to itself.
-        match unsafe { self.ring.submitter().register_buffers(&vectors) } {
-            Ok(()) => self.registered = addresses,
-            Err(error) => tracing::debug!(
-                %error,
-                "buffers are not registered with io_uring: CAP_IPC_LOCK or a higher `ulimit -l` allows it"
-            ),
+impl Registered {
+    /// Makes place for the pieces of a region. The kernel may refuse (Linux 5.19 is needed).
+    fn new(submitter: &Submitter<'_>, region: &Region) -> Option<Registered> {
+        let pieces = region.bytes().div_ceil(HUGE_PAGE_BYTES).min(PIECES_MAX);
+        match submitter.register_buffers_sparse(pieces as u32) {
+            Ok(()) => Some(Registered {
+                region: region.clone(),
+                pieces: vec![false; pieces],
+            }),
+            Err(error) => {
+                tracing::debug!(%error, "no memory is registered with io_uring");
+                None
+            }
         }
+    }
+
+    /// The registered piece that a buffer lies in. Buffers of the region do not cross pieces.
+    fn piece(&mut self, submitter: &Submitter<'_>, into: *mut u8) -> Option<u16> {
+        let offset = into.addr().checked_sub(self.region.base().addr())?;
+        let number = offset / HUGE_PAGE_BYTES;
+        let is_within = offset < self.region.bytes();
+        let piece = self.pieces.get_mut(number).filter(|_| is_within)?;
+        if !*piece {
+            let start = number * HUGE_PAGE_BYTES;
+            let vector = libc::iovec {
+                iov_base: self.region.base().wrapping_add(start).cast(),
+                iov_len: HUGE_PAGE_BYTES.min(self.region.bytes() - start),
+            };
+            // SAFETY: The vector lies within the region, which stays mapped as long as `self`. Registering does not
+            // write to it; reads do, and only those of a transfer that owns the buffer at its address (`push`).
+            match unsafe { submitter.register_buffers_update(number as u32, &[vector], None) } {
+                Ok(()) => *piece = true,
+                Err(error) => {
+                    tracing::debug!(
+                        %error,
+                        "memory is not registered with io_uring: CAP_IPC_LOCK or a higher `ulimit -l` allows it"
+                    );
+                    self.pieces.clear();
+                    return None;
+                }
+            }
+        }
+        u16::try_from(number).ok()
+    }
+}
+
+impl Reader for UringReader {
+    fn prepare(&mut self, region: &Region) {
+        self.registered = Registered::new(&self.ring.submitter(), region);
     }
 
     fn open(&mut self, file: FileToken, path: &[u8]) {
@@ -279,6 +309,7 @@ mod tests {
     use super::super::ReadToken;
     use super::super::tests::next;
     use super::*;
+    use crate::buffer::Buffer;
     use crate::root::RootDir;
 
     #[test]
@@ -303,7 +334,7 @@ mod tests {
                 file: FileToken(1),
                 offset: 0,
                 len: 7,
-                buffer: Buffer::new(),
+                buffer: Buffer::alone(),
             });
         }
         for _ in 0..3 {

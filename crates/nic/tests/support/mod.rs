@@ -290,14 +290,15 @@ pub struct Stage {
     pub events: Vec<Event>,
     /// What SENDs say is acknowledged, of any flow.
     pub acked_offset: u64,
+    /// How far SENDs say that the stream goes on in the last file.
+    pub follow_bytes: u32,
     sends: u64,
 }
 
 /// Whoever needs little memory.
 pub fn small_config() -> Config {
     Config {
-        buffer_bytes: 16 << 20,
-        cache_bytes_max: 8 << 20,
+        cache_bytes: 16 << 20,
         ..Config::default()
     }
 }
@@ -320,12 +321,13 @@ impl Stage {
         let port = TestPort::new(&wire, superpacket_max);
         Stage {
             host,
-            worker: Worker::new(config, channel, port, reader),
+            worker: Worker::new(config, channel, port, reader).expect("memory"),
             wire,
             disk: MemoryDisk::new(),
             now_us: Cell::new(1_000_000),
             events: Vec::new(),
             acked_offset: 0,
+            follow_bytes: 0,
             sends: 0,
         }
     }
@@ -422,6 +424,7 @@ impl Stage {
             issued_us: self.now_us.get(),
             not_before_us: 0,
             tsval_fraction_us: 0,
+            follow_bytes: self.follow_bytes,
             mss: MSS,
             header,
             segments,

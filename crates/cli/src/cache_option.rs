@@ -1,0 +1,162 @@
+//! How much memory the NIC stack has for content.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::str::FromStr;
+
+use clap::Args;
+use nic::Config;
+use nic::buffer::BLOCK_BYTES;
+
+use crate::error::Failure;
+
+/// The option, of `splitway serve` and of `splitway nic` alike.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Args)]
+pub(crate) struct CacheOption {
+    /// Memory of the NIC stack for content, all workers together, such as 512M or 2G: the cache, what is on its way,
+    /// and what is kept until it is acknowledged [default: a quarter of the machine's memory, at most 1G]
+    #[arg(long, value_name = "SIZE")]
+    cache: Option<Size>,
+}
+
+/// A number of bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Size(u64);
+
+const KIB: u64 = 1 << 10;
+
+impl FromStr for Size {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Size, String> {
+        let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+        let unit = match &text[digits.len()..] {
+            "" => 1,
+            "K" => KIB,
+            "M" => KIB << 10,
+            "G" => KIB << 20,
+            _ => return Err("a size is a number with K, M or G, such as 512M".to_owned()),
+        };
+        let number: Option<u64> = digits.parse().ok();
+        let bytes = number.and_then(|number| number.checked_mul(unit));
+        // More than a pointer reaches is no size of memory either.
+        bytes
+            .filter(|bytes| *bytes <= 1 << 47)
+            .map(Size)
+            .ok_or_else(|| "a size is a whole number, and there is not so much memory".to_owned())
+    }
+}
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Size(bytes) = *self;
+        for (unit, name) in [(KIB << 20, "G"), (KIB << 10, "M"), (KIB, "K")] {
+            if bytes > 0 && bytes.is_multiple_of(unit) {
+                return write!(f, "{}{name}", bytes / unit);
+            }
+        }
+        write!(f, "{bytes}")
+    }
+}
+
+impl CacheOption {
+    /// Fails if it is too little for so many workers.
+    pub(crate) fn check(self, workers: u16) -> Result<(), Failure> {
+        let each_min = Config::CACHE_BYTES_MIN as u64;
+        let least = Size(each_min * u64::from(workers));
+        match self.cache {
+            Some(size) if size.0 < least.0 => Err(Failure::input(
+                format!("--cache {size} for --workers {workers}"),
+                format!(
+                    "too little: one SEND may need {} blocks of {} at once, and each worker has blocks of its own",
+                    each_min / BLOCK_BYTES as u64,
+                    Size(BLOCK_BYTES as u64),
+                ),
+            )
+            .remedy(format!("Give at least {least}, or fewer workers."))),
+            _ => Ok(()),
+        }
+    }
+
+    /// What each of so many workers gets, in bytes.
+    pub(crate) fn each_bytes(self, workers: u16) -> usize {
+        let workers = u64::from(workers.max(1));
+        match self.cache {
+            Some(Size(bytes)) => usize::try_from(bytes / workers).unwrap_or(usize::MAX),
+            None => Config::cache_bytes_default() / workers as usize,
+        }
+    }
+
+    /// The same for the NIC process.
+    pub(crate) fn arguments(self) -> impl Iterator<Item = OsString> {
+        let size = self.cache.map(|size| size.to_string());
+        size.into_iter()
+            .flat_map(|size| ["--cache".into(), size.into()])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cache(text: &str) -> CacheOption {
+        let size = text
+            .parse()
+            .unwrap_or_else(|error| panic!("{text}: {error}"));
+        CacheOption { cache: Some(size) }
+    }
+
+    #[test]
+    fn sizes_have_units_and_are_passed_on_as_they_are() {
+        for (text, bytes, again) in [
+            ("1G", 1 << 30, "1G"),
+            ("512M", 512 << 20, "512M"),
+            ("2048M", 2 << 30, "2G"),
+            ("10000K", 10_000 << 10, "10000K"),
+            ("8388609", 8_388_609, "8388609"),
+        ] {
+            let cache = cache(text);
+            assert_eq!(cache.cache, Some(Size(bytes)));
+            let arguments: Vec<OsString> = cache.arguments().collect();
+            assert_eq!(arguments, ["--cache", again]);
+        }
+        for text in [
+            "",
+            "M",
+            "-1M",
+            "1.5G",
+            "1T",
+            "1m",
+            "1 G",
+            "999999999G",
+            "99999999999999999999",
+        ] {
+            assert!(text.parse::<Size>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn workers_share_what_is_given() {
+        assert_eq!(cache("256M").each_bytes(4), 64 << 20);
+        let default = CacheOption::default();
+        assert_eq!(default.each_bytes(4), Config::cache_bytes_default() / 4);
+        assert!(default.each_bytes(1) <= 1 << 30);
+        assert_eq!(default.arguments().count(), 0);
+    }
+
+    #[test]
+    fn too_little_is_refused_with_the_least_that_is_not() {
+        let least = Config::CACHE_BYTES_MIN;
+        for workers in [1, 3] {
+            let enough = least * usize::from(workers);
+            assert_eq!(cache(&enough.to_string()).check(workers), Ok(()));
+            let refused = cache(&(enough - 1).to_string()).check(workers);
+            let message = refused.unwrap_err().to_string();
+            assert!(
+                message.contains(&Size(enough as u64).to_string()),
+                "{message}"
+            );
+        }
+        assert_eq!(CacheOption::default().check(64), Ok(()));
+    }
+}

@@ -1,0 +1,419 @@
+//! A crowd: hundreds of clients that all want something at once, for what only numbers show.
+//!
+//! The same stacks, clients and links as in the scenarios, without bad luck other than loss. What a scenario checks at
+//! every step is not checked here, which lets a thousand clients fit into some seconds; every byte is compared all
+//! the same.
+
+use std::cell::Cell;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::net::IpAddr;
+use std::rc::Rc;
+
+use tcp::{CongestionAlgorithm, EcnPolicy};
+
+use crate::client::Client;
+use crate::link::Link;
+use crate::machine::Machine;
+use crate::random::Random;
+use crate::router;
+use crate::scenario::{
+    ClientPlan, DiskPlan, Faults, File, LinkPlan, Manner, Parting, PathPlan, PortPlan, Scenario,
+    Trouble,
+};
+use crate::shelf::Shelf;
+use crate::trace::{Options, Trace};
+use crate::violation::{Check, Violation};
+use crate::world::BEGINNING_US;
+
+/// The clients and what they want. Each has a path of its own, and fetches one file on one connection.
+#[derive(Clone, Debug)]
+pub struct Crowd {
+    /// Decides about loss and the disk.
+    pub seed: u64,
+    /// How many there are, at most 1,000.
+    pub clients: usize,
+    /// How many files there are; clients choose in turn.
+    pub files: usize,
+    /// Size of each, in bytes.
+    pub file_bytes: u64,
+    /// They begin within this time, one after the other, in microseconds.
+    pub begin_within_us: u64,
+    /// Memory of the NIC worker for content, in bytes.
+    pub cache_bytes: usize,
+    /// Round-trip time of each path, in microseconds.
+    pub round_trip_us: u64,
+    /// Rate of each path, in bytes per second.
+    pub bytes_per_second: u64,
+    /// How many packets out of a million are lost on the way to the clients.
+    pub loss_ppm: u32,
+    /// How long the disk takes for a read at most, in microseconds.
+    pub disk_us_max: u64,
+    /// Nobody has more patience than this, in microseconds.
+    pub within_us: u64,
+}
+
+/// What came of it.
+#[derive(Clone, Debug)]
+pub struct CrowdReport {
+    /// Virtual time from the beginning to the last byte, in microseconds.
+    pub elapsed_us: u64,
+    /// What each client had received when the first one had everything, in bytes.
+    pub bytes_at_first_end: Vec<u64>,
+    /// SENDs and packets with which the server has repeated bytes.
+    pub retransmissions: u64,
+    /// What the NIC worker has done.
+    pub nic: nic::Counters,
+}
+
+impl CrowdReport {
+    /// Jain's index of what clients had received when the first one had everything: 1 if all had the same, one part
+    /// in so many as there are if one had it all.
+    pub fn jain_index(&self) -> f64 {
+        let bytes = self.bytes_at_first_end.iter().map(|&bytes| bytes as f64);
+        let (sum, squares) = bytes.fold((0.0, 0.0), |(sum, squares), bytes| {
+            (sum + bytes, squares + bytes * bytes)
+        });
+        sum * sum / (squares * self.bytes_at_first_end.len() as f64)
+    }
+}
+
+/// Lets the crowd in. An error if anybody does not get every byte, or gets a wrong one.
+pub fn run_crowd(crowd: &Crowd) -> Result<CrowdReport, Violation> {
+    let mut place = Place::new(crowd);
+    place.run(BEGINNING_US + crowd.within_us)?;
+    let nic = place.machine.seats[0].worker.counters();
+    Ok(CrowdReport {
+        elapsed_us: place.now_us - BEGINNING_US,
+        bytes_at_first_end: place.bytes_at_first_end,
+        retransmissions: place.machine.stack.counters().retransmissions,
+        nic,
+    })
+}
+
+/// What happens at some time.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Coming {
+    ToServer(Vec<u8>),
+    ToClient(usize, Vec<u8>),
+    /// A client may have something to do.
+    ClientTime(usize),
+}
+
+/// Where the crowd is.
+struct Place {
+    now_us: u64,
+    clock_us: Rc<Cell<u64>>,
+    trace: Trace<'static>,
+    machine: Machine,
+    paths: Vec<(Link, Link)>,
+    clients: Vec<Client>,
+    /// For when each client has been scheduled.
+    client_times_us: Vec<Option<u64>>,
+    future: BinaryHeap<Reverse<(u64, u64, Coming)>>,
+    scheduled: u64,
+    host_turn_us: Option<u64>,
+    worker_turn_us: Option<u64>,
+    has_finished: Vec<bool>,
+    finished: usize,
+    bytes_at_first_end: Vec<u64>,
+    frames: Vec<Vec<u8>>,
+}
+
+/// How long a process that is woken takes until it runs, in microseconds.
+const REACTION_US: u64 = 5;
+
+impl Place {
+    fn new(crowd: &Crowd) -> Place {
+        let mut random = Random::new(crowd.seed);
+        let clock_us = Rc::new(Cell::new(BEGINNING_US));
+        let files = vec![
+            File {
+                size: crowd.file_bytes,
+                trouble: Trouble::Nothing,
+                settled: true,
+            };
+            crowd.files
+        ];
+        let link = |loss_ppm| LinkPlan {
+            bytes_per_second: crowd.bytes_per_second,
+            delay_us: crowd.round_trip_us / 2,
+            queue_bytes_max: (crowd.bytes_per_second * crowd.round_trip_us / 1_000_000).max(60_000),
+            mark_bytes: None,
+            mtu: 1500,
+            tells_too_big: false,
+            faults: Faults {
+                loss_ppm,
+                ..Faults::default()
+            },
+        };
+        let plan = PathPlan {
+            down: link(crowd.loss_ppm),
+            up: link(0),
+        };
+        let client_plan = |number: usize| ClientPlan {
+            path: number,
+            ipv6: false,
+            on_link: false,
+            begins_us: crowd.begin_within_us * number as u64 / crowd.clients as u64,
+            connections: vec![vec![number % crowd.files]],
+            pipelines: false,
+            manner: Manner::Steady,
+            parting: Parting::ClientFirst,
+            mtu: 1500,
+            receive_buffer_bytes: 1 << 20,
+            timestamps: true,
+            ecn: EcnPolicy::Off,
+            window_scaling: true,
+            time_wait_us: 1_000,
+            merges_us: None,
+        };
+        let calm = PortPlan {
+            busy_ppm: 0,
+            busy_us: 0..1,
+            drop_ppm: 0,
+            seed: 0,
+        };
+        let scenario = Scenario {
+            workers: 1,
+            mtu: 1500,
+            superpacket_max: 65_535,
+            congestion: CongestionAlgorithm::Cubic,
+            half_open_max: 4096,
+            turn_us: 0..1,
+            stall_ppm: 0,
+            stall_us: 0..1,
+            contract_loss_ppm: 0,
+            restarts: Vec::new(),
+            deaths: Vec::new(),
+            replacements: Vec::new(),
+            disk: DiskPlan {
+                depth_max: 32,
+                latency_us: 20..crowd.disk_us_max.max(21),
+                slow_ppm: 0,
+                slow_us: 0..1,
+                refuses_ppm: 0,
+            },
+            files: files.clone(),
+            paths: vec![plan; crowd.clients],
+            clients: (0..crowd.clients).map(client_plan).collect(),
+            hostiles: Vec::new(),
+            host_port: calm.clone(),
+            nic_port: calm,
+            cramped: None,
+            cache_bytes: crowd.cache_bytes,
+        };
+        let shelf = Shelf::new(&files);
+        let machine = Machine::new(&scenario, &clock_us, &shelf, &mut random, false);
+        let mut place = Place {
+            now_us: BEGINNING_US,
+            clock_us,
+            trace: Trace::new(Options::default()),
+            machine,
+            paths: scenario
+                .paths
+                .iter()
+                .map(|plan| {
+                    let [down, up] = [&plan.down, &plan.up];
+                    (
+                        Link::new(down.clone(), random.fork()),
+                        Link::new(up.clone(), random.fork()),
+                    )
+                })
+                .collect(),
+            clients: scenario
+                .clients
+                .iter()
+                .enumerate()
+                .map(|(number, plan)| {
+                    let random = random.fork();
+                    Client::new(
+                        number,
+                        plan.clone(),
+                        shelf.clone(),
+                        BEGINNING_US,
+                        false,
+                        random,
+                    )
+                })
+                .collect(),
+            client_times_us: vec![None; crowd.clients],
+            future: BinaryHeap::new(),
+            scheduled: 0,
+            host_turn_us: None,
+            worker_turn_us: None,
+            has_finished: vec![false; crowd.clients],
+            finished: 0,
+            bytes_at_first_end: Vec::new(),
+            frames: Vec::new(),
+        };
+        for number in 0..crowd.clients {
+            place.schedule_client(number);
+        }
+        place
+    }
+
+    /// Until everybody has everything.
+    fn run(&mut self, deadline_us: u64) -> Check {
+        while self.finished < self.clients.len() {
+            let seat = &self.machine.seats[0];
+            let wakes_us = [
+                self.host_turn_us,
+                self.worker_turn_us,
+                self.machine.stack.next_timeout_us(),
+                seat.disk.next_us(),
+                seat.next_us(),
+                self.future.peek().map(|Reverse((at_us, ..))| *at_us),
+            ];
+            let next_us = wakes_us.into_iter().flatten().min();
+            let next_us = next_us.filter(|&next_us| next_us < deadline_us);
+            let Some(next_us) = next_us else {
+                let stuck = self.clients.iter().find(|client| !client.is_finished());
+                let who = stuck.map_or(String::new(), Client::describe);
+                return Err(Violation(format!(
+                    "{} of {} have everything; not {who}; {:?}",
+                    self.finished,
+                    self.clients.len(),
+                    self.machine.seats[0].worker.usage(),
+                )));
+            };
+            self.now_us = self.now_us.max(next_us);
+            self.clock_us.set(self.now_us);
+            self.let_happen()?;
+        }
+        Ok(())
+    }
+
+    fn let_happen(&mut self) -> Check {
+        let now_us = self.now_us;
+        let is_due = |at_us: Option<u64>| at_us.is_some_and(|at_us| at_us <= now_us);
+        if is_due(self.future.peek().map(|Reverse((at_us, ..))| *at_us))
+            && let Some(Reverse((_, _, what))) = self.future.pop()
+        {
+            return self.come(what);
+        }
+        let seat = &self.machine.seats[0];
+        if is_due(self.worker_turn_us) || is_due(seat.disk.next_us()) || is_due(seat.next_us()) {
+            let mut frames = std::mem::take(&mut self.frames);
+            let (again_us, told) =
+                self.machine
+                    .worker_turn(0, now_us, &mut self.trace, &mut frames)?;
+            self.server_sends(&mut frames);
+            self.frames = frames;
+            self.worker_turn_us = again_us;
+            if told {
+                self.wake_host();
+            }
+            return Ok(());
+        }
+        self.host_turn_us = None;
+        let mut frames = std::mem::take(&mut self.frames);
+        let busy = self
+            .machine
+            .host_turn(now_us, &mut self.trace, &mut frames)?;
+        self.server_sends(&mut frames);
+        self.frames = frames;
+        if busy {
+            self.wake_host();
+            let at_us = now_us + REACTION_US;
+            self.worker_turn_us = Some(self.worker_turn_us.map_or(at_us, |t| t.min(at_us)));
+        }
+        Ok(())
+    }
+
+    fn come(&mut self, what: Coming) -> Check {
+        let mut frames = std::mem::take(&mut self.frames);
+        let number = match what {
+            Coming::ToServer(frame) => {
+                self.machine.inbox.push(frame);
+                self.wake_host();
+                None
+            }
+            Coming::ToClient(number, frame) => {
+                self.clients[number].on_frame(self.now_us, &frame, &mut frames)?;
+                Some(number)
+            }
+            Coming::ClientTime(number) => {
+                self.client_times_us[number] = None;
+                let client = &mut self.clients[number];
+                if client.next_us().is_some_and(|at_us| at_us <= self.now_us) {
+                    client.on_time(self.now_us, &mut frames)?;
+                }
+                Some(number)
+            }
+        };
+        if let Some(number) = number {
+            for frame in frames.drain(..) {
+                self.pass(number, frame, false);
+            }
+            self.schedule_client(number);
+            self.look_at(number);
+        }
+        self.frames = frames;
+        Ok(())
+    }
+
+    /// A client may have finished.
+    fn look_at(&mut self, number: usize) {
+        if self.clients[number].is_finished() && !self.has_finished[number] {
+            self.has_finished[number] = true;
+            if self.finished == 0 {
+                let bytes = self.clients.iter().map(|client| client.bytes_received);
+                self.bytes_at_first_end = bytes.collect();
+            }
+            self.finished += 1;
+        }
+    }
+
+    fn wake_host(&mut self) {
+        let at_us = self.now_us + REACTION_US;
+        self.host_turn_us = Some(self.host_turn_us.map_or(at_us, |t| t.min(at_us)));
+    }
+
+    fn schedule(&mut self, at_us: u64, what: Coming) {
+        self.scheduled += 1;
+        let at_us = at_us.max(self.now_us);
+        self.future.push(Reverse((at_us, self.scheduled, what)));
+    }
+
+    /// Unless it is scheduled for as early a time already.
+    fn schedule_client(&mut self, number: usize) {
+        let scheduled_us = &mut self.client_times_us[number];
+        if let Some(at_us) = self.clients[number].next_us()
+            && scheduled_us.is_none_or(|scheduled_us| at_us < scheduled_us)
+        {
+            *scheduled_us = Some(at_us);
+            self.schedule(at_us, Coming::ClientTime(number));
+        }
+    }
+
+    fn server_sends(&mut self, frames: &mut Vec<Vec<u8>>) {
+        for frame in frames.drain(..) {
+            if let Some(answer) = router::answer_neighbor(&frame) {
+                self.schedule(self.now_us, Coming::ToServer(answer));
+            } else if let Some(IpAddr::V4(address)) = router::destination(&frame) {
+                self.pass(Client::number_at(address), frame, true);
+            }
+        }
+    }
+
+    /// A frame takes the path of a client, down or up.
+    fn pass(&mut self, number: usize, frame: Vec<u8>, down: bool) {
+        let Some((down_link, up_link)) = self.paths.get_mut(number) else {
+            return;
+        };
+        let link = if down { down_link } else { up_link };
+        // Lost is lost.
+        let Ok(arrivals) = link.pass(self.now_us - BEGINNING_US, frame) else {
+            return;
+        };
+        for arrival in arrivals {
+            let at_us = BEGINNING_US + arrival.at_us;
+            let what = match down {
+                true => Coming::ToClient(number, arrival.frame),
+                false => Coming::ToServer(arrival.frame),
+            };
+            self.schedule(at_us, what);
+        }
+    }
+}
