@@ -122,14 +122,14 @@ fn change_under_load(
         for number in 0..CLIENTS {
             scope.spawn(move || client(number));
         }
-        for number in 1..VERSIONS {
+        for (_, bytes) in &versions[1..] {
             let enough = responses.load(Ordering::Acquire) + CLIENTS / 2;
             wait::until(SOON, "responses", || {
                 (responses.load(Ordering::Acquire) >= enough).then_some(())
             })
             .unwrap();
-            change(&path, &versions[number].1);
-            in_place.store(number + 1, Ordering::Release);
+            change(&path, bytes);
+            in_place.fetch_add(1, Ordering::Release);
         }
         over.store(true, Ordering::Release);
     });
