@@ -20,7 +20,7 @@ serve: setup-serve release ## Serves ROOT (default: examples/site) at http://10.
 demo: setup-serve release ## Downloads examples/site in a namespace of its own, and tells who did what; needs no privileges
 	@$(RELEASE)/splitway demo
 
-test: setup-test ## Runs every test
+test: setup-test ## Runs every test but fuzzing and the long ones
 	$(CARGO) test --workspace --locked
 	@$(MAKE) --no-print-directory test-loom
 	@$(MAKE) --no-print-directory bench-instructions

@@ -313,7 +313,7 @@ impl Rig {
 
     fn receive_in_time_wait(&self, time_wait: &mut TimeWait, segment: &Segment<'_>) {
         let replaceable = time_wait.may_be_replaced_by(segment);
-        assert_eq!(replaceable, self.connection.may_be_replaced_by(segment));
+        assert_eq!(replaceable, self.connection.replaced_by(segment).is_some());
         let before = time_wait.expires();
         if let Some(answer) = time_wait.on_segment(self.now, segment) {
             assert_eq!(answer.flags, Flags::ACK);

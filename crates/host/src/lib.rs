@@ -37,6 +37,7 @@ mod streams;
 mod syn_queue;
 mod time_wait;
 mod timer;
+mod waiting;
 
 pub use config::{Admission, StackConfig};
 pub use counters::Counters;

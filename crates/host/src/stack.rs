@@ -51,6 +51,7 @@ use crate::orphans::Orphans;
 use crate::streams::Streams;
 use crate::time_wait::TimeWaits;
 use crate::timer::{TimerWheel, Token};
+use crate::waiting::Waiting;
 
 pub use self::inspect::{ConnectionView, Usage};
 pub use self::link::Link;
@@ -75,9 +76,9 @@ pub struct Stack {
     /// Connections to serve.
     dirty: VecDeque<usize>,
     /// Connections that wait for a neighbour's address.
-    waiting_neighbor: Vec<usize>,
+    waiting_neighbor: Waiting,
     /// Connections that wait for room in a ring.
-    waiting_room: VecDeque<usize>,
+    waiting_room: Waiting,
     gate: Gate,
     orphans: Orphans,
     /// What applications are to be told besides the connections' own events.
@@ -122,8 +123,8 @@ impl Stack {
             time_waits: TimeWaits::new(KeyedHash(hash_key)),
             wheel: TimerWheel::new(now_us),
             dirty: VecDeque::new(),
-            waiting_neighbor: Vec::new(),
-            waiting_room: VecDeque::new(),
+            waiting_neighbor: Waiting::default(),
+            waiting_room: Waiting::default(),
             gate: Gate::new(config.admission, config.secret, KeyedHash(hash_key)),
             orphans: Orphans::default(),
             app_events: VecDeque::new(),
@@ -319,13 +320,18 @@ impl Stack {
             return;
         };
         entry.dirty = false;
-        count_stats(&mut self.counters, &mut self.sends_outstanding, entry);
-        self.transmit(now_us, index, port);
+        count_stats(&mut self.counters, entry);
+        // If it is told that all departs at once, only reports count.
+        if !self.config.departs_at_issue {
+            count_sends(&mut self.sends_outstanding, entry);
+        }
+        let is_reachable = self.transmit(now_us, index, port);
         self.acknowledge_below(index);
         let Some(entry) = self.connections.get_mut(index) else {
             return;
         };
-        if let Some(time_wait) = entry.tcp.time_wait() {
+        // Not before the peer's FIN is acknowledged: the table does not know that this is still to be done.
+        if let Some(time_wait) = entry.tcp.time_wait().filter(|_| is_reachable) {
             let tuple = entry.tuple;
             self.forget(index);
             self.time_waits.insert(&tuple, time_wait);
@@ -486,7 +492,7 @@ impl Stack {
 
     /// A neighbour may have been found, or given up.
     fn retry_waiting_neighbor(&mut self, now_us: u64) {
-        while let Some(index) = self.waiting_neighbor.pop() {
+        while let Some(index) = self.waiting_neighbor.take() {
             self.mark_dirty(index);
         }
         self.retry_half_open(now_us);
@@ -497,7 +503,7 @@ impl Stack {
         if !self.nics.iter_mut().any(Nic::has_room) {
             return;
         }
-        while let Some(index) = self.waiting_room.pop_front() {
+        while let Some(index) = self.waiting_room.take() {
             self.mark_dirty(index);
         }
     }
@@ -516,14 +522,9 @@ impl Stack {
     }
 }
 
-/// Adds up what the connection has counted. `sends_outstanding`: of all connections.
-fn count_stats(counters: &mut Counters, sends_outstanding: &mut u64, entry: &mut Entry) {
+/// Adds up what the connection has counted.
+fn count_stats(counters: &mut Counters, entry: &mut Entry) {
     let stats = entry.tcp.take_stats();
-    // No event is going to come for these.
-    let unheard = u64::from(stats.lost_undeparted) + u64::from(stats.unheard);
-    let gone = unheard.min(entry.sends_outstanding);
-    entry.sends_outstanding -= gone;
-    *sends_outstanding -= gone;
     counters.sends_repeated += u64::from(stats.lost_undeparted);
     counters.timeouts += u64::from(stats.timeouts);
     counters.spurious_timeouts += u64::from(stats.spurious_timeouts);
@@ -532,6 +533,14 @@ fn count_stats(counters: &mut Counters, sends_outstanding: &mut u64, entry: &mut
     counters.round_trips_us += stats.round_trips.sum_us;
     counters.timestamp_round_trips += u64::from(stats.timestamp_round_trips.count);
     counters.timestamp_round_trips_us += stats.timestamp_round_trips.sum_us;
+}
+
+/// Brings the number of SENDs of a connection, and of all, up to date. TCP knows: it hears of departures, and from the
+/// peer, that has got what must have departed, though the report is lost.
+fn count_sends(sends_outstanding: &mut u64, entry: &mut Entry) {
+    let undeparted = entry.tcp.undeparted_transmissions() as u64;
+    *sends_outstanding -= std::mem::replace(&mut entry.sends_outstanding, undeparted);
+    *sends_outstanding += undeparted;
 }
 
 /// Makes sure that the wheel calls for the connection's deadlines. One that has moved away is left where it is: the

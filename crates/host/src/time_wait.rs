@@ -31,7 +31,7 @@ pub(crate) struct TimeWaits {
 struct Table<const N: usize> {
     by_key: HashMap<[u8; N], TimeWait, KeyedHash>,
     /// By the time they were last seen to expire. An entry that has been prolonged is queued anew when
-    /// its turn comes; one that is gone is skipped.
+    /// its turn comes; one that is gone is skipped. Each key of `by_key` is here, so that this bounds both.
     expiry: VecDeque<(Instant, [u8; N])>,
 }
 
@@ -139,9 +139,9 @@ impl<const N: usize> Table<N> {
         self.expiry.push_back((time_wait.expires(), key));
         self.by_key.insert(key, time_wait);
         if self.expiry.len() > ENTRIES_MAX
-            && let Some((at, oldest)) = self.expiry.pop_front()
-            && self.by_key.get(&oldest).map(TimeWait::expires) == Some(at)
+            && let Some((_, oldest)) = self.expiry.pop_front()
         {
+            // Prolonged or not: whoever goes on repeating its FIN must not stay for it.
             self.by_key.remove(&oldest);
         }
     }
@@ -174,5 +174,96 @@ impl<const N: usize> Table<N> {
                 None => {}
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+    use std::time::Duration;
+
+    use tcp::{Config, Connection, Limits};
+    use wire::ip::Ecn;
+    use wire::tcp::Flags;
+
+    use super::*;
+
+    const ISN: u32 = 1000;
+
+    fn segment(seq: u32, flags: Flags) -> Segment<'static> {
+        let header = Header {
+            seq,
+            ack: 1 + 1 + 1,
+            flags,
+            window: 1000,
+            ..Header::default()
+        };
+        Segment {
+            header,
+            payload: &[],
+            ecn: Ecn::NotEct,
+        }
+    }
+
+    /// What a peer with initial sequence number [`ISN`] leaves behind.
+    fn time_wait(now: Instant) -> TimeWait {
+        let limits = Limits {
+            bytes_max: 1000,
+            pieces_max: 1,
+            real_bytes_max: 1000,
+        };
+        let syn = segment(ISN, Flags::SYN);
+        let mut server = Connection::accept(&Config::default(), &syn, 1, 0, now).expect("a SYN");
+        let settle = |server: &mut Connection| {
+            while let Some(transmit) = server.poll_transmit(now, &limits) {
+                if let Some(transmission) = transmit.transmission {
+                    server.on_departed(transmission, now);
+                }
+            }
+        };
+        settle(&mut server);
+        let mut ack = segment(ISN + 1, Flags::ACK);
+        ack.header.ack = 2;
+        server.on_segment(now, &ack);
+        server.shutdown();
+        settle(&mut server);
+        server.on_segment(now, &segment(ISN + 1, Flags::FIN | Flags::ACK));
+        settle(&mut server);
+        server.time_wait().expect("in TIME-WAIT")
+    }
+
+    fn tuple(number: u32) -> Tuple {
+        let [a, b, c, d] = number.to_be_bytes();
+        Tuple {
+            local: SocketAddr::from(([10, 0, 0, 1], 80)),
+            remote: SocketAddr::from(([10, 1, a, b], u16::from_be_bytes([c, d]))),
+        }
+    }
+
+    #[test]
+    fn who_repeats_its_fin_or_resets_takes_no_more_room_than_others() {
+        let begin = Instant::from_us(1_000_000);
+        let time_wait = time_wait(begin);
+        let mut table = TimeWaits::new(KeyedHash([7; 16]));
+        let beyond = 1000;
+        for number in 0..ENTRIES_MAX as u32 + beyond {
+            let now = begin + Duration::from_micros(number.into());
+            table.insert(&tuple(number), time_wait);
+            let again = match number % 3 {
+                0 => segment(ISN + 1, Flags::FIN | Flags::ACK),
+                1 => segment(ISN + 2, Flags::RST),
+                _ => continue,
+            };
+            let answer = table.on_segment(now, &tuple(number), &again);
+            assert!(matches!(answer, Answer::Handled(_)), "{number}: {answer:?}");
+        }
+        assert_eq!(table.len(), ENTRIES_MAX);
+        let old = segment(ISN + 1, Flags::FIN | Flags::ACK);
+        for (number, is_there) in [(0, false), (beyond - 1, false), (beyond + 2, true)] {
+            let answer = table.on_segment(begin, &tuple(number), &old);
+            assert_eq!(matches!(answer, Answer::Handled(_)), is_there, "{number}");
+        }
+        table.expire(begin + Duration::from_secs(3600));
+        assert_eq!(table.len(), 0);
     }
 }

@@ -4,7 +4,7 @@ mod rig;
 
 use std::time::Duration;
 
-use contract::{Event, FileMeta};
+use contract::{Event, FileMeta, RejectReason};
 use host::app::{AppEvent, CloseReason};
 use rig::{Rig, Work, answer};
 
@@ -98,6 +98,24 @@ fn a_file_that_is_gone_ends_its_connection_only() {
 }
 
 #[test]
+fn a_worker_that_opens_fewer_files_than_the_one_before_ends_connections_and_holds_up_none() {
+    let mut rig = rig_with_sends_waiting(3_000);
+    rig.restart_nic();
+    rig.run_until(|rig| !rig.nic.work.is_empty());
+    let Some(Work::Open(file, _)) = rig.nic.work.pop_front() else {
+        panic!("an OPEN");
+    };
+    rig.nic.sizes.remove(&file);
+    let (reason, id) = (RejectReason::TooManyFiles, u64::from(file.0));
+    rig.nic.report(&Event::Rejected { reason, id });
+    rig.run_until(|rig| close_reason(rig).is_some());
+    assert_eq!(close_reason(&rig), Some(CloseReason::DataPlaneFailed));
+    assert_eq!(rig.stack.counters().events_invalid, 0);
+    rig.step();
+    assert_eq!(rig.stack.usage().files, 0);
+}
+
+#[test]
 fn an_open_that_was_not_answered_is_asked_again() {
     let mut rig = Rig::new();
     rig.ask(&["3000"]);
@@ -139,6 +157,7 @@ fn an_echo_that_is_lost_is_made_up_for_by_the_acknowledgment() {
     }
     assert!(rig.received == answer(1_000));
     assert_eq!(rig.stack.counters().sends, 1, "nothing is sent twice");
+    assert_eq!(rig.stack.usage().sends_outstanding, 0, "it has left");
 }
 
 #[test]

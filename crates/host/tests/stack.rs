@@ -261,9 +261,34 @@ fn the_nic_stack_is_told_when_nothing_is_left_to_be_sent_again() {
     assert_eq!(rig.nic.ackds.len(), 1, "once is enough");
 }
 
-/// Covers: RFC 6191 §2, RFC 9293 §3.4.1
+/// Covers: RFC 9293 §3.8.6.2.2, RFC 9293 §3.10.7.4
+#[test]
+fn what_needs_no_ring_leaves_though_the_ring_is_full() {
+    let mut rig = Rig::new();
+    rig.ask(&["quit"]);
+    rig.run_until(|rig| rig.client.state() == tcp::State::CloseWait);
+    rig.nic_takes = false;
+    while rig.stack.usage().commands_waiting == 0 {
+        rig.ask(&["1"; 100]);
+        rig.step();
+    }
+    rig.run_until(|rig| rig.client.queued_bytes() == 0);
+    rig.client.shutdown();
+    for _ in 0..3 {
+        rig.step();
+    }
+    assert_eq!(rig.client_closed, Some(tcp::CloseReason::Finished));
+}
+
+/// Covers: RFC 6191 §2, RFC 9293 §3.4.1, RFC 9293 §3.10.7.4
 #[test]
 fn a_connection_that_replaces_one_in_time_wait_begins_beyond_it() {
+    replace_in_time_wait(false);
+    replace_in_time_wait(true);
+}
+
+/// `unread`: the application has not read all that the old connection received.
+fn replace_in_time_wait(unread: bool) {
     let mut rig = Rig::new();
     rig.ask(&["3000000"]);
     rig.run_until(|rig| rig.received.len() == 3_000_002);
@@ -274,8 +299,14 @@ fn a_connection_that_replaces_one_in_time_wait_begins_beyond_it() {
             == 0
             && rig.client.state() == tcp::State::CloseWait
     });
+    if unread {
+        rig.app.deaf = true;
+        rig.ask(&["1"]);
+    }
     rig.client.shutdown();
     rig.run_until(|rig| rig.client_closed.is_some());
+    rig.app.deaf = false;
+    assert_eq!(rig.stack.usage().time_waits, usize::from(!unread));
     assert_eq!(rig.stack.connections(), 1, "in TIME-WAIT");
     let (last, len) = *rig
         .trace

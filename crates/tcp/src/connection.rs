@@ -633,10 +633,11 @@ impl Connection {
         }
     }
 
-    /// True if this connection is in TIME-WAIT and the SYN may begin a new incarnation:
-    /// [`TimeWait::may_be_replaced_by`].
-    pub fn may_be_replaced_by(&self, syn: &Segment<'_>) -> bool {
-        self.state == State::TimeWait && self.time_wait.is_some_and(|tw| tw.may_be_replaced_by(syn))
+    /// If this connection is in TIME-WAIT and the SYN may begin a new incarnation
+    /// ([`TimeWait::may_be_replaced_by`]): what the new one must begin beyond. What is unread is lost.
+    pub fn replaced_by(&self, syn: &Segment<'_>) -> Option<TimeWait> {
+        let time_wait = self.time_wait.filter(|_| self.state == State::TimeWait);
+        time_wait.filter(|time_wait| time_wait.may_be_replaced_by(syn))
     }
 
     /// Where the connection is.
@@ -725,6 +726,11 @@ impl Connection {
     /// Of these, sequence numbers that are neither delivered nor lost as far as is known (`pipe` of RFC 6675 §2).
     pub fn pipe_bytes(&self) -> u64 {
         self.sent.flight()
+    }
+
+    /// Transmissions that were issued, and whose departure was neither reported nor concluded.
+    pub fn undeparted_transmissions(&self) -> usize {
+        self.sent.unreported()
     }
 
     /// The congestion window, in bytes.

@@ -1,6 +1,8 @@
 //! Forward RTO-recovery (RFC 5682): is a timeout spurious? If acknowledgments of what was sent only once come
 //! after it, the data was late, not lost.
 
+use crate::time::Instant;
+
 /// What has been seen since the timeout.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Step {
@@ -17,8 +19,9 @@ enum Step {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Frto {
     step: Step,
-    /// SND.NXT at the timeout: what was sent before it and not again counts.
-    sent_end: u64,
+    /// When that was: what had departed before and was not sent again counts. What had been issued and waited in the
+    /// NIC stack says nothing, it is later than the timeout.
+    at: Instant,
     /// In [`Step::Second`], new data may be sent up to here.
     new_end: u64,
 }
@@ -30,7 +33,7 @@ pub(crate) struct Answer {
     pub(crate) advances: bool,
     /// All that was in flight at the timeout is acknowledged.
     pub(crate) complete: bool,
-    /// Data before [`Frto::sent_end`] that was never sent again is delivered, which was not known before.
+    /// Data of [`Frto::covers`] is delivered, which was not known before.
     pub(crate) original: bool,
     /// The peer sends SACK blocks.
     pub(crate) sack: bool,
@@ -40,10 +43,10 @@ pub(crate) struct Answer {
 
 impl Frto {
     /// The retransmission timer has expired.
-    pub(crate) fn on_timeout(&mut self, nxt: u64) {
+    pub(crate) fn on_timeout(&mut self, now: Instant) {
         *self = Frto {
             step: Step::First,
-            sent_end: nxt,
+            at: now,
             new_end: 0,
         };
     }
@@ -52,12 +55,10 @@ impl Frto {
         self.step = Step::Off;
     }
 
-    /// Behind what was sent before the timeout; 0 if nothing is awaited.
-    pub(crate) fn sent_end(&self) -> u64 {
-        match self.step {
-            Step::Off => 0,
-            _ => self.sent_end,
-        }
+    /// True if what has departed at an instant, once, was on its way when the timer expired, and it is not settled yet
+    /// what its delivery means.
+    pub(crate) fn covers(&self, departed: Instant) -> bool {
+        self.step != Step::Off && departed < self.at
     }
 
     /// Where new data ends that is to be sent in place of what counts as lost (§2.1 step 2b).

@@ -119,11 +119,6 @@ impl Connection {
             }
         }
 
-        // A peer that probes the window that we have closed is not silent: we hold it up.
-        if self.rcv.readable() > 0 {
-            self.arm_fin_wait_2(now);
-        }
-
         // First, check the sequence number.
         let len = payload.len() as u64 + u64::from(syn) + u64::from(has(Flags::FIN));
         let mut text_acceptable = true;
@@ -134,6 +129,9 @@ impl Connection {
             if !allowance {
                 // "Unless the RST bit is set, in which case drop the segment and return"
                 if !has(Flags::RST) {
+                    if start == self.rcv.nxt() as i64 - 1 {
+                        self.on_window_probe(now);
+                    }
                     self.on_unacceptable(now, header, start, payload);
                 }
                 return;
@@ -164,6 +162,7 @@ impl Connection {
         if !has(Flags::ACK) || !self.on_ack(now, header, start, payload.len()) {
             return;
         }
+        self.on_window_probe(now);
         // RFC 7323 §5.3 R3, with the condition of §4.3: SEG.SEQ =< Last.ACK.sent. Not before the segment has
         // proven by its acknowledgment (RFC 5961 §5.2) that it is the peer's: a forged TS.Recent would make
         // all that the peer sends look old.
@@ -179,6 +178,14 @@ impl Connection {
         // Seventh, process the segment text. Eighth, check the FIN bit.
         if text_acceptable && !repeated_syn {
             self.on_text_and_fin(now, segment, start);
+        }
+    }
+
+    /// The peer has shown that it is there, perhaps by probing the window that we have closed: then it is not silent,
+    /// we hold it up.
+    fn on_window_probe(&mut self, now: Instant) {
+        if self.rcv.readable() > 0 {
+            self.arm_fin_wait_2(now);
         }
     }
 

@@ -85,10 +85,22 @@ impl Connection {
         }
     }
 
+    /// The next thing to send that occupies no sequence space, for who cannot take more than that now: a reset or an
+    /// acknowledgment, which holds up the peer if it waits. Call it until it returns `None`.
+    pub fn poll_bare(&mut self, now: Instant) -> Option<Transmit> {
+        if let Some(reset) = self.reset.take() {
+            return Some(self.transmit_reset(now, reset));
+        }
+        match self.state {
+            State::Closed | State::SynSent | State::SynReceived => None,
+            _ => self.poll_ack(now),
+        }
+    }
+
     #[cold]
     fn poll_syn(&mut self, now: Instant) -> Option<Transmit> {
-        let first = self.snd.nxt == 0;
-        if !first && self.sent.lost() == 0 {
+        let again = self.sent.lost() > 0;
+        if self.snd.nxt > 0 && !again && !self.sent.has_void() {
             return None;
         }
         let agreed = self.state == State::SynReceived;
@@ -101,13 +113,13 @@ impl Connection {
             header.options.window_scale = self.rcv.is_scaled().then_some(shift);
             header.options.sack_permitted = self.sacks.is_permitted();
         } else {
-            header.flags = Flags::SYN | self.ecn.syn_flags(self.config.ecn, !first);
+            header.flags = Flags::SYN | self.ecn.syn_flags(self.config.ecn, again);
             header.ack = 0;
             header.options.window_scale = self.config.window_scaling.then_some(shift);
             header.options.timestamps = self.config.timestamps.then(|| self.timestamps.offer(now));
             header.options.sack_permitted = self.config.sack;
         }
-        Some(self.transmit(now, header, 0..1, 0..0, !first))
+        Some(self.transmit(now, header, 0..1, 0..0, again))
     }
 
     /// What is lost and not yet sent again.
@@ -385,6 +397,11 @@ impl Connection {
             self.recovery.on_sent(positions.end - positions.start);
         }
         self.await_departure(now);
+        if retransmission || never_left {
+            self.pmtu.on_sent_again(&positions);
+        }
+        let len = range.end - range.start;
+        self.pmtu.on_sent(positions.start, len, self.snd.mss);
         let transmission = match retransmission {
             true => {
                 let stamp = self.timestamps.option(now).map(|option| option.value);

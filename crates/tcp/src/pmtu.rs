@@ -9,6 +9,7 @@
 //!
 //! All sizes are payload bytes of a packet, as [`crate::Transmit::mss`] counts.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use crate::time::Instant;
@@ -52,6 +53,8 @@ pub(crate) struct Pmtu {
     proven: u16,
     /// A probe: a segment larger than others.
     probe: Question,
+    /// Behind a segment of the present size, as long as that is not proven; 0 if there is none.
+    full_end: u64,
     /// A probe was lost, and recovery of it goes on.
     probe_lost: bool,
     /// Too small to be believed at once: for the segment at this position, of this size (RFC 5927 §7.2).
@@ -67,12 +70,31 @@ impl Pmtu {
         self.too_large = ceiling.saturating_add(1);
     }
 
-    /// Everything before `una` is acknowledged, `acked` bytes more than before, sent in segments of `mss`.
-    /// Names the new size if this proves a larger one.
-    pub(crate) fn on_ack(&mut self, una: u64, acked: u64, mss: u16) -> Option<u16> {
+    /// `len` bytes from `start` on are sent, in segments of `mss` if they are no probe.
+    pub(crate) fn on_sent(&mut self, start: u64, len: u64, mss: u16) {
+        if self.proven < mss && self.full_end == 0 && len >= u64::from(mss) {
+            self.full_end = start + u64::from(mss);
+        }
+    }
+
+    /// These positions are about to be sent again, cut by the size of the time. What they were cut by before, their
+    /// acknowledgment does not prove any more. A probe that was lost among others was not too large for all that is
+    /// known, and is repeated another time (RFC 4821 §7.6.4).
+    pub(crate) fn on_sent_again(&mut self, positions: &Range<u64>) {
+        let again = |probe: &Question| probe.start < positions.end && positions.start < probe.end();
+        self.probe.take_if(again);
+        // A little too much is forgotten here. There will be another one.
+        if positions.start < self.full_end {
+            self.full_end = 0;
+        }
+    }
+
+    /// Everything before `una` is acknowledged. Names the new size if this proves a larger one than `mss`.
+    pub(crate) fn on_ack(&mut self, una: u64, mss: u16) -> Option<u16> {
         // The segment of which a message spoke has arrived: the message was forged, or is obsolete.
         self.pending.take_if(|pending| pending.start < una);
-        if acked >= u64::from(mss) {
+        if self.full_end > 0 && self.full_end <= una {
+            self.full_end = 0;
             self.proven = self.proven.max(mss);
         }
         let bytes = self.probe.take_if(|probe| probe.end() <= una)?;
@@ -155,6 +177,7 @@ impl Pmtu {
         self.too_large = bytes.saturating_add(1);
         self.proven = self.proven.min(bytes);
         self.probe.bytes = 0;
+        self.full_end = 0;
         self.pending.bytes = 0;
         self.raise_at = now + RAISE_INTERVAL;
         bytes
@@ -197,13 +220,15 @@ mod tests {
     fn search(pmtu: &mut Pmtu, now: Instant, mut mss: u16, fits: u16) -> (u16, u32) {
         let mut probes = 0;
         let mut una = 1;
-        mss = pmtu.on_ack(una, u64::from(mss), mss).unwrap_or(mss);
+        pmtu.on_sent(una, mss.into(), mss);
+        una += u64::from(mss);
+        assert_eq!(pmtu.on_ack(una, mss), None);
         while let Some(bytes) = pmtu.wanted(now, mss) {
             pmtu.on_probe(una, bytes);
             probes += 1;
             if bytes <= fits {
                 una += u64::from(bytes);
-                mss = pmtu.on_ack(una, bytes.into(), mss).expect("larger");
+                mss = pmtu.on_ack(una, mss).expect("larger");
             } else {
                 pmtu.on_loss(una);
                 assert!(pmtu.on_recovered());
@@ -223,6 +248,24 @@ mod tests {
             assert!(mss <= fits && mss + PRECISION_BYTES > fits, "{mss} {fits}");
             assert!(probes < 10);
         }
+    }
+
+    #[test]
+    fn a_probe_that_was_sent_again_for_other_reasons_is_repeated() {
+        let mut pmtu = Pmtu::default();
+        pmtu.on_established(1448);
+        assert_eq!(pmtu.on_too_big(at_s(1), 1, 1000, 1448), Some(1000));
+        pmtu.on_sent(1, 1000, 1000);
+        assert_eq!(pmtu.on_ack(1001, 1000), None);
+        assert_eq!(pmtu.wanted(at_s(602), 1000), Some(1448));
+        pmtu.on_probe(3001, 1448);
+        for (again, is_forgotten) in [(2001..3001, false), (4449..5449, false), (4001..5001, true)]
+        {
+            pmtu.on_sent_again(&again);
+            let wanted = pmtu.wanted(at_s(602), 1000);
+            assert_eq!(wanted == Some(1448), is_forgotten, "{again:?}");
+        }
+        assert_eq!(pmtu.on_ack(9001, 1000), None, "it has arrived in pieces");
     }
 
     #[test]

@@ -68,7 +68,7 @@ struct Delivery {
     fack: u64,
     /// Some of it, sent only once, has come after something sent later.
     reordered: bool,
-    /// Some of it was sent before a timeout, and only once.
+    /// Some of it had departed before a timeout, and was sent only once.
     original: bool,
     /// Some of it was sent more than once.
     retransmitted: bool,
@@ -86,8 +86,7 @@ struct Arrival<'a> {
     echo: Option<u32>,
     timestamps: &'a Timestamps,
     min_rtt: Option<Duration>,
-    /// Behind what was sent before a timeout.
-    frto_end: u64,
+    frto: Frto,
 }
 
 impl Recovery {
@@ -123,7 +122,7 @@ impl Delivery {
             self.retransmitted = true;
         } else {
             self.reordered |= rack.is_reordered(piece);
-            self.original |= piece.start < arrival.frto_end;
+            self.original |= departed.is_some_and(|at| arrival.frto.covers(at));
         }
         let Some(at) = departed else {
             self.awaited |= !piece.retransmitted;
@@ -171,7 +170,7 @@ impl Connection {
         };
         let (delivery, rtt) = self.deliver(now, header, ack, &blocks);
         if acked > 0 {
-            self.on_progress(now, ack, acked);
+            self.on_progress(now, ack);
         }
 
         if delivery.bytes > 0 {
@@ -277,7 +276,7 @@ impl Connection {
             echo: echo.filter(|_| self.timestamps.are_negotiated()),
             timestamps: &self.timestamps,
             min_rtt,
-            frto_end: self.recovery.frto.sent_end(),
+            frto: self.recovery.frto,
         };
         let (rack, rate) = (&mut self.recovery.rack, &mut self.rate);
         let mut delivery = Delivery::default();
@@ -334,10 +333,11 @@ impl Connection {
     }
 
     /// SND.UNA advances.
-    fn on_progress(&mut self, now: Instant, una: u64, acked: u64) {
+    fn on_progress(&mut self, now: Instant, una: u64) {
         self.snd.una = una;
         self.rto.on_progress();
-        if let Some(mss) = self.pmtu.on_ack(una, acked, self.snd.mss) {
+        self.on_departure_heard(now);
+        if let Some(mss) = self.pmtu.on_ack(una, self.snd.mss) {
             self.set_mss(mss);
         }
         self.idle_since = now;
@@ -589,7 +589,7 @@ impl Connection {
     pub(crate) fn lose_after_timeout(&mut self, now: Instant, again: bool) {
         // RFC 5682 §2.1 step 1: not if the timeout hits a recovery that is under way.
         match self.recovery.phase == Phase::Open || again {
-            true => self.recovery.frto.on_timeout(self.snd.nxt),
+            true => self.recovery.frto.on_timeout(now),
             false => self.recovery.frto.stop(),
         }
         let flight = self.sent.outstanding() - self.sent.sacked();

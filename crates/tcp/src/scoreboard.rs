@@ -218,6 +218,11 @@ impl Scoreboard {
         self.sums.undeparted > 0
     }
 
+    /// Transmissions of which it is not known that they have departed, or never will.
+    pub(crate) fn unreported(&self) -> usize {
+        self.unreported.len()
+    }
+
     /// True if there is no room for records of new data.
     pub(crate) fn is_full(&self) -> bool {
         self.records.len().max(self.unreported.len()) >= RECORDS_MAX

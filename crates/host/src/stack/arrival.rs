@@ -97,12 +97,14 @@ impl Stack {
             && let Some(entry) = self.connections.get_mut(index)
         {
             self.counters.segments_received += 1;
-            if !entry.tcp.may_be_replaced_by(segment) {
+            let Some(time_wait) = entry.tcp.replaced_by(segment) else {
                 entry.tcp.on_segment(now, segment);
                 self.mark_dirty(index);
                 return;
-            }
+            };
+            // As if all had been read: the table knows how to go on.
             self.forget(index);
+            self.time_waits.insert(&tuple, time_wait);
         } else if self.config.has_address(tuple.local.ip()) {
             self.counters.segments_received += 1;
         } else {

@@ -69,7 +69,7 @@ impl Stack {
     fn waits(&self, entry: &Entry) -> bool {
         let index = entry.index();
         entry.files_reopening > 0
-            || self.waiting_neighbor.contains(&index)
-            || self.waiting_room.contains(&index)
+            || self.waiting_neighbor.contains(index)
+            || self.waiting_room.contains(index)
     }
 }

@@ -108,10 +108,10 @@ impl Stack {
         if entry.worker != worker || index_of_send(send.0) != Some(index) {
             return false;
         }
-        if entry.sends_outstanding > 0 {
+        self.sends_departed += 1;
+        if self.config.departs_at_issue && entry.sends_outstanding > 0 {
             entry.sends_outstanding -= 1;
             self.sends_outstanding -= 1;
-            self.sends_departed += 1;
         }
         let transmission = transmission_of_send(send, entry.last_transmission);
         // The other side's clock is not trusted with the future.
@@ -149,7 +149,9 @@ impl Stack {
             _ => Errno::INVAL,
         };
         let errno = errno.raw_os_error() as u16;
-        u32::try_from(id).is_ok_and(|id| self.on_open_failed(worker, FileId(id), errno))
+        u32::try_from(id).map(FileId).is_ok_and(|file| {
+            self.on_reopened(worker, file, None) || self.on_open_failed(worker, file, errno)
+        })
     }
 
     /// Aborts a connection because the data plane could not do its part.

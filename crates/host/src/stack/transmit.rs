@@ -4,7 +4,7 @@ use std::io::IoSlice;
 
 use contract::{FileId, Segment, SendId};
 use port::{Offload, Port, SendError, Superpacket};
-use tcp::{Instant, Piece, State, Transmit};
+use tcp::{Instant, Piece, Transmit};
 use wire::frame::{HeaderMut, TcpTemplate};
 
 use super::Stack;
@@ -17,21 +17,18 @@ use crate::neighbor::Resolution;
 const ACKD_BYTES: u64 = 32 << 10;
 
 impl Stack {
-    /// Hands out what the connection wants to send.
-    pub(super) fn transmit<P: Port>(&mut self, now_us: u64, index: usize, port: &mut P) {
+    /// Hands out what the connection wants to send. False if nothing can be sent, and all waits: the next hop is being
+    /// asked for.
+    pub(super) fn transmit<P: Port>(&mut self, now_us: u64, index: usize, port: &mut P) -> bool {
         let Some(entry) = self.connections.get_mut(index) else {
-            return;
+            return true;
         };
-        // What it would read may be another version. The answer to the OPEN marks it dirty again.
-        if entry.files_reopening > 0 && entry.tcp.state() != State::Closed {
-            return;
-        }
         let nic = &mut self.nics[entry.worker];
         let destination_mac = match self.neighbors.resolve_route(now_us, &mut entry.route) {
             Resolution::Known(mac) => Some(mac),
             Resolution::Pending => {
-                self.waiting_neighbor.push(index);
-                return;
+                self.waiting_neighbor.add(index);
+                return false;
             }
             // Sent to nobody, so that TCP's own timers decide when to give up.
             Resolution::Unreachable => None,
@@ -43,13 +40,19 @@ impl Stack {
         let now = Instant::from_us(now_us);
         let mut buffer = [0; contract::limits::HEADER_BYTES_MAX];
         loop {
-            // Of a connection that was aborted only the RST is left, which needs no room.
-            if entry.tcp.state() != State::Closed && !nic.has_room() {
-                self.waiting_room.push_back(index);
-                return;
-            }
-            let Some(transmit) = entry.tcp.poll_transmit(now, &limits) else {
-                return;
+            // What a SEND would read may be another version. The answer to the OPEN marks the connection dirty again.
+            let is_reopening = entry.files_reopening > 0;
+            let takes_send = !is_reopening && nic.has_room();
+            // Acknowledgments and resets leave even if no SEND can: they need neither room nor files.
+            let transmit = match takes_send {
+                true => entry.tcp.poll_transmit(now, &limits),
+                false => entry.tcp.poll_bare(now),
+            };
+            let Some(transmit) = transmit else {
+                if !takes_send && !is_reopening {
+                    self.waiting_room.add(index);
+                }
+                return true;
             };
             self.counters.retransmissions += u64::from(transmit.retransmission);
             if let Some(transmission) = transmit.transmission {

@@ -39,12 +39,14 @@ pub(crate) struct FileServer {
     requests: HashMap<StreamId, Vec<u8>>,
     /// The metadata may be lies.
     pub(crate) lenient: bool,
+    /// It reads nothing.
+    pub(crate) deaf: bool,
 }
 
 impl Application for FileServer {
     fn on_event(&mut self, io: &mut dyn Io, event: AppEvent) {
         match event {
-            AppEvent::Readable { stream } => self.on_readable(io, stream),
+            AppEvent::Readable { stream } if !self.deaf => self.on_readable(io, stream),
             AppEvent::Opened { stream, file, meta } => {
                 let header = io.write(stream, b"ok");
                 let body = io.write_file(stream, file, 0..meta.size);
@@ -218,6 +220,8 @@ pub(crate) struct Rig {
     pub(crate) client_port: MemoryPort,
     pub(crate) received: Vec<u8>,
     pub(crate) client_closed: Option<tcp::CloseReason>,
+    /// The NIC stack takes commands from its ring.
+    pub(crate) nic_takes: bool,
     /// The NIC stack carries out what it takes.
     pub(crate) nic_works: bool,
     /// Headers of the frames that reached the client, with their payload's length.
@@ -269,6 +273,7 @@ impl Rig {
             client_port,
             received: Vec::new(),
             client_closed: None,
+            nic_takes: true,
             nic_works: true,
             trace: Vec::new(),
             strangers: HashMap::new(),
@@ -304,7 +309,9 @@ impl Rig {
             .expect("a sane ring");
         self.stack.on_time(now_us);
         self.stack.serve(now_us, &mut self.port, &mut self.app);
-        self.nic.take();
+        if self.nic_takes {
+            self.nic.take();
+        }
         while self.nic_works
             && let Some(work) = self.nic.work.pop_front()
         {

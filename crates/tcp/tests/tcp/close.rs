@@ -355,6 +355,27 @@ fn closed_ignores_everything() {
     assert_eq!(script.tcp().next_timeout(), None);
 }
 
+/// Covers: RFC 9293 §3.6, RFC 5961 §5.2
+#[test]
+fn fin_wait_2_is_not_prolonged_by_who_guesses() {
+    let mut script = Script::in_state("FinWait2");
+    script.trace(
+        "
+        < ACK 1..101 ack 2 win 10000
+        +40ms
+        > ACK 2 ack 101
+        +50s
+        < ACK 50000000 ack 2 win 10000
+        > ACK 2 ack 101
+        +5s
+        < ACK 101 ack 50000000 win 10000
+        > ACK 2 ack 101
+        +5s
+        = Closed
+        ",
+    );
+}
+
 /// Covers: RFC 9293 §3.6, RFC 9293 §3.8.6.1
 #[test]
 fn fin_wait_2_does_not_count_the_time_in_which_the_peer_waits_for_us() {

@@ -124,6 +124,92 @@ fn the_window_is_given_back_once_for_a_probe_that_was_lost() {
     );
 }
 
+/// At an MSS of 800 where 1000 was agreed, for so long that it is time to try again. All before 2001 is acknowledged.
+fn about_to_probe() -> Script {
+    let mut script = Script::listen(config());
+    script.trace(
+        "
+        < SYN 0 win 65535 mss 1000 sackOK
+        > SYN ACK 0 ack 1
+        +10ms
+        < ACK 1 ack 1 win 60000
+        virtual 2000
+        > PSH ACK 1..2001 ack 1
+        icmp too big 840 seq 1
+        > PSH ACK 1..2001 ack 1
+        +10ms
+        < ACK 1 ack 2001 win 60000
+        +601s
+        ",
+    );
+    script
+}
+
+/// Covers: RFC 4821 §7.6.4
+#[test]
+fn a_probe_that_is_lost_among_others_proves_nothing() {
+    let mut script = about_to_probe();
+    script.trace(
+        "
+        virtual 800
+        > PSH ACK 2001..2801 ack 1 cut 800
+        virtual 9800
+        > ACK 2801..3801 ack 1 cut 1000
+        > ACK 3801..9401 ack 1 cut 800
+        +10ms
+        # The path swallows the probe, and what was sent before is lost, too.
+        < ACK 1 ack 2001 win 60000 sack 3801..9401
+        > ACK 2001..3801 ack 1 cut 800
+        > ACK 9401..11001 ack 1 cut 800
+        +10ms
+        < ACK 1 ack 11001 win 60000
+        > PSH ACK 11001..12601 ack 1 cut 800
+        +10ms
+        < ACK 1 ack 12601 win 60000
+        ",
+    );
+    assert_eq!(script.tcp().mss(), 800);
+}
+
+/// Covers: RFC 4821 §7.6.4, IO-TCP §3.5
+#[test]
+fn a_probe_that_never_left_proves_nothing() {
+    let mut script = about_to_probe();
+    script.trace(
+        "
+        hold
+        virtual 7400
+        > ACK 2001..3001 ack 1 cut 1000
+        > PSH ACK 3001..9401 ack 1 cut 800
+        forget
+        > PSH ACK 2001..9401 ack 1 cut 800
+        depart
+        +10ms
+        < ACK 1 ack 9401 win 60000
+        ",
+    );
+    assert_eq!(script.tcp().mss(), 800);
+}
+
+/// Covers: RFC 4821 §7.6.1, RFC 5927 §7.2
+#[test]
+fn many_small_segments_prove_no_size() {
+    let mut script = Script::established();
+    script.trace(
+        "
+        write 900
+        > PSH ACK 1..901 ack 1
+        write 900
+        > PSH ACK 901..1801 ack 1
+        < ACK 1 ack 1801 win 10000
+        virtual 1000
+        > PSH ACK 1801..2801 ack 1
+        ",
+    );
+    assert!(too_big(&mut script, 840, 1801));
+    script.trace("> PSH ACK 1801..2801 ack 1 cut 800");
+}
+
 /// Covers: RFC 5927 §7.2
 #[test]
 fn a_flood_of_messages_is_heard_now_and_then() {

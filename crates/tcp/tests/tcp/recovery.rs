@@ -448,6 +448,36 @@ fn a_timeout_is_undone_when_originals_arrive() {
     assert!(script.tcp().congestion_window() >= 10_000);
 }
 
+/// Covers: RFC 5682 §3.1, IO-TCP §3.5
+#[test]
+fn what_departs_only_after_a_timeout_undoes_nothing() {
+    let mut script = established();
+    script.trace(
+        "
+        hold
+        virtual 2000
+        > PSH ACK 1..2001 ack 1
+        virtual 3000
+        > PSH ACK 2001..5001 ack 1 behind
+        depart
+        +210ms
+        > ACK 1..1001 ack 1 behind
+        depart
+        +10ms
+        < ACK 1 ack 1 win 60000 sack 2001..5001
+        depart
+        +10ms
+        < ACK 1 ack 1001 win 60000 sack 2001..5001
+        > ACK 1001..2001 ack 1
+        depart
+        +10ms
+        < ACK 1 ack 5001 win 60000
+        ",
+    );
+    let stats = script.tcp().take_stats();
+    assert_eq!((stats.timeouts, stats.spurious_timeouts), (1, 0));
+}
+
 /// Covers: RFC 5682 §3.1
 #[test]
 fn a_timeout_is_real_when_only_the_retransmission_is_acknowledged() {

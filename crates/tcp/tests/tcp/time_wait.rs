@@ -147,11 +147,12 @@ fn syn(seq: u32, timestamp: Option<u32>) -> Header {
 }
 
 fn may_replace(connection: &mut Connection, header: Header) -> bool {
-    connection.may_be_replaced_by(&Segment {
+    let syn = Segment {
         header,
         payload: &[],
         ecn: wire::ip::Ecn::NotEct,
-    })
+    };
+    connection.replaced_by(&syn).is_some()
 }
 
 /// Covers: RFC 9293 §3.6.1

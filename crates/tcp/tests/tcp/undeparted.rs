@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::script::{Script, config};
-use tcp::Config;
+use crate::script::{ISS, Script, config};
+use tcp::{Config, Connection};
 
 fn with_timeout() -> Script {
     Script::established_with(Config {
@@ -220,6 +220,69 @@ fn a_nic_stack_that_is_heard_is_not_silent() {
         depart
         < ACK 1 ack 5001 win 10000
         +100s
+        ",
+    );
+}
+
+/// Covers: IO-TCP §3.5
+#[test]
+fn a_nic_stack_whose_work_arrives_is_not_silent() {
+    let mut script = with_timeout();
+    script.trace(
+        "
+        hold
+        virtual 3000
+        > PSH ACK 1..3001 ack 1
+        virtual 2000
+        > PSH ACK 3001..5001 ack 1
+        +4s
+        < ACK 1 ack 3001 win 10000
+        +4s
+        < ACK 1 ack 5001 win 10000
+        +100s
+        ",
+    );
+    assert_eq!(script.tcp().take_stats().lost_undeparted, 0);
+    assert_eq!(script.tcp().undeparted_transmissions(), 0);
+}
+
+/// Covers: IO-TCP §3.5
+#[test]
+fn a_syn_that_never_left_goes_again_as_if_for_the_first_time() {
+    let mut script = Script::listen(config());
+    script.trace(
+        "
+        hold
+        < SYN 0 win 10000 mss 1000
+        > SYN ACK 0 ack 1
+        lose
+        > SYN ACK 0 ack 1
+        depart
+        +10ms
+        < ACK 1 ack 1 win 10000
+        = Established
+        ",
+    );
+    assert_eq!(script.tcp().smoothed_rtt(), Some(Duration::from_millis(10)));
+    let mut script = Script::listen(config());
+    script.trace("hold");
+    script.connection = Some(Connection::connect(
+        &config(),
+        80,
+        40_000,
+        ISS,
+        0,
+        script.now,
+    ));
+    script.trace(
+        "
+        > SYN 0
+        forget
+        > SYN 0
+        depart
+        +999ms
+        +1ms
+        > SYN 0
         ",
     );
 }
