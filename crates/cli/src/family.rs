@@ -192,9 +192,9 @@ impl Family {
                     Message::Report(report) => member.report = Some(report.clone()),
                     Message::HostReady(_)
                     | Message::NicReady { .. }
-                    | Message::NicJoined
-                    | Message::NicRefused(_)
-                    | Message::NicLost(_) => {}
+                    | Message::NicJoined(_)
+                    | Message::NicRefused(..)
+                    | Message::NicLost(..) => {}
                 }
                 self.happenings
                     .push_back(Happening::Said(member.role, message));

@@ -38,14 +38,23 @@ pub(crate) fn pass(host: &OwnedFd, nic: &OwnedFd) -> rustix::io::Result<()> {
 #[derive(Debug)]
 pub(crate) struct Supervisor {
     control: OwnedFd,
-    /// Of the next hello.
-    epoch: u64,
+    /// The epoch before the first.
+    base: u64,
+    /// NIC processes that have come.
+    come: u64,
+    /// Which of them is used.
+    used: u64,
 }
 
 impl Supervisor {
-    /// The supervisor behind a control socket; the first epoch has this number.
-    pub(crate) fn new(control: OwnedFd, epoch: u64) -> Self {
-        Self { control, epoch }
+    /// The supervisor behind a control socket; epochs are counted from `base`.
+    pub(crate) fn new(control: OwnedFd, base: u64) -> Self {
+        Self {
+            control,
+            base,
+            come: 0,
+            used: 0,
+        }
     }
 
     /// Waits for the first NIC process; `None` if `stop` becomes readable before.
@@ -61,7 +70,9 @@ impl Supervisor {
                 return Ok(None);
             }
             if let Some(socket) = self.receive()? {
-                return self.meet(socket).map(Some);
+                let session = self.meet(socket)?;
+                self.used = self.come;
+                return Ok(Some(session));
             }
         }
     }
@@ -85,10 +96,13 @@ impl Supervisor {
             Ok(received) if received.bytes == 0 => {
                 Err(Failure::broken(what, "the supervisor is gone"))
             }
-            Ok(_) => Ok(ancillary.drain().find_map(|message| match message {
-                RecvAncillaryMessage::ScmRights(mut passed) => passed.next(),
-                _ => None,
-            })),
+            Ok(_) => {
+                self.come += 1;
+                Ok(ancillary.drain().find_map(|message| match message {
+                    RecvAncillaryMessage::ScmRights(mut passed) => passed.next(),
+                    _ => None,
+                }))
+            }
             Err(Errno::AGAIN) => Ok(None),
             Err(errno) => Err(Failure::broken(what, errno)),
         }
@@ -96,8 +110,7 @@ impl Supervisor {
 
     /// Says hello. The supervisor has looked at the other side's, so that this does not wait.
     fn meet(&mut self, socket: OwnedFd) -> Result<HostSession, Failure> {
-        let epoch = self.epoch;
-        self.epoch = self.epoch.wrapping_add(1);
+        let epoch = self.base.wrapping_add(self.come);
         host_hello(socket, epoch).map_err(|error| Failure::broken("meeting the NIC process", error))
     }
 }
@@ -112,20 +125,21 @@ impl NicSource for Supervisor {
             Ok(socket) => self.meet(socket?),
             Err(failure) => Err(failure),
         };
-        met.inspect_err(|failure| report(&Message::NicRefused(failure.to_string())))
+        met.inspect_err(|failure| report(&Message::NicRefused(self.come, failure.to_string())))
             .ok()
     }
 
     fn on_joined(&mut self) {
-        report(&Message::NicJoined);
+        self.used = self.come;
+        report(&Message::NicJoined(self.used));
     }
 
     fn on_refused(&mut self, refusal: NicRefusal) {
-        report(&Message::NicRefused(refusal.to_string()));
+        report(&Message::NicRefused(self.come, refusal.to_string()));
     }
 
     fn on_lost(&mut self, loss: NicLoss) {
-        report(&Message::NicLost(loss.to_string()));
+        report(&Message::NicLost(self.used, loss.to_string()));
     }
 }
 

@@ -54,8 +54,10 @@ pub(crate) struct NicKeeper {
     /// Leads to the host process.
     host: OwnedFd,
     next: Next,
-    /// A NIC process has been joined, and not lost.
-    serves: bool,
+    /// NIC processes that were passed to the host process.
+    passed: u64,
+    /// Which of them serves: it has been joined, and not lost.
+    serves: Option<u64>,
     backoff: Backoff,
     /// When the one that served before is killed, should it still be there.
     past_until: Option<Instant>,
@@ -99,7 +101,8 @@ impl NicKeeper {
             origin,
             host,
             next: Next::None,
-            serves: false,
+            passed: 0,
+            serves: None,
             backoff: Backoff::default(),
             past_until: None,
             past: None,
@@ -203,11 +206,15 @@ impl NicKeeper {
     /// Something has happened, or time has passed.
     pub(crate) fn on(&mut self, family: &mut Family, happening: &Happening) -> Option<NicNews> {
         match happening {
-            Happening::Said(Role::Host, Message::NicJoined) => return self.on_joined(family),
-            Happening::Said(Role::Host, Message::NicRefused(why)) => {
+            Happening::Said(Role::Host, Message::NicJoined(which)) if self.joins(*which) => {
+                return self.on_joined(family);
+            }
+            Happening::Said(Role::Host, Message::NicRefused(which, why)) if self.joins(*which) => {
                 return self.fail(family, Failure::broken("NIC process", why));
             }
-            Happening::Said(Role::Host, Message::NicLost(why)) if self.serves => {
+            Happening::Said(Role::Host, Message::NicLost(which, why))
+                if self.serves == Some(*which) =>
+            {
                 self.retire(family);
                 return Some(self.lose(Failure::broken(self.name(), why)));
             }
@@ -252,6 +259,7 @@ impl NicKeeper {
             Ok(None) => None,
             Ok(Some(_)) => {
                 let passed = handover::pass(&self.host, socket.as_ref()?);
+                self.passed += u64::from(passed.is_ok());
                 let program = program.take();
                 self.next = Next::Joining {
                     until: Instant::now() + START_WAIT,
@@ -301,6 +309,11 @@ impl NicKeeper {
         }
     }
 
+    /// True if the host process is to say what becomes of this one, and not of one that has died meanwhile.
+    fn joins(&self, which: u64) -> bool {
+        matches!(self.next, Next::Joining { .. }) && which == self.passed
+    }
+
     fn on_joined(&mut self, family: &mut Family) -> Option<NicNews> {
         let Next::Joining { program: new, .. } = std::mem::replace(&mut self.next, Next::None)
         else {
@@ -311,7 +324,7 @@ impl NicKeeper {
         }
         self.retire(family);
         family.change_role(Role::NextNic, Role::Nic);
-        self.serves = true;
+        self.serves = Some(self.passed);
         self.backoff.on_success(Instant::now());
         Some(NicNews::Serves)
     }
@@ -320,7 +333,7 @@ impl NicKeeper {
     fn fail(&mut self, family: &mut Family, failure: Failure) -> Option<NicNews> {
         family.dismiss(Role::NextNic);
         self.next = Next::None;
-        if !self.serves {
+        if self.serves.is_none() {
             let now = Instant::now();
             self.next = Next::At(now + self.backoff.on_failure(now));
         }
@@ -330,7 +343,7 @@ impl NicKeeper {
     /// The one that served does not any more.
     fn lose(&mut self, failure: Failure) -> NicNews {
         let now = Instant::now();
-        self.serves = false;
+        self.serves = None;
         let wait = self.backoff.on_failure(now);
         if matches!(self.next, Next::None) {
             self.next = Next::At(now + wait);

@@ -277,7 +277,7 @@ fn start(
         match &happening {
             Happening::Said(_, Message::HostReady(locked_out)) => {
                 host_ready = Some(locked_out.clone());
-                keeper.on(family, &Happening::Said(Role::Host, Message::NicJoined));
+                keeper.on(family, &Happening::Said(Role::Host, Message::NicJoined(1)));
             }
             Happening::Said(_, Message::NicReady { .. }) => nic_ready = true,
             Happening::Said(_, Message::Failed(_)) | Happening::Ended(_) => {

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
@@ -77,7 +77,7 @@ fn downloads_outlive(site: &Site, deaths: usize) {
     lose_packets();
     let host = splitway.host();
     let descriptors_before = descriptors(host).unwrap();
-    let over = AtomicBool::new(false);
+    let (over, responses) = (AtomicBool::new(false), AtomicU64::new(0));
     let begun = Instant::now();
     std::thread::scope(|scope| {
         let clients = scope.spawn(|| {
@@ -86,6 +86,7 @@ fn downloads_outlive(site: &Site, deaths: usize) {
                 let mut turn = index;
                 while !over.load(Ordering::Relaxed) {
                     connection.get(&files[turn % files.len()])?;
+                    responses.fetch_add(1, Ordering::Relaxed);
                     turn += 1;
                 }
                 // In order, on the connection of the beginning.
@@ -94,9 +95,18 @@ fn downloads_outlive(site: &Site, deaths: usize) {
                 connection.read_end()
             });
         });
-        let mut died = 0;
+        let (mut died, mut progress) = (0, 0);
         while died < deaths && !clients.is_finished() {
             std::thread::sleep(Duration::from_millis(random.below(LIFE_MS_MAX)));
+            // On a machine that is busy it may not have got to work yet. Some die so young, but not all.
+            if random.below(8) > 0 {
+                let works = || responses.load(Ordering::Relaxed) > progress;
+                wait::until(SOON, "a response", || {
+                    (works() || clients.is_finished()).then_some(())
+                })
+                .unwrap();
+            }
+            progress = responses.load(Ordering::Relaxed);
             // There may be none: then it was not to be.
             let nic = nics(&splitway).pop();
             died += usize::from(nic.is_some_and(|nic| signal(nic, Signal::KILL).is_ok()));
@@ -104,7 +114,11 @@ fn downloads_outlive(site: &Site, deaths: usize) {
         over.store(true, Ordering::Relaxed);
         clients.join().unwrap();
     });
-    println!("{deaths} deaths in {:.0?}", begun.elapsed());
+    let responses = responses.into_inner();
+    println!(
+        "{deaths} deaths and {responses} responses in {:.0?}",
+        begun.elapsed()
+    );
     // Epochs that are over have left neither descriptors nor memory.
     let left = wait::until(SOON, "what a NIC process needs", || {
         (descriptors(host).unwrap() == descriptors_before).then_some(())
