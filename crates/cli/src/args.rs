@@ -11,6 +11,7 @@ use ::link::conditions::{Burst, Changes, Queue, Rate, Share, Time};
 
 use crate::cache_option::CacheOption;
 use crate::cidr::Cidr;
+use crate::control_link::{ControlLink, MacAddress, NicPlace};
 use crate::measuring::{HostMeasuring, NicMeasuring};
 use crate::sim::parse_seeds;
 use crate::tcp_options::TcpOptions;
@@ -60,6 +61,8 @@ pub(crate) enum Command {
     Nic(NicArgs),
     /// Ask a running server for something
     Ctl(CtlArgs),
+    /// Write a fresh key for a host stack and a NIC stack on two machines
+    Keygen(KeygenArgs),
     /// Show everything at work in a namespace of its own, without privileges
     Demo(DemoArgs),
     /// Emulate a link: join two interfaces with delay, rate, loss and more
@@ -69,6 +72,9 @@ pub(crate) enum Command {
     /// The host process of `serve`
     #[command(hide = true)]
     Host(HostArgs),
+    /// The carrier process of `serve`, in the place of a NIC stack on another machine
+    #[command(hide = true)]
+    Carry(CarryArgs),
 }
 
 /// Link and addresses of the stack.
@@ -123,9 +129,14 @@ pub(crate) struct ServeArgs {
           value_parser = value_parser!(u32).range(1280..=65535))]
     pub(crate) mtu: u32,
 
-    /// Attach to the NIC process that listens on this socket, instead of starting one
-    #[arg(long, value_name = "SOCKET", requires = "dev", conflicts_with_all = ["root", "workers", "cache", "no_timestamp_fix", "read_delay"])]
-    pub(crate) nic: Option<PathBuf>,
+    /// Attach to the NIC process that listens on this socket, or, as eth:IFACE,MAC, to the NIC stack of the machine
+    /// with this address on the link of an interface, instead of starting one
+    #[arg(long, value_name = "SOCKET|eth:IFACE,MAC", requires = "dev", conflicts_with_all = ["root", "workers", "cache", "no_timestamp_fix", "read_delay"])]
+    pub(crate) nic: Option<NicPlace>,
+
+    /// File with the key that both machines share, for --nic eth:…; `splitway keygen` makes one
+    #[arg(long, value_name = "FILE", requires = "nic")]
+    pub(crate) key_file: Option<PathBuf>,
 
     #[command(flatten)]
     pub(crate) host_measuring: HostMeasuring,
@@ -167,6 +178,8 @@ Examples:
   sudo splitway nic --root ./site --dev eth0 --socket /run/splitway-nic.sock &
   sudo splitway serve --nic /run/splitway-nic.sock --dev eth0 --addr 192.0.2.10/24
 
+  sudo splitway serve --nic eth:eth1,02:00:5e:10:00:01 --key-file key --dev eth0 --addr 192.0.2.10/24
+
 End it with Ctrl-C: it prints what the two processes have done.";
 
 /// The NIC stack.
@@ -191,8 +204,21 @@ pub(crate) struct NicArgs {
     pub(crate) measuring: NicMeasuring,
 
     /// Unix socket on which to wait for a host stack
-    #[arg(long, value_name = "PATH", default_value = NIC_SOCKET, conflicts_with = "control_stdin")]
+    #[arg(long, value_name = "PATH", default_value = NIC_SOCKET, conflicts_with_all = ["control_stdin", "control"])]
     pub(crate) socket: PathBuf,
+
+    /// Wait for the host stack of another machine, on the link of this interface
+    #[arg(
+        long,
+        value_name = "eth:IFACE",
+        requires = "key_file",
+        conflicts_with = "control_stdin"
+    )]
+    pub(crate) control: Option<ControlLink>,
+
+    /// File with the key that both machines share, for --control; `splitway keygen` makes one
+    #[arg(long, value_name = "FILE", requires = "control")]
+    pub(crate) key_file: Option<PathBuf>,
 
     /// Serve one host stack, connected to standard input, and end with it
     #[arg(long, hide = true)]
@@ -205,7 +231,14 @@ to its socket. When a host stack has gone, it waits for the next one. It needs C
 
 Example:
   sudo splitway nic --root ./site --dev eth0 --socket /run/splitway-nic.sock &
-  sudo splitway serve --nic /run/splitway-nic.sock --dev eth0 --addr 192.0.2.10/24";
+  sudo splitway serve --nic /run/splitway-nic.sock --dev eth0 --addr 192.0.2.10/24
+
+With --control it takes commands from another machine, over Ethernet frames that a key authenticates and \
+encrypts. Data leaves on --dev, with the host's IP addresses; what clients send goes to the host directly.
+
+Example:
+  splitway keygen key            # and copy it to the other machine
+  sudo splitway nic --control eth:eth1 --key-file key --root ./site --dev eth0";
 
 /// Requests to a running server.
 #[derive(Clone, Debug, Args)]
@@ -391,6 +424,31 @@ Examples:
   splitway sim --seed 7 --pcap 7.pcap
   splitway sim --seeds 0..10000";
 
+/// A new key.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct KeygenArgs {
+    /// The file to write, which must not be there yet
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+}
+
+/// The carrier process.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct CarryArgs {
+    /// Interface of the control link
+    #[arg(long)]
+    pub(crate) interface: String,
+    /// The NIC stack's machine
+    #[arg(long)]
+    pub(crate) peer: MacAddress,
+    /// The key
+    #[arg(long)]
+    pub(crate) key_file: PathBuf,
+    /// The host's interface to its clients
+    #[arg(long)]
+    pub(crate) dev: String,
+}
+
 /// The host process.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct HostArgs {
@@ -545,5 +603,10 @@ mod tests {
         let both = "splitway serve site --nic /x --dev eth0 --addr 192.0.2.3/24";
         assert!(parse(both).unwrap_err().contains("--nic"));
         parse("splitway serve --nic /x --dev eth0 --addr 192.0.2.3/24").unwrap();
+        let nic = "splitway nic --control eth:eth1 --root . --dev eth0";
+        assert!(parse(nic).unwrap_err().contains("--key-file"));
+        parse(&format!("{nic} --key-file key")).unwrap();
+        let control = format!("{nic} --key-file key --socket s");
+        assert!(parse(&control).unwrap_err().contains("--control"));
     }
 }

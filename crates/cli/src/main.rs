@@ -7,6 +7,8 @@
 //! | `nic_keeper`, `backoff`, `program` | keeping a NIC process: its restart, its replacement |
 //! | `control`, `ctl` | the control socket, and `splitway ctl` |
 //! | `nic_listener` | `splitway nic`: waits for host stacks |
+//! | `nic_machine`, `carry_process` | the two stacks on two machines |
+//! | `control_link`, `key_file` | where the other machine is, and what it must know |
 //! | `demo` | `splitway demo` |
 //! | `emulate` | `splitway link` |
 //! | `sim` | `splitway sim` |
@@ -26,10 +28,12 @@
 mod args;
 mod backoff;
 mod cache_option;
+mod carry_process;
 mod child;
 mod cidr;
 mod claim;
 mod control;
+mod control_link;
 mod ctl;
 mod demo;
 mod emulate;
@@ -38,6 +42,7 @@ mod family;
 mod features;
 mod handover;
 mod host_process;
+mod key_file;
 mod link;
 mod listener;
 mod lockdown;
@@ -47,6 +52,7 @@ mod namespace;
 mod netlink;
 mod nic_keeper;
 mod nic_listener;
+mod nic_machine;
 mod nic_process;
 mod privileges;
 mod program;
@@ -80,7 +86,12 @@ fn main() -> ExitCode {
     let result = match &cli.command {
         Command::Host(args) => return child::end(host_process::run(args)),
         Command::Nic(args) if args.control_stdin => return child::end(nic_process::run(args)),
-        Command::Nic(args) => nic_listener::run(args, &cli.log),
+        Command::Carry(args) => return child::end(carry_process::run(args)),
+        Command::Nic(args) => match &args.control {
+            Some(control) => nic_machine::run(args, control, &cli.log),
+            None => nic_listener::run(args, &cli.log),
+        },
+        Command::Keygen(args) => key_file::generate(&args.file),
         Command::Serve(args) => serve::run(args, &cli.log),
         Command::Ctl(args) => ctl::run(args),
         Command::Demo(args) => demo::run(args, &cli.log),

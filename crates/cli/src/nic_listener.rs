@@ -107,7 +107,8 @@ struct Visitor {
     until: Instant,
 }
 
-fn session_arguments(args: &NicArgs, log: &str) -> Vec<OsString> {
+/// The command line of a session's NIC process.
+pub(crate) fn session_arguments(args: &NicArgs, log: &str) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = ["nic", "--control-stdin", "--log", log, "--workers"]
         .map(OsString::from)
         .into();

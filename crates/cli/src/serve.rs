@@ -18,6 +18,7 @@ use crate::child::Child;
 use crate::cidr::Cidr;
 use crate::claim::{Claim, ClaimError};
 use crate::control::{Control, Request};
+use crate::control_link::{MacAddress, NicPlace};
 use crate::error::Failure;
 use crate::family::{Family, Happening, Role};
 use crate::link::{self, INNER_NAME, Inventory, OUTER_NAME, VethPair};
@@ -26,7 +27,7 @@ use crate::messages::Message;
 use crate::nic_keeper::{NicKeeper, NicNews, NicOrigin};
 use crate::program::Program;
 use crate::signals::EndSignals;
-use crate::{features, privileges, report, say, socket, url};
+use crate::{features, key_file, privileges, report, say, socket, url};
 
 /// How long the two processes may take until they serve.
 const READY_WAIT: Duration = Duration::from_secs(20);
@@ -94,15 +95,37 @@ enum Source {
     Root(PathBuf),
     /// A NIC process that is there already, to which this socket is connected.
     Attached { path: PathBuf, socket: OwnedFd },
+    /// A NIC stack on another machine.
+    Elsewhere {
+        interface: String,
+        peer: MacAddress,
+        key_file: PathBuf,
+    },
 }
 
 impl Source {
     fn check(args: &ServeArgs) -> Result<Self, Failure> {
         match (&args.root, &args.nic) {
-            (_, Some(path)) => Ok(Self::Attached {
+            (_, Some(NicPlace::Socket(path))) => Ok(Self::Attached {
                 path: path.clone(),
                 socket: connect(path)?,
             }),
+            (_, Some(NicPlace::Ethernet { interface, peer })) => {
+                let key_file = args.key_file.clone().ok_or_else(|| {
+                    Failure::input(
+                        format!("--nic eth:{interface},{peer}"),
+                        "--key-file is missing",
+                    )
+                    .remedy("Both machines need the same key: `splitway keygen FILE` makes one.")
+                })?;
+                key_file::read(&key_file)?;
+                Inventory::take()?.device(interface)?;
+                Ok(Self::Elsewhere {
+                    interface: interface.clone(),
+                    peer: *peer,
+                    key_file,
+                })
+            }
             (Some(root), None) => {
                 check_root(root)?;
                 args.cache.check(args.workers)?;
@@ -259,6 +282,10 @@ fn start(
         )?,
     );
     let (origin, socket) = match source {
+        Source::Elsewhere { .. } => {
+            let arguments = carrier_arguments(&source, link, log);
+            (NicOrigin::Program { program, arguments }, None)
+        }
         Source::Root(root) => {
             let arguments = nic_arguments(args, &root, link, log);
             (NicOrigin::Program { program, arguments }, None)
@@ -394,6 +421,23 @@ fn nic_arguments(args: &ServeArgs, root: &Path, link: &Link, log: &str) -> Vec<O
     arguments
 }
 
+fn carrier_arguments(source: &Source, link: &Link, log: &str) -> Vec<OsString> {
+    let mut arguments: Vec<OsString> = ["carry", "--log", log, "--dev", &link.device]
+        .map(OsString::from)
+        .into();
+    if let Source::Elsewhere {
+        interface,
+        peer,
+        key_file,
+    } = source
+    {
+        arguments.push(option("--interface", interface.as_ref()));
+        arguments.extend(["--peer".into(), peer.to_string().into()]);
+        arguments.push(option("--key-file", key_file.as_os_str()));
+    }
+    arguments
+}
+
 fn host_arguments(args: &ServeArgs, source: &Source, link: &Link, log: &str) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = ["host", "--log", log, "--dev", &link.device]
         .map(OsString::from)
@@ -414,7 +458,7 @@ fn host_arguments(args: &ServeArgs, source: &Source, link: &Link, log: &str) -> 
     arguments.extend(args.host_measuring.arguments());
     let probe = match source {
         Source::Root(root) => root,
-        Source::Attached { .. } => Path::new("/"),
+        Source::Attached { .. } | Source::Elsewhere { .. } => Path::new("/"),
     };
     arguments.push(option("--probe", probe.as_os_str()));
     arguments
@@ -432,6 +476,7 @@ pub(crate) fn option(name: &str, value: &std::ffi::OsStr) -> OsString {
 enum Announced {
     Root(PathBuf),
     Attached { path: PathBuf, pid: Option<i32> },
+    Elsewhere { interface: String, peer: MacAddress },
 }
 
 impl Announced {
@@ -441,6 +486,12 @@ impl Announced {
             Source::Attached { path, socket } => Self::Attached {
                 path: path.clone(),
                 pid: socket::peer_pid(socket),
+            },
+            Source::Elsewhere {
+                interface, peer, ..
+            } => Self::Elsewhere {
+                interface: interface.clone(),
+                peer: *peer,
             },
         }
     }
@@ -489,6 +540,13 @@ fn announce(
                 path.display()
             ));
         }
+        Announced::Elsewhere { interface, peer } => {
+            if let Some(pid) = family.pid(Role::Nic) {
+                line(format_args!(
+                    "carrier process {pid}: joined with the NIC stack at {peer} on {interface}"
+                ));
+            }
+        }
     }
     if let Some(control) = control {
         line(format_args!("control socket: {}", control.path().display()));
@@ -504,7 +562,7 @@ fn announce(
     if let Some(url) = urls.first() {
         let root = match source {
             Announced::Root(root) => Some(root.as_path()),
-            Announced::Attached { .. } => None,
+            Announced::Attached { .. } | Announced::Elsewhere { .. } => None,
         };
         line(format_args!("Try:  {}", url::curl_line(url, root)));
     }

@@ -17,10 +17,11 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("host", &["contract", "wire", "tcp", "port"]),
     ("server", &["host"]),
     ("link", &["wire", "port"]),
+    ("carrier", &["contract", "port"]),
     (
         "cli",
         &[
-            "contract", "wire", "tcp", "port", "nic", "host", "server", "link", "sim",
+            "contract", "wire", "tcp", "port", "nic", "host", "server", "link", "carrier", "sim",
         ],
     ),
     (

@@ -22,10 +22,10 @@ use crate::command::{Command, Segment, Send};
 use crate::event::Event;
 use crate::limits::{COMMAND_RING_BYTES, EVENT_RING_BYTES, MESSAGE_BYTES_MAX};
 use crate::memory::{Mapping, Memory};
-use crate::ring::{Consumer, Corrupt, Producer, capacity_bytes_min, ring, ring_words};
+use crate::ring::{Consumer, Producer, capacity_bytes_min, ring, ring_words};
 use crate::sync::Arc;
 
-pub use crate::ring::Full;
+pub use crate::ring::{Corrupt, Full};
 
 /// Words of a channel's memory: the command ring, then the event ring.
 pub(crate) const CHANNEL_WORDS: usize =
@@ -158,6 +158,31 @@ impl HostChannel {
         self.end.prepare_sleep(true)
     }
 
+    /// Writes a record of a peer elsewhere as it is. What does not decode is the
+    /// reader's to reject.
+    ///
+    /// # Panics
+    /// If it is longer than what [`HostChannel::record_bytes_max`] says.
+    pub fn send_record(&mut self, record: &[u8]) -> Result<(), Full> {
+        self.end.out.write(record)
+    }
+
+    /// The next record as it is, to be passed on to a peer elsewhere.
+    pub fn receive_record(&mut self) -> Result<Option<&[u8]>, Corrupt> {
+        self.end.receive()
+    }
+
+    /// Longest record that [`HostChannel::send_record`] takes, in bytes.
+    pub const fn record_bytes_max() -> usize {
+        MESSAGE_BYTES_MAX
+    }
+
+    /// Like [`HostChannel::prepare_sleep`], for who passes records on: for records only if `for_records`, since he may
+    /// have to leave them where they are, and for room if there was none when asked.
+    pub fn prepare_sleep_to_carry(&mut self, for_records: bool) -> bool {
+        self.end.prepare_sleep(for_records)
+    }
+
     /// Disarms the wake-up and drains its descriptor.
     pub fn finish_sleep(&mut self) {
         self.end.finish_sleep();
@@ -206,6 +231,31 @@ impl NicChannel {
     pub fn prepare_sleep(&mut self) -> bool {
         let for_messages = !self.end.out.is_starved();
         self.end.prepare_sleep(for_messages)
+    }
+
+    /// Writes a record of a peer elsewhere as it is. What does not decode is the
+    /// reader's to reject.
+    ///
+    /// # Panics
+    /// If it is longer than what [`NicChannel::record_bytes_max`] says.
+    pub fn send_record(&mut self, record: &[u8]) -> Result<(), Full> {
+        self.end.out.write(record)
+    }
+
+    /// The next record as it is, to be passed on to a peer elsewhere.
+    pub fn receive_record(&mut self) -> Result<Option<&[u8]>, Corrupt> {
+        self.end.receive()
+    }
+
+    /// Longest record that [`NicChannel::send_record`] takes, in bytes.
+    pub const fn record_bytes_max() -> usize {
+        EVENT_BYTES_MAX
+    }
+
+    /// Like [`NicChannel::prepare_sleep`], for who passes records on: for records only if `for_records`, since he may
+    /// have to leave them where they are, and for room if there was none when asked.
+    pub fn prepare_sleep_to_carry(&mut self, for_records: bool) -> bool {
+        self.end.prepare_sleep(for_records)
     }
 
     /// Disarms the wake-up and drains its descriptor.

@@ -628,7 +628,7 @@ fn silence_ends_a_session_and_keepalives_prevent_it() {
         while host.transmit(now_us, &mut frame) {}
     }
     assert_eq!(host.end(), Some(End::Silent));
-    assert!(now_us - silent_us <= 2_000_000);
+    assert!(now_us - silent_us <= contract::ethernet::session::SILENCE_US_MAX);
 }
 
 #[test]

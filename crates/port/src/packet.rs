@@ -9,6 +9,7 @@
 //! The sockets that receive do without `PACKET_VNET_HDR`: the ring's status word tells all that
 //! [`Frame`] does.
 
+mod control;
 mod error;
 mod filter;
 mod interface;
@@ -26,6 +27,7 @@ use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, sendmsg, sock
 use wire::tcp::Flags;
 use wire::{ethernet, ip};
 
+pub use control::ControlPort;
 pub use error::OpenError;
 use error::System;
 use interface::Interface;
@@ -134,6 +136,11 @@ impl PacketPort {
         }
         Ok(())
     }
+}
+
+/// Largest IP packet on an interface that a port can be opened on, in bytes.
+pub fn mtu_of(interface: &str) -> Result<usize, OpenError> {
+    Ok(Interface::find(interface)?.mtu)
 }
 
 /// Longest IP packet that is cut by the driver or on its behalf, in bytes: the kernel compares the frame's

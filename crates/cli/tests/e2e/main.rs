@@ -7,6 +7,7 @@
 
 mod clients;
 mod concurrency;
+mod dpu;
 mod emulated;
 mod http;
 mod idle;

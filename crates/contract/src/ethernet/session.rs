@@ -32,7 +32,7 @@ use crate::limits::MESSAGE_BYTES_MAX;
 pub use super::sender::Full;
 
 /// A session in which nothing has come for so long is over, in microseconds.
-pub const SILENCE_US_MAX: u64 = 2_000_000;
+pub const SILENCE_US_MAX: u64 = 3_000_000;
 
 /// So that the other side hears something, in microseconds.
 const KEEPALIVE_US: u64 = 300_000;

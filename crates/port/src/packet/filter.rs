@@ -42,6 +42,11 @@ pub(super) fn ipv6(own: &[IpAddr]) -> Vec<sock_filter> {
 
 /// All of ARP: who is where concerns everybody.
 pub(super) fn arp() -> Vec<sock_filter> {
+    sent_here()
+}
+
+/// All that was sent to this host.
+pub(super) fn sent_here() -> Vec<sock_filter> {
     let mut program = for_this_host();
     program.push(result(ACCEPT));
     program

@@ -1,0 +1,49 @@
+//! Carriers: they take the place of the stack that is on another machine.
+//!
+//! To the host stack a carrier is a NIC stack, and to a NIC stack it is a host stack: it speaks the hello of
+//! [`contract::control`], holds the other end of the rings, and carries what comes through them over the link in
+//! a [`contract::ethernet::Session`]. So neither stack knows that the other is elsewhere, what happens on one
+//! machine costs what it costs without all this, and keys and raw sockets stay out of both stacks.
+//!
+//! | Module | What it does |
+//! |---|---|
+//! | [`meet`] | on the host's machine: finds the NIC stack's machine and begins a session |
+//! | [`door`] | on the NIC stack's machine: waits for hosts, lets in those who have the key |
+//! | [`carry`] | on both: carries records until one side is gone |
+//!
+//! This room may touch a clock, the rings' ends, a port for control frames. It knows no connections and no files,
+//! and of records only that they are some.
+
+#![forbid(unsafe_code)]
+
+pub mod carry;
+pub mod door;
+pub mod meet;
+
+use rustix::time::{ClockId, clock_gettime};
+
+pub use carry::{Carrier, Ending};
+pub use door::Door;
+
+/// The address of a network interface.
+pub type Mac = [u8; 6];
+
+/// Microseconds of `CLOCK_MONOTONIC`, by which the stacks of this machine go.
+fn monotonic_us() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1000
+}
+
+/// Random bytes that nobody else knows.
+fn seed() -> std::io::Result<[u8; 32]> {
+    let mut seed = [0; 32];
+    // Up to 256 bytes come whole or not at all.
+    rustix::rand::getrandom(&mut seed, rustix::rand::GetRandomFlags::empty())?;
+    Ok(seed)
+}
+
+/// The size of frames on a port, in bytes after the Ethernet header; `None` if it is too small.
+fn frame_bytes(port: &port::packet::ControlPort) -> Option<u16> {
+    let bytes = port.mtu().min(contract::ethernet::FRAME_BYTES_MAX);
+    (bytes >= contract::ethernet::FRAME_BYTES_MIN).then_some(bytes as u16)
+}

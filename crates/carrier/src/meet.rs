@@ -1,0 +1,131 @@
+//! On the host's machine: HELLOs to the NIC stack's machine, until it answers.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+use std::{fmt, io};
+
+use contract::ethernet::handshake::HandshakeError;
+use contract::ethernet::{FRAME_BYTES_MIN, Initiator, PreSharedKey, Session, Terms};
+use port::packet::ControlPort;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::{Mac, frame_bytes, monotonic_us, seed};
+
+/// A HELLO that is not answered is repeated after this time.
+const REPEAT: Duration = Duration::from_millis(100);
+
+/// After so many, smaller frames are offered: there may be a switch on the way that does not take large ones.
+const REPEATS_MAX: usize = 3;
+
+/// What every Ethernet carries, in bytes after the header.
+const USUAL_FRAME_BYTES: u16 = 1500;
+
+/// Why no session has begun.
+#[derive(Debug)]
+pub enum MeetError {
+    /// Nothing that counts has come.
+    NoAnswer {
+        /// How long it was waited for.
+        waited: Duration,
+    },
+    /// The NIC stack's machine refuses, as it seems: nobody vouches for it.
+    Refused(HandshakeError),
+    /// The link's frames are too small.
+    SmallFrames,
+    /// It was asked to end.
+    Stopped,
+    /// A system call failed.
+    Io(io::Error),
+}
+
+/// Begins a session with the machine at `peer`, within `patience`; ends early when `stop` becomes readable.
+pub fn meet(
+    port: &mut ControlPort,
+    peer: Mac,
+    key: &PreSharedKey,
+    patience: Duration,
+    stop: BorrowedFd<'_>,
+) -> Result<(Session, Terms), MeetError> {
+    let largest = frame_bytes(port).ok_or(MeetError::SmallFrames)?;
+    let mut sizes = vec![
+        largest,
+        largest.min(USUAL_FRAME_BYTES),
+        FRAME_BYTES_MIN as u16,
+    ];
+    sizes.dedup();
+    let mut refusal = None;
+    let deadline = Instant::now() + patience;
+    let mut frame = Vec::new();
+    for size in sizes.into_iter().cycle() {
+        let initiator = Initiator::new(key, size, seed().map_err(MeetError::Io)?);
+        initiator.hello(&mut frame);
+        for _ in 0..REPEATS_MAX {
+            // One that cannot be sent now is repeated like one that was lost.
+            let _ = port.send(peer, &frame);
+            let repeat = Instant::now() + REPEAT;
+            while Instant::now() < repeat {
+                let mut met = None;
+                let taken = port.receive(64, &mut |from, frame| {
+                    if from != peer || met.is_some() {
+                        return;
+                    }
+                    match initiator.on_frame(monotonic_us(), frame) {
+                        Ok(session) => met = Some(session),
+                        Err(HandshakeError::Malformed) => {}
+                        Err(error) => refusal = Some(error),
+                    }
+                });
+                let taken = taken.map_err(MeetError::Io)?;
+                if let Some(met) = met {
+                    return Ok(met);
+                }
+                if taken == 0 && wait(port, stop, repeat)? {
+                    return Err(MeetError::Stopped);
+                }
+            }
+            if Instant::now() > deadline {
+                return Err(match refusal {
+                    Some(error) => MeetError::Refused(error),
+                    None => MeetError::NoAnswer { waited: patience },
+                });
+            }
+        }
+    }
+    unreachable!("sizes repeat for ever")
+}
+
+/// Waits for a frame; true if `stop` is readable.
+fn wait(port: &ControlPort, stop: BorrowedFd<'_>, until: Instant) -> Result<bool, MeetError> {
+    let left = until.saturating_duration_since(Instant::now());
+    let left = Timespec::try_from(left).ok();
+    let port = port.as_fd();
+    let mut fds = [
+        PollFd::new(&stop, PollFlags::IN),
+        PollFd::new(&port, PollFlags::IN),
+    ];
+    match poll(&mut fds, left.as_ref()) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(!fds[0].revents().is_empty()),
+        Err(errno) => Err(MeetError::Io(errno.into())),
+    }
+}
+
+impl fmt::Display for MeetError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            MeetError::NoAnswer { waited } => write!(
+                f,
+                "no answer within {waited:?}: check that `splitway nic --control` runs there, on the interface with \
+                 this address, and that both are on one link"
+            ),
+            MeetError::Refused(error) => error.fmt(f),
+            MeetError::SmallFrames => write!(
+                f,
+                "the link's MTU is too small: {FRAME_BYTES_MIN} bytes are the least"
+            ),
+            MeetError::Stopped => f.write_str("interrupted"),
+            MeetError::Io(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for MeetError {}

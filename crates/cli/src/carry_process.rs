@@ -1,0 +1,82 @@
+//! The carrier process: to the host process it is the NIC stack, which is on another machine.
+
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::time::Duration;
+
+use carrier::meet::MeetError;
+use carrier::{Carrier, Ending};
+use contract::control::{HelloError, nic_hello};
+use contract::ethernet::ETHER_TYPE;
+use port::packet::{ControlPort, mtu_of};
+use rustix::thread::CapabilitySet;
+
+use crate::args::CarryArgs;
+use crate::error::Failure;
+use crate::messages::Message;
+use crate::signals::EndSignals;
+use crate::{child, key_file, link, lockdown};
+
+/// How long the NIC stack's machine may take to answer: less than the host process waits for the hello.
+const PATIENCE: Duration = Duration::from_secs(4);
+
+/// Runs until either stack is gone or a signal ends it.
+pub(crate) fn run(args: &CarryArgs) -> Result<(), Failure> {
+    let control = child::adopt_control_socket(c"splitway-carry")?;
+    let signals = EndSignals::catch()?;
+    let key = key_file::read(&args.key_file)?;
+    let mut port = ControlPort::open(&args.interface, ETHER_TYPE)
+        .map_err(|error| link::port_failed(&args.interface, &error))?;
+    let mtu = mtu_of(&args.dev).map_err(|error| link::port_failed(&args.dev, &error))?;
+
+    // Everything that needs a privilege or a file is open now.
+    lockdown::keep_capabilities(CapabilitySet::empty())?;
+    lockdown::lock_out(Path::new("/"))?;
+
+    let what = format!("NIC stack at {} on {}", args.peer, args.interface);
+    let met = carrier::meet::meet(&mut port, args.peer.0, &key, PATIENCE, signals.as_fd());
+    let (session, terms) = match met {
+        Ok(met) => met,
+        Err(MeetError::Stopped) => return Ok(()),
+        Err(error @ MeetError::Io(_)) => return Err(Failure::broken(what, error)),
+        Err(error) => return Err(Failure::input(what, error)),
+    };
+    if (terms.mtu as usize) < mtu {
+        return Err(Failure::input(
+            what,
+            format!(
+                "its link to the clients takes packets of {} bytes, and {} of {mtu}",
+                terms.mtu, args.dev
+            ),
+        )
+        .remedy(format!(
+            "Give both the same MTU: ip link set {} mtu {}",
+            args.dev, terms.mtu
+        )));
+    }
+    let workers = usize::from(terms.workers);
+    let mut stack = match nic_hello(control, workers) {
+        Ok(stack) => stack,
+        // A host stack that has thought better of it.
+        Err(HelloError::Closed) => return Ok(()),
+        Err(error) => return Err(Failure::broken("meeting the host process", error)),
+    };
+    child::tell(&Message::NicReady { workers })?;
+    let ending = Carrier::new(&mut port, args.peer.0, session).for_host(
+        &mut stack.channels,
+        stack.socket.as_fd(),
+        signals.as_fd(),
+    );
+    match ending {
+        Ending::Stopped | Ending::StackGone | Ending::Superseded(_) => Ok(()),
+        Ending::Session(end) => Err(Failure::broken(what, end)),
+        Ending::StackCorrupt => Err(Failure::broken(
+            "host process",
+            "its command ring makes no sense",
+        )),
+        Ending::Io(error) => Err(Failure::broken(
+            format!("control link {}", args.interface),
+            error,
+        )),
+    }
+}

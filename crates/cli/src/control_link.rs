@@ -1,0 +1,126 @@
+//! Where the other stack is, as people write it.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// How a place on an Ethernet link begins.
+const ETHERNET: &str = "eth:";
+
+/// An interface's address: `02:00:5e:10:00:01`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MacAddress(pub(crate) [u8; 6]);
+
+/// The interface of a control link: `eth:IFACE`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ControlLink {
+    pub(crate) interface: String,
+}
+
+/// Where a NIC stack is that runs already.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum NicPlace {
+    /// On this machine: a Unix socket.
+    Socket(PathBuf),
+    /// On another machine: `eth:IFACE,MAC`.
+    Ethernet { interface: String, peer: MacAddress },
+}
+
+impl FromStr for MacAddress {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("{text} is no address of a machine: write 02:00:5e:10:00:01");
+        let mut mac = [0; 6];
+        let mut parts = text.split(':');
+        for byte in &mut mac {
+            let part = parts
+                .next()
+                .filter(|part| part.len() == 2)
+                .ok_or_else(wrong)?;
+            *byte = u8::from_str_radix(part, 16).map_err(|_| wrong())?;
+        }
+        if parts.next().is_some() {
+            return Err(wrong());
+        }
+        match mac[0] & 1 {
+            0 => Ok(MacAddress(mac)),
+            _ => Err(format!(
+                "{text} is the address of a group, not of a machine"
+            )),
+        }
+    }
+}
+
+impl FromStr for ControlLink {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.strip_prefix(ETHERNET) {
+            Some(interface) if !interface.is_empty() => Ok(ControlLink {
+                interface: interface.to_owned(),
+            }),
+            _ => Err("write eth:IFACE".to_owned()),
+        }
+    }
+}
+
+impl FromStr for NicPlace {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let Some(place) = text.strip_prefix(ETHERNET) else {
+            return Ok(NicPlace::Socket(text.into()));
+        };
+        match place.split_once(',') {
+            Some((interface, peer)) if !interface.is_empty() => Ok(NicPlace::Ethernet {
+                interface: interface.to_owned(),
+                peer: peer.parse()?,
+            }),
+            _ => Err("write eth:IFACE,MAC, with the address of the NIC stack's machine".to_owned()),
+        }
+    }
+}
+
+impl fmt::Display for MacAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c, d, e, g] = self.0;
+        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_a_socket_or_a_machine_on_a_link() {
+        assert_eq!("/run/nic".parse(), Ok(NicPlace::Socket("/run/nic".into())));
+        let peer = MacAddress([2, 0, 0x5e, 0x10, 0, 1]);
+        assert_eq!(
+            "eth:eth1,02:00:5E:10:00:01".parse(),
+            Ok(NicPlace::Ethernet {
+                interface: "eth1".into(),
+                peer
+            })
+        );
+        assert_eq!(peer.to_string(), "02:00:5e:10:00:01");
+    }
+
+    #[test]
+    fn what_is_no_place_is_refused() {
+        for text in [
+            "eth:",
+            "eth:eth1",
+            "eth:eth1,",
+            "eth:,02:00:5e:10:00:01",
+            "eth:eth1,02:00:5e:10:00",
+            "eth:eth1,02:00:5e:10:00:01:02",
+            "eth:eth1,2:0:5e:10:0:1",
+            "eth:eth1,02:00:5e:10:00:0g",
+            "eth:eth1,ff:ff:ff:ff:ff:ff",
+        ] {
+            assert!(text.parse::<NicPlace>().is_err(), "{text}");
+        }
+    }
+}

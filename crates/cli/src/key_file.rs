@@ -1,0 +1,112 @@
+//! The file with the key that two machines share: 64 hexadecimal digits, which nobody else may read.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
+
+use contract::ethernet::PreSharedKey;
+use rustix::rand::{GetRandomFlags, getrandom};
+
+use crate::error::Failure;
+
+/// More than a key with white space around it.
+const FILE_BYTES_MAX: u64 = 1024;
+
+/// Reads a key.
+pub(crate) fn read(path: &Path) -> Result<PreSharedKey, Failure> {
+    let what = format!("key file {}", path.display());
+    let failed = |error: io::Error| match error.kind() {
+        io::ErrorKind::NotFound => Failure::input(&what, "there is none").remedy(format!(
+            "Make one with `splitway keygen {}`, and copy it to the other machine.",
+            path.display()
+        )),
+        _ => Failure::input(&what, error),
+    };
+    let file = File::open(path).map_err(failed)?;
+    let mode = file.metadata().map_err(failed)?.mode() & 0o777;
+    if mode & 0o077 != 0 {
+        return Err(Failure::input(
+            &what,
+            format!("others than its owner have access to it (mode {mode:04o})"),
+        )
+        .remedy(format!(
+            "Whoever has the key can read every file of the NIC stack: make a new one with `splitway keygen`,\n\
+             or, if nobody else has read it, chmod 600 {}",
+            path.display()
+        )));
+    }
+    let mut text = String::new();
+    file.take(FILE_BYTES_MAX)
+        .read_to_string(&mut text)
+        .map_err(failed)?;
+    PreSharedKey::from_hex(&text).map_err(|error| {
+        Failure::input(&what, error)
+            .remedy("`splitway keygen FILE` makes one; so does `openssl rand -hex 32`.")
+    })
+}
+
+/// Writes a fresh key to a file that is not there yet.
+pub(crate) fn generate(path: &Path) -> Result<(), Failure> {
+    let what = format!("key file {}", path.display());
+    let mut bytes = [0; 32];
+    // Up to 256 bytes come whole or not at all.
+    getrandom(&mut bytes, GetRandomFlags::empty())
+        .map_err(|errno| Failure::broken("asking the kernel for random bytes", errno))?;
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(0o600);
+    let mut file = options.open(path).map_err(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists => Failure::input(&what, "there is one already")
+            .remedy("Choose another name, or remove it."),
+        _ => Failure::input(&what, error),
+    })?;
+    writeln!(file, "{}", PreSharedKey::new(bytes).to_hex())
+        .map_err(|error| Failure::broken(&what, error))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_generated_key_is_read_back_and_never_overwritten() {
+        let directory = tempfile::tempdir().unwrap();
+        let [one, other] = ["one", "other"].map(|name| directory.path().join(name));
+        generate(&one).unwrap();
+        generate(&other).unwrap();
+        let key = read(&one).unwrap();
+        assert_ne!(key, read(&other).unwrap());
+        let failure = generate(&one).unwrap_err();
+        assert!(failure.to_string().contains("already"), "{failure}");
+        assert_eq!(read(&one).unwrap(), key);
+    }
+
+    #[test]
+    fn a_key_that_others_may_read_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("key");
+        generate(&path).unwrap();
+        for mode in [0o640, 0o604, 0o620, 0o666] {
+            std::fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+            let failure = read(&path).unwrap_err().to_string();
+            assert!(failure.contains("chmod 600"), "{failure}");
+        }
+        std::fs::set_permissions(&path, Permissions::from_mode(0o400)).unwrap();
+        read(&path).unwrap();
+    }
+
+    #[test]
+    fn what_is_no_key_says_how_to_make_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("key");
+        let failure = read(&path).unwrap_err().to_string();
+        assert!(failure.contains("splitway keygen"), "{failure}");
+        generate(&path).unwrap();
+        std::fs::write(&path, "secret").unwrap();
+        let failure = read(&path).unwrap_err().to_string();
+        assert!(failure.contains("openssl rand -hex 32"), "{failure}");
+    }
+}

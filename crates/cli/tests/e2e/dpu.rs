@@ -1,0 +1,352 @@
+//! The two stacks on two machines: a client, a host and a NIC machine, each in a network namespace of its own.
+//!
+//! ```text
+//! client's bridge 10.91.0.1 ─┬─ host-port ── data    host: answers ARP for 10.91.0.2 and fd91::2, hears clients
+//!                            └─ nic-port ─── data    NIC machine: sends to clients
+//!        host: client ─── near  far ─── uplink :NIC machine     the control link, `splitway link` in between
+//! ```
+
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::process::{ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::process::{Pid, Signal};
+use testbed::http::{Connection, download};
+use testbed::namespace::{Network, isolated, within};
+use testbed::path::{CLIENT, Emulator, Path, UPLINK};
+use testbed::process::{Process, await_end, run, signal};
+use testbed::procfs::children;
+use testbed::site::Site;
+use testbed::splitway::Splitway;
+
+use crate::support::{SOON, on_threads, program, sh};
+
+const ADDRESSES: [&str; 2] = ["10.91.0.2/24", "fd91::2/64"];
+
+fn servers() -> [SocketAddr; 2] {
+    ["10.91.0.2:80", "[fd91::2]:80"].map(|server| server.parse().unwrap())
+}
+
+/// Three machines with their links.
+struct Machines {
+    site: Site,
+    path: Path,
+    host: Network,
+    _control: Emulator,
+}
+
+impl Machines {
+    /// The control link is as bad as these options of `splitway link` say.
+    fn new(site: Site, conditions: &[&str]) -> Machines {
+        let path = Path::new().unwrap();
+        let host = Network::new().unwrap();
+        let pid = host.holder().as_raw_nonzero();
+        sh(&format!("ip link set {CLIENT} netns {pid}"));
+        run(&mut within(
+            host.holder(),
+            &format!("ip link set {CLIENT} up"),
+        ))
+        .unwrap();
+        let control = path.emulate(program(), conditions).unwrap();
+
+        sh("ip link add bridge type bridge");
+        sh("ip link set bridge up");
+        for (port, machine) in [("host-port", host.holder()), ("nic-port", path.beyond())] {
+            let pid = machine.as_raw_nonzero();
+            sh(&format!(
+                "ip link add {port} type veth peer name data netns {pid}"
+            ));
+            run(&mut within(machine, "ip link set data up")).unwrap();
+            sh(&format!("ip link set {port} master bridge up"));
+        }
+        sh("ip address add 10.91.0.1/24 dev bridge");
+        sh("ip address add fd91::1/64 dev bridge nodad");
+        let machines = Machines {
+            site,
+            path,
+            host,
+            _control: control,
+        };
+        machines.keygen("key");
+        machines
+    }
+
+    fn keygen(&self, name: &str) {
+        let mut keygen = Command::new(program());
+        run(keygen
+            .args(["keygen", name])
+            .current_dir(self.site.outside()))
+        .unwrap();
+    }
+
+    fn nic_stack(&self) -> NicMachine {
+        NicMachine::start(&self.site, self.path.beyond())
+    }
+
+    /// The command that starts a host stack with this key.
+    fn host_command(&self, peer: &str, key: &str, addresses: &[&str]) -> Command {
+        let mut command = within(self.host.holder(), "");
+        command.arg(program());
+        command.args([
+            "serve",
+            "--nic",
+            &format!("eth:{CLIENT},{peer}"),
+            "--key-file",
+            key,
+        ]);
+        command.args(["--dev", "data", "--addr"]).args(addresses);
+        command.current_dir(self.site.outside());
+        command
+    }
+
+    fn host_stack(&self, nic: &NicMachine) -> Splitway {
+        Splitway::start(&mut self.host_command(&nic.mac, "key", &ADDRESSES)).unwrap()
+    }
+
+    /// What a host stack says that does not come to serve; it has an address of its own.
+    fn refusal(&self, peer: &str, key: &str) -> String {
+        let mut command = self.host_command(peer, key, &["10.91.0.3/24"]);
+        let output = command.output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    }
+}
+
+/// `splitway nic --control`.
+struct NicMachine {
+    process: Process,
+    output: BufReader<ChildStdout>,
+    /// Its address on the control link.
+    mac: String,
+}
+
+impl NicMachine {
+    fn start(site: &Site, machine: Pid) -> NicMachine {
+        let mut command = within(machine, "");
+        command.arg(program());
+        command.args([
+            "nic",
+            "--control",
+            &format!("eth:{UPLINK}"),
+            "--key-file",
+            "key",
+        ]);
+        command.args(["--dev", "data", "--root"]).arg(site.root());
+        command.current_dir(site.outside());
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut process = Process::spawn(&mut command).unwrap();
+        let output = BufReader::new(process.child().stdout.take().unwrap());
+        let mut nic = NicMachine {
+            process,
+            output,
+            mac: String::new(),
+        };
+        let line = nic.await_line("waiting for host stacks on ");
+        nic.mac = line.split(['(', ')']).nth(1).unwrap().to_owned();
+        nic
+    }
+
+    /// Reads its output up to a line that begins like this; the rest of that line.
+    fn await_line(&mut self, beginning: &str) -> String {
+        loop {
+            let mut line = String::new();
+            let bytes = self.output.read_line(&mut line).unwrap();
+            assert_ne!(bytes, 0, "it has ended before {beginning:?}");
+            if let Some(rest) = line.strip_prefix(beginning) {
+                return rest.trim().to_owned();
+            }
+        }
+    }
+
+    /// The process that serves the next host stack.
+    fn next_session(&mut self) -> Pid {
+        let line = self.await_line("nic process ");
+        Pid::from_raw(line.split(':').next().unwrap().parse().unwrap()).unwrap()
+    }
+}
+
+#[test]
+fn two_machines_serve_every_byte() {
+    isolated(|site| {
+        let files = [0, 1, 1448, 100_000, 3_000_001, 20_000_000].map(|size| {
+            let name = format!("file-{size}");
+            site.file(&name, size).unwrap()
+        });
+        let machines = Machines::new(site, &[]);
+        let nic = machines.nic_stack();
+        let mut host = machines.host_stack(&nic);
+        for server in servers() {
+            for file in &files {
+                download(server, file).unwrap();
+            }
+        }
+        on_threads(40, |index| {
+            download(servers()[index % 2], &files[3 + index % 2]).map(|_| ())
+        });
+
+        // The clients' bridge still knows the host where it is, although another machine sends in its name.
+        let shown = run(&mut within(
+            machines.host.holder(),
+            "ip -oneline link show data",
+        ))
+        .unwrap();
+        let mut words = shown
+            .split_whitespace()
+            .skip_while(|word| *word != "link/ether");
+        let host_mac = words.nth(1).unwrap();
+        let forwarding = sh("bridge fdb show br bridge");
+        let learned = forwarding.lines().find(|line| line.starts_with(host_mac));
+        assert!(
+            learned.is_some_and(|line| line.contains("host-port")),
+            "{forwarding}"
+        );
+        assert!(host.end_with(Signal::INT).unwrap().success());
+    });
+}
+
+#[test]
+fn a_control_link_may_lose_repeat_and_reorder() {
+    isolated(|site| {
+        let file = site.file("file", 2_000_000).unwrap();
+        let bad = [
+            "--loss",
+            "1%",
+            "--duplicate",
+            "1%",
+            "--reorder",
+            "1%",
+            "--delay",
+            "200us",
+            "--seed",
+            "7",
+        ];
+        let machines = Machines::new(site, &bad);
+        let nic = machines.nic_stack();
+        let mut host = machines.host_stack(&nic);
+        on_threads(30, |index| {
+            download(servers()[index % 2], &file).map(|_| ())
+        });
+        assert!(host.end_with(Signal::INT).unwrap().success());
+    });
+}
+
+#[test]
+fn host_stacks_come_go_and_come_back() {
+    isolated(|site| {
+        let file = site.file("file", 2_000_000).unwrap();
+        let machines = Machines::new(site, &[]);
+        let mut nic = machines.nic_stack();
+        for _ in 0..2 {
+            let mut host = machines.host_stack(&nic);
+            nic.next_session();
+            download(servers()[0], &file).unwrap();
+            assert!(host.end_with(Signal::INT).unwrap().success());
+        }
+        // One that does not even say good-bye; the next begins another session at once.
+        let mut host = machines.host_stack(&nic);
+        let session = nic.next_session();
+        host.end_with(Signal::KILL).unwrap();
+        let _host = machines.host_stack(&nic);
+        assert_ne!(nic.next_session(), session);
+        for server in servers() {
+            download(server, &file).unwrap();
+        }
+    });
+}
+
+/// Whoever dies between the host stack and the files is replaced, and the downloads go on.
+#[test]
+fn downloads_outlive_nic_processes_carriers_and_nic_machines() {
+    isolated(|site| {
+        let file = site.file("file", 3_000_000).unwrap();
+        let machines = Machines::new(site, &["--loss", "1%", "--seed", "11"]);
+        let mut nic = machines.nic_stack();
+        let host = machines.host_stack(&nic);
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let clients = scope.spawn(|| {
+                on_threads(10, |index| {
+                    let mut connection = Connection::open(servers()[index % 2])?;
+                    while !over.load(Ordering::Relaxed) {
+                        connection.get(&file)?;
+                    }
+                    connection.get(&file).map(|_| ())
+                });
+            });
+            for _ in 0..3 {
+                let session = nic.next_session();
+                signal(session, Signal::KILL).unwrap();
+            }
+            nic.next_session();
+            let mut family = children(host.supervisor()).unwrap();
+            family.retain(|pid| *pid != host.host());
+            for carrier in family {
+                signal(carrier, Signal::KILL).unwrap();
+            }
+            nic.next_session();
+            // As when its power fails: nobody says good-bye.
+            signal(nic.process.pid(), Signal::KILL).unwrap();
+            nic.process.wait(SOON).unwrap();
+            nic = machines.nic_stack();
+            nic.next_session();
+            over.store(true, Ordering::Relaxed);
+            clients.join().unwrap();
+        });
+    });
+}
+
+#[test]
+fn who_lacks_the_key_is_refused_and_told_what_to_do() {
+    isolated(|site| {
+        let file = site.file("file", 500_000).unwrap();
+        let machines = Machines::new(site, &[]);
+        let refusal = machines.refusal("02:00:00:00:00:99", "key");
+        assert!(
+            refusal.contains("check that `splitway nic --control` runs there"),
+            "{refusal}"
+        );
+
+        let mut nic = machines.nic_stack();
+        machines.keygen("other-key");
+        let refusal = machines.refusal(&nic.mac, "other-key");
+        assert!(refusal.contains("copy the key file"), "{refusal}");
+
+        let readable = machines.site.outside().join("other-key");
+        std::fs::set_permissions(&readable, std::fs::Permissions::from_mode(0o644)).unwrap();
+        let refusal = machines.refusal(&nic.mac, "other-key");
+        assert!(refusal.contains("chmod 600"), "{refusal}");
+        let refusal = machines.refusal(&nic.mac, "no-key");
+        assert!(refusal.contains("splitway keygen"), "{refusal}");
+
+        // While another host is served, nothing changes for that one.
+        std::fs::set_permissions(&readable, std::fs::Permissions::from_mode(0o600)).unwrap();
+        let _host = machines.host_stack(&nic);
+        nic.next_session();
+        let mut connection = Connection::open(servers()[0]).unwrap();
+        connection.get(&file).unwrap();
+        let refusal = machines.refusal(&nic.mac, "other-key");
+        assert!(refusal.contains("copy the key file"), "{refusal}");
+        connection.get(&file).unwrap();
+    });
+}
+
+#[test]
+fn a_nic_machine_that_falls_silent_is_noticed() {
+    isolated(|site| {
+        let file = site.file("file", 500_000).unwrap();
+        let machines = Machines::new(site, &[]);
+        let mut nic = machines.nic_stack();
+        let mut host = machines.host_stack(&nic);
+        let session = nic.next_session();
+        download(servers()[0], &file).unwrap();
+        // As when its power fails: nobody says good-bye.
+        signal(nic.process.pid(), Signal::KILL).unwrap();
+        let line = host.line(|line| line.contains("has said nothing")).unwrap();
+        assert!(line.contains(&nic.mac), "{line}");
+        // The NIC process does not outlive its supervisor.
+        await_end(session, SOON).unwrap();
+        nic.process.wait(SOON).unwrap();
+    });
+}
