@@ -150,12 +150,47 @@ impl<'a> Data<'a> {
         &self.0[position as usize & (self.0.len() - 1)]
     }
 
-    /// The words from `position` on, in two runs: the second begins where the ring does.
-    fn runs(self, position: u64, words: usize) -> [&'a [AtomicU64]; 2] {
+    /// So many words from `position` on, unless the end of the ring lies between them.
+    fn run(self, position: u64, words: u64) -> Option<&'a [AtomicU64]> {
         let start = position as usize & (self.0.len() - 1);
-        let first = words.min(self.0.len() - start);
-        [&self.0[start..start + first], &self.0[..words - first]]
+        self.0.get(start..start + words as usize)
     }
+}
+
+fn put(to: &AtomicU64, word: u64) {
+    to.store(word, Ordering::Relaxed);
+}
+
+/// Puts as many words as there are, several in a step: a compiler leaves loops over atomics as they are.
+#[inline]
+fn put_all(to: &[AtomicU64], words: &[[u8; WORD_BYTES]]) {
+    let (to, to_rest) = to.as_chunks::<4>();
+    let (words, words_rest) = words.as_chunks::<4>();
+    for ([a, b, c, d], words) in to.iter().zip(words) {
+        let [w, x, y, z] = words.map(u64::from_ne_bytes);
+        put(a, w);
+        put(b, x);
+        put(c, y);
+        put(d, z);
+    }
+    for (to, word) in to_rest.iter().zip(words_rest) {
+        put(to, u64::from_ne_bytes(*word));
+    }
+}
+
+/// The end of a message, `rest`, which does not fill a word, padded with zeros.
+#[inline]
+fn last_word(message: &[u8], rest: &[u8]) -> u64 {
+    let word = match message.last_chunk() {
+        // What is before it is shifted out.
+        Some(last) => u64::from_le_bytes(*last) >> (8 * (WORD_BYTES - rest.len())),
+        None => {
+            let mut word = [0; WORD_BYTES];
+            word[..rest.len()].copy_from_slice(rest);
+            u64::from_le_bytes(word)
+        }
+    };
+    u64::from_ne_bytes(word.to_le_bytes())
 }
 
 /// The writing end.
@@ -205,21 +240,24 @@ impl Producer {
             return Err(Full);
         }
         let data = self.shared.data();
-        data.word(self.tail)
-            .store(message.len() as u64, Ordering::Relaxed);
         let (words, rest) = message.as_chunks();
-        let runs = data.runs(self.tail + 1, words.len());
-        let halves = words.split_at(runs[0].len());
-        for (run, words) in runs.into_iter().zip([halves.0, halves.1]) {
-            for (to, word) in run.iter().zip(words) {
-                to.store(u64::from_ne_bytes(*word), Ordering::Relaxed);
+        let rest = (!rest.is_empty()).then(|| last_word(message, rest));
+        match data.run(self.tail, frame) {
+            Some([length, body @ ..]) => {
+                put(length, message.len() as u64);
+                let (body, last) = body.split_at(words.len());
+                put_all(body, words);
+                if let (Some(rest), Some(last)) = (rest, last.first()) {
+                    put(last, rest);
+                }
             }
-        }
-        if !rest.is_empty() {
-            let mut word = [0; WORD_BYTES];
-            word[..rest.len()].copy_from_slice(rest);
-            data.word(self.tail + frame - 1)
-                .store(u64::from_ne_bytes(word), Ordering::Relaxed);
+            _ => {
+                let words = words.iter().copied().map(u64::from_ne_bytes).chain(rest);
+                put(data.word(self.tail), message.len() as u64);
+                for (position, word) in (self.tail + 1..).zip(words) {
+                    put(data.word(position), word);
+                }
+            }
         }
         self.tail += frame;
         Ok(())
@@ -320,11 +358,17 @@ impl Consumer {
             return Err(Corrupt);
         }
         let (copy, _) = self.copy.as_chunks_mut();
-        let runs = data.runs(self.head + 1, words as usize - 1);
-        let halves = copy.split_at_mut(runs[0].len());
-        for (run, copy) in runs.into_iter().zip([halves.0, halves.1]) {
-            for (from, word) in run.iter().zip(copy) {
-                *word = from.load(Ordering::Relaxed).to_ne_bytes();
+        let get = |from: &AtomicU64| from.load(Ordering::Relaxed).to_ne_bytes();
+        match data.run(self.head, words) {
+            Some([_, body @ ..]) => {
+                for (from, word) in body.iter().zip(copy) {
+                    *word = get(from);
+                }
+            }
+            _ => {
+                for (position, word) in (self.head + 1..self.head + words).zip(copy) {
+                    *word = get(data.word(position));
+                }
             }
         }
         self.head += words;

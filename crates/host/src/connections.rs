@@ -1,42 +1,13 @@
 //! The connections of a shard: found by stream id, or by addresses and ports.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasher, Hash, Hasher};
-use std::net::SocketAddr;
-
 use contract::{FileId, FlowId, SendId};
-use siphasher::sip::SipHasher13;
 use slab::Slab;
+use wire::frame::TcpPrefix;
 
 use crate::app::StreamId;
 use crate::neighbor::Route;
 use crate::orphans::Since;
-
-/// The four values that name a connection on the wire.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Tuple {
-    pub(crate) local: SocketAddr,
-    pub(crate) remote: SocketAddr,
-}
-
-/// In as few writes as it takes: this is done for every packet.
-impl Hash for Tuple {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        let ports = u64::from(self.local.port()) << 16 | u64::from(self.remote.port());
-        match (self.local, self.remote) {
-            (SocketAddr::V4(local), SocketAddr::V4(remote)) => {
-                let [local, remote] = [local, remote].map(|end| u64::from(end.ip().to_bits()));
-                state.write_u64(local << 32 | remote);
-                state.write_u64(ports);
-            }
-            (local, remote) => {
-                local.ip().hash(state);
-                remote.ip().hash(state);
-                state.write_u64(ports);
-            }
-        }
-    }
-}
+use crate::tuple::{Tuple, TupleMap};
 
 /// A connection and what the shard keeps beside it.
 #[derive(Debug)]
@@ -46,6 +17,8 @@ pub(crate) struct Entry {
     pub(crate) tuple: Tuple,
     /// Where its packets go on this link: the peer, or a gateway.
     pub(crate) route: Route,
+    /// What its packets begin with, as long as the next hop's link address is the same.
+    pub(crate) prefix: Option<TcpPrefix>,
     /// The NIC worker that sends for it.
     pub(crate) worker: usize,
     /// Files opened for it that may still be open.
@@ -113,32 +86,20 @@ pub(crate) fn transmission_of_send(id: SendId, last_transmission: u64) -> u64 {
     last_transmission.wrapping_sub(u64::from(behind))
 }
 
-/// A SipHash-1-3 under a secret key: peers choose addresses and ports, so the table must not be theirs
-/// to unbalance.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct KeyedHash(pub(crate) [u8; 16]);
-
-impl BuildHasher for KeyedHash {
-    type Hasher = SipHasher13;
-    fn build_hasher(&self) -> SipHasher13 {
-        SipHasher13::new_with_key(&self.0)
-    }
-}
-
 /// The table.
 #[derive(Debug)]
 pub(crate) struct Connections {
     /// Boxed: a table that grows moves pointers, and has room to spare for no more than these.
     entries: Slab<Box<Entry>>,
-    by_tuple: HashMap<Tuple, usize, KeyedHash>,
+    by_tuple: TupleMap<usize>,
     generation: u32,
 }
 
 impl Connections {
-    pub(crate) fn new(hash: KeyedHash) -> Connections {
+    pub(crate) fn new(secret: &[u8; 16]) -> Connections {
         Connections {
             entries: Slab::new(),
-            by_tuple: HashMap::with_hasher(hash),
+            by_tuple: TupleMap::new(secret),
             generation: 0,
         }
     }
@@ -156,7 +117,7 @@ impl Connections {
         route: Route,
         workers: usize,
     ) -> usize {
-        let worker = self.by_tuple.hasher().hash_one(tuple) as usize % workers.max(1);
+        let worker = self.by_tuple.hash(&tuple) as usize % workers.max(1);
         self.generation = self.generation.wrapping_add(1);
         let slot = self.entries.vacant_entry();
         let index = slot.key();
@@ -165,6 +126,7 @@ impl Connections {
             stream: StreamId(u64::from(self.generation) << 32 | index as u64),
             tuple,
             route,
+            prefix: None,
             worker,
             files: Vec::new(),
             dirty: false,
@@ -181,7 +143,7 @@ impl Connections {
             app_wheel_us: u64::MAX,
             data_plane_failed: false,
         }));
-        self.by_tuple.insert(tuple, index);
+        self.by_tuple.insert(&tuple, index);
         index
     }
 
@@ -191,6 +153,7 @@ impl Connections {
         Some(entry)
     }
 
+    #[inline(always)]
     pub(crate) fn find(&self, tuple: &Tuple) -> Option<usize> {
         self.by_tuple.get(tuple).copied()
     }

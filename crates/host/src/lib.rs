@@ -10,6 +10,7 @@
 //! | `stack` | frames and events in; SENDs and packets out |
 //! | `streams` | what an application may do, on a stack |
 //! | `connections`, `files`, `syn_queue`, `sources`, `time_wait` | the tables |
+//! | `tuple`, `keyed_hash` | what they are searched by |
 //! | `neighbor`, `icmp` | ARP, neighbour discovery, next hops; echo |
 //! | `timer` | the timing wheel |
 //! | `shard`, `polling` | the event loop and its sleep |
@@ -26,6 +27,7 @@ mod connections;
 mod counters;
 mod files;
 mod icmp;
+mod keyed_hash;
 mod neighbor;
 mod nic_source;
 mod orphans;
@@ -37,6 +39,7 @@ mod streams;
 mod syn_queue;
 mod time_wait;
 mod timer;
+mod tuple;
 mod waiting;
 
 pub use config::{Admission, StackConfig};

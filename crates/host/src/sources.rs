@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use crate::connections::KeyedHash;
+use crate::keyed_hash::KeyedHash;
 
 /// Who counts as one: an IPv4 address, or an IPv6 network of 64 bits, of which a single machine can use every
 /// address (RFC 6177).

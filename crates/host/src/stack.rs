@@ -43,9 +43,10 @@ use self::admission::Gate;
 use self::workers::{Deferred, Nic};
 use crate::app::{AppEvent, Application, CloseReason, StreamId};
 use crate::config::StackConfig;
-use crate::connections::{Connections, Entry, KeyedHash};
+use crate::connections::{Connections, Entry};
 use crate::counters::Counters;
 use crate::files::{FileTable, MayClose};
+use crate::keyed_hash::KeyedHash;
 use crate::neighbor::Neighbors;
 use crate::orphans::Orphans;
 use crate::streams::Streams;
@@ -117,7 +118,7 @@ impl Stack {
             link,
             isn: tcp::IsnGenerator::new(config.secret),
             neighbors: Neighbors::new(link.mac, &config.addresses, &config.gateways),
-            connections: Connections::new(KeyedHash(hash_key)),
+            connections: Connections::new(&hash_key),
             files: FileTable::default(),
             nics: channels.into_iter().map(Nic::new).collect(),
             time_waits: TimeWaits::new(KeyedHash(hash_key)),
@@ -125,7 +126,7 @@ impl Stack {
             dirty: VecDeque::new(),
             waiting_neighbor: Waiting::default(),
             waiting_room: Waiting::default(),
-            gate: Gate::new(config.admission, config.secret, KeyedHash(hash_key)),
+            gate: Gate::new(config.admission, config.secret, hash_key),
             orphans: Orphans::default(),
             app_events: VecDeque::new(),
             frames: VecDeque::new(),
@@ -482,11 +483,8 @@ impl Stack {
     }
 
     pub(crate) fn mark_dirty(&mut self, index: usize) {
-        if let Some(entry) = self.connections.get_mut(index)
-            && !entry.dirty
-        {
-            entry.dirty = true;
-            self.dirty.push_back(index);
+        if let Some(entry) = self.connections.get_mut(index) {
+            queue_dirty(&mut self.dirty, entry);
         }
     }
 
@@ -519,6 +517,14 @@ impl Stack {
             }
         }
         self.serve(now_us, port, app);
+    }
+}
+
+/// The connection is to be served.
+#[inline]
+fn queue_dirty(dirty: &mut VecDeque<usize>, entry: &mut Entry) {
+    if !std::mem::replace(&mut entry.dirty, true) {
+        dirty.push_back(entry.index());
     }
 }
 

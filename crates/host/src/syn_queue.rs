@@ -1,28 +1,28 @@
 //! Connections that peers have begun, until the handshake is complete (RFC 4987).
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
 use slab::Slab;
 use tcp::{HalfOpen, Instant};
 
-use crate::connections::{KeyedHash, Tuple};
+use crate::tuple::{Tuple, TupleMap};
 
 /// The SYN queue: half-open connections, found by their addresses and ports and by the next timeout. Its bound
 /// is the caller's matter.
 #[derive(Debug)]
 pub(crate) struct SynQueue {
     entries: Slab<(Tuple, HalfOpen)>,
-    by_tuple: HashMap<Tuple, usize, KeyedHash>,
+    by_tuple: TupleMap<usize>,
     timeouts: BTreeSet<(Instant, usize)>,
     /// Those whose SYN,ACK waits for a neighbour's address: no more than there are entries, some of which are gone.
     unsent: Vec<Tuple>,
 }
 
 impl SynQueue {
-    pub(crate) fn new(hash: KeyedHash) -> SynQueue {
+    pub(crate) fn new(secret: &[u8; 16]) -> SynQueue {
         SynQueue {
             entries: Slab::new(),
-            by_tuple: HashMap::with_hasher(hash),
+            by_tuple: TupleMap::new(secret),
             timeouts: BTreeSet::new(),
             unsent: Vec::new(),
         }
@@ -36,7 +36,7 @@ impl SynQueue {
     pub(crate) fn insert(&mut self, tuple: Tuple, half_open: HalfOpen) {
         let timeout = half_open.next_timeout();
         let index = self.entries.insert((tuple, half_open));
-        self.by_tuple.insert(tuple, index);
+        self.by_tuple.insert(&tuple, index);
         self.timeouts.insert((timeout, index));
     }
 
@@ -109,7 +109,7 @@ mod tests {
             payload: &[],
             ecn: wire::ip::Ecn::NotEct,
         };
-        let mut queue = SynQueue::new(KeyedHash([1; 16]));
+        let mut queue = SynQueue::new(&[1; 16]);
         for _ in 0..1000 {
             let config = tcp::Config::default();
             let half_open = HalfOpen::open(&config, &syn, 1, 0, Instant::from_us(0));

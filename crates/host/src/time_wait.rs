@@ -6,7 +6,8 @@ use std::net::IpAddr;
 use tcp::{Instant, TimeWait};
 use wire::tcp::{Header, Segment};
 
-use crate::connections::{KeyedHash, Tuple};
+use crate::keyed_hash::KeyedHash;
+use crate::tuple::Tuple;
 
 /// Most of them at once, of one address family: what a hash table of 2¹⁷ places holds. When there are more, the
 /// oldest ends early: that only weakens the protection against old duplicates, which timestamps and random

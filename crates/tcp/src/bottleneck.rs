@@ -11,7 +11,7 @@ use crate::algorithm::CongestionAlgorithm::{self, Bbr, Cubic, NewReno};
 use crate::congestion::{self, Ack, Congestion, Signal};
 use crate::rate::{DeliveryRate, Snapshot};
 use crate::recovery::Phase;
-use crate::time::Instant;
+use crate::time::{Instant, whole_us};
 
 const MSS: u64 = 1448;
 const RTO: Duration = Duration::from_secs(1);
@@ -309,7 +309,7 @@ impl Bottleneck {
             flight: flow.flight(),
             rtt: Some(rtt),
             srtt: flow.srtt,
-            rate: flow.rate.sample(now, flow.min_rtt),
+            rate: flow.rate.sample(now, flow.min_rtt.map(whole_us)),
             advances: true,
             window_limited: seq < flow.limited_until,
             phase: match flow.recovery_end {

@@ -32,7 +32,7 @@ use crate::seq::SeqSpace;
 use crate::sndbuf;
 use crate::state::State;
 use crate::stats::Stats;
-use crate::time::Instant;
+use crate::time::{Instant, whole_us};
 use crate::time_wait::{TimeWait, milliseconds};
 use crate::timer::{Timer, Timers};
 use crate::timestamps::Timestamps;
@@ -347,14 +347,20 @@ impl Connection {
     }
 
     /// RFC 6298 §2: a measured round trip.
-    pub(crate) fn on_round_trip(&mut self, sample: Duration) {
-        self.stats.round_trips.add(sample);
-        self.rtt.on_sample(sample);
+    pub(crate) fn on_round_trip(&mut self, sample_us: u64) {
+        self.stats.round_trips.add(sample_us);
+        self.rtt.on_sample(sample_us);
         self.rto.on_sample();
     }
 
     pub(crate) fn rto(&self) -> Duration {
-        self.rto.current(&self.config, &self.rtt)
+        Duration::from_micros(self.rto.current_us(&self.config, &self.rtt))
+    }
+
+    /// The retransmission timer starts, or starts anew (RFC 6298 §5.1, §5.3).
+    pub(crate) fn arm_retransmission(&mut self, from: Instant) {
+        let rto_us = self.rto.current_us(&self.config, &self.rtt);
+        self.timers.arm(Timer::Retransmit, from.after_us(rto_us));
     }
 
     /// Reports that the packets of a transmission have left, and when. Reports for transmissions that are
@@ -371,15 +377,16 @@ impl Connection {
         if let Departure::Acknowledged(round_trip) = departure
             && !self.config.rtt_from_timestamps
         {
-            self.min_rtt.on_sample(at + round_trip, round_trip);
-            self.on_round_trip(round_trip);
+            let round_trip_us = whole_us(round_trip);
+            self.min_rtt.on_sample(at + round_trip, round_trip_us);
+            self.on_round_trip(round_trip_us);
         }
         if unheard || departure == Departure::InFlight {
             self.on_departure_heard(at);
             // RFC 6298 §5.1, with "sent" meaning departed. The timer belongs to the first byte not
             // acknowledged.
             if !self.timers.is_armed(Timer::Retransmit) && self.sent.has_departed() {
-                self.timers.arm(Timer::Retransmit, at + self.rto());
+                self.arm_retransmission(at);
             }
             self.schedule_probe(at);
         }
@@ -673,6 +680,12 @@ impl Connection {
     /// has been acknowledged meanwhile is left out.
     pub fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = Piece<'_>> + Clone {
         self.queue.pieces(range)
+    }
+
+    /// The same, if it is known at a glance that it is one piece, as most often while a file is sent.
+    #[inline]
+    pub fn only_piece(&self, range: &Range<u64>) -> Option<Piece<'_>> {
+        self.queue.only_piece(range)
     }
 
     /// Nothing that has departed is in flight: all that is, if anything, has not left yet.

@@ -193,7 +193,8 @@ fn seconds(duration: Duration) -> f64 {
 
 impl Congestion for Cubic {
     fn window(&self) -> u64 {
-        self.cwnd as u64
+        // By way of a signed number, which takes half as many instructions, several times for each acknowledgment.
+        self.cwnd as i64 as u64
     }
 
     fn ssthresh(&self) -> u64 {

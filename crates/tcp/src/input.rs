@@ -18,6 +18,9 @@ impl Connection {
     /// Processes a segment of this connection. Its payload may be longer than the MSS, if packets were merged
     /// on reception.
     pub fn on_segment(&mut self, now: Instant, segment: &Segment<'_>) {
+        if self.on_expected_ack(now, segment) {
+            return;
+        }
         match self.state {
             State::Closed => {}
             State::SynSent => self.on_segment_in_syn_sent(now, segment),
@@ -86,7 +89,7 @@ impl Connection {
     }
 
     /// §3.10.7.4: SYN-RECEIVED and the synchronized states.
-    fn on_segment_otherwise(&mut self, now: Instant, segment: &Segment<'_>) {
+    pub(crate) fn on_segment_otherwise(&mut self, now: Instant, segment: &Segment<'_>) {
         let header = &segment.header;
         let has = |flag| header.flags.contains(flag);
         let mut payload = segment.payload;
@@ -328,7 +331,7 @@ impl Connection {
         self.state != State::Closed
     }
 
-    fn update_window(&mut self, header: &Header, start: i64, ack: u64, shift: u8) {
+    pub(crate) fn update_window(&mut self, header: &Header, start: i64, ack: u64, shift: u8) {
         self.snd.wnd = u64::from(header.window) << shift;
         self.snd.wnd_max = self.snd.wnd_max.max(self.snd.wnd);
         self.snd.wl1 = start;

@@ -13,6 +13,7 @@
 //! |---|---|
 //! | the public interface | `connection` |
 //! | what a segment does, clause by clause | `input` |
+//! | ... and what most of them do, at once | `fast_path` |
 //! | what is sent, and when | `output` |
 //! | states | `state` |
 //! | what is counted | `stats` |
@@ -82,6 +83,7 @@ mod connection;
 mod cubic;
 mod ecn;
 mod event;
+mod fast_path;
 mod fast_retransmit;
 mod frto;
 mod half_open;

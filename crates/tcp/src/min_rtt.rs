@@ -5,35 +5,50 @@ use std::time::Duration;
 use crate::time::Instant;
 
 /// The minimum covers between one and two of these; routes change (RFC 8985 §6.2 step 1 wants a window).
-const EPOCH: Duration = Duration::from_secs(150);
+const EPOCH_US: u64 = 150 * 1_000_000;
 
 /// A minimum over a window of time.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct MinRtt {
     epoch: Instant,
-    /// Least of this epoch, and of the one before.
-    least: Option<Duration>,
-    least_before: Option<Duration>,
+    /// Least of this epoch, and of the one before, in microseconds; [`NONE`] if there was no sample.
+    least_us: u64,
+    least_before_us: u64,
+}
+
+const NONE: u64 = u64::MAX;
+
+impl Default for MinRtt {
+    fn default() -> MinRtt {
+        MinRtt {
+            epoch: Instant::default(),
+            least_us: NONE,
+            least_before_us: NONE,
+        }
+    }
 }
 
 impl MinRtt {
     /// A round trip from the departure of a packet: not one from a timestamp, whose ticks are too coarse, nor one
     /// that may be too short.
-    pub(crate) fn on_sample(&mut self, now: Instant, sample: Duration) {
-        if self.least.is_none() {
+    pub(crate) fn on_sample(&mut self, now: Instant, sample_us: u64) {
+        if self.least_us == NONE {
             self.epoch = now;
-        } else if now.since(self.epoch) >= EPOCH {
+        } else if now.us_since(self.epoch) >= EPOCH_US {
             self.epoch = now;
-            self.least_before = self.least.take();
+            self.least_before_us = std::mem::replace(&mut self.least_us, NONE);
         }
-        self.least = Some(self.least.map_or(sample, |least| least.min(sample)));
+        self.least_us = self.least_us.min(sample_us);
     }
 
     pub(crate) fn get(&self) -> Option<Duration> {
-        match self.least_before {
-            Some(before) => self.least.map(|least| least.min(before)),
-            None => self.least,
-        }
+        self.get_us().map(Duration::from_micros)
+    }
+
+    /// The same, in microseconds.
+    pub(crate) fn get_us(&self) -> Option<u64> {
+        let least_us = self.least_us.min(self.least_before_us);
+        (least_us != NONE).then_some(least_us)
     }
 }
 
@@ -51,13 +66,13 @@ mod tests {
     fn the_least_stays_for_minutes_and_not_for_ever() {
         let mut min_rtt = MinRtt::default();
         assert_eq!(min_rtt.get(), None);
-        min_rtt.on_sample(at(0), 20 * MS);
-        min_rtt.on_sample(at(1), 10 * MS);
-        min_rtt.on_sample(at(2), 30 * MS);
+        min_rtt.on_sample(at(0), 20_000);
+        min_rtt.on_sample(at(1), 10_000);
+        min_rtt.on_sample(at(2), 30_000);
         assert_eq!(min_rtt.get(), Some(10 * MS));
-        min_rtt.on_sample(at(160), 30 * MS);
+        min_rtt.on_sample(at(160), 30_000);
         assert_eq!(min_rtt.get(), Some(10 * MS));
-        min_rtt.on_sample(at(320), 40 * MS);
+        min_rtt.on_sample(at(320), 40_000);
         assert_eq!(min_rtt.get(), Some(30 * MS));
     }
 }

@@ -47,6 +47,42 @@ pub struct Transmit {
     pub follows_undeparted: bool,
 }
 
+/// Data that is to be sent, now that it is decided: positions `start..start + len`, and FIN behind them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Data {
+    pub(crate) start: u64,
+    pub(crate) len: u64,
+    pub(crate) fin: bool,
+    /// [`Transmit::mss`]
+    pub(crate) mss: u16,
+    /// It was sent before.
+    pub(crate) retransmission: bool,
+    /// [`Transmit::not_before`]
+    pub(crate) not_before: Option<Instant>,
+}
+
+impl Data {
+    /// To leave at once, for the first time.
+    pub(crate) fn new(start: u64, len: u64, fin: bool, mss: u16) -> Data {
+        Data {
+            start,
+            len,
+            fin,
+            mss,
+            retransmission: false,
+            not_before: None,
+        }
+    }
+
+    /// To leave at once, again.
+    pub(crate) fn again(start: u64, len: u64, fin: bool, mss: u16) -> Data {
+        Data {
+            retransmission: true,
+            ..Data::new(start, len, fin, mss)
+        }
+    }
+}
+
 /// A reset that is to be sent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Reset {
@@ -54,6 +90,19 @@ pub(crate) enum Reset {
     Abort { seq: u32 },
     /// <SEQ=SEG.ACK><CTL=RST>: the peer acknowledges what was never sent.
     UnacceptableAck { seq: u32 },
+}
+
+/// What becomes of something that is sent.
+struct Issued {
+    /// [`Transmit::transmission`]
+    transmission: u64,
+    has_virtual: bool,
+    follows_undeparted: bool,
+}
+
+/// [`Transmit::tsval_fraction_us`]
+fn tsval_fraction_us(issued: Instant) -> u16 {
+    (issued.as_us() % 1000) as u16
 }
 
 impl Connection {
@@ -75,10 +124,10 @@ impl Connection {
                     return Some(self.transmit_ack(now));
                 }
                 let probe = self.persist.is_due();
-                self.poll_tail_probe(now, limits)
-                    .inspect(|probe| self.pace_probe(now, probe))
-                    .or_else(|| self.poll_paced(now, limits, probe))
-                    .or_else(|| self.poll_probe(now, probe))
+                if let Some(data) = self.poll_data(now, limits, probe) {
+                    return Some(self.transmit_data(now, data));
+                }
+                self.poll_probe(now, probe)
                     .or_else(|| self.poll_keepalive(now))
                     .or_else(|| self.poll_ack(now))
             }
@@ -95,6 +144,14 @@ impl Connection {
             State::Closed | State::SynSent | State::SynReceived => None,
             _ => self.poll_ack(now),
         }
+    }
+
+    fn poll_data(&mut self, now: Instant, limits: &Limits, probe: bool) -> Option<Data> {
+        if let Some(tail) = self.poll_tail_probe(now, limits) {
+            self.pace_probe(now, tail.len);
+            return Some(tail);
+        }
+        self.poll_paced(now, limits, probe)
     }
 
     #[cold]
@@ -119,17 +176,24 @@ impl Connection {
             header.options.timestamps = self.config.timestamps.then(|| self.timestamps.offer(now));
             header.options.sack_permitted = self.config.sack;
         }
-        Some(self.transmit(now, header, 0..1, 0..0, again))
+        let issued = self.issue(now, 0..1, &(0..0), again);
+        Some(Transmit {
+            transmission: Some(issued.transmission),
+            retransmission: again,
+            follows_undeparted: issued.follows_undeparted,
+            ..self.transmit_empty(now, header)
+        })
     }
 
     /// What is lost and not yet sent again.
-    pub(crate) fn poll_lost(&mut self, now: Instant, limits: &Limits) -> Option<Transmit> {
+    pub(crate) fn poll_lost(&mut self, now: Instant, limits: &Limits) -> Option<Data> {
         if self.recovery.frto.new_end().is_some() {
             return None;
         }
         let lost = self.sent.first_lost(limits.bytes_max as u64)?;
         let fin_position = self.fin_position();
-        let mss = u64::from(self.packet_mss(now));
+        let packet_mss = self.packet_mss(now);
+        let mss = u64::from(packet_mss);
         let room = self.retransmission_room(&lost);
         let mut len = lost.end.min(fin_position).saturating_sub(lost.start);
         if room < len {
@@ -147,16 +211,17 @@ impl Connection {
         if lost.start == self.snd.una && !self.recovery.fast_retransmit.keeps_timer() {
             self.timers.cancel(Timer::Retransmit);
         }
-        Some(self.transmit_data(now, lost.start, len, fin, true))
+        Some(Data::again(lost.start, len, fin, packet_mss))
     }
 
     /// A tail loss probe (RFC 8985 §7.3): new data if the peer's window allows, else the last segment again. Not
     /// if there is what never left: that makes the peer speak as well.
-    fn poll_tail_probe(&mut self, now: Instant, limits: &Limits) -> Option<Transmit> {
+    fn poll_tail_probe(&mut self, now: Instant, limits: &Limits) -> Option<Data> {
         if !self.recovery.tlp.take_due() || self.sent.has_void() {
             return None;
         }
-        let mss = u64::from(self.packet_mss(now));
+        let packet_mss = self.packet_mss(now);
+        let mss = u64::from(packet_mss);
         let fin_position = self.fin_position();
         let snd = self.snd;
         let available = fin_position.saturating_sub(snd.nxt).min(mss);
@@ -164,7 +229,7 @@ impl Connection {
             let len = self.fit(snd.nxt, available, mss, limits);
             if len > 0 {
                 self.recovery.tlp.on_sent(snd.nxt + len, None);
-                return Some(self.transmit_data(now, snd.nxt, len, false, false));
+                return Some(Data::new(snd.nxt, len, false, packet_mss));
             }
         }
         let tail = self.sent.tail()?;
@@ -175,16 +240,19 @@ impl Connection {
             return None;
         }
         self.recovery.tlp.on_sent(tail.end, Some(start));
-        Some(self.transmit_data(now, start, end - start, fin, true))
+        Some(Data::again(start, end - start, fin, packet_mss))
     }
 
-    /// Data that was never sent, and FIN. `probe`: less than a segment may go, silly or not.
+    /// Data that was never sent, and FIN. `probe`: less than a segment may go, silly or not. `packet_mss`
+    /// and `cwnd`: what the functions of this name say.
     pub(crate) fn poll_new(
         &mut self,
         now: Instant,
         limits: &Limits,
         probe: bool,
-    ) -> Option<Transmit> {
+        packet_mss: u16,
+        mut cwnd: u64,
+    ) -> Option<Data> {
         let snd = self.snd;
         let fin_position = self.fin_position();
         let waits = snd.nxt < fin_position || (self.fin_queued && snd.nxt == fin_position);
@@ -192,7 +260,7 @@ impl Connection {
             self.persist.reset();
             self.timers.cancel(Timer::Persist);
             let flight = self.sent.flight();
-            if self.sent.lost() == 0 && flight < self.cwnd() {
+            if self.sent.lost() == 0 && flight < cwnd {
                 self.rate.on_app_limited(flight);
             }
             return None;
@@ -203,11 +271,12 @@ impl Connection {
         }
         if self.sent.outstanding() == 0 {
             self.leave_idle(now);
+            cwnd = self.cwnd();
         }
-        let mss = u64::from(self.packet_mss(now));
+        let mss = u64::from(packet_mss);
         let available = fin_position - snd.nxt;
         let peer_room = (snd.una + snd.wnd).saturating_sub(snd.nxt);
-        let mut cwnd_room = self.cwnd().saturating_sub(self.sent.flight());
+        let mut cwnd_room = cwnd.saturating_sub(self.sent.flight());
         if let Some(end) = frto_end {
             cwnd_room = cwnd_room.min(end.saturating_sub(snd.nxt));
         }
@@ -222,9 +291,7 @@ impl Connection {
                 && self.queue.fit(snd.nxt - 1, len, limits) == len
             {
                 self.pmtu.on_probe(snd.nxt, bytes);
-                let mut transmit = self.transmit_data(now, snd.nxt, len, false, false);
-                transmit.mss = bytes;
-                return Some(transmit);
+                return Some(Data::new(snd.nxt, len, false, bytes));
             }
         }
         // The Nagle algorithm (RFC 9293 §3.7.4): what does not fill a segment waits until nothing is in flight.
@@ -261,21 +328,27 @@ impl Connection {
             false => self.persist.reset(),
         }
         self.timers.cancel(Timer::Persist);
-        Some(self.transmit_data(now, snd.nxt, len, fin, false))
+        Some(Data::new(snd.nxt, len, fin, packet_mss))
     }
 
-    /// True if full segments wait for the congestion window alone. Polling a connection that sends what it may most
-    /// often ends here.
-    pub(crate) fn is_window_used_up(&mut self, now: Instant) -> bool {
-        let mss = u64::from(self.packet_mss(now));
+    /// True if full segments wait for one of the windows. Polling a connection that sends what it may most often ends
+    /// here: it is what [`Connection::poll_new`] would find.
+    pub(crate) fn is_window_used_up(&mut self, packet_mss: u16, cwnd: u64) -> bool {
+        let mss = u64::from(packet_mss);
         let flight = self.sent.flight();
         if self.snd.nxt + mss > self.fin_position() || self.sent.lost() > 0 || flight == 0 {
             return false;
         }
-        let cwnd_room = self.cwnd().saturating_sub(flight);
-        let used_up = cwnd_room < mss && self.snd.nxt + cwnd_room < self.snd.una + self.snd.wnd;
-        if used_up {
+        let cwnd_room = cwnd.saturating_sub(flight);
+        let peer_room = (self.snd.una + self.snd.wnd).saturating_sub(self.snd.nxt);
+        if cwnd_room < mss && cwnd_room < peer_room {
             self.limited_until = self.snd.nxt;
+            return true;
+        }
+        let silly = peer_room < mss && peer_room < self.snd.wnd_max / 2;
+        let used_up = silly && peer_room < cwnd_room && self.recovery.phase == Phase::Open;
+        if used_up {
+            self.recovery.on_answered();
         }
         used_up
     }
@@ -321,14 +394,28 @@ impl Connection {
     }
 
     /// Payload of a full packet that is built now: SACK blocks take from it (RFC 6691 §2).
+    #[inline]
     pub(crate) fn packet_mss(&self, now: Instant) -> u16 {
-        if self.sacks.is_empty(&self.rcv) {
-            return self.snd.mss;
+        match self.sacks.is_empty(&self.rcv) {
+            true => self.snd.mss,
+            false => self.packet_mss_beside_blocks(now),
         }
+    }
+
+    #[cold]
+    fn packet_mss_beside_blocks(&self, now: Instant) -> u16 {
         let mut sacks = self.sacks;
         let mut options = self.options(now);
         sacks.take(&self.rcv).write(self.rcv.space(), &mut options);
         self.snd.mss - options.sack_bytes() as u16
+    }
+
+    #[cold]
+    fn options_with_blocks(&mut self, now: Instant) -> Options {
+        let mut options = self.options(now);
+        let blocks = self.sacks.take(&self.rcv);
+        blocks.write(self.rcv.space(), &mut options);
+        options
     }
 
     /// The options of every segment but a SYN, without SACK blocks.
@@ -351,14 +438,14 @@ impl Connection {
         }
     }
 
-    pub(crate) fn transmit_data(
-        &mut self,
-        now: Instant,
-        start: u64,
-        len: u64,
-        fin: bool,
-        retransmission: bool,
-    ) -> Transmit {
+    fn transmit_data(&mut self, now: Instant, data: Data) -> Transmit {
+        let Data {
+            start,
+            len,
+            fin,
+            retransmission,
+            ..
+        } = data;
         let range = start - 1..start - 1 + len;
         let mut flags = Flags::default();
         // RFC 9293 §3.9.1.2: the last segment of what is queued.
@@ -374,22 +461,32 @@ impl Connection {
             (ecn, first) = self.ecn.on_data(retransmission);
             flags = flags | first;
         }
-        let header = self.header(now, start, flags);
         let positions = start..start + len + u64::from(fin);
-        let mut transmit = self.transmit(now, header, positions, range, retransmission);
-        transmit.ecn = ecn;
-        transmit
+        let issued = self.issue(now, positions, &range, retransmission);
+        Transmit {
+            header: self.header(now, start, flags),
+            range,
+            transmission: Some(issued.transmission),
+            mss: data.mss,
+            ecn,
+            issued: now,
+            tsval_fraction_us: tsval_fraction_us(now),
+            not_before: data.not_before,
+            has_virtual: issued.has_virtual,
+            retransmission,
+            follows_undeparted: issued.follows_undeparted,
+        }
     }
 
-    /// Something that occupies the sequence numbers of `positions`.
-    fn transmit(
+    /// Something goes that occupies the sequence numbers of `positions`, and carries a range of the stream.
+    #[inline(always)]
+    fn issue(
         &mut self,
         now: Instant,
-        header: Header,
         positions: Range<u64>,
-        range: Range<u64>,
+        range: &Range<u64>,
         retransmission: bool,
-    ) -> Transmit {
+    ) -> Issued {
         let follows_undeparted = self.sent.has_undeparted();
         let never_left = !retransmission && positions.start < self.snd.nxt;
         self.snd.nxt = self.snd.nxt.max(positions.end);
@@ -411,7 +508,7 @@ impl Connection {
             false if never_left => self.sent.reissue_void(positions),
             false => self.sent.issue(positions),
         };
-        let has_virtual = self.queue.has_virtual(&range);
+        let has_virtual = self.queue.has_virtual(range.clone());
         // The NIC stack may have to read for long: an acknowledgment that goes with the data goes when the
         // data does.
         if has_virtual || follows_undeparted {
@@ -419,13 +516,11 @@ impl Connection {
         } else {
             self.on_ack_sent();
         }
-        let mut transmit = self.transmit_empty(now, header);
-        transmit.has_virtual = has_virtual;
-        transmit.range = range;
-        transmit.transmission = Some(transmission);
-        transmit.retransmission = retransmission;
-        transmit.follows_undeparted = follows_undeparted;
-        transmit
+        Issued {
+            transmission,
+            has_virtual,
+            follows_undeparted,
+        }
     }
 
     fn transmit_empty(&self, now: Instant, header: Header) -> Transmit {
@@ -436,7 +531,7 @@ impl Connection {
             mss: self.snd.mss - header.options.sack_bytes() as u16,
             ecn: Ecn::NotEct,
             issued: now,
-            tsval_fraction_us: (now.as_us() % 1000) as u16,
+            tsval_fraction_us: tsval_fraction_us(now),
             not_before: None,
             has_virtual: false,
             retransmission: false,
@@ -480,12 +575,12 @@ impl Connection {
     }
 
     /// The header of a segment that acknowledges all that was received.
+    #[inline(always)]
     fn header(&mut self, now: Instant, position: u64, flags: Flags) -> Header {
-        let mut options = self.options(now);
-        if !self.sacks.is_empty(&self.rcv) {
-            let blocks = self.sacks.take(&self.rcv);
-            blocks.write(self.rcv.space(), &mut options);
-        }
+        let options = match self.sacks.is_empty(&self.rcv) {
+            true => self.options(now),
+            false => self.options_with_blocks(now),
+        };
         let window = match flags.contains(Flags::SYN) {
             true => self.rcv.syn_window(),
             false => self.rcv.offer_window(self.receive_mss()),

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::config::Limits;
 use crate::connection::Connection;
-use crate::output::Transmit;
+use crate::output::Data;
 use crate::time::Instant;
 use crate::timer::Timer;
 
@@ -55,9 +55,9 @@ pub(crate) struct Pacing {
 }
 
 impl Pacing {
-    fn occupy(&mut self, since: Instant, transmit: &Transmit, rate: u64) {
+    fn occupy(&mut self, since: Instant, bytes: u64, rate: u64) {
         self.since = since;
-        self.bytes = transmit.range.end - transmit.range.start;
+        self.bytes = bytes;
         self.next = since + duration_of(self.bytes, rate);
     }
 }
@@ -111,9 +111,10 @@ impl Connection {
         now: Instant,
         limits: &Limits,
         probe: bool,
-    ) -> Option<Transmit> {
+    ) -> Option<Data> {
         // What never left counts as in flight already: the window does not concern it.
-        if !probe && !self.sent.has_void() && self.is_window_used_up(now) {
+        let (packet_mss, cwnd) = (self.packet_mss(now), self.cwnd());
+        if !probe && !self.sent.has_void() && self.is_window_used_up(packet_mss, cwnd) {
             return None;
         }
         let leave = self.leave(now)?;
@@ -123,26 +124,26 @@ impl Connection {
             bytes_max,
             ..*limits
         };
-        let Some(mut transmit) = self
+        let Some(mut data) = self
             .poll_void(now, &limits)
             .or_else(|| self.poll_lost(now, &limits))
-            .or_else(|| self.poll_new(now, &limits, probe))
+            .or_else(|| self.poll_new(now, &limits, probe, packet_mss, cwnd))
         else {
             self.recovery.on_answered();
             return None;
         };
         if let Some(rate) = leave.rate {
             self.pacing
-                .occupy(leave.not_before.unwrap_or(now), &transmit, rate);
-            transmit.not_before = leave.not_before;
+                .occupy(leave.not_before.unwrap_or(now), data.len, rate);
+            data.not_before = leave.not_before;
         }
-        Some(transmit)
+        Some(data)
     }
 
     /// A tail loss probe does not wait: what follows it does.
-    pub(crate) fn pace_probe(&mut self, now: Instant, probe: &Transmit) {
+    pub(crate) fn pace_probe(&mut self, now: Instant, bytes: u64) {
         if let Some(rate) = self.pacing_rate() {
-            self.pacing.occupy(self.pacing.next.max(now), probe, rate);
+            self.pacing.occupy(self.pacing.next.max(now), bytes, rate);
         }
     }
 

@@ -27,8 +27,8 @@ pub(crate) struct Rack {
     /// `RACK.xmit_ts`, the number of the transmission, and `RACK.end_seq`: the transmission sent last among
     /// those of which something has been delivered.
     newest: (Instant, u64, u64),
-    /// `RACK.rtt`: its round-trip time.
-    rtt: Duration,
+    /// `RACK.rtt`: its round-trip time, in microseconds.
+    rtt_us: u64,
     /// `RACK.fack`: behind the highest position delivered.
     fack: u64,
     reordering_seen: bool,
@@ -43,7 +43,7 @@ impl Default for Rack {
     fn default() -> Rack {
         Rack {
             newest: Default::default(),
-            rtt: Duration::ZERO,
+            rtt_us: 0,
             fack: 0,
             reordering_seen: false,
             window_multiplier: 1,
@@ -61,24 +61,31 @@ impl Rack {
         now: Instant,
         piece: &Record,
         at: Instant,
-        min_rtt: Option<Duration>,
+        min_rtt_us: Option<u64>,
         older_echo: impl FnOnce() -> bool,
     ) {
         let sent = (at, piece.transmission, piece.end);
-        let rtt = now.since(at);
+        let rtt_us = now.us_since(at);
         // A retransmission that comes back too soon: what is acknowledged is the original.
-        if piece.retransmitted && (min_rtt.is_some_and(|least| rtt < least) || older_echo()) {
+        if piece.retransmitted
+            && (min_rtt_us.is_some_and(|least_us| rtt_us < least_us) || older_echo())
+        {
             return;
         }
         if sent > self.newest {
             self.newest = sent;
-            self.rtt = rtt;
+            self.rtt_us = rtt_us;
         }
     }
 
     /// §6.2 step 3, for a piece that was sent only once: true if something behind it was delivered earlier.
     pub(crate) fn is_reordered(&self, piece: &Record) -> bool {
         piece.end <= self.fack
+    }
+
+    /// `RACK.fack`
+    pub(crate) fn fack(&self) -> u64 {
+        self.fack
     }
 
     /// After all of an acknowledgment: `fack` is behind the highest position that it delivers.
@@ -128,7 +135,7 @@ impl Rack {
         sacked: u64,
         mss: u16,
     ) -> Duration {
-        self.rtt + self.window(network, recovering, sacked, mss)
+        Duration::from_micros(self.rtt_us) + self.window(network, recovering, sacked, mss)
     }
 
     /// RACK_update_reo_wnd

@@ -3,8 +3,6 @@
 //!
 //! Time of sending is the departure from the NIC stack: what waits there is not in the network.
 
-use std::time::Duration;
-
 use crate::time::Instant;
 
 /// What a transmission remembers of the connection at its departure.
@@ -31,8 +29,8 @@ pub(crate) struct RateSample {
     pub(crate) delivered: u64,
     /// `RS.lost`: bytes found lost over the interval.
     pub(crate) lost: u64,
-    /// `RS.interval`, never zero.
-    pub(crate) interval: Duration,
+    /// `RS.interval` in microseconds, never zero.
+    pub(crate) interval_us: u64,
     /// `RS.prior_delivered`: what was delivered when the newest transmission acknowledged had departed.
     pub(crate) prior_delivered: u64,
     /// `RS.tx_in_flight`: what was in flight then.
@@ -44,7 +42,7 @@ pub(crate) struct RateSample {
 impl RateSample {
     /// `RS.delivery_rate`, in bytes per second.
     pub(crate) fn bytes_per_second(&self) -> u64 {
-        let per_second = u128::from(self.delivered) * 1_000_000_000 / self.interval.as_nanos();
+        let per_second = u128::from(self.delivered) * 1_000_000 / u128::from(self.interval_us);
         u64::try_from(per_second).unwrap_or(u64::MAX)
     }
 }
@@ -117,25 +115,25 @@ impl DeliveryRate {
         }
     }
 
-    /// After all of an acknowledgment was told: the sample. `min_rtt`: the shortest round-trip time seen;
+    /// After all of an acknowledgment was told: the sample. `min_rtt_us`: the shortest round-trip time seen;
     /// an interval below it says nothing.
-    pub(crate) fn sample(&mut self, now: Instant, min_rtt: Option<Duration>) -> Option<RateSample> {
+    pub(crate) fn sample(&mut self, now: Instant, min_rtt_us: Option<u64>) -> Option<RateSample> {
         if self.delivered > self.app_limited_until {
             self.app_limited_until = 0;
         }
         let (snapshot, departed_at) = self.newest.take()?;
-        let send_elapsed = departed_at.since(snapshot.first_departed_at);
-        let ack_elapsed = now.since(snapshot.delivered_at);
+        let send_elapsed_us = departed_at.us_since(snapshot.first_departed_at);
+        let ack_elapsed_us = now.us_since(snapshot.delivered_at);
         self.first_departed_at = departed_at;
         // The slower phase counts: neither a burst of sending nor one of ACKs makes the network faster.
-        let interval = send_elapsed.max(ack_elapsed);
-        if interval.is_zero() || min_rtt.is_some_and(|min_rtt| interval < min_rtt) {
+        let interval_us = send_elapsed_us.max(ack_elapsed_us);
+        if interval_us == 0 || min_rtt_us.is_some_and(|min_rtt_us| interval_us < min_rtt_us) {
             return None;
         }
         Some(RateSample {
             delivered: self.delivered - snapshot.delivered,
             lost: self.lost - snapshot.lost,
-            interval,
+            interval_us,
             prior_delivered: snapshot.delivered,
             flight: snapshot.flight,
             app_limited: snapshot.app_limited,
@@ -165,10 +163,7 @@ mod tests {
         );
         rate.on_delivered(at(110), 1000, Some((second, at(10))));
         let sample = rate.sample(at(110), None).expect("a sample");
-        assert_eq!(
-            (sample.delivered, sample.interval),
-            (2000, Duration::from_millis(110))
-        );
+        assert_eq!((sample.delivered, sample.interval_us), (2000, 110_000));
         assert_eq!(rate.delivered, 2000);
     }
 
@@ -180,7 +175,7 @@ mod tests {
         rate.on_delivered(at(501), 1000, Some((first, at(0))));
         rate.on_delivered(at(501), 1000, Some((late, at(500))));
         let sample = rate.sample(at(501), None).expect("a sample");
-        assert!(sample.interval >= Duration::from_millis(500));
+        assert!(sample.interval_us >= 500_000);
     }
 
     #[test]
@@ -188,7 +183,7 @@ mod tests {
         let mut rate = DeliveryRate::default();
         let first = rate.on_departed(at(0), 1000, true);
         rate.on_delivered(at(5), 1000, Some((first, at(0))));
-        assert_eq!(rate.sample(at(5), Some(Duration::from_millis(6))), None);
+        assert_eq!(rate.sample(at(5), Some(6_000)), None);
     }
 
     /// Covers: draft-ietf-ccwg-bbr §4.1

@@ -85,7 +85,7 @@ struct Arrival<'a> {
     /// TSecr, if it has one, and the clock that it is about.
     echo: Option<u32>,
     timestamps: &'a Timestamps,
-    min_rtt: Option<Duration>,
+    min_rtt_us: Option<u64>,
     frto: Frto,
 }
 
@@ -94,6 +94,20 @@ impl Recovery {
     pub(crate) fn on_sent(&mut self, bytes: u64) {
         self.prr.on_sent(bytes);
         self.unanswered = self.unanswered.saturating_sub(bytes);
+    }
+
+    /// Something was delivered.
+    pub(crate) fn on_delivered(&mut self, bytes: u64) {
+        self.tlp.on_delivered();
+        self.unanswered += bytes;
+    }
+
+    /// Nothing is amiss, nor was lately: an acknowledgment of the oldest data tells no more than that it has arrived.
+    pub(crate) fn is_quiet(&self, una: u64) -> bool {
+        self.phase == Phase::Open
+            && !self.undo.is_active()
+            && !self.tlp.has_probe()
+            && self.rack.fack() <= una
     }
 
     /// All is sent that may be.
@@ -132,7 +146,7 @@ impl Delivery {
             let sent = arrival.timestamps.value(at);
             arrival.echo.is_some_and(|echo| wraps_before(echo, sent))
         };
-        rack.on_delivered(arrival.now, piece, at, arrival.min_rtt, older_echo);
+        rack.on_delivered(arrival.now, piece, at, arrival.min_rtt_us, older_echo);
         if !piece.retransmitted && self.newest.is_none_or(|(newest, _)| newest <= at) {
             self.newest = Some((at, piece.ends_transmission));
         }
@@ -209,7 +223,7 @@ impl Connection {
         }
 
         // What does congestion control make of it?
-        let rate = self.rate.sample(now, self.min_rtt.get());
+        let rate = self.rate.sample(now, self.min_rtt.get_us());
         let phase = match prior_phase {
             Phase::Open => self.recovery.phase,
             prior => prior,
@@ -251,10 +265,10 @@ impl Connection {
             self.timers.cancel(Timer::Retransmit);
         } else if acked > 0 && (!partial || self.recovery.fast_retransmit.take_first_partial()) {
             // RFC 6298 §5.3; RFC 6582 §3.2 step 3: only the first partial acknowledgment restarts the timer.
-            self.timers.arm(Timer::Retransmit, now + self.rto());
+            self.arm_retransmission(now);
         } else if !self.timers.is_armed(Timer::Retransmit) {
             // A block covers the oldest byte, of whose departure no report will tell any more.
-            self.timers.arm(Timer::Retransmit, now + self.rto());
+            self.arm_retransmission(now);
         }
         self.schedule_probe(now);
         self.check_scoreboard();
@@ -270,12 +284,12 @@ impl Connection {
         blocks: &Blocks,
     ) -> (Delivery, Option<Duration>) {
         let echo = header.options.timestamps.map(|ts| ts.echo_reply);
-        let min_rtt = self.min_rtt.get();
+        let min_rtt_us = self.min_rtt.get_us();
         let arrival = Arrival {
             now,
             echo: echo.filter(|_| self.timestamps.are_negotiated()),
             timestamps: &self.timestamps,
-            min_rtt,
+            min_rtt_us,
             frto: self.recovery.frto,
         };
         let (rack, rate) = (&mut self.recovery.rack, &mut self.rate);
@@ -290,50 +304,57 @@ impl Connection {
         rack.advance(delivery.fack);
 
         let by_timestamp = self.timestamp_round_trip(now, header, ack);
-        let round_trip = match delivery.newest.filter(|_| !delivery.retransmitted) {
+        let round_trip_us = match delivery.newest.filter(|_| !delivery.retransmitted) {
             _ if self.config.rtt_from_timestamps => by_timestamp,
-            // The acknowledgment answers the last packet of a transmission, or one that has left since.
-            Some((at, true)) => {
-                let sample = now.since(at);
-                self.min_rtt.on_sample(now, sample);
-                Some(sample)
-            }
-            // Its first packets may have left before the departure, which is that of the last. What is shorter
-            // than all round trips before is not believed, so that this way the minimum does not shrink.
-            Some((at, false)) => {
-                let sample = now.since(at);
-                min_rtt.filter(|&least| sample >= least).map(|_| sample)
-            }
+            Some((at, all)) => self.round_trip_us(now, at, all),
             // Of what was sent twice, it is not known which one is answered (Karn), and what came with it may
             // have waited for it. RFC 7323 §4: a timestamp tells, in milliseconds.
             None if delivery.retransmitted && !delivery.awaited => by_timestamp,
             None => None,
         };
-        if let Some(round_trip) = round_trip {
-            self.on_round_trip(round_trip);
+        if let Some(round_trip_us) = round_trip_us {
+            self.on_round_trip(round_trip_us);
         }
-        (delivery, round_trip)
+        (delivery, round_trip_us.map(Duration::from_micros))
     }
 
-    /// RFC 7323 §4.1: the round-trip time that a segment tells which acknowledges new data.
-    fn timestamp_round_trip(
+    /// The round-trip time, in microseconds, that the delivery of something tells which departed `at`. `all` of that
+    /// transmission is delivered: the acknowledgment answers its last packet, or one that has left since.
+    ///
+    /// If not, the departure is still that of the last packet, and the first ones may have left before. What is
+    /// shorter than all round trips before is not believed, so that this way the minimum does not shrink.
+    pub(crate) fn round_trip_us(&mut self, now: Instant, at: Instant, all: bool) -> Option<u64> {
+        let sample_us = now.us_since(at);
+        if all {
+            self.min_rtt.on_sample(now, sample_us);
+            return Some(sample_us);
+        }
+        let least_us = self.min_rtt.get_us();
+        least_us.filter(|&us| sample_us >= us).map(|_| sample_us)
+    }
+
+    /// RFC 7323 §4.1: the round-trip time that a segment tells which acknowledges new data, in microseconds.
+    pub(crate) fn timestamp_round_trip(
         &mut self,
         now: Instant,
         header: &Header,
         ack: u64,
-    ) -> Option<Duration> {
+    ) -> Option<u64> {
         let echo_reply = header.options.timestamps?.echo_reply;
         if ack == self.snd.una {
             return None;
         }
-        let lifetime = now.since(self.opened);
-        let round_trip = self.timestamps.round_trip(now, echo_reply, lifetime)?;
-        self.stats.timestamp_round_trips.add(round_trip);
-        Some(round_trip)
+        let lifetime_us = now.us_since(self.opened);
+        let round_trip_us = self
+            .timestamps
+            .round_trip_us(now, echo_reply, lifetime_us)?;
+        self.stats.timestamp_round_trips.add(round_trip_us);
+        Some(round_trip_us)
     }
 
     /// SND.UNA advances.
-    fn on_progress(&mut self, now: Instant, una: u64) {
+    #[inline(always)]
+    pub(crate) fn on_progress(&mut self, now: Instant, una: u64) {
         self.snd.una = una;
         self.rto.on_progress();
         self.on_departure_heard(now);
@@ -645,9 +666,9 @@ impl Connection {
         // it misses something (RFC 5681 §4.2).
         let small = self.sent.flight() < 2 * u64::from(self.snd.mss);
         let delayed = small && self.recovery.phase == Phase::Open;
-        let timeout = Tlp::timeout(self.rtt.srtt(), delayed);
+        let probe_at = from.after_us(Tlp::timeout_us(self.rtt.srtt_us(), delayed));
         let rto_at = self.timers.deadline(Timer::Retransmit);
-        self.timers.arm(Timer::Probe, (from + timeout).min(rto_at));
+        self.timers.arm(Timer::Probe, probe_at.min(rto_at));
     }
 
     /// The probe timer has expired. The retransmission timer starts anew (RFC 8985 §7.3).
@@ -660,7 +681,7 @@ impl Connection {
         } else {
             self.recovery.tlp.on_timeout();
         }
-        self.timers.arm(Timer::Retransmit, now + self.rto());
+        self.arm_retransmission(now);
         self.check_scoreboard();
     }
 
@@ -705,7 +726,7 @@ impl Connection {
         room.min(peer_room)
     }
 
-    fn check_scoreboard(&self) {
+    pub(crate) fn check_scoreboard(&self) {
         #[cfg(debug_assertions)]
         self.sent.check(self.snd.una, self.snd.nxt);
     }

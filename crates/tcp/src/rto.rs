@@ -5,13 +5,13 @@ use std::time::Duration;
 use crate::config::Config;
 use crate::patience::Patience;
 use crate::rtt::Rtt;
-use crate::time::Instant;
+use crate::time::{Instant, whole_us};
 
 /// RFC 6298 §5.7: the RTO for data when a SYN had to be retransmitted and nothing was measured.
 const RTO_AFTER_LOST_SYN: Duration = Duration::from_secs(3);
 
 /// Whatever is configured, a timer does not fire at once.
-const RTO_FLOOR: Duration = Duration::from_millis(1);
+const RTO_FLOOR_US: u64 = 1_000;
 
 /// Timeouts since the peer was last heard.
 #[derive(Clone, Copy, Debug, Default)]
@@ -25,20 +25,17 @@ pub(crate) struct Rto {
 }
 
 impl Rto {
-    /// The timeout that applies now.
-    pub(crate) fn current(&self, config: &Config, rtt: &Rtt) -> Duration {
+    /// The timeout that applies now, in microseconds.
+    pub(crate) fn current_us(&self, config: &Config, rtt: &Rtt) -> u64 {
         let initial = if self.handshake_lost {
             RTO_AFTER_LOST_SYN
         } else {
             config.rto_initial
         };
-        let rto = rtt.rto(initial, config.rto_min);
+        let us = rtt.rto_us(initial, config.rto_min);
         // RFC 6298 §5.5: back off the timer; a maximum may bound it.
-        let rto = match self.backoff {
-            0 => rto,
-            backoff => rto.saturating_mul(1 << backoff.min(20)),
-        };
-        rto.min(config.rto_max).max(RTO_FLOOR)
+        let us = us.saturating_mul(1 << self.backoff.min(20));
+        us.min(whole_us(config.rto_max)).max(RTO_FLOOR_US)
     }
 
     /// The timer has expired. False if it is time to give up.
@@ -87,14 +84,14 @@ mod tests {
         let mut rto = Rto::default();
         let mut seconds = Vec::new();
         for _ in 0..8 {
-            seconds.push(rto.current(&config, &rtt).as_secs());
+            seconds.push(rto.current_us(&config, &rtt) / 1_000_000);
             assert!(rto.on_timeout(Instant::from_us(1), 15, None));
         }
         assert_eq!(seconds, [1, 2, 4, 8, 16, 32, 60, 60]);
         rto.on_progress();
-        assert_eq!(rto.current(&config, &rtt).as_secs(), 60);
+        assert_eq!(rto.current_us(&config, &rtt), 60_000_000);
         rto.on_sample();
-        assert_eq!(rto.current(&config, &rtt).as_secs(), 1);
+        assert_eq!(rto.current_us(&config, &rtt), 1_000_000);
     }
 
     /// Covers: RFC 6298 §2.5, RFC 4015 §3.3
@@ -103,13 +100,13 @@ mod tests {
         let config = Config::default();
         let mut rtt = Rtt::default();
         let rto = Rto::default();
-        rtt.on_sample(Duration::from_millis(10));
+        rtt.on_sample(10_000);
         rtt.on_spurious_timeout(Duration::from_secs(10));
-        assert_eq!(rto.current(&config, &rtt).as_secs(), 30);
+        assert_eq!(rto.current_us(&config, &rtt), 30_000_000);
         rtt.on_spurious_timeout(Duration::from_secs(1000));
-        assert_eq!(rto.current(&config, &rtt), config.rto_max);
+        assert_eq!(rto.current_us(&config, &rtt), whole_us(config.rto_max));
         rtt.on_spurious_timeout(Duration::MAX);
-        assert_eq!(rto.current(&config, &rtt), config.rto_max);
+        assert_eq!(rto.current_us(&config, &rtt), whole_us(config.rto_max));
     }
 
     /// Covers: RFC 6298 §5.7
@@ -118,8 +115,8 @@ mod tests {
         let mut rto = Rto::default();
         rto.on_established(true);
         assert_eq!(
-            rto.current(&Config::default(), &Rtt::default()).as_secs(),
-            3
+            rto.current_us(&Config::default(), &Rtt::default()),
+            3_000_000
         );
     }
 }

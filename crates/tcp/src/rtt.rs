@@ -2,6 +2,11 @@
 
 use std::time::Duration;
 
+use crate::time::whole_us;
+
+/// No round trip takes longer than an hour, in microseconds: what follows from it may be added and multiplied.
+const SAMPLE_US_MAX: u64 = 3600 * 1_000_000;
+
 /// Smoothed round-trip time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Rtt {
@@ -9,15 +14,10 @@ pub(crate) struct Rtt {
     smoothed_us: Option<(u64, u64)>,
 }
 
-/// An hour is longer than any round trip, and keeps what follows from overflowing.
-fn bounded_us(sample: Duration) -> u64 {
-    sample.min(Duration::from_secs(3600)).as_micros() as u64
-}
-
 impl Rtt {
     /// RFC 6298 §2.2, §2.3, with alpha = 1/8 and beta = 1/4.
-    pub(crate) fn on_sample(&mut self, sample: Duration) {
-        let sample = bounded_us(sample);
+    pub(crate) fn on_sample(&mut self, sample_us: u64) {
+        let sample = sample_us.min(SAMPLE_US_MAX);
         self.smoothed_us = Some(match self.smoothed_us {
             None => (sample, sample / 2),
             Some((srtt, rttvar)) => {
@@ -29,7 +29,7 @@ impl Rtt {
 
     /// RFC 4015 §3.3: a timeout was spurious, and this is how long the round trip took in fact.
     pub(crate) fn on_spurious_timeout(&mut self, sample: Duration) {
-        let sample = bounded_us(sample);
+        let sample = whole_us(sample).min(SAMPLE_US_MAX);
         self.smoothed_us = self
             .smoothed_us
             .map(|(srtt, rttvar)| (srtt.max(sample), rttvar.max(sample / 2)));
@@ -46,12 +46,10 @@ impl Rtt {
 
     /// RFC 6298 §2.3: `SRTT + max(G, K*RTTVAR)`. In place of the clock's granularity `G` stands `rto_min`:
     /// when RTTVAR has become small, a delayed acknowledgment must not look like a loss.
-    pub(crate) fn rto(&self, rto_initial: Duration, rto_min: Duration) -> Duration {
+    pub(crate) fn rto_us(&self, rto_initial: Duration, rto_min: Duration) -> u64 {
         match self.smoothed_us {
-            None => rto_initial,
-            Some((srtt, rttvar)) => {
-                Duration::from_micros(srtt) + rto_min.max(Duration::from_micros(rttvar * 4))
-            }
+            None => whole_us(rto_initial),
+            Some((srtt, rttvar)) => srtt.saturating_add(whole_us(rto_min).max(rttvar * 4)),
         }
     }
 }
@@ -66,21 +64,21 @@ mod tests {
     #[test]
     fn first_sample_sets_and_later_ones_smooth() {
         let mut rtt = Rtt::default();
-        assert_eq!(rtt.rto(1000 * MS, 200 * MS), 1000 * MS);
-        rtt.on_sample(400 * MS);
+        assert_eq!(rtt.rto_us(1000 * MS, 200 * MS), 1_000_000);
+        rtt.on_sample(400_000);
         assert_eq!(rtt.srtt(), Some(400 * MS));
-        assert_eq!(rtt.rto(1000 * MS, 200 * MS), (400 + 4 * 200) * MS);
-        rtt.on_sample(480 * MS);
+        assert_eq!(rtt.rto_us(1000 * MS, 200 * MS), 400_000 + 4 * 200_000);
+        rtt.on_sample(480_000);
         assert_eq!(rtt.srtt(), Some(410 * MS));
-        assert_eq!(rtt.rto(1000 * MS, 200 * MS), (410 + 4 * 170) * MS);
+        assert_eq!(rtt.rto_us(1000 * MS, 200 * MS), 410_000 + 4 * 170_000);
     }
 
     #[test]
     fn a_steady_round_trip_leaves_the_minimum_above_it() {
         let mut rtt = Rtt::default();
         for _ in 0..100 {
-            rtt.on_sample(30 * MS);
+            rtt.on_sample(30_000);
         }
-        assert_eq!(rtt.rto(1000 * MS, 200 * MS), 230 * MS);
+        assert_eq!(rtt.rto_us(1000 * MS, 200 * MS), 230_000);
     }
 }

@@ -100,6 +100,7 @@ pub(crate) enum Departure {
 struct Sums {
     sacked: u64,
     lost: u64,
+    in_flight: u64,
     /// In flight, and not departed.
     undeparted: u64,
     /// In flight again.
@@ -120,6 +121,7 @@ impl Sums {
         } else if record.lost {
             self.lost += len;
         } else {
+            self.in_flight += len;
             self.undeparted += if record.departed == Instant::NEVER {
                 len
             } else {
@@ -138,6 +140,7 @@ impl Sums {
         } else if record.lost {
             self.lost -= len;
         } else {
+            self.in_flight -= len;
             self.undeparted -= if record.departed == Instant::NEVER {
                 len
             } else {
@@ -181,15 +184,12 @@ impl Scoreboard {
 
     /// Bytes in flight: issued, and neither delivered nor lost (`pipe` of RFC 6675 §2).
     pub(crate) fn flight(&self) -> u64 {
-        self.outstanding() - self.sums.sacked - self.sums.lost
+        self.sums.in_flight
     }
 
     /// Bytes issued and not cumulatively acknowledged (FlightSize of RFC 5681 §2).
     pub(crate) fn outstanding(&self) -> u64 {
-        match (self.records.front(), self.records.back()) {
-            (Some(front), Some(back)) => back.end - front.start,
-            _ => 0,
-        }
+        self.sums.in_flight + self.sums.sacked + self.sums.lost
     }
 
     /// Bytes selectively acknowledged.
@@ -206,6 +206,17 @@ impl Scoreboard {
     /// delivered, or something older was sent again.
     pub(crate) fn may_have_losses(&self) -> bool {
         self.sums.sacked > 0 || self.sums.retransmitted > 0
+    }
+
+    /// True if all of it is in flight, sent once.
+    pub(crate) fn is_intact(&self) -> bool {
+        let Sums {
+            sacked,
+            lost,
+            retransmitted,
+            ..
+        } = self.sums;
+        sacked | lost | retransmitted == 0
     }
 
     /// Bytes that wait in the NIC stack, or departed without our having been told.
@@ -337,6 +348,18 @@ impl Scoreboard {
         let at = at.min(Instant::from_us(u64::MAX - 1));
         let (start, end) = self.take_unreported(transmission);
         let first = self.index_of(start);
+        // Most often it is one record, as it was issued.
+        if let Some(record) = self.records.get_mut(first)
+            && record.transmission == transmission
+            && record.end == end
+            && record.waits()
+        {
+            let before = self.sums.in_flight - self.sums.undeparted;
+            record.departed = at;
+            record.snapshot = rate.on_departed(at, before + record.len(), before == 0);
+            self.sums.undeparted -= record.len();
+            return Departure::InFlight;
+        }
         let departs = |r: &Record| r.transmission == transmission && r.departed == Instant::NEVER;
         let (mut behind, mut bytes, mut found) = (first, 0, false);
         while let Some(record) = self.records.get(behind)
@@ -375,7 +398,15 @@ impl Scoreboard {
     }
 
     /// The positions of a transmission that has not been reported; nothing if it has.
+    #[inline(always)]
     fn take_unreported(&mut self, transmission: u64) -> (u64, u64) {
+        if transmission == self.unreported_first
+            && let Some(first) = self.unreported.pop_front()
+        {
+            self.unreported_first += 1;
+            self.forget_unreported(0);
+            return first;
+        }
         let index = transmission
             .checked_sub(self.unreported_first)
             .and_then(|i| usize::try_from(i).ok());

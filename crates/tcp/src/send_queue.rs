@@ -207,13 +207,31 @@ impl SendQueue {
     }
 
     /// True if any byte of the range is virtual.
-    pub(crate) fn has_virtual(&self, range: &Range<u64>) -> bool {
+    pub(crate) fn has_virtual(&self, range: Range<u64>) -> bool {
         if self.is_of_first_object(range.start, range.end) {
             return !range.is_empty();
         }
         self.extents_from(range.start)
             .take_while(|extent| extent.start.max(range.start) < range.end)
             .any(|extent| matches!(extent.content, Content::Virtual { .. }))
+    }
+
+    /// The content of a range, if it is known at a glance that it is one piece of an object.
+    pub(crate) fn only_piece(&self, range: &Range<u64>) -> Option<Piece<'_>> {
+        let &Extent { start, content, .. } = self.extents.front()?;
+        let whole = self.acknowledged <= range.start && range.start < range.end;
+        match content {
+            Content::Virtual { object, offset }
+                if whole && self.is_of_first_object(range.start, range.end) =>
+            {
+                Some(Piece::Virtual {
+                    object,
+                    offset: offset + (range.start - start),
+                    len: range.end - range.start,
+                })
+            }
+            _ => None,
+        }
     }
 
     /// The content of a range. What is acknowledged already, or not queued, is left out.
@@ -252,13 +270,14 @@ impl SendQueue {
     }
 
     /// The extents that end behind `start`, in order.
+    #[inline(always)]
     fn extents_from(&self, start: u64) -> impl Iterator<Item = &Extent> + Clone {
         let first = match self.extents.front() {
             // Most often nothing but one file is queued.
             Some(extent) if start < extent.end => 0,
             _ => self.extents.partition_point(|extent| extent.end <= start),
         };
-        self.extents.range(first..)
+        self.extents.iter().skip(first)
     }
 }
 
@@ -455,9 +474,9 @@ mod tests {
             1 << 20
         );
         assert_eq!(queue.fit(queue.end() - 5, 10, &WIDE), 5);
-        assert!(!queue.has_virtual(&(0..4)));
-        assert!(queue.has_virtual(&(0..5)));
-        assert!(!queue.has_virtual(&(1004..1010)));
+        assert!(!queue.has_virtual(0..4));
+        assert!(queue.has_virtual(0..5));
+        assert!(!queue.has_virtual(1004..1010));
     }
 
     #[test]

@@ -1,7 +1,5 @@
 //! What a connection has counted.
 
-use std::time::Duration;
-
 use crate::connection::Connection;
 
 /// Counts since they were last taken ([`Connection::take_stats`]).
@@ -35,10 +33,9 @@ pub struct Samples {
 }
 
 impl Samples {
-    pub(crate) fn add(&mut self, sample: Duration) {
+    pub(crate) fn add(&mut self, sample_us: u64) {
         self.count = self.count.saturating_add(1);
-        let us = u64::try_from(sample.as_micros()).unwrap_or(u64::MAX);
-        self.sum_us = self.sum_us.saturating_add(us);
+        self.sum_us = self.sum_us.saturating_add(sample_us);
     }
 }
 

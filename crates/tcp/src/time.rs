@@ -25,7 +25,20 @@ impl Instant {
 
     /// Time elapsed since `earlier`; zero if `earlier` is later.
     pub const fn since(self, earlier: Instant) -> Duration {
-        Duration::from_micros(self.us.saturating_sub(earlier.us))
+        Duration::from_micros(self.us_since(earlier))
+    }
+
+    /// The same, in microseconds: to go to a `Duration` and back costs a division each way, too much for what is
+    /// done with every acknowledgment.
+    pub(crate) const fn us_since(self, earlier: Instant) -> u64 {
+        self.us.saturating_sub(earlier.us)
+    }
+
+    /// So many microseconds later. Saturates at the end of time.
+    pub(crate) const fn after_us(self, us: u64) -> Instant {
+        Instant {
+            us: self.us.saturating_add(us),
+        }
     }
 }
 
@@ -34,12 +47,12 @@ impl Add<Duration> for Instant {
 
     /// Saturates at the end of time.
     fn add(self, duration: Duration) -> Instant {
-        let us = duration.as_secs().saturating_mul(1_000_000);
-        Instant {
-            us: self
-                .us
-                .saturating_add(us)
-                .saturating_add(duration.subsec_micros().into()),
-        }
+        self.after_us(whole_us(duration))
     }
+}
+
+/// Whole microseconds of a duration; the largest number if they are more.
+pub(crate) const fn whole_us(duration: Duration) -> u64 {
+    let us = duration.as_secs().saturating_mul(1_000_000);
+    us.saturating_add(duration.subsec_micros() as u64)
 }

@@ -113,12 +113,12 @@ impl Timestamps {
 
     /// RFC 7323 §4.1: the round-trip time that an echoed timestamp tells. 1 ms is the least that the clock
     /// can tell. `None` for an echo of something that was not sent within the last `age_max`.
-    pub(crate) fn round_trip(
+    pub(crate) fn round_trip_us(
         &self,
         now: Instant,
         echo_reply: u32,
-        age_max: Duration,
-    ) -> Option<Duration> {
+        age_max_us: u64,
+    ) -> Option<u64> {
         if !self.negotiated {
             return None;
         }
@@ -129,8 +129,8 @@ impl Timestamps {
         } else {
             elapsed_ms.max(1)
         };
-        let elapsed = Duration::from_millis(u64::from(elapsed_ms));
-        (elapsed <= age_max + Duration::from_millis(1)).then_some(elapsed)
+        let elapsed_us = u64::from(elapsed_ms) * 1000;
+        (elapsed_us <= age_max_us.saturating_add(1000)).then_some(elapsed_us)
     }
 }
 
@@ -188,7 +188,7 @@ mod tests {
         let timestamps = Timestamps::new(5);
         assert_eq!(timestamps.option(at_ms(1)), None);
         assert_eq!(timestamps.check(at_ms(1), None), Verdict::Accept);
-        assert_eq!(timestamps.round_trip(at_ms(9), 5, Duration::MAX), None);
+        assert_eq!(timestamps.round_trip_us(at_ms(9), 5, u64::MAX), None);
     }
 
     #[test]
@@ -196,19 +196,24 @@ mod tests {
         let mut timestamps = Timestamps::new(u32::MAX - 10);
         timestamps.negotiate(at_ms(0), 0);
         let sent = timestamps.value(at_ms(5));
-        let lifetime = Duration::from_secs(1);
-        let ms = Duration::from_millis;
+        let lifetime = 1_000_000;
         assert_eq!(
-            timestamps.round_trip(at_ms(25), sent, lifetime),
-            Some(ms(20))
+            timestamps.round_trip_us(at_ms(25), sent, lifetime),
+            Some(20_000)
         );
-        assert_eq!(timestamps.round_trip(at_ms(5), sent, lifetime), Some(ms(1)));
-        assert_eq!(timestamps.round_trip(at_ms(4), sent, lifetime), Some(ms(1)));
-        assert_eq!(timestamps.round_trip(at_ms(3), sent, lifetime), None);
         assert_eq!(
-            timestamps.round_trip(at_ms(1006), sent, lifetime),
-            Some(ms(1001))
+            timestamps.round_trip_us(at_ms(5), sent, lifetime),
+            Some(1_000)
         );
-        assert_eq!(timestamps.round_trip(at_ms(1007), sent, lifetime), None);
+        assert_eq!(
+            timestamps.round_trip_us(at_ms(4), sent, lifetime),
+            Some(1_000)
+        );
+        assert_eq!(timestamps.round_trip_us(at_ms(3), sent, lifetime), None);
+        assert_eq!(
+            timestamps.round_trip_us(at_ms(1006), sent, lifetime),
+            Some(1_001_000)
+        );
+        assert_eq!(timestamps.round_trip_us(at_ms(1007), sent, lifetime), None);
     }
 }

@@ -6,16 +6,15 @@
 //! retransmission timer decides.
 
 use std::ops::Range;
-use std::time::Duration;
 
 /// `TLP.max_ack_delay`: how long a receiver may wait for a second segment before it acknowledges one.
-const ACK_DELAY_MAX: Duration = Duration::from_millis(200);
+const ACK_DELAY_US_MAX: u64 = 200_000;
 
 /// Before the first measurement (§7.2).
-const PTO_INITIAL: Duration = Duration::from_secs(1);
+const PTO_US_INITIAL: u64 = 1_000_000;
 
 /// Receivers merge packets before they acknowledge, and timers are coarse.
-const SLACK: Duration = Duration::from_millis(2);
+const SLACK_US: u64 = 2_000;
 
 /// A probe that is not answered.
 #[derive(Clone, Copy, Debug)]
@@ -47,13 +46,13 @@ pub(crate) enum Answer {
 }
 
 impl Tlp {
-    /// §7.2: the probe timeout, counted from the departure of what is in flight, or from an acknowledgment.
+    /// §7.2: the probe timeout in microseconds, counted from the departure of what is in flight, or from an acknowledgment.
     /// `delayed`: the receiver may delay its acknowledgment.
-    pub(crate) fn timeout(srtt: Option<Duration>, delayed: bool) -> Duration {
-        match (srtt, delayed) {
-            (None, _) => PTO_INITIAL,
-            (Some(srtt), true) => srtt + srtt + ACK_DELAY_MAX,
-            (Some(srtt), false) => srtt + srtt + SLACK,
+    pub(crate) fn timeout_us(srtt_us: Option<u64>, delayed: bool) -> u64 {
+        match (srtt_us, delayed) {
+            (None, _) => PTO_US_INITIAL,
+            (Some(srtt_us), true) => 2 * srtt_us + ACK_DELAY_US_MAX,
+            (Some(srtt_us), false) => 2 * srtt_us + SLACK_US,
         }
     }
 
@@ -70,6 +69,11 @@ impl Tlp {
     /// Something was delivered.
     pub(crate) fn on_delivered(&mut self) {
         self.recovery_probed = false;
+    }
+
+    /// True if a probe was sent, and is not answered.
+    pub(crate) fn has_probe(&self) -> bool {
+        self.probe.is_some()
     }
 
     /// True if a probe may be scheduled: one at a time.

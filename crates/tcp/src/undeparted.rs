@@ -17,7 +17,7 @@
 use crate::config::Limits;
 use crate::connection::Connection;
 use crate::event::CloseReason;
-use crate::output::Transmit;
+use crate::output::Data;
 use crate::time::Instant;
 use crate::timer::Timer;
 
@@ -40,10 +40,11 @@ impl Connection {
     }
 
     /// What never left, and is to be issued again.
-    pub(crate) fn poll_void(&mut self, now: Instant, limits: &Limits) -> Option<Transmit> {
+    pub(crate) fn poll_void(&mut self, now: Instant, limits: &Limits) -> Option<Data> {
         let void = self.sent.first_void(limits.bytes_max as u64)?;
         let fin_position = self.fin_position();
-        let mss = u64::from(self.packet_mss(now));
+        let packet_mss = self.packet_mss(now);
+        let mss = u64::from(packet_mss);
         let len = void.end.min(fin_position).saturating_sub(void.start);
         let len = self.fit(void.start, len, mss, limits);
         let fin = void.end > fin_position && void.start + len == fin_position;
@@ -51,7 +52,7 @@ impl Connection {
         if end == void.start || (end < void.end && !self.sent.may_split(void.start)) {
             return None;
         }
-        Some(self.transmit_data(now, void.start, len, fin, false))
+        Some(Data::new(void.start, len, fin, packet_mss))
     }
 
     /// A transmission has departed at `at`: of those before it no report will come. True if there were any.

@@ -34,6 +34,11 @@ impl Undo {
         };
     }
 
+    /// True if there is something to undo.
+    pub(crate) fn is_active(&self) -> bool {
+        self.active
+    }
+
     pub(crate) fn stop(&mut self) {
         *self = Undo::default();
     }

@@ -1,11 +1,13 @@
 //! Whole frames: what a received one is, and the headers of outgoing ones.
 
 mod header;
+mod prefix;
 mod received;
 mod template;
 
 pub use header::{HeaderError, HeaderMut};
-pub use received::{Icmp4Packet, Icmp6Packet, Received, TcpPacket, parse};
+pub use prefix::TcpPrefix;
+pub use received::{Icmp4Packet, Icmp6Packet, Received, TcpPacket, parse, parse_segment};
 pub use template::{HEADER_BYTES_MAX, TcpTemplate};
 
 use crate::{ethernet, ip};

@@ -141,6 +141,7 @@ impl Header {
     ///
     /// # Panics
     /// If `buffer` is shorter than [`Header::len_bytes`].
+    #[inline]
     pub fn write(&self, buffer: &mut [u8]) -> usize {
         let (fixed, options) = buffer.split_at_mut(HEADER_BYTES_MIN);
         let len = HEADER_BYTES_MIN + self.options.write(options);
@@ -280,6 +281,7 @@ impl Options {
     ///
     /// # Panics
     /// If `buffer` is shorter than [`Options::len_bytes`].
+    #[inline]
     pub fn write(&self, buffer: &mut [u8]) -> usize {
         if let Some(timestamps) = self.timestamps_alone() {
             let buffer = &mut buffer[..TIMESTAMPS_ALONE_BYTES];
@@ -288,6 +290,10 @@ impl Options {
             buffer[8..].copy_from_slice(&timestamps.echo_reply.to_be_bytes());
             return TIMESTAMPS_ALONE_BYTES;
         }
+        self.write_any(buffer)
+    }
+
+    fn write_any(&self, buffer: &mut [u8]) -> usize {
         let mut at = 0;
         let mut put = |bytes: &[u8]| {
             buffer[at..at + bytes.len()].copy_from_slice(bytes);

@@ -17,9 +17,10 @@ use wire::tcp::{Flags, Segment};
 use super::Stack;
 use super::arrival::Bare;
 use crate::config::Admission;
-use crate::connections::{KeyedHash, Tuple};
+use crate::keyed_hash::KeyedHash;
 use crate::sources::Sources;
 use crate::syn_queue::SynQueue;
+use crate::tuple::Tuple;
 
 /// Something that keeps happening is worth a line when it begins; it is over when nothing of the kind has
 /// happened for so long, in microseconds.
@@ -69,15 +70,15 @@ enum Refusal {
 }
 
 impl Gate {
-    pub(super) fn new(limits: Admission, secret: [u8; 16], hash: KeyedHash) -> Gate {
+    pub(super) fn new(limits: Admission, secret: [u8; 16], hash_key: [u8; 16]) -> Gate {
         let mut cookie_key = secret;
         cookie_key[1] ^= 0xff;
         Gate {
             limits,
-            syn_queue: SynQueue::new(hash),
+            syn_queue: SynQueue::new(&hash_key),
             cookies: SynCookies::new(cookie_key),
             unheard: 0,
-            sources: Sources::new(limits.connections_per_source, hash),
+            sources: Sources::new(limits.connections_per_source, KeyedHash(hash_key)),
             flood: Episode::default(),
             backlog_full: Episode::default(),
             table_full: Episode::default(),

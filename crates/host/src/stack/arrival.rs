@@ -7,11 +7,11 @@ use port::Frame;
 use tcp::Instant;
 use wire::frame::{self, Received, TcpTemplate};
 
-use super::Stack;
-use crate::connections::Tuple;
+use super::{Stack, queue_dirty};
 use crate::icmp;
 use crate::neighbor::Resolution;
 use crate::time_wait::Answer;
+use crate::tuple::Tuple;
 
 /// What became of a segment that belongs to no connection of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,13 +26,18 @@ impl Stack {
     /// A frame has arrived.
     pub fn on_frame(&mut self, now_us: u64, frame: Frame<'_>) {
         self.counters.frames_received += 1;
+        let Some(packet) = frame::parse_segment(frame.bytes, frame.checksum_valid) else {
+            return self.on_other_frame(now_us, frame);
+        };
+        let local = SocketAddr::new(packet.destination, packet.segment.header.destination_port);
+        let remote = SocketAddr::new(packet.source, packet.segment.header.source_port);
+        self.on_tcp(now_us, Tuple { local, remote }, &packet.segment);
+    }
+
+    /// A frame without a segment has arrived.
+    #[cold]
+    fn on_other_frame(&mut self, now_us: u64, frame: Frame<'_>) {
         match frame::parse(frame.bytes, frame.checksum_valid) {
-            Ok(Received::Tcp(packet)) => {
-                let local =
-                    SocketAddr::new(packet.destination, packet.segment.header.destination_port);
-                let remote = SocketAddr::new(packet.source, packet.segment.header.source_port);
-                self.on_tcp(now_us, Tuple { local, remote }, &packet.segment);
-            }
             Ok(Received::Arp(arp)) => {
                 if let Some(reply) = self.neighbors.on_arp(now_us, &arp) {
                     self.frames.push_back(reply);
@@ -91,6 +96,7 @@ impl Stack {
     }
 
     /// Segment arrival, RFC 9293 §3.10.7: the part that comes before any connection.
+    #[inline]
     fn on_tcp(&mut self, now_us: u64, tuple: Tuple, segment: &wire::tcp::Segment<'_>) {
         let now = Instant::from_us(now_us);
         if let Some(index) = self.connections.find(&tuple)
@@ -99,7 +105,7 @@ impl Stack {
             self.counters.segments_received += 1;
             let Some(time_wait) = entry.tcp.replaced_by(segment) else {
                 entry.tcp.on_segment(now, segment);
-                self.mark_dirty(index);
+                queue_dirty(&mut self.dirty, entry);
                 return;
             };
             // As if all had been read: the table knows how to go on.
@@ -110,6 +116,13 @@ impl Stack {
         } else {
             return;
         }
+        self.on_stray(now_us, tuple, segment);
+    }
+
+    /// A segment that belongs to no connection of the table.
+    #[cold]
+    fn on_stray(&mut self, now_us: u64, tuple: Tuple, segment: &wire::tcp::Segment<'_>) {
+        let now = Instant::from_us(now_us);
         if self.on_half_open(now_us, tuple, segment) {
             return;
         }

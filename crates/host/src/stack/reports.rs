@@ -6,7 +6,7 @@ use contract::{Event, FileId, FlowId, RejectReason, SendId};
 use rustix::io::Errno;
 use tcp::Instant;
 
-use super::Stack;
+use super::{Stack, queue_dirty};
 use crate::app::{AppEvent, StreamId};
 use crate::connections::{index_of_send, transmission_of_send};
 
@@ -118,7 +118,7 @@ impl Stack {
         entry
             .tcp
             .on_departed(transmission, Instant::from_us(departed_us.min(now_us)));
-        self.mark_dirty(index);
+        queue_dirty(&mut self.dirty, entry);
         true
     }
 

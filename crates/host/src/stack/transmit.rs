@@ -1,17 +1,19 @@
 //! What leaves: SENDs for the NIC stack, and packets of the host's own.
 
 use std::io::IoSlice;
+use std::iter;
 
 use contract::{FileId, Segment, SendId};
 use port::{Offload, Port, SendError, Superpacket};
 use tcp::{Instant, Piece, Transmit};
-use wire::frame::{HeaderMut, TcpTemplate};
+use wire::frame::{HEADER_BYTES_MAX, HeaderMut, TcpPrefix, TcpTemplate};
 
 use super::Stack;
 use super::workers::{Deferred, Nic};
-use crate::connections::{Entry, Tuple, send_id};
+use crate::connections::{Entry, send_id};
 use crate::counters::Counters;
 use crate::neighbor::Resolution;
+use crate::tuple::Tuple;
 
 /// Bytes that a peer may acknowledge before ACKD tells the NIC stack; the paper's 32 KB (IO-TCP §3.5).
 const ACKD_BYTES: u64 = 32 << 10;
@@ -24,31 +26,39 @@ impl Stack {
             return true;
         };
         let nic = &mut self.nics[entry.worker];
-        let destination_mac = match self.neighbors.resolve_route(now_us, &mut entry.route) {
-            Resolution::Known(mac) => Some(mac),
+        let Tuple { local, remote } = entry.tuple;
+        let resolved = match self.neighbors.resolve_route(now_us, &mut entry.route) {
+            Resolution::Known(mac) => {
+                if entry
+                    .prefix
+                    .is_none_or(|prefix| prefix.destination_mac() != mac)
+                {
+                    let template = TcpTemplate::new(self.link.mac, mac, local, remote);
+                    entry.prefix = TcpPrefix::new(&template);
+                }
+                true
+            }
             Resolution::Pending => {
                 self.waiting_neighbor.add(index);
                 return false;
             }
             // Sent to nobody, so that TCP's own timers decide when to give up.
-            Resolution::Unreachable => None,
+            Resolution::Unreachable => false,
         };
-        let Tuple { local, remote } = entry.tuple;
-        let mut template = destination_mac
-            .map(|destination_mac| TcpTemplate::new(self.link.mac, destination_mac, local, remote));
         let limits = self.link.limits(local.is_ipv6(), entry.tcp.mss());
         let now = Instant::from_us(now_us);
-        let mut buffer = [0; contract::limits::HEADER_BYTES_MAX];
+        let mut buffer = [0; HEADER_BYTES_MAX];
         loop {
             // What a SEND would read may be another version. The answer to the OPEN marks the connection dirty again.
             let is_reopening = entry.files_reopening > 0;
             let takes_send = !is_reopening && nic.has_room();
             // Acknowledgments and resets leave even if no SEND can: they need neither room nor files.
-            let transmit = match takes_send {
+            // Looked at where it was put: it is large.
+            let polled = match takes_send {
                 true => entry.tcp.poll_transmit(now, &limits),
                 false => entry.tcp.poll_bare(now),
             };
-            let Some(transmit) = transmit else {
+            let Some(transmit) = &polled else {
                 if !takes_send && !is_reopening {
                     self.waiting_room.add(index);
                 }
@@ -58,10 +68,9 @@ impl Stack {
             if let Some(transmission) = transmit.transmission {
                 entry.last_transmission = transmission;
             }
-            let len = template.as_mut().and_then(|template| {
-                template.traffic_class = transmit.ecn.mark(template.traffic_class);
-                template.write(&transmit.header, &mut buffer)
-            });
+            let prefix = entry.prefix.as_ref().filter(|_| resolved);
+            let len =
+                prefix.map(|prefix| prefix.write(&transmit.header, transmit.ecn, &mut buffer));
             // The NIC stack can wait, the host cannot.
             let is_paced = transmit.not_before.is_some_and(|at| at > now);
             // Whatever TCP is told, nothing may overtake what the NIC stack has.
@@ -72,7 +81,7 @@ impl Stack {
                 (Some(len), Some(transmission)) if below => {
                     let id = send_id(index, transmission);
                     let header = &buffer[..len];
-                    issue_send(&mut self.counters, nic, entry, &transmit, id, header);
+                    issue_send(&mut self.counters, nic, entry, transmit, id, header);
                     self.sends_outstanding += 1;
                     if !self.config.departs_at_issue {
                         continue;
@@ -80,7 +89,7 @@ impl Stack {
                 }
                 (Some(len), _) => {
                     let header = &mut buffer[..len];
-                    send_own(&mut self.counters, port, entry, &transmit, header);
+                    send_own(&mut self.counters, port, entry, transmit, header);
                 }
                 (None, _) => self.counters.packets_dropped += 1,
             }
@@ -126,29 +135,42 @@ fn issue_send(
     id: SendId,
     header: &[u8],
 ) {
-    let segments = entry
-        .tcp
-        .pieces(transmit.range.clone())
-        .map(|piece| match piece {
-            Piece::Real(bytes) => Segment::Inline(bytes),
-            Piece::Virtual {
-                object,
-                offset,
-                len,
-            } => Segment::File {
-                file: FileId(object),
-                offset,
-                len: len as u32,
-            },
-        });
-    let virtual_bytes: u64 = segments
-        .clone()
-        .map(|segment| match segment {
-            Segment::Inline(_) => 0,
-            Segment::File { len, .. } => u64::from(len),
-        })
-        .sum();
+    let virtual_bytes = match entry.tcp.only_piece(&transmit.range) {
+        Some(piece) => {
+            let segments = iter::once(segment(piece));
+            write_send(nic, entry, transmit, id, header, segments)
+        }
+        None => {
+            let segments = entry.tcp.pieces(transmit.range.clone()).map(segment);
+            write_send(nic, entry, transmit, id, header, segments)
+        }
+    };
     let acked_offset = entry.tcp.acknowledged_bytes();
+    entry.flow_open = true;
+    entry.sends_outstanding += 1;
+    counters.sends += 1;
+    counters.real_bytes += transmit.range.end - transmit.range.start - virtual_bytes;
+    counters.virtual_bytes += virtual_bytes;
+    if acked_offset > entry.ackd_offset {
+        entry.ackd_offset = acked_offset;
+        entry.route.confirm();
+    }
+}
+
+/// Writes a SEND into the ring; returns how many of its bytes are virtual.
+fn write_send<'a>(
+    nic: &mut Nic,
+    entry: &'a Entry,
+    transmit: &Transmit,
+    id: SendId,
+    header: &'a [u8],
+    segments: impl Iterator<Item = Segment<'a>> + Clone,
+) -> u64 {
+    let virtual_bytes = segments.clone().map(|segment| match segment {
+        Segment::Inline(_) => 0,
+        Segment::File { len, .. } => u64::from(len),
+    });
+    let virtual_bytes = virtual_bytes.sum();
     let follow_bytes = match transmit.retransmission {
         true => 0,
         false => entry.tcp.virtual_bytes_behind(transmit.range.end),
@@ -157,7 +179,7 @@ fn issue_send(
         id,
         flow: entry.flow(),
         stream_offset: transmit.range.start,
-        acked_offset,
+        acked_offset: entry.tcp.acknowledged_bytes(),
         issued_us: transmit.issued.as_us(),
         not_before_us: transmit.not_before.map_or(0, Instant::as_us),
         tsval_fraction_us: transmit.tsval_fraction_us,
@@ -167,14 +189,21 @@ fn issue_send(
         segments,
     });
     debug_assert!(sent.is_ok(), "there was room");
-    entry.flow_open = true;
-    entry.sends_outstanding += 1;
-    counters.sends += 1;
-    counters.real_bytes += transmit.range.end - transmit.range.start - virtual_bytes;
-    counters.virtual_bytes += virtual_bytes;
-    if acked_offset > entry.ackd_offset {
-        entry.ackd_offset = acked_offset;
-        entry.route.confirm();
+    virtual_bytes
+}
+
+fn segment(piece: Piece<'_>) -> Segment<'_> {
+    match piece {
+        Piece::Real(bytes) => Segment::Inline(bytes),
+        Piece::Virtual {
+            object,
+            offset,
+            len,
+        } => Segment::File {
+            file: FileId(object),
+            offset,
+            len: len as u32,
+        },
     }
 }
 

@@ -70,8 +70,33 @@ pub fn parse(bytes: &[u8], checksum_valid: bool) -> Result<Received<'_>, ParseEr
         ethernet::ARP => return Ok(Received::Arp(arp::Packet::parse(payload)?)),
         _ => return Ok(Received::Other),
     };
+    match packet.protocol {
+        ip::TCP => parse_tcp(&link, &packet, checksum_valid).map(Received::Tcp),
+        _ => parse_control(&link, &packet),
+    }
+}
+
+/// The TCP segment in a frame; `None` if there is none, or if [`parse`] would reject it. For the path of each packet:
+/// nothing is moved about that is not looked at.
+#[inline]
+pub fn parse_segment(bytes: &[u8], checksum_valid: bool) -> Option<TcpPacket<'_>> {
+    let (link, payload) = ethernet::Header::parse(bytes)?;
+    let packet = match link.ether_type {
+        ethernet::IPV4 => ip::Packet::parse_v4(payload).ok()?,
+        ethernet::IPV6 => ip::Packet::parse_v6(payload).ok()?,
+        _ => return None,
+    };
+    match packet.protocol {
+        ip::TCP => parse_tcp(&link, &packet, checksum_valid).ok(),
+        _ => None,
+    }
+}
+
+fn parse_control<'a>(
+    link: &ethernet::Header,
+    packet: &ip::Packet<'a>,
+) -> Result<Received<'a>, ParseError> {
     match (packet.protocol, packet.addresses) {
-        (ip::TCP, _) => parse_tcp(&link, &packet, checksum_valid),
         (
             ip::ICMP,
             Addresses::V4 {
@@ -105,7 +130,7 @@ fn parse_tcp<'a>(
     link: &ethernet::Header,
     packet: &ip::Packet<'a>,
     checksum_valid: bool,
-) -> Result<Received<'a>, ParseError> {
+) -> Result<TcpPacket<'a>, ParseError> {
     // TCP is between two hosts (RFC 9293 §3.9.2, MUST-57 and MUST-63), also on the link.
     let unicast = match packet.addresses {
         Addresses::V4 {
@@ -135,7 +160,7 @@ fn parse_tcp<'a>(
             return Err(ParseError::BadTcpChecksum);
         }
     }
-    Ok(Received::Tcp(TcpPacket {
+    Ok(TcpPacket {
         source_mac: link.source,
         source,
         destination,
@@ -143,5 +168,5 @@ fn parse_tcp<'a>(
             ecn: ip::Ecn::of(packet.traffic_class),
             ..segment
         },
-    }))
+    })
 }
