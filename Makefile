@@ -9,7 +9,7 @@ ROOT    ?= examples/site
 # Creating a link needs root.
 AS_ROOT := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 
-.PHONY: help serve demo test test-long test-loom test-fuzz check bench bench-link bench-instructions release clean
+.PHONY: help serve demo test test-long test-loom test-fuzz check bench bench-link bench-instructions aarch64 release clean
 
 help: ## Shows this
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -55,6 +55,9 @@ bench-instructions: setup-test ## Counts the host stack's instructions per ACK a
 bench-link: setup-bench ## Goodput over emulated links, against the kernel's TCP, with BENCH="--quick" in some minutes; needs root
 	$(CARGO) build --release --locked -p splitway-cli -p splitway-bench
 	@$(AS_ROOT) $(RELEASE)/splitway-bench link $(BENCH)
+
+aarch64: ## Builds splitway for the Arm cores of a DPU
+	@scripts/aarch64.sh build --release
 
 release:
 	@$(CARGO) build --release --locked -p splitway-cli

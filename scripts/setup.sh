@@ -2,7 +2,7 @@
 # Installs what a make target needs and this machine does not have yet, on Debian and Ubuntu.
 # Where nothing is missing it does nothing and takes no time.
 #
-#   scripts/setup.sh serve|test|long|bench
+#   scripts/setup.sh serve|test|long|bench|aarch64
 set -euo pipefail
 
 # The oldest compiler that smoltcp, the most demanding of the dependencies, builds with.
@@ -119,6 +119,16 @@ setup_long() {
     cargo fuzz --version >/dev/null 2>&1 || cargo install --locked --quiet cargo-fuzz
 }
 
+setup_aarch64() {
+    setup_serve
+    need aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu
+    need qemu-aarch64 qemu-user
+    [ -e /usr/aarch64-linux-gnu/lib/libc.so.6 ] || packages+=(libc6-dev-arm64-cross)
+    install_needed
+    has rustup || die "building for aarch64 needs its standard library, which rustup installs (https://rustup.rs)"
+    rustup target list --installed | grep -q aarch64-unknown-linux-gnu || rustup target add aarch64-unknown-linux-gnu
+}
+
 setup_bench() {
     setup_serve
     need ip iproute2
@@ -127,6 +137,6 @@ setup_bench() {
 }
 
 case "${1-}" in
-    serve | test | long | bench) "setup_$1" ;;
-    *) die "usage: $0 serve|test|long|bench" ;;
+    serve | test | long | bench | aarch64) "setup_$1" ;;
+    *) die "usage: $0 serve|test|long|bench|aarch64" ;;
 esac
