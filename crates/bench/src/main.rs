@@ -14,6 +14,7 @@
 //! | [`report`] | tables, ratios, JSON |
 //! | [`disk`] | another measurement: files that are not in memory |
 //! | [`figure10`] | the split's corrections, with and without: figure 10 of IO-TCP |
+//! | [`workers`] | another measurement: one NIC worker against several |
 //! | [`plot`] | line charts |
 //! | [`publish`] | where results go |
 #![forbid(unsafe_code)]
@@ -28,6 +29,7 @@ mod plot;
 mod publish;
 mod report;
 mod run;
+mod workers;
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -77,6 +79,8 @@ enum Part {
     Figure10(figure10::Settings),
     /// Measures serving files that are not in memory, against nginx with and without the page cache.
     Disk(disk::Settings),
+    /// Measures files in memory with one NIC worker and with two, on any core.
+    Workers(workers::Settings),
     /// Measures goodput over emulated links, against the kernel's TCP.
     Link(goodput::Settings),
     /// Generates load.
@@ -156,6 +160,7 @@ fn main() -> ExitCode {
         _ if std::env::var_os(INSIDE).is_none() => return enter(),
         Some(Part::Disk(settings)) => disk::measure(&settings),
         Some(Part::Figure10(settings)) => figure10::measure(&settings),
+        Some(Part::Workers(settings)) => workers::measure(&settings),
         Some(Part::Link(settings)) => goodput::measure(&settings),
         None => measure(&arguments.settings),
     };
@@ -304,7 +309,24 @@ fn start_splitway<A: AsRef<OsStr>>(
     arguments: &[A],
     steer_requests: bool,
 ) -> Result<Splitway> {
-    let mut command = pinned(SERVER_CORE, &ground.splitway);
+    let splitway = start_as(pinned(SERVER_CORE, &ground.splitway), ground, arguments)?;
+    if steer_requests {
+        link::steer(stack_end(&splitway, &stack_device(&splitway)?), SERVER_CORE)?;
+    }
+    Ok(splitway)
+}
+
+/// Splitway on whatever core the kernel gives each of its threads.
+fn start_splitway_anywhere<A: AsRef<OsStr>>(ground: &Ground, arguments: &[A]) -> Result<Splitway> {
+    start_as(Command::new(&ground.splitway), ground, arguments)
+}
+
+/// Splitway by this command, with the kernel's work for the client where that is.
+fn start_as<A: AsRef<OsStr>>(
+    mut command: Command,
+    ground: &Ground,
+    arguments: &[A],
+) -> Result<Splitway> {
     command.arg("serve").arg(ground.site.root()).args(arguments);
     let splitway = Splitway::start(&mut command)?;
     link::steer(
@@ -314,9 +336,6 @@ fn start_splitway<A: AsRef<OsStr>>(
         },
         CLIENT_CORE,
     )?;
-    if steer_requests {
-        link::steer(stack_end(&splitway, &stack_device(&splitway)?), SERVER_CORE)?;
-    }
     Ok(splitway)
 }
 

@@ -5,6 +5,7 @@ use slab::Slab;
 use wire::frame::TcpPrefix;
 
 use crate::app::StreamId;
+use crate::balance::Balance;
 use crate::neighbor::Route;
 use crate::orphans::Since;
 use crate::tuple::{Tuple, TupleMap};
@@ -19,7 +20,7 @@ pub(crate) struct Entry {
     pub(crate) route: Route,
     /// What its packets begin with, as long as the next hop's link address is the same.
     pub(crate) prefix: Option<TcpPrefix>,
-    /// The NIC worker that sends for it.
+    /// The NIC worker that sends for it, to its end.
     pub(crate) worker: usize,
     /// Files opened for it that may still be open.
     pub(crate) files: Vec<FileId>,
@@ -92,6 +93,7 @@ pub(crate) struct Connections {
     /// Boxed: a table that grows moves pointers, and has room to spare for no more than these.
     entries: Slab<Box<Entry>>,
     by_tuple: TupleMap<usize>,
+    balance: Balance,
     generation: u32,
 }
 
@@ -100,6 +102,7 @@ impl Connections {
         Connections {
             entries: Slab::new(),
             by_tuple: TupleMap::new(secret),
+            balance: Balance::default(),
             generation: 0,
         }
     }
@@ -108,8 +111,7 @@ impl Connections {
         self.entries.len()
     }
 
-    /// Adds a connection and returns its place. Workers are chosen by the hash of its addresses, so that a
-    /// connection stays on one of them.
+    /// Adds a connection, for one of so many NIC workers, and returns its place.
     pub(crate) fn insert(
         &mut self,
         tcp: tcp::Connection,
@@ -117,7 +119,7 @@ impl Connections {
         route: Route,
         workers: usize,
     ) -> usize {
-        let worker = self.by_tuple.hash(&tuple) as usize % workers.max(1);
+        let worker = self.balance.add(workers, self.by_tuple.hash(&tuple));
         self.generation = self.generation.wrapping_add(1);
         let slot = self.entries.vacant_entry();
         let index = slot.key();
@@ -150,6 +152,7 @@ impl Connections {
     pub(crate) fn remove(&mut self, index: usize) -> Option<Box<Entry>> {
         let entry = self.entries.try_remove(index)?;
         self.by_tuple.remove(&entry.tuple);
+        self.balance.remove(entry.worker);
         Some(entry)
     }
 

@@ -12,6 +12,7 @@
 //! | `connections`, `files`, `syn_queue`, `sources`, `time_wait` | the tables |
 //! | `tuple`, `keyed_hash` | what they are searched by |
 //! | `neighbor`, `icmp` | ARP, neighbour discovery, next hops; echo |
+//! | `balance` | which NIC worker a connection goes to |
 //! | `timer` | the timing wheel |
 //! | `shard`, `polling` | the event loop and its sleep |
 //! | `nic_source` | where NIC stacks come from |
@@ -22,6 +23,7 @@
 #![forbid(unsafe_code)]
 
 pub mod app;
+mod balance;
 mod config;
 mod connections;
 mod counters;

@@ -39,7 +39,11 @@ pub struct Crowd {
     pub file_bytes: u64,
     /// They begin within this time, one after the other, in microseconds.
     pub begin_within_us: u64,
-    /// Memory of the NIC worker for content, in bytes.
+    /// NIC workers.
+    pub workers: usize,
+    /// What the port of each worker takes, in bytes per second, headers included; any number if `None`.
+    pub port_bytes_per_second: Option<u64>,
+    /// Memory of each worker for content, in bytes.
     pub cache_bytes: usize,
     /// Round-trip time of each path, in microseconds.
     pub round_trip_us: u64,
@@ -62,8 +66,19 @@ pub struct CrowdReport {
     pub bytes_at_first_end: Vec<u64>,
     /// SENDs and packets with which the server has repeated bytes.
     pub retransmissions: u64,
-    /// What the NIC worker has done.
+    /// What the NIC workers have done, all together.
     pub nic: nic::Counters,
+    /// Which part each of them has had.
+    pub shares: Vec<WorkerShare>,
+}
+
+/// One worker's part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WorkerShare {
+    /// Connections that it has sent for, each of them from beginning to end.
+    pub connections: usize,
+    /// Bytes of files that it has sent.
+    pub file_bytes: u64,
 }
 
 impl CrowdReport {
@@ -82,12 +97,23 @@ impl CrowdReport {
 pub fn run_crowd(crowd: &Crowd) -> Result<CrowdReport, Violation> {
     let mut place = Place::new(crowd);
     place.run(BEGINNING_US + crowd.within_us)?;
-    let nic = place.machine.seats[0].worker.counters();
+    let machine = &place.machine;
+    let mut nic = nic::Counters::default();
+    let mut shares = Vec::new();
+    for (number, seat) in machine.seats.iter().enumerate() {
+        let counters = seat.worker.counters();
+        nic.add(&counters);
+        shares.push(WorkerShare {
+            connections: machine.homes.flows_of(number),
+            file_bytes: counters.file_bytes_sent,
+        });
+    }
     Ok(CrowdReport {
         elapsed_us: place.now_us - BEGINNING_US,
         bytes_at_first_end: place.bytes_at_first_end,
-        retransmissions: place.machine.stack.counters().retransmissions,
+        retransmissions: machine.stack.counters().retransmissions,
         nic,
+        shares,
     })
 }
 
@@ -113,7 +139,7 @@ struct Place {
     future: BinaryHeap<Reverse<(u64, u64, Coming)>>,
     scheduled: u64,
     host_turn_us: Option<u64>,
-    worker_turn_us: Option<u64>,
+    worker_turns_us: Vec<Option<u64>>,
     has_finished: Vec<bool>,
     finished: usize,
     bytes_at_first_end: Vec<u64>,
@@ -172,10 +198,11 @@ impl Place {
             busy_ppm: 0,
             busy_us: 0..1,
             drop_ppm: 0,
+            bytes_per_second: None,
             seed: 0,
         };
         let scenario = Scenario {
-            workers: 1,
+            workers: crowd.workers,
             mtu: 1500,
             superpacket_max: 65_535,
             congestion: CongestionAlgorithm::Cubic,
@@ -199,7 +226,10 @@ impl Place {
             clients: (0..crowd.clients).map(client_plan).collect(),
             hostiles: Vec::new(),
             host_port: calm.clone(),
-            nic_port: calm,
+            nic_port: PortPlan {
+                bytes_per_second: crowd.port_bytes_per_second,
+                ..calm
+            },
             cramped: None,
             cache_bytes: crowd.cache_bytes,
         };
@@ -241,7 +271,7 @@ impl Place {
             future: BinaryHeap::new(),
             scheduled: 0,
             host_turn_us: None,
-            worker_turn_us: None,
+            worker_turns_us: vec![None; crowd.workers],
             has_finished: vec![false; crowd.clients],
             finished: 0,
             bytes_at_first_end: Vec::new(),
@@ -256,16 +286,14 @@ impl Place {
     /// Until everybody has everything.
     fn run(&mut self, deadline_us: u64) -> Check {
         while self.finished < self.clients.len() {
-            let seat = &self.machine.seats[0];
             let wakes_us = [
                 self.host_turn_us,
-                self.worker_turn_us,
                 self.machine.stack.next_timeout_us(),
-                seat.disk.next_us(),
-                seat.next_us(),
                 self.future.peek().map(|Reverse((at_us, ..))| *at_us),
             ];
-            let next_us = wakes_us.into_iter().flatten().min();
+            let workers = 0..self.machine.seats.len();
+            let workers_us = workers.filter_map(|number| self.worker_us(number));
+            let next_us = wakes_us.into_iter().flatten().chain(workers_us).min();
             let next_us = next_us.filter(|&next_us| next_us < deadline_us);
             let Some(next_us) = next_us else {
                 let stuck = self.clients.iter().find(|client| !client.is_finished());
@@ -274,7 +302,11 @@ impl Place {
                     "{} of {} have everything; not {who}; {:?}",
                     self.finished,
                     self.clients.len(),
-                    self.machine.seats[0].worker.usage(),
+                    self.machine
+                        .seats
+                        .iter()
+                        .map(|seat| seat.worker.usage())
+                        .collect::<Vec<_>>(),
                 )));
             };
             self.now_us = self.now_us.max(next_us);
@@ -282,6 +314,17 @@ impl Place {
             self.let_happen()?;
         }
         Ok(())
+    }
+
+    /// When a worker does its next turn, if nobody wakes it before.
+    fn worker_us(&self, number: usize) -> Option<u64> {
+        let seat = &self.machine.seats[number];
+        let wakes_us = [
+            self.worker_turns_us[number],
+            seat.disk.next_us(),
+            seat.next_us(),
+        ];
+        wakes_us.into_iter().flatten().min()
     }
 
     fn let_happen(&mut self) -> Check {
@@ -292,15 +335,15 @@ impl Place {
         {
             return self.come(what);
         }
-        let seat = &self.machine.seats[0];
-        if is_due(self.worker_turn_us) || is_due(seat.disk.next_us()) || is_due(seat.next_us()) {
+        let mut workers = 0..self.machine.seats.len();
+        if let Some(number) = workers.find(|&number| is_due(self.worker_us(number))) {
             let mut frames = std::mem::take(&mut self.frames);
             let (again_us, told) =
                 self.machine
-                    .worker_turn(0, now_us, &mut self.trace, &mut frames)?;
+                    .worker_turn(number, now_us, &mut self.trace, &mut frames)?;
             self.server_sends(&mut frames);
             self.frames = frames;
-            self.worker_turn_us = again_us;
+            self.worker_turns_us[number] = again_us;
             if told {
                 self.wake_host();
             }
@@ -316,7 +359,9 @@ impl Place {
         if busy {
             self.wake_host();
             let at_us = now_us + REACTION_US;
-            self.worker_turn_us = Some(self.worker_turn_us.map_or(at_us, |t| t.min(at_us)));
+            for turn_us in &mut self.worker_turns_us {
+                *turn_us = Some(turn_us.map_or(at_us, |turn_us| turn_us.min(at_us)));
+            }
         }
         Ok(())
     }

@@ -19,7 +19,7 @@
 //! | `disk`, `shelf`, `content` | reads that take time and fail; which version of a file is there; what is in it |
 //! | `deaths` | what was under way when NIC processes died |
 //! | `audit` | an eye on the wire: sequence space and windows |
-//! | `window`, `fairness` | the congestion window; whose turn it is to leave |
+//! | `window`, `fairness`, `homes` | the congestion window; whose turn it is to leave; who sends for a flow |
 //! | `trace`, `pcap` | a run as text, as a capture, as a number |
 //! | `random`, `violation` | small tools |
 //!
@@ -34,6 +34,7 @@ mod crowd;
 mod deaths;
 mod disk;
 mod fairness;
+mod homes;
 mod hostile;
 mod link;
 mod machine;
@@ -58,7 +59,7 @@ use scenario::Scenario;
 use trace::Trace;
 use world::World;
 
-pub use crowd::{Crowd, CrowdReport, run_crowd};
+pub use crowd::{Crowd, CrowdReport, WorkerShare, run_crowd};
 pub use deaths::NicDeaths;
 pub use trace::{Options, Sink};
 pub use violation::Violation;

@@ -18,6 +18,7 @@ use port::{Frame, Port};
 use crate::deaths::NicDeaths;
 use crate::disk::Disk;
 use crate::fairness::FairnessCheck;
+use crate::homes::Homes;
 use crate::ports::MoodyPort;
 use crate::random::Random;
 use crate::router;
@@ -55,6 +56,8 @@ pub(crate) struct Machine {
     pub(crate) app: server::Server,
     /// None while there is no NIC process.
     pub(crate) seats: Vec<Seat>,
+    /// They stay when a NIC process dies.
+    pub(crate) homes: Homes,
     workers: usize,
     /// How this NIC process ends, the next one, and so on.
     fates: VecDeque<Death>,
@@ -164,6 +167,7 @@ impl Relay {
         &mut self,
         now_us: u64,
         number: usize,
+        homes: &mut Homes,
         trace: &mut Trace<'_>,
     ) -> Result<usize, Violation> {
         if self.opens_us.is_some_and(|at_us| now_us < at_us) {
@@ -182,6 +186,9 @@ impl Relay {
                 Ok(Some(command)) => {
                     trace.command(now_us, number, &command);
                     taken += 1;
+                    if let Command::Send(send) = &command {
+                        homes.on_send(send.flow, number)?;
+                    }
                     match (&command, &mut self.fairness) {
                         (Command::Send(send), Some(fairness)) => fairness.on_send(send),
                         (
@@ -337,6 +344,7 @@ impl Machine {
             stack,
             app,
             seats,
+            homes: Homes::default(),
             workers: scenario.workers,
             fates: scenario.deaths.clone().into(),
             turns: 0,
@@ -436,7 +444,8 @@ impl Machine {
         take_frames(&mut self.far, frames);
         let mut passed = 0;
         for (number, seat) in self.seats.iter_mut().enumerate() {
-            seat.relay.commands(now_us, number, trace)?;
+            seat.relay
+                .commands(now_us, number, &mut self.homes, trace)?;
             // There is room for events again.
             passed += seat.relay.events(now_us, number, trace)?;
         }
@@ -457,7 +466,8 @@ impl Machine {
         let fate = self.fates.front().copied();
         let departures_max = fate.map_or(u64::MAX, |death| death.departures - self.departures);
         seat.worker.port().close_after(departures_max);
-        seat.relay.commands(now_us, number, trace)?;
+        seat.relay
+            .commands(now_us, number, &mut self.homes, trace)?;
         if std::mem::take(&mut seat.asleep) {
             seat.worker.finish_sleep();
         }
@@ -480,7 +490,9 @@ impl Machine {
             fairness.on_turn(&self.departed, waiting)?;
         }
         // There is room for commands again.
-        let taken = seat.relay.commands(now_us, number, trace)?;
+        let taken = seat
+            .relay
+            .commands(now_us, number, &mut self.homes, trace)?;
         let told = seat.relay.events(now_us, number, trace)? + taken > 0;
         if let Some(death) = fate {
             self.fates.pop_front();

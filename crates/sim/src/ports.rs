@@ -14,6 +14,10 @@ use crate::router;
 use crate::scenario::{CALM_US, PortPlan};
 use crate::world::BEGINNING_US;
 
+/// A port with a rate takes more until what it has taken lasts for so long: longer than its worker sleeps at most, so
+/// that it is never idle while there is something to send.
+const QUEUE_NS: u64 = 2_000_000;
+
 /// A port with moods. Nothing wakes who waits for it.
 #[derive(Debug)]
 pub(crate) struct MoodyPort {
@@ -22,6 +26,8 @@ pub(crate) struct MoodyPort {
     random: Random,
     clock_us: Rc<Cell<u64>>,
     busy_until_us: u64,
+    /// When all that it has taken would be gone, in nanoseconds, at the rate that it has.
+    gone_ns: u64,
     /// So many superpackets may leave; then it is busy for good.
     departures_left: u64,
     departed: Vec<SocketAddr>,
@@ -41,6 +47,7 @@ impl MoodyPort {
             random: Random::new(plan.seed ^ number),
             clock_us,
             busy_until_us: 0,
+            gone_ns: 0,
             departures_left: u64::MAX,
             departed: Vec::new(),
         }
@@ -85,6 +92,15 @@ impl Port for MoodyPort {
         if !is_calm && self.random.happens(self.plan.busy_ppm) {
             self.busy_until_us = now_us + self.random.within(self.plan.busy_us.clone());
             return Err(SendError::WouldBlock);
+        }
+        if let Some(bytes_per_second) = self.plan.bytes_per_second {
+            let now_ns = now_us * 1_000;
+            if self.gone_ns > now_ns + QUEUE_NS {
+                return Err(SendError::WouldBlock);
+            }
+            let payload: usize = packet.payload.iter().map(|slice| slice.len()).sum();
+            let bytes = (packet.header.len() + payload) as u64;
+            self.gone_ns = self.gone_ns.max(now_ns) + bytes * 1_000_000_000 / bytes_per_second;
         }
         self.departures_left -= 1;
         self.departed.extend(router::tcp_destination(packet.header));

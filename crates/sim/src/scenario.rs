@@ -81,6 +81,8 @@ pub(crate) struct PortPlan {
     pub(crate) busy_us: Range<u64>,
     /// How often a packet is dropped.
     pub(crate) drop_ppm: u32,
+    /// How much it takes, always: more finds it busy.
+    pub(crate) bytes_per_second: Option<u64>,
     /// Of the port's own chance.
     pub(crate) seed: u64,
 }
@@ -427,6 +429,7 @@ impl PortPlan {
             busy_ppm: random.pick(&often),
             busy_us: random.pick(&[1..50, 100..3_000, 1_000..100_000]),
             drop_ppm: random.pick(&often),
+            bytes_per_second: None,
             seed: random.next(),
         }
     }

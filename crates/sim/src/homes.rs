@@ -1,0 +1,41 @@
+//! Which worker sends for a flow: the same one from its first SEND to its last.
+
+use std::collections::BTreeMap;
+
+use contract::FlowId;
+
+use crate::violation::{Check, violation};
+
+/// The worker of each flow that there has been.
+#[derive(Debug, Default)]
+pub(crate) struct Homes(BTreeMap<FlowId, usize>);
+
+impl Homes {
+    /// A SEND of a flow goes to a worker.
+    pub(crate) fn on_send(&mut self, flow: FlowId, worker: usize) -> Check {
+        match *self.0.entry(flow).or_insert(worker) {
+            home if home == worker => Ok(()),
+            home => violation(format!("{flow:?} moves from worker {home} to {worker}")),
+        }
+    }
+
+    /// How many flows a worker has had.
+    pub(crate) fn flows_of(&self, worker: usize) -> usize {
+        self.0.values().filter(|&&home| home == worker).count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flow_that_moves_is_noticed() {
+        let mut homes = Homes::default();
+        for (flow, worker) in [(1, 0), (2, 1), (3, 1), (1, 0)] {
+            assert_eq!(homes.on_send(FlowId(flow), worker), Ok(()));
+        }
+        assert_eq!([homes.flows_of(0), homes.flows_of(1)], [1, 2]);
+        assert!(homes.on_send(FlowId(1), 1).is_err());
+    }
+}
