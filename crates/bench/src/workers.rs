@@ -87,7 +87,7 @@ pub(crate) fn measure(settings: &Settings) -> Result<()> {
         for place in 0..counts.len() {
             let workers = counts[(place + round) % counts.len()];
             let run = run_with(&ground, settings, workers)?;
-            eprintln!("{workers} workers  {run}");
+            eprintln!("workers: {workers}  {run}");
             measured.runs.push(WorkersRun { workers, run });
         }
     }
