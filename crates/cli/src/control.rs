@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
-use rustix::process::geteuid;
+use rustix::process::{Uid, geteuid};
 
 use crate::child::retry;
 use crate::error::Failure;
@@ -156,7 +156,7 @@ impl Control {
         };
         client.waits = true;
         match socket::peer_user(&client.socket) {
-            Ok(user) if user.is_root() || user == geteuid() => {}
+            Ok(user) if may_ask(user, geteuid()) => {}
             _ => {
                 self.answer(Err("only the user who runs the server may ask".to_owned()));
                 return None;
@@ -174,9 +174,9 @@ impl Control {
         request
     }
 
-    /// Answers the request that was made.
+    /// Answers the request that was made, if one was.
     pub(crate) fn answer(&mut self, answer: Result<String, String>) {
-        let Some(client) = self.client.take() else {
+        let Some(client) = self.client.take_if(|client| client.waits) else {
             return;
         };
         let mut line = match answer {
@@ -189,6 +189,11 @@ impl Control {
             tracing::debug!("nobody waits for the answer any more: {errno}");
         }
     }
+}
+
+/// True if `user` may ask a server for something that `owner` runs. The socket's mode says the same; it can be changed.
+fn may_ask(user: Uid, owner: Uid) -> bool {
+    user.is_root() || user == owner
 }
 
 #[cfg(test)]
@@ -221,6 +226,13 @@ mod tests {
     }
 
     #[test]
+    fn only_the_user_who_runs_the_server_and_root_may_ask() {
+        let [root, owner, other] = [0, 1000, 1001].map(Uid::from_raw);
+        assert!(may_ask(root, owner) && may_ask(owner, owner) && may_ask(root, root));
+        assert!(!may_ask(other, owner) && !may_ask(other, root));
+    }
+
+    #[test]
     fn a_request_is_a_line_and_so_is_its_answer() {
         for line in [&b"restart-nic\n"[..], b"restart-nic"] {
             assert_eq!(ask(line), (Some(Request::RestartNic), "ok done".to_owned()));
@@ -235,6 +247,24 @@ mod tests {
             assert!(answer.starts_with("error unknown command"), "{answer}");
             assert!(answer.len() <= LINE_BYTES_MAX);
         }
+    }
+
+    #[test]
+    fn who_has_asked_nothing_yet_is_not_told_the_outcome_of_something_else() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut control = Control::bind(&directory.path().join("control")).unwrap();
+        let client = socket::connect(&SocketAddrUnix::new(control.path()).unwrap()).unwrap();
+        assert_eq!(control.next(), None, "it has connected");
+        rustix::net::send(&client, b"restart-nic", SendFlags::empty()).unwrap();
+        control.answer(Ok("a crash was mended".to_owned()));
+        let mut answer = [0; LINE_BYTES_MAX];
+        let heard = rustix::net::recv(&client, &mut answer[..], RecvFlags::DONTWAIT);
+        assert_eq!(heard.unwrap_err(), Errno::AGAIN, "nothing is said");
+
+        assert_eq!(control.next(), Some(Request::RestartNic));
+        control.answer(Ok("what was asked for".to_owned()));
+        let (_, length) = rustix::net::recv(&client, &mut answer[..], RecvFlags::DONTWAIT).unwrap();
+        assert_eq!(&answer[..length], b"ok what was asked for");
     }
 
     #[test]

@@ -183,9 +183,17 @@ impl Family {
         if self.signals.take() {
             self.happenings.push_back(Happening::Signal);
         }
-        for member in self.members.iter_mut().filter(|member| !member.ended) {
-            // In this order, so that no last word is missed.
+        // First who has ended, then what was said, and only then the ends: no last word is missed, and whatever a
+        // process had said before it brought about the end of another is heard before that end.
+        let mut awake: Vec<_> = self
+            .members
+            .iter_mut()
+            .filter(|member| !member.ended)
+            .collect();
+        for member in &mut awake {
             member.ended = member.child.has_ended();
+        }
+        for member in &mut awake {
             for message in member.child.receive() {
                 match &message {
                     Message::Failed(failure) => member.failure = Some(failure.clone()),
@@ -199,10 +207,10 @@ impl Family {
                 self.happenings
                     .push_back(Happening::Said(member.role, message));
             }
-            if member.ended {
-                self.happenings.push_back(Happening::Ended(member.role));
-            }
         }
+        let ended = awake.iter().filter(|member| member.ended);
+        self.happenings
+            .extend(ended.map(|member| Happening::Ended(member.role)));
     }
 
     /// After a process has ended or failed unasked: finds out which one is to blame. The other one may

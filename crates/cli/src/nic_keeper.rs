@@ -61,7 +61,7 @@ pub(crate) struct NicKeeper {
     backoff: Backoff,
     /// When the one that served before is killed, should it still be there.
     past_until: Option<Instant>,
-    /// What those that have ended in order have reported.
+    /// What those that have been forgotten had reported.
     past: Option<Report>,
 }
 
@@ -194,11 +194,11 @@ impl NicKeeper {
         next.into_iter().chain(self.past_until).min()
     }
 
-    /// What NIC processes that have ended in order have reported, and this last one.
-    pub(crate) fn report(&self, last: Option<&Report>) -> Option<Report> {
+    /// What NIC processes have reported: all that have ended in order so far.
+    pub(crate) fn report(&self, family: &Family) -> Option<Report> {
         let mut sum = self.past.clone();
-        if let Some(last) = last {
-            sum.get_or_insert_default().absorb(last);
+        for last in [Role::PastNic, Role::Nic].map(|role| family.report(role)) {
+            absorb(&mut sum, last);
         }
         sum
     }
@@ -218,12 +218,17 @@ impl NicKeeper {
                 self.retire(family);
                 return Some(self.lose(Failure::broken(self.name(), why)));
             }
-            Happening::Said(Role::PastNic, Message::Report(report)) => {
-                self.past.get_or_insert_default().absorb(report);
+            Happening::Said(Role::Host, Message::NicJoined(which))
+                if self.serves.is_some_and(|serves| serves < *which) =>
+            {
+                // Nobody serves: that one has died before this was heard, and it was no success.
+                self.retire(family);
+                let failure = "the host process has left it for one that has died since";
+                return Some(self.lose(Failure::broken(self.name(), failure)));
             }
             Happening::Ended(Role::Nic) => {
                 let fate = family.fate(Role::Nic);
-                family.dismiss(Role::Nic);
+                self.forget(family, Role::Nic);
                 return Some(self.lose(fate.unwrap_or_else(|| {
                     Failure::broken("NIC process", "ended although nobody asked it to")
                 })));
@@ -240,7 +245,7 @@ impl NicKeeper {
                     tracing::warn!("{fate}");
                 }
                 self.past_until = None;
-                family.dismiss(Role::PastNic);
+                self.forget(family, Role::PastNic);
             }
             _ => {}
         }
@@ -289,7 +294,7 @@ impl NicKeeper {
         if self.past_until.is_some_and(|until| until <= now) {
             tracing::warn!("the NIC process before did not end within {END_WAIT:?}: killed");
             self.past_until = None;
-            family.dismiss(Role::PastNic);
+            self.forget(family, Role::PastNic);
         }
         match self.next {
             Next::At(at) if at <= now => {
@@ -331,7 +336,7 @@ impl NicKeeper {
 
     /// The one that is to serve will not.
     fn fail(&mut self, family: &mut Family, failure: Failure) -> Option<NicNews> {
-        family.dismiss(Role::NextNic);
+        self.forget(family, Role::NextNic);
         self.next = Next::None;
         if self.serves.is_none() {
             let now = Instant::now();
@@ -354,9 +359,16 @@ impl NicKeeper {
     /// The host process has hung up on the one that served: it is to end by itself.
     fn retire(&mut self, family: &mut Family) {
         if family.pid(Role::Nic).is_some() {
+            self.forget(family, Role::PastNic);
             family.change_role(Role::Nic, Role::PastNic);
             self.past_until = Some(Instant::now() + END_WAIT);
         }
+    }
+
+    /// Ends a process unless it has ended, and keeps what it has reported.
+    fn forget(&mut self, family: &mut Family, role: Role) {
+        absorb(&mut self.past, family.report(role));
+        family.dismiss(role);
     }
 
     fn name(&self) -> String {
@@ -364,6 +376,12 @@ impl NicKeeper {
             NicOrigin::Program { .. } => "NIC process".to_owned(),
             NicOrigin::Socket(path) => format!("NIC process at {}", path.display()),
         }
+    }
+}
+
+fn absorb(sum: &mut Option<Report>, report: Option<&Report>) {
+    if let Some(report) = report {
+        sum.get_or_insert_default().absorb(report);
     }
 }
 
@@ -381,4 +399,116 @@ fn connect_again(path: &PathBuf) -> Result<OwnedFd, Failure> {
         };
         Failure::broken(format!("NIC process at {}", path.display()), why)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::signals::EndSignals;
+
+    /// A process that does what a shell makes of `script`, in the place of a NIC process.
+    fn shell(script: &str) -> Child {
+        let (_, control) = socket::pair().unwrap();
+        let arguments = ["-c".into(), script.into()];
+        Child::spawn("NIC process", "/bin/sh".as_ref(), arguments, control).unwrap()
+    }
+
+    /// One that stays, and one that reports as many opens, and ends.
+    const STAYS: &str = "exec sleep 1000";
+
+    fn reports(opens: u64) -> String {
+        let report = Message::Report(Report {
+            counters: vec![("opens".to_owned(), opens)],
+            ..Report::default()
+        });
+        format!("echo '{}'", serde_json::to_string(&report).unwrap())
+    }
+
+    fn family() -> Family {
+        Family::new(EndSignals::catch().unwrap())
+    }
+
+    /// A keeper whose first NIC process serves.
+    fn keeper() -> NicKeeper {
+        let program = Program::own().unwrap();
+        let origin = NicOrigin::Program {
+            program,
+            arguments: Vec::new(),
+        };
+        let mut keeper = NicKeeper::new(origin, socket::pair().unwrap().0);
+        keeper.passed = 1;
+        keeper.serves = Some(1);
+        keeper
+    }
+
+    fn opens(keeper: &NicKeeper, family: &Family) -> Option<u64> {
+        keeper.report(family)?.counter("opens")
+    }
+
+    #[test]
+    fn a_nic_process_that_was_left_for_one_that_died_is_replaced() {
+        let (mut family, mut keeper) = (family(), keeper());
+        family.adopt(Role::Nic, shell(STAYS));
+        let first = family.pid(Role::Nic);
+        family.adopt(Role::NextNic, shell("kill -9 $$"));
+        keeper.passed = 2;
+        keeper.next = Next::Joining {
+            until: Instant::now() + START_WAIT,
+            program: None,
+        };
+        let news = loop {
+            let happening = family.next(None).unwrap();
+            assert!(matches!(happening, Happening::Ended(Role::NextNic)));
+            if let Some(news) = keeper.on(&mut family, &happening) {
+                break news;
+            }
+        };
+        assert!(matches!(news, NicNews::Failed(_)));
+        assert_eq!(
+            family.pid(Role::Nic),
+            first,
+            "it goes on as far as is known"
+        );
+        assert_eq!(keeper.deadline(), None);
+
+        let joined = Happening::Said(Role::Host, Message::NicJoined(2));
+        let news = keeper.on(&mut family, &joined);
+        assert!(matches!(news, Some(NicNews::Lost(..))), "{news:?}");
+        assert_eq!(family.pid(Role::Nic), None);
+        assert_eq!(family.pid(Role::PastNic), first, "it is to end");
+        assert!(matches!(keeper.next, Next::At(_)), "another one is started");
+    }
+
+    #[test]
+    fn what_nic_processes_report_is_kept_however_they_go() {
+        let (mut family, mut keeper) = (family(), keeper());
+        // One that nobody has heard to have been left.
+        family.adopt(Role::Nic, shell(&reports(1)));
+        while family.pid(Role::Nic).is_some() {
+            let happening = family.next(None).unwrap();
+            keeper.on(&mut family, &happening);
+        }
+        assert_eq!(opens(&keeper, &family), Some(1));
+
+        // One that is replaced while the one before it is still there.
+        keeper.next = Next::None;
+        for count in [20, 300] {
+            family.adopt(Role::Nic, shell(&format!("{}; {STAYS}", reports(count))));
+            let happening = family.next(None).unwrap();
+            assert!(matches!(happening, Happening::Said(Role::Nic, _)));
+            keeper.on(&mut family, &happening);
+            keeper.retire(&mut family);
+        }
+        assert_eq!(opens(&keeper, &family), Some(321));
+
+        // Those that end with the server.
+        keeper.forget(&mut family, Role::PastNic);
+        family.adopt(Role::PastNic, shell(&reports(4000)));
+        family.adopt(Role::Nic, shell(&reports(50_000)));
+        let mut ended = 0;
+        while ended < 2 {
+            ended += usize::from(matches!(family.next(None), Ok(Happening::Ended(_))));
+        }
+        assert_eq!(opens(&keeper, &family), Some(54_321));
+    }
 }

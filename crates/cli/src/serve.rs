@@ -65,10 +65,7 @@ pub(crate) fn run(args: &ServeArgs, log: &str) -> Result<(), Failure> {
     let removed = link.remove();
     result?;
     let (keeper, locked_out) = served?;
-    let (host, nic) = (
-        family.report(Role::Host),
-        keeper.report(family.report(Role::Nic)),
-    );
+    let (host, nic) = (family.report(Role::Host), keeper.report(&family));
     say(&format!(
         "\n{}",
         report::table(&locked_out, host, nic.as_ref())

@@ -248,12 +248,14 @@ impl<P: Port, A: Application> Shard<P, A> {
         for (worker, channel) in channels.into_iter().enumerate() {
             self.stack.on_nic_restarted(worker, channel);
         }
-        // The old socket is closed, by which the old NIC stack learns it if it is there.
-        self.nic = Some(socket);
+        let before = self.nic.replace(socket);
         self.corrupt = None;
         self.watch_nic(waiter, true).map_err(ShardError::Wait)?;
         self.stack.counters_mut().nic_restarts += 1;
         nics.on_joined();
+        // Closing its socket tells the NIC stack before, should it be there, to end. Whoever starts NIC stacks is not to
+        // see that end before the reason for it.
+        drop(before);
         Ok(())
     }
 

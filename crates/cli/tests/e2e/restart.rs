@@ -139,8 +139,9 @@ fn downloads_outlive(site: &Site, deaths: usize) {
     );
     let restarts = host_counter(&mut splitway, "nic_restarts");
     println!("{restarts} of them of NIC processes that served");
-    // Some died before they served.
-    assert!(restarts > 0 && restarts <= deaths as u64, "{restarts}");
+    // Some died before they served, but not most.
+    let deaths = deaths as u64;
+    assert!((deaths / 2..=deaths).contains(&restarts), "{restarts}");
 }
 
 #[test]
