@@ -33,7 +33,8 @@ fuzz_target!(|steps: Vec<Step<'_>>| {
         mtu: 1500,
         source_mac: None,
     };
-    let initiator = Initiator::new(&KEY, 1500, [1; 32]);
+    let attempt = || Initiator::new(&KEY, 1500, 1, [1; 32]);
+    let (mut initiator, mut waiting) = (attempt(), attempt());
     let mut responder = Responder::new(&KEY, terms);
     let mut genuine = vec![Vec::new(), Vec::new(), Vec::new()];
     let mut scratch = Vec::new();
@@ -56,7 +57,7 @@ fuzz_target!(|steps: Vec<Step<'_>>| {
             Step::Frame(bytes) => hear(
                 now_us,
                 bytes,
-                &initiator,
+                &mut waiting,
                 &mut responder,
                 [&mut host, &mut nic],
             ),
@@ -75,7 +76,7 @@ fuzz_target!(|steps: Vec<Step<'_>>| {
                 hear(
                     now_us,
                     &frame,
-                    &initiator,
+                    &mut waiting,
                     &mut responder,
                     [&mut host, &mut nic],
                 );
@@ -106,7 +107,7 @@ fuzz_target!(|steps: Vec<Step<'_>>| {
 fn hear(
     now_us: u64,
     bytes: &[u8],
-    initiator: &Initiator,
+    initiator: &mut Initiator,
     responder: &mut Responder,
     sessions: [&mut Session; 2],
 ) {

@@ -148,14 +148,13 @@ impl<'a> Carrier<'a> {
         stack: BorrowedFd<'_>,
         stop: BorrowedFd<'_>,
     ) -> Ending {
-        let ending = self.carry(channels, &mut side, stack, stop);
+        let mut ending = self.carry(channels, &mut side, stack, stop);
+        if let Ending::StackGone = ending {
+            ending = self.part(channels, &mut side);
+        }
         let leaving = match &ending {
             Ending::Session(_) => None,
-            Ending::StackGone => {
-                self.part(channels, &mut side);
-                Some(Leaving::ProcessGone)
-            }
-            Ending::StackCorrupt | Ending::Io(_) => Some(Leaving::ProcessGone),
+            Ending::StackGone | Ending::StackCorrupt | Ending::Io(_) => Some(Leaving::ProcessGone),
             Ending::Stopped => Some(Leaving::Ended),
             Ending::Superseded(_) => Some(Leaving::Superseded),
         };
@@ -325,14 +324,14 @@ impl<'a> Carrier<'a> {
         Ok(worked)
     }
 
-    /// Carries on what the stack has said before it hung up.
-    fn part<R: Ring>(&mut self, channels: &mut [R], side: &mut Side<'_>) {
+    /// Carries on what the stack has said before it hung up. The host may begin another session meanwhile.
+    fn part<R: Ring>(&mut self, channels: &mut [R], side: &mut Side<'_>) -> Ending {
         let begun_us = monotonic_us();
         loop {
             let now_us = monotonic_us();
             match self.turn(channels, side, now_us) {
                 Ok(true) => {}
-                Ok(false) if self.session.is_quiet() => return,
+                Ok(false) if self.session.is_quiet() => return Ending::StackGone,
                 Ok(false) => {
                     let port = self.port.as_fd();
                     let brief = Timespec {
@@ -341,10 +340,12 @@ impl<'a> Carrier<'a> {
                     };
                     let _ = poll(&mut [PollFd::new(&port, PollFlags::IN)], Some(&brief));
                 }
-                Err(_) => return,
+                Err(superseded @ Ending::Superseded(_)) => return superseded,
+                // The stack went first, and that is what is to be said.
+                Err(_) => return Ending::StackGone,
             }
             if now_us - begun_us > PARTING_US_MAX {
-                return;
+                return Ending::StackGone;
             }
         }
     }
@@ -390,5 +391,104 @@ impl<'a> Carrier<'a> {
             return Ok(Some(Ending::StackGone));
         }
         Ok(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use contract::ethernet::{ETHER_TYPE, Initiator, PreSharedKey};
+    use testbed::namespace::isolated;
+    use testbed::process::{run, tool};
+
+    use super::*;
+
+    const KEY: PreSharedKey = PreSharedKey::new([7; 32]);
+
+    /// A stack that has said nothing, and is found to be gone when the carrier has slept. The host's frame arrives
+    /// right then.
+    struct Gone<'a> {
+        host: &'a ControlPort,
+        to: Mac,
+        frame: &'a [u8],
+    }
+
+    impl Ring for Gone<'_> {
+        const RECORD_BYTES_MAX: usize = 0;
+        fn receive_record(&mut self) -> Result<Option<&[u8]>, Corrupt> {
+            Ok(None)
+        }
+        fn has_room(&mut self) -> bool {
+            false
+        }
+        fn send_record(&mut self, _: &[u8]) -> Result<(), Full> {
+            Err(Full)
+        }
+        fn flush(&mut self) {}
+        fn prepare_sleep(&mut self, _: bool) -> bool {
+            true
+        }
+        fn finish_sleep(&mut self) {
+            self.host.send(self.to, self.frame).unwrap();
+        }
+        fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+            None
+        }
+    }
+
+    /// HELLO and answer; the frame that confirms the session.
+    fn knock(door: &mut Door, host: Mac, seed: u8) -> Vec<u8> {
+        let mut initiator = Initiator::new(&KEY, 1500, seed.into(), [seed; 32]);
+        let mut frame = Vec::new();
+        initiator.hello(&mut frame);
+        assert!(door.on_frame(host, &mut frame, None).is_none());
+        let answer = &mut door.answer().to_vec();
+        let (mut session, _) = initiator.on_frame(monotonic_us(), answer).unwrap();
+        assert!(session.transmit(monotonic_us(), &mut frame));
+        frame
+    }
+
+    #[test]
+    fn a_host_that_comes_back_while_its_old_stack_is_parted_from_is_let_in() {
+        isolated(|_| {
+            for command in [
+                "ip link add near type veth peer name far",
+                "ip link set near up",
+                "ip link set far up",
+            ] {
+                run(&mut tool(command)).unwrap();
+            }
+            let mut near = ControlPort::open("near", ETHER_TYPE).unwrap();
+            let far = ControlPort::open("far", ETHER_TYPE).unwrap();
+            let mut door = Door::new(&KEY, &near, 1, 1500, None).unwrap();
+            let mut first = knock(&mut door, far.mac(), 1);
+            let mut guest = door.on_frame(far.mac(), &mut first, None).unwrap();
+            let second = knock(&mut door, far.mac(), 2);
+
+            // Nobody acknowledges it, so there is something to part with.
+            guest.session.send(0, b"the last record").unwrap();
+            let gone = Gone {
+                host: &far,
+                to: near.mac(),
+                frame: &second,
+            };
+            let (stack, _) = UnixStream::pair().unwrap();
+            let (stop, _never) = UnixStream::pair().unwrap();
+            let side = Side::Nic {
+                source_mac: None,
+                door: &mut door,
+            };
+            let ending = Carrier::new(&mut near, guest.mac, guest.session).run(
+                &mut [gone],
+                side,
+                stack.as_fd(),
+                stop.as_fd(),
+            );
+            match ending {
+                Ending::Superseded(next) => assert_eq!(next.mac, far.mac()),
+                other => panic!("{other:?}"),
+            }
+        });
     }
 }

@@ -26,9 +26,23 @@ pub struct Guest {
 pub struct Door {
     responder: Responder,
     answer: Vec<u8>,
-    /// Whom the log has complained of last.
-    refused: Option<(Mac, HandshakeError)>,
+    complaints: Complaints,
 }
+
+/// What the log says of hosts that are refused.
+///
+/// Anyone on the link can send HELLOs, from any address and with any versions: whatever they say, there is at most
+/// one line in [`COMPLAINT_US`].
+#[derive(Debug, Default)]
+struct Complaints {
+    /// When the last line was.
+    said_us: Option<u64>,
+    /// Of whom it was, and what; `None` once a host has been let in.
+    said: Option<(Mac, HandshakeError)>,
+}
+
+/// Time between two lines of the log, in microseconds.
+const COMPLAINT_US: u64 = 1_000_000;
 
 impl Door {
     /// A door that opens to this key. `None` if the port's frames are too small.
@@ -48,7 +62,7 @@ impl Door {
         Some(Door {
             responder: Responder::new(key, terms),
             answer: Vec::new(),
-            refused: None,
+            complaints: Complaints::default(),
         })
     }
 
@@ -104,12 +118,13 @@ impl Door {
         let Ok(seed) = seed() else {
             return None;
         };
+        let now_us = monotonic_us();
         match self
             .responder
-            .on_frame(monotonic_us(), frame, seed, &mut self.answer)
+            .on_frame(now_us, frame, seed, &mut self.answer)
         {
             Ok(Some((session, terms))) => {
-                self.refused = None;
+                self.complaints.said = None;
                 Some(Guest {
                     mac: from,
                     session,
@@ -118,9 +133,7 @@ impl Door {
             }
             Ok(None) | Err(HandshakeError::Malformed) => None,
             Err(error) => {
-                // It keeps trying; once is enough to say so.
-                if self.refused != Some((from, error)) {
-                    self.refused = Some((from, error));
+                if self.complaints.is_due(now_us, from, error) {
                     tracing::warn!("refused a host stack at {}: {error}", Written(from));
                 }
                 None
@@ -134,6 +147,19 @@ impl Door {
     }
 }
 
+impl Complaints {
+    /// True if there should be a line now. A host that is refused keeps trying; once is enough to say so.
+    fn is_due(&mut self, now_us: u64, from: Mac, error: HandshakeError) -> bool {
+        let is_early = |said_us| now_us.saturating_sub(said_us) < COMPLAINT_US;
+        if self.said == Some((from, error)) || self.said_us.is_some_and(is_early) {
+            return false;
+        }
+        self.said_us = Some(now_us);
+        self.said = Some((from, error));
+        true
+    }
+}
+
 /// An address as people write it.
 struct Written(Mac);
 
@@ -141,5 +167,43 @@ impl std::fmt::Display for Written {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let [a, b, c, d, e, g] = self.0;
         write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOST: Mac = [2, 0, 0, 0, 0, 1];
+
+    #[test]
+    fn a_host_that_keeps_trying_is_complained_of_once() {
+        let mut complaints = Complaints::default();
+        let mut lines = 0;
+        for tenth in 0..600 {
+            let is_due = complaints.is_due(tenth * 100_000, HOST, HandshakeError::Key);
+            lines += usize::from(is_due);
+        }
+        assert_eq!(lines, 1);
+        complaints.said = None;
+        assert!(complaints.is_due(60_000_000, HOST, HandshakeError::Key));
+    }
+
+    /// Ten thousand HELLOs in ten seconds, none like another.
+    #[test]
+    fn strangers_do_not_fill_the_log_whatever_they_say() {
+        let mut complaints = Complaints::default();
+        let mut lines = 0;
+        for n in 0..10_000u16 {
+            let [high, low] = n.to_be_bytes();
+            let from = [2, 0, 0, 0, high, low];
+            let error = HandshakeError::Version {
+                transport: (high, low),
+                contract: n,
+            };
+            let is_due = complaints.is_due(u64::from(n) * 1000, from, error);
+            lines += usize::from(is_due);
+        }
+        assert_eq!(lines, 10);
     }
 }

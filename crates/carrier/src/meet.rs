@@ -9,7 +9,7 @@ use contract::ethernet::{FRAME_BYTES_MIN, Initiator, PreSharedKey, Session, Term
 use port::packet::ControlPort;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::{Mac, frame_bytes, monotonic_us, seed};
+use crate::{Mac, frame_bytes, monotonic_us, seed, unix_us};
 
 /// A HELLO that is not answered is repeated after this time.
 const REPEAT: Duration = Duration::from_millis(100);
@@ -57,7 +57,8 @@ pub fn meet(
     let deadline = Instant::now() + patience;
     let mut frame = Vec::new();
     for size in sizes.into_iter().cycle() {
-        let initiator = Initiator::new(key, size, seed().map_err(MeetError::Io)?);
+        let seed = seed().map_err(MeetError::Io)?;
+        let mut initiator = Initiator::new(key, size, unix_us(), seed);
         initiator.hello(&mut frame);
         for _ in 0..REPEATS_MAX {
             // One that cannot be sent now is repeated like one that was lost.

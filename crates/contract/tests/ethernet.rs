@@ -7,6 +7,8 @@ use contract::ethernet::session::Dropped;
 use contract::ethernet::{
     End, FRAME_BYTES_MIN, Initiator, Leaving, PreSharedKey, Responder, Session, Terms,
 };
+use proptest::prelude::Rng;
+use proptest::test_runner::{RngAlgorithm, TestRng};
 
 const KEY: PreSharedKey = PreSharedKey::new([7; 32]);
 const OTHER_KEY: PreSharedKey = PreSharedKey::new([8; 32]);
@@ -18,16 +20,23 @@ const TERMS: Terms = Terms {
     source_mac: Some([2, 0, 0, 0, 0, 1]),
 };
 
-/// SplitMix64.
-struct Random(u64);
+/// When attempts begin whose time does not matter.
+const NOW_UNIX_US: u64 = 1_800_000_000_000_000;
+
+/// Chance that a seed decides.
+struct Random(TestRng);
 
 impl Random {
+    fn new(seed: u64) -> Random {
+        let seed = [seed.to_le_bytes(); 4];
+        Random(TestRng::from_seed(
+            RngAlgorithm::ChaCha,
+            seed.as_flattened(),
+        ))
+    }
+
     fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0.next_u64()
     }
 
     fn below(&mut self, end: u64) -> u64 {
@@ -95,7 +104,7 @@ impl Direction {
 
 /// Both ends, met over a perfect link.
 fn meet(random: &mut Random, frame_bytes: u16) -> (Session, Session) {
-    let initiator = Initiator::new(&KEY, frame_bytes, random.seed());
+    let mut initiator = Initiator::new(&KEY, frame_bytes, NOW_UNIX_US, random.seed());
     let mut responder = Responder::new(&KEY, TERMS);
     let (mut frame, mut answer) = (Vec::new(), Vec::new());
     initiator.hello(&mut frame);
@@ -184,7 +193,7 @@ impl Party {
 
 /// Meets and exchanges records over a bad link; returns why it ended, if it did before all was delivered.
 fn exchange(seed: u64, fault: f64, records: usize) -> Result<(), End> {
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let frame_bytes = [1280, 1500, 9000][random.below(3) as usize];
     let (host, nic) = meet(&mut random, frame_bytes);
     let commands: VecDeque<_> = (0..records).map(|_| record(&mut random)).collect();
@@ -260,8 +269,8 @@ fn every_record_arrives_once_and_in_order_at_20_percent_of_each_fault_or_the_ses
 fn a_handshake_succeeds_over_a_bad_link() {
     for seed in 0..50 {
         println!("seed {seed}");
-        let mut random = Random(seed);
-        let initiator = Initiator::new(&KEY, 1500, random.seed());
+        let mut random = Random::new(seed);
+        let mut initiator = Initiator::new(&KEY, 1500, NOW_UNIX_US, random.seed());
         let mut responder = Responder::new(&KEY, TERMS);
         let mut ways = [Direction::new(0.2), Direction::new(0.2)];
         let (mut host, mut nic): (Option<Session>, Option<Session>) = (None, None);
@@ -308,7 +317,7 @@ fn a_handshake_succeeds_over_a_bad_link() {
 
 #[test]
 fn a_replayed_frame_counts_once() {
-    let mut random = Random(1);
+    let mut random = Random::new(1);
     let (mut host, mut nic) = meet(&mut random, 1500);
     let mut recorded = Vec::new();
     let mut frame = Vec::new();
@@ -344,8 +353,8 @@ fn a_replayed_frame_counts_once() {
 
 #[test]
 fn a_recorded_handshake_begins_no_session() {
-    let mut random = Random(2);
-    let initiator = Initiator::new(&KEY, 1500, random.seed());
+    let mut random = Random::new(2);
+    let mut initiator = Initiator::new(&KEY, 1500, NOW_UNIX_US, random.seed());
     let mut responder = Responder::new(&KEY, TERMS);
     let (mut hello, mut answer, mut first) = (Vec::new(), Vec::new(), Vec::new());
     initiator.hello(&mut hello);
@@ -366,26 +375,35 @@ fn a_recorded_handshake_begins_no_session() {
     }
 }
 
+/// Somebody sends all HELLOs that the host has ever sent between its last one, the answer, and its first frame.
 #[test]
 fn recorded_hellos_do_not_keep_a_host_out() {
-    let mut random = Random(3);
+    let mut random = Random::new(3);
     let mut responder = Responder::new(&KEY, TERMS);
     let (mut frame, mut answer) = (Vec::new(), Vec::new());
-    let recorded: Vec<_> = (0..7)
-        .map(|_| Initiator::new(&KEY, 1500, random.seed()))
+    let recorded: Vec<_> = (0..100)
+        .map(|attempt| {
+            let begun_us = NOW_UNIX_US - 3_600_000_000 + attempt;
+            Initiator::new(&KEY, 1500, begun_us, random.seed())
+        })
         .collect();
-    let initiator = Initiator::new(&KEY, 1500, random.seed());
+    let replay_all = |responder: &mut Responder, random: &mut Random| {
+        let (mut frame, mut answer) = (Vec::new(), Vec::new());
+        for hello in &recorded {
+            hello.hello(&mut frame);
+            let heard = responder.on_frame(1, &mut frame, random.seed(), &mut answer);
+            assert!(heard.unwrap().is_none());
+        }
+    };
+    replay_all(&mut responder, &mut random);
+    let mut initiator = Initiator::new(&KEY, 1500, NOW_UNIX_US, random.seed());
     initiator.hello(&mut frame);
     responder
         .on_frame(1, &mut frame, random.seed(), &mut answer)
         .unwrap();
+    replay_all(&mut responder, &mut random);
     let (mut host, _) = initiator.on_frame(1, &mut answer).unwrap();
-    for hello in &recorded {
-        hello.hello(&mut frame);
-        responder
-            .on_frame(1, &mut frame, random.seed(), &mut answer)
-            .unwrap();
-    }
+    replay_all(&mut responder, &mut random);
     assert!(host.transmit(1, &mut frame));
     let confirmed = responder
         .on_frame(1, &mut frame, random.seed(), &mut answer)
@@ -393,10 +411,71 @@ fn recorded_hellos_do_not_keep_a_host_out() {
     assert_eq!(confirmed.map(|(session, _)| session.id()), Some(host.id()));
 }
 
+/// The clock is no condition: without an attack, a host whose clock has gone back is let in.
+#[test]
+fn a_host_whose_clock_goes_back_is_let_in() {
+    let mut random = Random::new(15);
+    let mut responder = Responder::new(&KEY, TERMS);
+    let (mut frame, mut answer) = (Vec::new(), Vec::new());
+    for begun_us in [NOW_UNIX_US, NOW_UNIX_US - 1, 1, 0] {
+        let mut initiator = Initiator::new(&KEY, 1500, begun_us, random.seed());
+        initiator.hello(&mut frame);
+        responder
+            .on_frame(1, &mut frame, random.seed(), &mut answer)
+            .unwrap();
+        let (mut host, _) = initiator.on_frame(1, &mut answer).unwrap();
+        assert!(host.transmit(1, &mut frame));
+        let confirmed = responder.on_frame(1, &mut frame, random.seed(), &mut answer);
+        assert!(confirmed.unwrap().is_some());
+    }
+}
+
+/// The number of a session is in the clear: who repeats it must have the key as well.
+#[test]
+fn a_forged_first_frame_does_not_spoil_the_genuine_one() {
+    let mut random = Random::new(16);
+    let mut initiator = Initiator::new(&KEY, 1500, NOW_UNIX_US, random.seed());
+    let mut responder = Responder::new(&KEY, TERMS);
+    let (mut frame, mut answer) = (Vec::new(), Vec::new());
+    initiator.hello(&mut frame);
+    responder
+        .on_frame(1, &mut frame, random.seed(), &mut answer)
+        .unwrap();
+    let (mut host, _) = initiator.on_frame(1, &mut answer).unwrap();
+    assert!(host.transmit(1, &mut frame));
+    for at in 0..frame.len() {
+        let mut forged = frame.clone();
+        forged[at] ^= 1;
+        let heard = responder.on_frame(1, &mut forged, random.seed(), &mut answer);
+        assert!(!matches!(heard, Ok(Some(_))), "byte {at}");
+    }
+    let confirmed = responder.on_frame(1, &mut frame, random.seed(), &mut answer);
+    assert!(confirmed.unwrap().is_some());
+}
+
+/// A second session would seal other frames with the same keys and numbers.
+#[test]
+fn an_answer_that_comes_twice_begins_one_session() {
+    let mut random = Random::new(17);
+    let mut initiator = Initiator::new(&KEY, 1500, NOW_UNIX_US, random.seed());
+    let mut responder = Responder::new(&KEY, TERMS);
+    let (mut hello, mut answer, mut refusal) = (Vec::new(), Vec::new(), Vec::new());
+    initiator.hello(&mut hello);
+    Responder::refuse(Reason::Busy, &hello, &mut refusal);
+    responder
+        .on_frame(1, &mut hello, random.seed(), &mut answer)
+        .unwrap();
+    assert!(initiator.on_frame(1, &mut answer.clone()).is_ok());
+    for late in [&mut answer, &mut refusal] {
+        let heard = initiator.on_frame(2, late);
+        assert_eq!(heard.unwrap_err(), HandshakeError::Malformed);
+    }
+}
+
 #[test]
 fn another_key_is_refused_on_both_sides() {
-    let mut random = Random(4);
-    let initiator = Initiator::new(&OTHER_KEY, 1500, random.seed());
+    let mut random = Random::new(4);
+    let mut initiator = Initiator::new(&OTHER_KEY, 1500, NOW_UNIX_US, random.seed());
     let mut responder = Responder::new(&KEY, TERMS);
     let (mut frame, mut answer) = (Vec::new(), Vec::new());
     initiator.hello(&mut frame);
@@ -412,10 +491,10 @@ fn another_key_is_refused_on_both_sides() {
 /// Whoever answers must have the key as well: here it relays what the host says to somebody without it.
 #[test]
 fn an_answer_with_another_key_is_refused() {
-    let mut random = Random(5);
-    let (mine, theirs) = (
-        Initiator::new(&KEY, 1500, random.seed()),
-        Initiator::new(&OTHER_KEY, 1500, random.seed()),
+    let mut random = Random::new(5);
+    let (mut mine, theirs) = (
+        Initiator::new(&KEY, 1500, NOW_UNIX_US, random.seed()),
+        Initiator::new(&OTHER_KEY, 1500, NOW_UNIX_US, random.seed()),
     );
     let mut impostor = Responder::new(&OTHER_KEY, TERMS);
     let (mut frame, mut answer, mut hello) = (Vec::new(), Vec::new(), Vec::new());
@@ -429,7 +508,7 @@ fn an_answer_with_another_key_is_refused() {
         HandshakeError::Malformed
     );
     // The MAC of the HELLO that it should answer is no secret.
-    answer[4..36].copy_from_slice(&hello[52..84]);
+    answer[4..36].copy_from_slice(&hello[60..92]);
     assert_eq!(
         mine.on_frame(1, &mut answer).unwrap_err(),
         HandshakeError::Key
@@ -438,9 +517,9 @@ fn an_answer_with_another_key_is_refused() {
 
 #[test]
 fn a_second_host_with_another_key_disturbs_nobody() {
-    let mut random = Random(6);
+    let mut random = Random::new(6);
     let (mut host, mut nic) = meet(&mut random, 1500);
-    let intruder = Initiator::new(&OTHER_KEY, 1500, random.seed());
+    let intruder = Initiator::new(&OTHER_KEY, 1500, NOW_UNIX_US, random.seed());
     let mut responder = Responder::new(&KEY, TERMS);
     let (mut frame, mut answer) = (Vec::new(), Vec::new());
     for round in 2..100u64 {
@@ -461,11 +540,11 @@ fn a_second_host_with_another_key_disturbs_nobody() {
 
 #[test]
 fn versions_without_one_in_common_are_told_to_both_sides() {
-    let mut random = Random(7);
+    let mut random = Random::new(7);
     let mut responder = Responder::new(&KEY, TERMS);
     // Lowest and highest version of the transport, and version of the contract.
     for (lowest, highest, contract_ahead) in [(2, 3, 0), (0, 0, 0), (1, 1, 1), (1, 9, 1)] {
-        let initiator = Initiator::new(&KEY, 1500, random.seed());
+        let mut initiator = Initiator::new(&KEY, 1500, NOW_UNIX_US, random.seed());
         let (mut frame, mut answer) = (Vec::new(), Vec::new());
         initiator.hello(&mut frame);
         frame[1] = lowest;
@@ -496,8 +575,8 @@ fn versions_without_one_in_common_are_told_to_both_sides() {
 
 #[test]
 fn a_busy_nic_stack_says_so() {
-    let mut random = Random(8);
-    let initiator = Initiator::new(&KEY, 1500, random.seed());
+    let mut random = Random::new(8);
+    let mut initiator = Initiator::new(&KEY, 1500, NOW_UNIX_US, random.seed());
     let (mut frame, mut refusal) = (Vec::new(), Vec::new());
     initiator.hello(&mut frame);
     Responder::refuse(Reason::Busy, &frame, &mut refusal);
@@ -509,9 +588,9 @@ fn a_busy_nic_stack_says_so() {
 /// The HELLO is as long as what it offers: a link that cuts or drops long frames is found out.
 #[test]
 fn frames_are_as_long_as_both_sides_and_the_link_take() {
-    let mut random = Random(9);
+    let mut random = Random::new(9);
     for (host_takes, nic_takes) in [(9000, 1500), (1500, 9000), (9216, 9216)] {
-        let initiator = Initiator::new(&KEY, host_takes, random.seed());
+        let mut initiator = Initiator::new(&KEY, host_takes, NOW_UNIX_US, random.seed());
         let mut responder = Responder::new(
             &KEY,
             Terms {
@@ -542,7 +621,7 @@ fn frames_are_as_long_as_both_sides_and_the_link_take() {
 
 #[test]
 fn several_records_share_a_frame() {
-    let (mut host, mut nic) = meet(&mut Random(10), 1500);
+    let (mut host, mut nic) = meet(&mut Random::new(10), 1500);
     for worker in 0..10 {
         host.send(worker, &[worker as u8; 100]).unwrap();
     }
@@ -561,7 +640,7 @@ fn several_records_share_a_frame() {
 
 #[test]
 fn a_sender_stops_where_its_credit_ends_and_goes_on_when_there_is_more() {
-    let (mut host, mut nic) = meet(&mut Random(11), 1500);
+    let (mut host, mut nic) = meet(&mut Random::new(11), 1500);
     let record = [5; 8000];
     let mut sent = 0u64;
     let mut frame = Vec::new();
@@ -607,7 +686,7 @@ fn a_sender_stops_where_its_credit_ends_and_goes_on_when_there_is_more() {
 
 #[test]
 fn silence_ends_a_session_and_keepalives_prevent_it() {
-    let (mut host, mut nic) = meet(&mut Random(12), 1500);
+    let (mut host, mut nic) = meet(&mut Random::new(12), 1500);
     settle(2, &mut host, &mut nic);
     let mut now_us = 2;
     while now_us < 20_000_000 {
@@ -634,7 +713,7 @@ fn silence_ends_a_session_and_keepalives_prevent_it() {
 #[test]
 fn leaving_is_told() {
     for leaving in [Leaving::Ended, Leaving::ProcessGone, Leaving::Superseded] {
-        let (mut host, mut nic) = meet(&mut Random(13), 1500);
+        let (mut host, mut nic) = meet(&mut Random::new(13), 1500);
         nic.leave(leaving);
         let mut frame = Vec::new();
         assert!(nic.transmit(2, &mut frame));
@@ -647,7 +726,7 @@ fn leaving_is_told() {
 
 #[test]
 fn both_know_how_far_their_clocks_are_apart() {
-    let (mut host, mut nic) = meet(&mut Random(14), 1500);
+    let (mut host, mut nic) = meet(&mut Random::new(14), 1500);
     // The NIC stack's clock is ahead by an hour; every way takes 30 us.
     const AHEAD_US: u64 = 3_600_000_000;
     let mut frame = Vec::new();
@@ -670,9 +749,9 @@ fn both_know_how_far_their_clocks_are_apart() {
 fn no_frame_whatever_harms_anybody() {
     for seed in 0..200 {
         println!("seed {seed}");
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let (mut host, mut nic) = meet(&mut random, 1500);
-        let initiator = Initiator::new(&KEY, 1500, random.seed());
+        let mut initiator = Initiator::new(&KEY, 1500, NOW_UNIX_US, random.seed());
         let mut responder = Responder::new(&KEY, TERMS);
         let (mut hello, mut answer, mut scratch) = (Vec::new(), Vec::new(), Vec::new());
         initiator.hello(&mut hello);

@@ -5,7 +5,7 @@
 //!
 //! | Kind | Frame | Follows the head |
 //! |---|---|---|
-//! | 1 | HELLO of a host stack | magic, versions, size of frames, ephemeral key, MAC |
+//! | 1 | HELLO of a host stack | magic, versions, size of frames, ephemeral key, time, MAC |
 //! | 2 | ANSWER of a NIC stack | MAC of the HELLO, ephemeral key; sealed: terms |
 //! | 3 | REFUSAL | magic, versions, why, ephemeral key of the HELLO |
 //! | 4 | sealed | session, number; sealed: status and, maybe, a parcel |
@@ -57,7 +57,7 @@ macro_rules! records {
 records! {
     Head: 4 { kind: u8, version: u8, bytes: U16, }
 
-    Hello: 84 {
+    Hello: 92 {
         /// Its version is the lowest that the host stack speaks.
         head: Head,
         magic: [u8; 8],
@@ -68,6 +68,8 @@ records! {
         frame_bytes: U16,
         reserved: [u8; 2],
         ephemeral: [u8; EPHEMERAL_BYTES],
+        /// When the attempt began by the host's clock, in microseconds since 1970.
+        begun_us: U64,
         mac: [u8; MAC_BYTES],
     }
 

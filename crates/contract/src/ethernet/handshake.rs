@@ -1,18 +1,21 @@
 //! How two machines meet: a handshake of two frames, and the first frame of the session.
 //!
-//! 1. The host stack sends HELLO: its versions, the size of frames that it takes, and a fresh X25519 key,
-//!    authenticated with the key that both share. It is padded to that size: what arrives has proved that
+//! 1. The host stack sends HELLO: its versions, the size of frames that it takes, a fresh X25519 key, and the
+//!    time, authenticated with the key that both share. It is padded to that size: what arrives has proved that
 //!    the link carries it.
 //! 2. The NIC stack answers with the version, a fresh key of its own, and its [`Terms`], sealed with a key
 //!    derived from the shared key, both fresh keys and the HELLO. The answer is padded likewise.
 //! 3. The first sealed frame of the host proves that the HELLO was not a recorded one. Only then does the NIC
 //!    stack give up the session that it has.
 //!
+//! Recorded HELLOs keep no host out, however many somebody sends: the NIC stack remembers few, and those that
+//! began last, among which the host's own always is. The clock has no other use: a host whose clock has gone
+//! back is let in as well, unless somebody sends recordings at the same time.
+//!
 //! Whoever has the shared key only later cannot read what was recorded before (it is Noise's NNpsk0 in
 //! spirit). A HELLO that cannot be taken is answered with a REFUSAL, which nothing authenticates, since
 //! the two sides may have no key in common: a host stack takes it for a hint and keeps trying.
 
-use std::collections::VecDeque;
 use std::fmt;
 
 use aws_lc_rs::agreement::{PrivateKey, UnparsedPublicKey, X25519, agree};
@@ -21,14 +24,15 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::frame::{
     ANSWER, AnswerHeader, AnswerTerms, EPHEMERAL_BYTES, FRAME_BYTES_MAX, FRAME_BYTES_MIN, HELLO,
-    Head, Hello, MAC_BYTES, MAGIC, REFUSAL, Refusal, VERSIONS, sealed_header, unpadded,
+    Head, Hello, MAC_BYTES, MAGIC, REFUSAL, Refusal, SealedHeader, VERSIONS, sealed_header,
+    unpadded,
 };
 use super::key::{KEY_BYTES, PreSharedKey, expand};
 use super::seal::SealKey;
 use super::session::{Agreed, Session};
 use crate::limits::{VERSION, WORKERS_MAX};
 
-/// Answers that wait for their host's first frame. Recorded HELLOs push each other out.
+/// Answers that wait for their host's first frame, to the HELLOs that began last.
 const PENDING_MAX: usize = 8;
 
 /// What the NIC stack's machine tells of itself.
@@ -79,7 +83,8 @@ pub enum HandshakeError {
 /// The host stack's side: one attempt.
 pub struct Initiator {
     key: PreSharedKey,
-    private: PrivateKey,
+    /// Gone once there is a session: a second one would have the same keys, and repeat the numbers of frames.
+    private: Option<PrivateKey>,
     hello: Hello,
 }
 
@@ -88,25 +93,25 @@ pub struct Initiator {
 pub struct Responder {
     key: PreSharedKey,
     terms: Terms,
-    pending: VecDeque<Pending>,
+    pending: Vec<Pending>,
 }
 
-/// A session in which the host stack has not spoken.
+/// A session in which the host stack has not spoken. It is not begun: it would take megabytes.
 struct Pending {
     hello: Hello,
+    /// Without padding.
     answer: Vec<u8>,
-    /// Taken by the host's first frame.
-    session: Session,
+    agreed: Agreed,
     terms: Terms,
 }
 
 impl Initiator {
-    /// An attempt that offers frames of up to so many bytes after the Ethernet header. `seed` must be random and
-    /// secret.
+    /// An attempt that offers frames of up to so many bytes after the Ethernet header. `begun_us` is the time, in
+    /// microseconds since 1970; `seed` must be random and secret.
     ///
     /// # Panics
     /// If the size is not one of [`FRAME_BYTES_MIN`] to [`FRAME_BYTES_MAX`].
-    pub fn new(key: &PreSharedKey, frame_bytes: u16, seed: [u8; 32]) -> Initiator {
+    pub fn new(key: &PreSharedKey, frame_bytes: u16, begun_us: u64, seed: [u8; 32]) -> Initiator {
         assert!((FRAME_BYTES_MIN..=FRAME_BYTES_MAX).contains(&frame_bytes.into()));
         let (private, ephemeral) = key_pair(&seed);
         let mut hello = Hello {
@@ -118,13 +123,14 @@ impl Initiator {
             frame_bytes: frame_bytes.into(),
             reserved: [0; 2],
             ephemeral,
+            begun_us: begun_us.into(),
             mac: [0; MAC_BYTES],
         };
         let mac = hmac::sign(&hello_key(key), authenticated(&hello));
         hello.mac.copy_from_slice(mac.as_ref());
         Initiator {
             key: key.clone(),
-            private,
+            private: Some(private),
             hello,
         }
     }
@@ -136,34 +142,37 @@ impl Initiator {
         frame.resize(self.hello.frame_bytes.get().into(), 0);
     }
 
-    /// A frame has come: the session, if it is the answer. A [`HandshakeError::Malformed`] frame means nothing;
-    /// anything else is what the answer should say if none comes.
+    /// A frame has come: the session, if it is the answer. A [`HandshakeError::Malformed`] frame means nothing, as
+    /// does any after the answer; anything else is what the answer should say if none comes.
     pub fn on_frame(
-        &self,
+        &mut self,
         now_us: u64,
         frame: &mut [u8],
     ) -> Result<(Session, Terms), HandshakeError> {
-        match unpadded(frame) {
-            Some((ANSWER, frame)) => self.on_answer(now_us, frame),
-            Some((REFUSAL, frame)) => Err(self.on_refusal(frame)),
+        match (unpadded(frame), &self.private) {
+            (Some((ANSWER, frame)), Some(private)) => {
+                let met = self.on_answer(now_us, private, frame)?;
+                self.private = None;
+                Ok(met)
+            }
+            (Some((REFUSAL, frame)), Some(_)) => Err(self.on_refusal(frame)),
             _ => Err(HandshakeError::Malformed),
         }
     }
 
-    fn on_answer(&self, now_us: u64, frame: &mut [u8]) -> Result<(Session, Terms), HandshakeError> {
+    fn on_answer(
+        &self,
+        now_us: u64,
+        private: &PrivateKey,
+        frame: &mut [u8],
+    ) -> Result<(Session, Terms), HandshakeError> {
         let (header, _) =
             AnswerHeader::read_from_prefix(frame).map_err(|_| HandshakeError::Malformed)?;
         let version = header.head.version;
         if header.hello_mac != self.hello.mac || !(VERSIONS.0..=VERSIONS.1).contains(&version) {
             return Err(HandshakeError::Malformed);
         }
-        let keys = Keys::derive(
-            &self.key,
-            &self.private,
-            &header.ephemeral,
-            &self.hello,
-            &header,
-        )?;
+        let keys = Keys::derive(&self.key, private, &header.ephemeral, &self.hello, &header)?;
         let terms = keys
             .answer
             .open(0, frame, size_of::<AnswerHeader>())
@@ -221,7 +230,7 @@ impl Responder {
         Responder {
             key: key.clone(),
             terms,
-            pending: VecDeque::new(),
+            pending: Vec::new(),
         }
     }
 
@@ -238,14 +247,14 @@ impl Responder {
     ) -> Result<Option<(Session, Terms)>, HandshakeError> {
         answer.clear();
         if let Some(header) = sealed_header(frame) {
-            return Ok(self.confirm(now_us, header.session.get(), frame));
+            return Ok(self.confirm(now_us, &header, frame));
         }
         let length = frame.len();
         let hello = match unpadded(frame) {
             Some((HELLO, hello)) => &*hello,
             _ => return Err(HandshakeError::Malformed),
         };
-        self.on_hello(now_us, hello, length, seed, answer)?;
+        self.on_hello(hello, length, seed, answer)?;
         Ok(None)
     }
 
@@ -276,7 +285,6 @@ impl Responder {
 
     fn on_hello(
         &mut self,
-        now_us: u64,
         frame: &[u8],
         length: usize,
         seed: [u8; 32],
@@ -304,30 +312,43 @@ impl Responder {
             Self::refuse(Reason::Key, frame, answer);
             return Err(HandshakeError::Key);
         }
-        if let Some(known) = self
-            .pending
-            .iter()
-            .find(|pending| pending.hello.mac == hello.mac)
-        {
-            answer.extend_from_slice(&known.answer);
-            return Ok(());
+        let known = |pending: &Pending| pending.hello.mac == hello.mac;
+        let at = match self.pending.iter().position(known) {
+            Some(at) => at,
+            None => {
+                if !self.make_room(hello.begun_us.get()) {
+                    return Ok(());
+                }
+                let pending = self.answer(hello, highest.min(VERSIONS.1), seed)?;
+                self.pending.push(pending);
+                self.pending.len() - 1
+            }
+        };
+        if let Some(pending) = self.pending.get(at) {
+            answer.extend_from_slice(&pending.answer);
+            answer.resize(pending.terms.frame_bytes.into(), 0);
         }
-        let pending = self.answer(now_us, hello, highest.min(VERSIONS.1), seed)?;
-        answer.extend_from_slice(&pending.answer);
-        if self.pending.len() == PENDING_MAX {
-            self.pending.pop_front();
-        }
-        self.pending.push_back(pending);
         Ok(())
     }
 
-    fn answer(
-        &self,
-        now_us: u64,
-        hello: Hello,
-        version: u8,
-        seed: [u8; 32],
-    ) -> Result<Pending, HandshakeError> {
+    /// Forgets the attempt that began first, if there are too many; false if this one began even before.
+    fn make_room(&mut self, begun_us: u64) -> bool {
+        if self.pending.len() < PENDING_MAX {
+            return true;
+        }
+        let begun = |pending: &Pending| pending.hello.begun_us.get();
+        self.pending.sort_by_key(begun);
+        let is_later = self
+            .pending
+            .first()
+            .is_none_or(|first| begun(first) <= begun_us);
+        if is_later {
+            self.pending.remove(0);
+        }
+        is_later
+    }
+
+    fn answer(&self, hello: Hello, version: u8, seed: [u8; 32]) -> Result<Pending, HandshakeError> {
         let (private, ephemeral) = key_pair(&seed);
         let terms = Terms {
             frame_bytes: self.terms.frame_bytes.min(hello.frame_bytes.get()),
@@ -349,11 +370,10 @@ impl Responder {
             has_source_mac: u8::from(terms.source_mac.is_some()),
             zero: 0,
         };
-        let mut answer = Vec::with_capacity(terms.frame_bytes.into());
+        let mut answer = Vec::with_capacity(sealed_bytes);
         answer.extend_from_slice(header.as_bytes());
         answer.extend_from_slice(said.as_bytes());
         keys.answer.seal(0, &mut answer, size_of::<AnswerHeader>());
-        answer.resize(terms.frame_bytes.into(), 0);
         let agreed = Agreed {
             session: keys.session,
             version,
@@ -365,22 +385,31 @@ impl Responder {
         Ok(Pending {
             hello,
             answer,
-            session: Session::new(now_us, agreed),
+            agreed,
             terms,
         })
     }
 
     /// The session in which the host stack has now spoken.
-    fn confirm(&mut self, now_us: u64, session: u64, frame: &mut [u8]) -> Option<(Session, Terms)> {
-        let at = self
-            .pending
-            .iter()
-            .position(|pending| pending.session.id() == session)?;
-        self.pending[at].session.on_frame(now_us, frame).ok()?;
-        let confirmed = self.pending.remove(at)?;
+    fn confirm(
+        &mut self,
+        now_us: u64,
+        header: &SealedHeader,
+        frame: &mut [u8],
+    ) -> Option<(Session, Terms)> {
+        let is_meant = |pending: &Pending| pending.agreed.session == header.session.get();
+        let at = self.pending.iter().position(is_meant)?;
+        // A session takes megabytes and opens the frame in place, so a copy shows first that the peer has the key.
+        let mut copy = frame.to_vec();
+        let (_, sealed) = unpadded(&mut copy)?;
+        let key = &self.pending.get(at)?.agreed.peer_key;
+        key.open(header.number.get(), sealed, size_of::<SealedHeader>())?;
+        let Pending { agreed, terms, .. } = self.pending.swap_remove(at);
         // Whatever else was asked for is older, or a recording.
         self.pending.clear();
-        Some((confirmed.session, confirmed.terms))
+        let mut session = Session::new(now_us, agreed);
+        session.on_frame(now_us, frame).ok()?;
+        Some((session, terms))
     }
 }
 
@@ -471,7 +500,7 @@ impl fmt::Debug for Initiator {
 
 impl fmt::Debug for Pending {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Pending({:016x})", self.session.id())
+        write!(f, "Pending({:016x})", self.agreed.session)
     }
 }
 
