@@ -9,21 +9,25 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Command, ExitCode, ExitStatus, Stdio};
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, Signal, WaitIdOptions};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions};
 
 use crate::error::Failure;
 use crate::messages::{LineBuffer, Message};
 
-/// A child process, as its supervisor sees it.
+/// How long somebody who does not need a process any more waits for it to be gone, once it is killed. One whose read
+/// hangs in the kernel, on a disk or a network file system, does not go before that read ends.
+const GONE_WAIT: Duration = Duration::from_secs(1);
+
+/// A child process, as its supervisor sees it. Dropped, it is killed.
 #[derive(Debug)]
 pub(crate) struct Child {
     /// What people call it: `host process` or `NIC process`.
     pub(crate) name: &'static str,
     process: std::process::Child,
-    pid: Pid,
     /// Becomes readable when the process has ended.
     pidfd: OwnedFd,
     output: Option<std::process::ChildStdout>,
@@ -49,18 +53,17 @@ impl Child {
             .spawn()
             .map_err(failed)?;
         let output = process.stdout.take();
-        let watch = || -> io::Result<(Pid, OwnedFd)> {
+        let watch = || -> io::Result<OwnedFd> {
             if let Some(output) = &output {
                 rustix::io::ioctl_fionbio(output, true)?;
             }
             let pid = Pid::from_child(&process);
-            Ok((pid, rustix::process::pidfd_open(pid, PidfdFlags::empty())?))
+            Ok(rustix::process::pidfd_open(pid, PidfdFlags::empty())?)
         };
         match watch() {
-            Ok((pid, pidfd)) => Ok(Self {
+            Ok(pidfd) => Ok(Self {
                 name,
                 process,
-                pid,
                 pidfd,
                 output,
                 lines: LineBuffer::default(),
@@ -80,7 +83,7 @@ impl Child {
     /// Descriptors that become readable when the child has spoken or ended.
     pub(crate) fn watch(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let output = self.output.as_ref().map(AsFd::as_fd);
-        output.into_iter().chain([self.pidfd.as_fd()])
+        output.into_iter().chain([self.watch_end()])
     }
 
     /// What the child has said since, without blocking.
@@ -105,11 +108,16 @@ impl Child {
         messages
     }
 
+    /// The descriptor that becomes readable when the child has ended.
+    pub(crate) fn watch_end(&self) -> BorrowedFd<'_> {
+        self.pidfd.as_fd()
+    }
+
     /// True if the process has ended; it is not reaped yet, so that its number still names it.
     pub(crate) fn has_ended(&self) -> bool {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         !matches!(
-            rustix::process::waitid(rustix::process::WaitId::Pid(self.pid), options),
+            rustix::process::waitid(WaitId::PidFd(self.pidfd.as_fd()), options),
             Ok(None)
         )
     }
@@ -140,7 +148,10 @@ impl Child {
 impl Drop for Child {
     fn drop(&mut self) {
         self.kill();
-        let _ = self.process.wait();
+        let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN)];
+        let timeout = Timespec::try_from(GONE_WAIT).ok();
+        let _ = retry(|| poll(&mut fds, timeout.as_ref()));
+        let _ = self.process.try_wait();
     }
 }
 

@@ -52,6 +52,8 @@ pub(crate) enum Happening {
 #[derive(Debug)]
 pub(crate) struct Family {
     members: Vec<Member>,
+    /// Killed, forgotten, and not gone yet.
+    dismissed: Vec<Child>,
     happenings: VecDeque<Happening>,
     signals: EndSignals,
 }
@@ -69,6 +71,7 @@ impl Family {
     pub(crate) fn new(signals: EndSignals) -> Self {
         Self {
             members: Vec::new(),
+            dismissed: Vec::new(),
             happenings: VecDeque::new(),
             signals,
         }
@@ -118,9 +121,14 @@ impl Family {
         member?.fate()
     }
 
-    /// Forgets a process, and ends it at once if it has not ended.
+    /// Forgets a process, and kills it if it has not ended. Does not wait: a process whose read hangs in the kernel
+    /// outlives its SIGKILL for as long.
     pub(crate) fn dismiss(&mut self, role: Role) {
-        self.members.retain(|member| member.role != role);
+        if let Some(index) = self.members.iter().position(|member| member.role == role) {
+            let child = self.members.remove(index).child;
+            child.kill();
+            self.dismissed.push(child);
+        }
         self.happenings.retain(|happening| match happening {
             Happening::Said(of, _) | Happening::Ended(of) => *of != role,
             Happening::Signal | Happening::Readable | Happening::Nothing => true,
@@ -159,6 +167,7 @@ impl Family {
         let awake = self.members.iter().filter(|member| !member.ended);
         let mut fds: Vec<PollFd<'_>> = awake
             .flat_map(|member| member.child.watch())
+            .chain(self.dismissed.iter().map(Child::watch_end))
             .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
             .collect();
         fds.push(PollFd::new(&self.signals, PollFlags::IN));
@@ -183,6 +192,7 @@ impl Family {
         if self.signals.take() {
             self.happenings.push_back(Happening::Signal);
         }
+        self.dismissed.retain(|child| !child.has_ended());
         // First who has ended, then what was said, and only then the ends: no last word is missed, and whatever a
         // process had said before it brought about the end of another is heard before that end.
         let mut awake: Vec<_> = self
@@ -246,7 +256,8 @@ impl Family {
     }
 
     /// Ends the processes one after the other: each is asked, waited for, and killed if it does not
-    /// comply, or at once if another signal comes. Fails if one did not end well.
+    /// comply, or at once if another signal comes. One that does not end even so is left to the kernel. Fails if one
+    /// did not end well.
     pub(crate) fn end(&mut self, order: &[Role]) -> Result<(), Failure> {
         let mut result = Ok(());
         for role in order {
@@ -265,10 +276,11 @@ impl Family {
             member.child.terminate();
         }
         let begun = Instant::now();
-        let mut killed = None;
+        let mut killed: Option<(String, Instant)> = None;
         while self.member(role).is_some_and(|member| !member.ended) {
-            let patience = killed.is_none().then_some(begun + END_WAIT);
-            let why = match self.next(patience)? {
+            let since = killed.as_ref().map_or(begun, |(_, at)| *at);
+            let why = match self.next(Some(since + END_WAIT))? {
+                Happening::Nothing if killed.is_some() => break,
                 Happening::Nothing => format!("did not end within {END_WAIT:?}"),
                 // The same wish often comes twice: from a terminal and from the one who started us.
                 Happening::Signal if begun.elapsed() > SIGNAL_REPEAT => {
@@ -276,7 +288,7 @@ impl Family {
                 }
                 _ => continue,
             };
-            killed.get_or_insert(why);
+            killed.get_or_insert((why, Instant::now()));
             if let Some(member) = self.member(role) {
                 member.child.kill();
             }
@@ -285,9 +297,15 @@ impl Family {
             return Ok(());
         };
         let name = member.name();
+        if !member.ended {
+            return Err(
+                Failure::broken(name, "killed, but the kernel does not let it end")
+                    .remedy("Mostly a disk or a network file system does not answer its read."),
+            );
+        }
         match (member.fate(), killed) {
             (None, _) => Ok(()),
-            (Some(_), Some(why)) => Err(Failure::broken(name, format!("{why}; killed"))),
+            (Some(_), Some((why, _))) => Err(Failure::broken(name, format!("{why}; killed"))),
             (Some(failure), None) => Err(failure),
         }
     }
@@ -314,5 +332,33 @@ impl Member {
             ),
             Err(error) => Some(Failure::broken(name, error)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::io::Errno;
+    use rustix::process::{Pid, test_kill_process};
+
+    use super::*;
+    use crate::socket;
+
+    #[test]
+    fn who_is_dismissed_is_forgotten_at_once_and_reaped_when_it_is_gone() {
+        let mut family = Family::new(EndSignals::catch().unwrap());
+        let (_, control) = socket::pair().unwrap();
+        let sleep = "/bin/sleep".as_ref();
+        let child = Child::spawn("NIC process", sleep, ["1000".into()], control).unwrap();
+        let pid = Pid::from_raw(child.pid().cast_signed()).unwrap();
+        family.adopt(Role::Nic, child);
+        family.dismiss(Role::Nic);
+        assert_eq!(family.pid(Role::Nic), None);
+        // A process that is not reaped still has its number.
+        assert_eq!(test_kill_process(pid), Ok(()));
+        while !family.dismissed.is_empty() {
+            let next = family.next(Some(Instant::now() + Duration::from_millis(1)));
+            assert!(matches!(next, Ok(Happening::Nothing)), "{next:?}");
+        }
+        assert_eq!(test_kill_process(pid), Err(Errno::SRCH));
     }
 }

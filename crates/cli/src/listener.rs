@@ -2,20 +2,29 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{FileType, Mode};
+use rustix::fs::{FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{SocketAddrUnix, SocketFlags};
 
 use crate::error::Failure;
 use crate::socket;
 
+/// How long others may take to look at what lies in the same directory, and to change it. It takes them microseconds.
+const LOCK_WAIT: Duration = Duration::from_secs(2);
+
+/// How long to leave them alone in between.
+const LOCK_RETRY: Duration = Duration::from_millis(2);
+
 /// A listening socket in the file system; the file goes with it.
 #[derive(Debug)]
 pub(crate) struct Listener {
     socket: OwnedFd,
     path: PathBuf,
+    /// What names the socket's file: device and inode.
+    file: (u64, u64),
 }
 
 impl Listener {
@@ -25,6 +34,7 @@ impl Listener {
     pub(crate) fn bind(name: &str, path: &Path, option: &str) -> Result<Self, Failure> {
         let what = format!("{name} {}", path.display());
         let failed = |errno| match errno {
+            Errno::AGAIN => Failure::input(&what, "somebody keeps its directory locked"),
             Errno::NOENT => Failure::input(&what, "its directory does not exist"),
             Errno::ACCESS | Errno::ROFS => Failure::input(&what, errno).remedy(format!(
                 "Choose a place where this user may write with {option}."
@@ -37,6 +47,9 @@ impl Listener {
                 "the path is too long for a socket: 107 bytes at most",
             )
         })?;
+        // Of two that start together, one would else take the other's socket, bound and not yet listened on, for that of
+        // a dead process.
+        let _lock = lock_directory(path).map_err(failed)?;
         if let Ok(stat) = rustix::fs::lstat(path) {
             if !FileType::from_raw_mode(stat.st_mode).is_socket() {
                 return Err(Failure::input(
@@ -64,6 +77,7 @@ impl Listener {
         let listener = Self {
             socket,
             path: path.to_owned(),
+            file: file_at(path).map_err(failed)?,
         };
         rustix::net::listen(&listener.socket, 16).map_err(failed)?;
         Ok(listener)
@@ -91,7 +105,37 @@ impl AsFd for Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        let _ = rustix::fs::unlink(&self.path);
+        // Whoever has removed the file may have let another server listen there.
+        let _lock = lock_directory(&self.path);
+        if file_at(&self.path) == Ok(self.file) {
+            let _ = rustix::fs::unlink(&self.path);
+        }
+    }
+}
+
+/// Device and inode of what lies at `path`.
+fn file_at(path: &Path) -> rustix::io::Result<(u64, u64)> {
+    let stat = rustix::fs::lstat(path)?;
+    Ok((stat.st_dev, stat.st_ino))
+}
+
+/// Keeps others who do the same out of the directory in which `path` lies, until it is dropped.
+fn lock_directory(path: &Path) -> rustix::io::Result<OwnedFd> {
+    let directory = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let directory = rustix::fs::open(directory, flags, Mode::empty())?;
+    let until = Instant::now() + LOCK_WAIT;
+    loop {
+        // Anybody who may read the directory may lock it, for as long as it likes: not to be waited for without end.
+        let locked = rustix::fs::flock(&directory, FlockOperation::NonBlockingLockExclusive);
+        match locked {
+            Err(Errno::AGAIN) if Instant::now() < until => std::thread::sleep(LOCK_RETRY),
+            Err(Errno::INTR) => {}
+            _ => return locked.map(|()| directory),
+        }
     }
 }
 
@@ -142,13 +186,51 @@ mod tests {
             "{failure}"
         );
 
-        // As after a SIGKILL: the socket is closed, its file remains.
         drop(listener);
-        let left_behind = socket::non_blocking().unwrap();
-        rustix::net::bind(&left_behind, &SocketAddrUnix::new(&path).unwrap()).unwrap();
-        drop(left_behind);
+        leave_behind(&path);
         assert!(path.exists());
         bind(&path).unwrap();
+    }
+
+    /// As after a SIGKILL: the socket is closed, its file remains.
+    fn leave_behind(path: &Path) {
+        let left_behind = socket::non_blocking().unwrap();
+        rustix::net::bind(&left_behind, &SocketAddrUnix::new(path).unwrap()).unwrap();
+    }
+
+    #[test]
+    fn of_many_that_start_at_once_one_listens() {
+        const ALL: usize = 4;
+        let directory = tempfile::tempdir().unwrap();
+        for round in 0..100 {
+            let path = directory.path().join(format!("{round}.sock"));
+            leave_behind(&path);
+            let start = std::sync::Barrier::new(ALL);
+            let listeners: Vec<_> = std::thread::scope(|scope| {
+                let bind = || {
+                    start.wait();
+                    bind(&path)
+                };
+                let threads = [(); ALL].map(|()| scope.spawn(bind));
+                threads.map(|thread| thread.join().unwrap()).into()
+            });
+            assert_eq!(listeners.iter().flatten().count(), 1, "{listeners:?}");
+            let reached = owner(&SocketAddrUnix::new(&path).unwrap());
+            assert_eq!(reached, Ok(Some(std::process::id().cast_signed())));
+        }
+    }
+
+    #[test]
+    fn the_socket_of_a_successor_stays() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("nic.sock");
+        let first = bind(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let second = bind(&path).unwrap();
+        drop(first);
+        assert!(owner(&SocketAddrUnix::new(&path).unwrap()).is_ok());
+        drop(second);
+        assert!(!path.exists());
     }
 
     #[test]

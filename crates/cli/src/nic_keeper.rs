@@ -162,6 +162,12 @@ impl NicKeeper {
                     None => program.image(),
                 };
                 let child = Child::spawn("NIC process", &path, arguments.clone(), nic_socket)?;
+                // By its path, since a script cannot be executed by a descriptor. What is noted is to be what runs.
+                if newest.as_ref().is_some_and(|newest| !newest.is_in_place()) {
+                    let failure = "another program was installed at that moment";
+                    return Err(Failure::broken("starting the NIC process", failure)
+                        .remedy("Ask again when the installation is over."));
+                }
                 family.adopt(Role::NextNic, child);
                 host_socket
             }

@@ -48,9 +48,38 @@ impl Program {
         &self.path
     }
 
+    /// True if it still lies where it was found, so that executing the path has executed this one.
+    pub(crate) fn is_in_place(&self) -> bool {
+        let [found, there] = [rustix::fs::fstat(&self.image), rustix::fs::stat(&self.path)]
+            .map(|stat| stat.map(|stat| (stat.st_dev, stat.st_ino)));
+        found.is_ok() && found == there
+    }
+
     /// What to execute for exactly this one, whatever lies at its path.
     pub(crate) fn image(&self) -> PathBuf {
         // Of the process that executes it, between fork and exec: it has inherited the descriptor.
         format!("/proc/self/fd/{}", self.image.as_raw_fd()).into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_was_replaced_or_removed_is_not_in_place() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("program");
+        std::fs::write(&path, "old").unwrap();
+        let old = Program::open(path.clone(), &path).unwrap();
+        assert!(old.is_in_place());
+        let next = directory.path().join("next");
+        std::fs::write(&next, "new").unwrap();
+        std::fs::rename(&next, &path).unwrap();
+        assert!(!old.is_in_place());
+        let new = old.newest().unwrap();
+        assert!(new.is_in_place());
+        std::fs::remove_file(&path).unwrap();
+        assert!(!new.is_in_place());
     }
 }

@@ -337,7 +337,10 @@ fn an_upgrade_replaces_the_nic_process_unless_it_does_not_fit() {
             install(&installed, |path| fs::write(path, script).unwrap());
             let (done, said) = restart_nic(&socket);
             assert!(!done && said.contains(complaint), "{said}");
-            assert_eq!(nics(&splitway), [first], "the old one goes on");
+            wait::until(SOON, "the end of the new one", || {
+                (nics(&splitway) == [first]).then_some(())
+            })
+            .unwrap();
         }
         fs::remove_file(&installed).unwrap();
         let (done, said) = restart_nic(&socket);
