@@ -126,8 +126,10 @@ impl Family {
     pub(crate) fn dismiss(&mut self, role: Role) {
         if let Some(index) = self.members.iter().position(|member| member.role == role) {
             let child = self.members.remove(index).child;
-            child.kill();
-            self.dismissed.push(child);
+            if !child.has_ended() {
+                child.kill();
+                self.dismissed.push(child);
+            }
         }
         self.happenings.retain(|happening| match happening {
             Happening::Said(of, _) | Happening::Ended(of) => *of != role,
