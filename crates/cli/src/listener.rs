@@ -13,7 +13,7 @@ use crate::error::Failure;
 use crate::socket;
 
 /// How long others may take to look at what lies in the same directory, and to change it. It takes them microseconds.
-const LOCK_WAIT: Duration = Duration::from_secs(2);
+const LOCK_WAIT: Duration = Duration::from_secs(1);
 
 /// How long to leave them alone in between.
 const LOCK_RETRY: Duration = Duration::from_millis(2);
@@ -218,6 +218,20 @@ mod tests {
             let reached = owner(&SocketAddrUnix::new(&path).unwrap());
             assert_eq!(reached, Ok(Some(std::process::id().cast_signed())));
         }
+    }
+
+    #[test]
+    fn while_another_looks_at_what_a_dead_process_left_it_is_left_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("nic.sock");
+        leave_behind(&path);
+        let left = file_at(&path);
+        let lock = lock_directory(&path).unwrap();
+        let failure = bind(&path).map(|_| ()).unwrap_err();
+        assert!(failure.to_string().contains("locked"), "{failure}");
+        assert_eq!(file_at(&path), left);
+        drop(lock);
+        bind(&path).unwrap();
     }
 
     #[test]
