@@ -25,9 +25,12 @@ const WARM_UP_PAIRS: usize = 20_000;
 /// What it should come down to.
 const TARGET: u64 = 2_500;
 /// What it was when it was last looked at. More than 5 % above it fails: find out why, or raise it knowingly.
-const COMMITTED: u64 = 2_990;
+const COMMITTED: u64 = 2_820;
 
 const WORKLOAD: &str = "--workload";
+
+/// The environment variable that lets this pass where there is no valgrind.
+const MAY_SKIP: &str = "SPLITWAY_NO_VALGRIND";
 
 fn main() -> ExitCode {
     if std::env::args().any(|argument| argument == WORKLOAD) {
@@ -35,8 +38,7 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let Some(total) = count() else {
-        println!("instructions per ACK and SEND: not counted, valgrind is not installed");
-        return ExitCode::SUCCESS;
+        return not_counted();
     };
     let each = total / PAIRS as u64;
     let bound = COMMITTED * 105 / 100;
@@ -47,6 +49,18 @@ fn main() -> ExitCode {
         true => ExitCode::SUCCESS,
         false => ExitCode::FAILURE,
     }
+}
+
+/// There is no valgrind. A bound that nobody checks is none: it fails, unless whoever runs it knows.
+fn not_counted() -> ExitCode {
+    if std::env::var_os(MAY_SKIP).is_some() {
+        println!("instructions per ACK and SEND: not counted, there is no valgrind");
+        return ExitCode::SUCCESS;
+    }
+    eprintln!(
+        "instructions per ACK and SEND: `valgrind` does not start; install it, or set {MAY_SKIP}=1 to go without"
+    );
+    ExitCode::FAILURE
 }
 
 /// Runs this program under callgrind; `None` if there is none.

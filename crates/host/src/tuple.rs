@@ -5,6 +5,7 @@ use std::hash::{BuildHasher, Hash, Hasher};
 use std::net::{IpAddr, SocketAddr};
 
 use siphasher::sip::SipHasher13;
+use wire::frame::TcpPacket;
 
 /// The four values that name a connection on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +33,16 @@ impl<const N: usize> Hash for Words<N> {
 }
 
 impl Tuple {
+    /// The connection that a received segment is for.
+    #[inline]
+    pub(crate) fn of(packet: &TcpPacket<'_>) -> Tuple {
+        let header = &packet.segment.header;
+        Tuple {
+            local: SocketAddr::new(packet.destination, header.destination_port),
+            remote: SocketAddr::new(packet.source, header.source_port),
+        }
+    }
+
     #[inline]
     fn key(&self) -> Key {
         let ports = u64::from(self.local.port()) << 16 | u64::from(self.remote.port());

@@ -24,6 +24,11 @@ impl CongestionAlgorithm {
         CongestionAlgorithm::NewReno,
     ];
 
+    /// True if it goes by delivery rate samples.
+    pub(crate) fn uses_rate(self) -> bool {
+        self == CongestionAlgorithm::Bbr
+    }
+
     /// The name by which people call it, and [`FromStr`] knows it.
     pub fn name(self) -> &'static str {
         match self {

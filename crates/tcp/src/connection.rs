@@ -53,7 +53,8 @@ const TIMESTAMPS_BYTES: u16 = 12;
 ///    [`on_departed`](Connection::on_departed), [`write`](Connection::write),
 ///    [`write_virtual`](Connection::write_virtual), [`read`](Connection::read),
 ///    [`shutdown`](Connection::shutdown), [`abort`](Connection::abort).
-/// 2. Call [`poll_transmit`](Connection::poll_transmit) until it returns `None`, and send what it returns.
+/// 2. Call [`poll_transmit`](Connection::poll_transmit) until it returns `None`, or what
+///    [is the last](crate::Transmit::is_last), and send what it returns.
 /// 3. Call [`poll_event`](Connection::poll_event) until it returns `None`. What the application does in
 ///    response may make step 2 necessary again.
 /// 4. Set a timer to [`next_timeout`](Connection::next_timeout); it may have changed through any of these.
@@ -393,7 +394,7 @@ impl Connection {
     }
 
     /// When to call [`on_timeout`](Connection::on_timeout). It is up to date once
-    /// [`poll_transmit`](Connection::poll_transmit) has returned `None`.
+    /// [`poll_transmit`](Connection::poll_transmit) has returned `None`, or what [is the last](crate::Transmit::is_last).
     pub fn next_timeout(&self) -> Option<Instant> {
         self.timers.next()
     }
@@ -643,8 +644,12 @@ impl Connection {
     /// If this connection is in TIME-WAIT and the SYN may begin a new incarnation
     /// ([`TimeWait::may_be_replaced_by`]): what the new one must begin beyond. What is unread is lost.
     pub fn replaced_by(&self, syn: &Segment<'_>) -> Option<TimeWait> {
-        let time_wait = self.time_wait.filter(|_| self.state == State::TimeWait);
-        time_wait.filter(|time_wait| time_wait.may_be_replaced_by(syn))
+        match &self.time_wait {
+            Some(time_wait) if self.state == State::TimeWait => {
+                time_wait.may_be_replaced_by(syn).then_some(*time_wait)
+            }
+            _ => None,
+        }
     }
 
     /// Where the connection is.
@@ -695,6 +700,7 @@ impl Connection {
 
     /// How many bytes of an object are queued behind `end`, if the byte before it is of the same object and queued
     /// with them: what the stream is going to go on with.
+    #[inline]
     pub fn virtual_bytes_behind(&self, end: u64) -> u64 {
         self.queue.virtual_bytes_behind(end)
     }

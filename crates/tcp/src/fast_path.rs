@@ -83,6 +83,7 @@ impl Connection {
         self.on_progress(now, una);
         self.recovery.on_delivered(acked);
         self.timers.cancel(Timer::Reorder);
+        let rate = self.rate_sample(now);
         self.congestion.on_ack(&Ack {
             now,
             una,
@@ -93,7 +94,7 @@ impl Connection {
             flight: prior_flight - acked,
             rtt: round_trip_us.map(Duration::from_micros),
             srtt: self.rtt.srtt(),
-            rate: self.rate.sample(now, self.min_rtt.get_us()),
+            rate,
             window_limited,
             advances: true,
             phase: Phase::Open,
@@ -140,6 +141,8 @@ mod tests {
         short: Connection,
         long: Connection,
         shortened: u32,
+        /// Transmissions that were said to be the last.
+        lasts: u32,
         now: Instant,
         /// What the peer would say next.
         peer: Header,
@@ -188,6 +191,7 @@ mod tests {
                 short: open(),
                 long: open(),
                 shortened: 0,
+                lasts: 0,
                 now,
                 peer: Header {
                     seq: syn.header.seq + 1,
@@ -238,9 +242,13 @@ mod tests {
         }
 
         fn poll(&mut self) {
-            while let Some(transmit) = self.short.poll_transmit(self.now, &LIMITS) {
+            let mut is_last = false;
+            // One is not polled beyond what is the last, the other one is.
+            while !is_last && let Some(transmit) = self.short.poll_transmit(self.now, &LIMITS) {
                 let twin = self.long.poll_transmit(self.now, &LIMITS);
                 assert_eq!(Some(&transmit), twin.as_ref());
+                is_last = transmit.is_last;
+                self.lasts += u32::from(is_last);
                 let Some(transmission) = transmit.transmission else {
                     continue;
                 };
@@ -334,7 +342,7 @@ mod tests {
 
     #[test]
     fn both_ways_lead_to_the_same_state() {
-        let mut shortened = 0;
+        let (mut shortened, mut lasts) = (0, 0);
         for seed in 0..48 {
             let mut random = Random::new(seed);
             let mut twins = Twins::new(seed, &mut random);
@@ -344,10 +352,12 @@ mod tests {
                 assert_eq!(short, long, "seed {seed}, step {step}");
             }
             shortened += twins.shortened;
+            lasts += twins.lasts;
         }
         assert!(
             shortened > 1_000,
             "the short way was gone {shortened} times"
         );
+        assert!(lasts > 300, "{lasts} transmissions were the last");
     }
 }

@@ -59,6 +59,7 @@ impl Silence {
     pub(crate) fn on_heard(&mut self, now: Instant) {
         self.heard = now;
         self.unanswered = 0;
+        self.due = false;
     }
 
     /// The timer has expired. `busy`: something of ours waits for the peer, whose other timers decide.

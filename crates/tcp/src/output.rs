@@ -45,6 +45,9 @@ pub struct Transmit {
     /// When this was issued, an earlier transmission had not departed, or its departure was not reported: sent
     /// by another way, this could overtake it.
     pub follows_undeparted: bool,
+    /// The windows are used up: [`Connection::poll_transmit`] would return `None` now, and need not be called until
+    /// something has happened.
+    pub is_last: bool,
 }
 
 /// Data that is to be sent, now that it is decided: positions `start..start + len`, and FIN behind them.
@@ -59,6 +62,8 @@ pub(crate) struct Data {
     pub(crate) retransmission: bool,
     /// [`Transmit::not_before`]
     pub(crate) not_before: Option<Instant>,
+    /// No other data may follow: [`Connection::is_window_used_up`] once it is issued.
+    pub(crate) uses_up_window: bool,
 }
 
 impl Data {
@@ -71,6 +76,7 @@ impl Data {
             mss,
             retransmission: false,
             not_before: None,
+            uses_up_window: false,
         }
     }
 
@@ -106,7 +112,7 @@ fn tsval_fraction_us(issued: Instant) -> u16 {
 }
 
 impl Connection {
-    /// The next thing to send; call it until it returns `None`. What has a
+    /// The next thing to send; call it until it returns `None`, or what [is the last](Transmit::is_last). What has a
     /// [`transmission`](Transmit::transmission) number counts as sent from now on, and as departed when
     /// [`Connection::on_departed`] says so.
     pub fn poll_transmit(&mut self, now: Instant, limits: &Limits) -> Option<Transmit> {
@@ -328,7 +334,16 @@ impl Connection {
             false => self.persist.reset(),
         }
         self.timers.cancel(Timer::Persist);
-        Some(Data::new(snd.nxt, len, fin, packet_mss))
+        let uses_up_window = self.recovery.phase == Phase::Open
+            && !probe
+            && frto_end.is_none()
+            && !self.sent.has_void()
+            && available - len >= mss
+            && self.leaves_no_room(snd.nxt + len, peer_room - len, cwnd_room - len, mss);
+        Some(Data {
+            uses_up_window,
+            ..Data::new(snd.nxt, len, fin, packet_mss)
+        })
     }
 
     /// True if full segments wait for one of the windows. Polling a connection that sends what it may most often ends
@@ -341,8 +356,13 @@ impl Connection {
         }
         let cwnd_room = cwnd.saturating_sub(flight);
         let peer_room = (self.snd.una + self.snd.wnd).saturating_sub(self.snd.nxt);
+        self.leaves_no_room(self.snd.nxt, peer_room, cwnd_room, mss)
+    }
+
+    /// The same, of the windows alone: with so much room from position `nxt` on. Notes what that means.
+    fn leaves_no_room(&mut self, nxt: u64, peer_room: u64, cwnd_room: u64, mss: u64) -> bool {
         if cwnd_room < mss && cwnd_room < peer_room {
-            self.limited_until = self.snd.nxt;
+            self.limited_until = nxt;
             return true;
         }
         let silly = peer_room < mss && peer_room < self.snd.wnd_max / 2;
@@ -475,6 +495,7 @@ impl Connection {
             has_virtual: issued.has_virtual,
             retransmission,
             follows_undeparted: issued.follows_undeparted,
+            is_last: data.uses_up_window && !self.acks.is_due(),
         }
     }
 
@@ -508,7 +529,7 @@ impl Connection {
             false if never_left => self.sent.reissue_void(positions),
             false => self.sent.issue(positions),
         };
-        let has_virtual = self.queue.has_virtual(range.clone());
+        let has_virtual = self.queue.has_virtual(range);
         // The NIC stack may have to read for long: an acknowledgment that goes with the data goes when the
         // data does.
         if has_virtual || follows_undeparted {
@@ -536,6 +557,7 @@ impl Connection {
             has_virtual: false,
             retransmission: false,
             follows_undeparted: self.sent.has_undeparted(),
+            is_last: false,
         }
     }
 

@@ -179,11 +179,17 @@ impl SendQueue {
     }
 
     /// How many bytes from `start` on, at most `len_max`, stay within the limits.
+    #[inline]
     pub(crate) fn fit(&self, start: u64, len_max: u64, limits: &Limits) -> u64 {
         let end_max = start + len_max.min(limits.bytes_max as u64);
-        if self.is_of_first_object(start, end_max) && limits.pieces_max > 0 {
-            return end_max - start;
+        match self.is_of_first_object(start, end_max) && limits.pieces_max > 0 {
+            true => end_max - start,
+            false => self.fit_extents(start, end_max, limits),
         }
+    }
+
+    #[inline(never)]
+    fn fit_extents(&self, start: u64, end_max: u64, limits: &Limits) -> u64 {
         let mut end = start;
         let mut real_bytes = limits.real_bytes_max as u64;
         for extent in self.extents_from(start).take(limits.pieces_max) {
@@ -207,10 +213,16 @@ impl SendQueue {
     }
 
     /// True if any byte of the range is virtual.
-    pub(crate) fn has_virtual(&self, range: Range<u64>) -> bool {
-        if self.is_of_first_object(range.start, range.end) {
-            return !range.is_empty();
+    #[inline]
+    pub(crate) fn has_virtual(&self, range: &Range<u64>) -> bool {
+        match self.is_of_first_object(range.start, range.end) {
+            true => !range.is_empty(),
+            false => self.any_virtual(range),
         }
+    }
+
+    #[inline(never)]
+    fn any_virtual(&self, range: &Range<u64>) -> bool {
         self.extents_from(range.start)
             .take_while(|extent| extent.start.max(range.start) < range.end)
             .any(|extent| matches!(extent.content, Content::Virtual { .. }))
@@ -259,7 +271,7 @@ impl SendQueue {
     /// How many bytes behind `end` are of the virtual extent that the byte before `end` is of.
     pub(crate) fn virtual_bytes_behind(&self, end: u64) -> u64 {
         let last = end.saturating_sub(1);
-        match self.extents_from(last).next() {
+        match self.extent_of(last) {
             Some(extent)
                 if extent.start <= last && matches!(extent.content, Content::Virtual { .. }) =>
             {
@@ -269,15 +281,26 @@ impl SendQueue {
         }
     }
 
+    /// The extent that a byte is of, or the first one behind it.
+    #[inline]
+    fn extent_of(&self, byte: u64) -> Option<&Extent> {
+        self.extents.get(self.index_from(byte))
+    }
+
     /// The extents that end behind `start`, in order.
     #[inline(always)]
     fn extents_from(&self, start: u64) -> impl Iterator<Item = &Extent> + Clone {
-        let first = match self.extents.front() {
+        self.extents.iter().skip(self.index_from(start))
+    }
+
+    /// Which extent is the first one that ends behind `start`.
+    #[inline]
+    fn index_from(&self, start: u64) -> usize {
+        match self.extents.front() {
             // Most often nothing but one file is queued.
             Some(extent) if start < extent.end => 0,
             _ => self.extents.partition_point(|extent| extent.end <= start),
-        };
-        self.extents.iter().skip(first)
+        }
     }
 }
 
@@ -474,9 +497,9 @@ mod tests {
             1 << 20
         );
         assert_eq!(queue.fit(queue.end() - 5, 10, &WIDE), 5);
-        assert!(!queue.has_virtual(0..4));
-        assert!(queue.has_virtual(0..5));
-        assert!(!queue.has_virtual(1004..1010));
+        assert!(!queue.has_virtual(&(0..4)));
+        assert!(queue.has_virtual(&(0..5)));
+        assert!(!queue.has_virtual(&(1004..1010)));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use port::Frame;
 use tcp::Instant;
-use wire::frame::{self, Received, TcpTemplate};
+use wire::frame::{self, Received, TcpPacket, TcpTemplate};
 
 use super::{Stack, queue_dirty};
 use crate::icmp;
@@ -29,9 +29,7 @@ impl Stack {
         let Some(packet) = frame::parse_segment(frame.bytes, frame.checksum_valid) else {
             return self.on_other_frame(now_us, frame);
         };
-        let local = SocketAddr::new(packet.destination, packet.segment.header.destination_port);
-        let remote = SocketAddr::new(packet.source, packet.segment.header.source_port);
-        self.on_tcp(now_us, Tuple { local, remote }, &packet.segment);
+        self.on_tcp(now_us, &packet);
     }
 
     /// A frame without a segment has arrived.
@@ -97,31 +95,32 @@ impl Stack {
 
     /// Segment arrival, RFC 9293 §3.10.7: the part that comes before any connection.
     #[inline]
-    fn on_tcp(&mut self, now_us: u64, tuple: Tuple, segment: &wire::tcp::Segment<'_>) {
-        let now = Instant::from_us(now_us);
-        if let Some(index) = self.connections.find(&tuple)
+    fn on_tcp(&mut self, now_us: u64, packet: &TcpPacket<'_>) {
+        let segment = &packet.segment;
+        if let Some(index) = self.connections.find(&Tuple::of(packet))
             && let Some(entry) = self.connections.get_mut(index)
         {
             self.counters.segments_received += 1;
             let Some(time_wait) = entry.tcp.replaced_by(segment) else {
-                entry.tcp.on_segment(now, segment);
+                entry.tcp.on_segment(Instant::from_us(now_us), segment);
                 queue_dirty(&mut self.dirty, entry);
                 return;
             };
             // As if all had been read: the table knows how to go on.
             self.forget(index);
-            self.time_waits.insert(&tuple, time_wait);
-        } else if self.config.has_address(tuple.local.ip()) {
+            self.time_waits.insert(&Tuple::of(packet), time_wait);
+        } else if self.config.has_address(packet.destination) {
             self.counters.segments_received += 1;
         } else {
             return;
         }
-        self.on_stray(now_us, tuple, segment);
+        self.on_stray(now_us, packet);
     }
 
     /// A segment that belongs to no connection of the table.
     #[cold]
-    fn on_stray(&mut self, now_us: u64, tuple: Tuple, segment: &wire::tcp::Segment<'_>) {
+    fn on_stray(&mut self, now_us: u64, packet: &TcpPacket<'_>) {
+        let (tuple, segment) = (Tuple::of(packet), &packet.segment);
         let now = Instant::from_us(now_us);
         if self.on_half_open(now_us, tuple, segment) {
             return;

@@ -84,6 +84,9 @@ impl Stack {
                     issue_send(&mut self.counters, nic, entry, transmit, id, header);
                     self.sends_outstanding += 1;
                     if !self.config.departs_at_issue {
+                        if transmit.is_last {
+                            return true;
+                        }
                         continue;
                     }
                 }
