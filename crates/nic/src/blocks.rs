@@ -5,7 +5,8 @@
 //!
 //! * *in use*: a planned superpacket needs it, or the reader has its buffer. It never goes;
 //! * *pinned*: some flow has sent it and not seen it acknowledged (IO-TCP §3.5). It stays for [`PIN_US`] after it was
-//!   sent, even if memory is wanted; from then on it goes if there is nothing else to take;
+//!   sent, even if memory is wanted; from then on it goes if there is nothing else to take. While somebody waits for
+//!   memory, sending it again gives it no more time;
 //! * *cached*: nobody needs it. Which of these goes first is decided by [`S3Fifo`];
 //! * *free*: the buffer holds nothing. Used last in, first out, because the last is warm in the CPU's
 //!   cache, and from the beginning of the arena on, so that memory never needed is never touched.
@@ -89,8 +90,8 @@ struct Block {
     ahead: bool,
     /// Flows to be told when it has been read.
     waiters: Vec<Key>,
-    /// When it came to the list of pinned blocks.
-    since_us: u64,
+    /// From when on a pin has [`PIN_US`]; `None` until the content has been used.
+    since_us: Option<u64>,
     previous: BlockIndex,
     next: BlockIndex,
 }
@@ -103,21 +104,31 @@ impl Block {
 
     /// The block may go although it is pinned.
     fn is_stale(&self, now_us: u64) -> bool {
-        self.since_us.saturating_add(PIN_US) <= now_us
+        self.stale_from_us() <= now_us
+    }
+
+    fn stale_from_us(&self) -> u64 {
+        self.since_us
+            .map_or(u64::MAX, |since_us| since_us.saturating_add(PIN_US))
+    }
+
+    /// It may go if it is stale.
+    fn is_held_by_pins_only(&self) -> bool {
+        self.is_idle() && self.pins > 0
     }
 }
 
 /// End of a list.
 const NONE: BlockIndex = BlockIndex::MAX;
 
-/// Idle blocks that are pinned, the longest unused first. Links are in the blocks.
+/// Blocks whose content has been used, ordered by `since_us`. Links are in the blocks.
 #[derive(Debug)]
-struct Pinned {
+struct ByAge {
     first: BlockIndex,
     last: BlockIndex,
 }
 
-impl Pinned {
+impl ByAge {
     fn push(&mut self, blocks: &mut [Block], index: BlockIndex) {
         blocks[index as usize].previous = self.last;
         blocks[index as usize].next = NONE;
@@ -158,7 +169,7 @@ pub(crate) struct Blocks {
     by_name: HashMap<BlockName, BlockIndex>,
     pub(crate) versions: Versions,
     free: Vec<BlockIndex>,
-    pinned: Pinned,
+    by_age: ByAge,
     cached: S3Fifo,
     /// Blocks that some flow pins, idle or in use.
     pinned_count: usize,
@@ -166,6 +177,8 @@ pub(crate) struct Blocks {
     ahead_count: usize,
     /// For whom blocks were read ahead that have gone without having been needed.
     wasted: Vec<Key>,
+    /// Somebody waits for memory.
+    wanted: bool,
     now_us: u64,
     ahead_used: u64,
     ahead_wasted: u64,
@@ -190,7 +203,7 @@ impl Blocks {
                 last_flow: None,
                 ahead: false,
                 waiters: Vec::new(),
-                since_us: 0,
+                since_us: None,
                 previous: NONE,
                 next: NONE,
             })
@@ -201,7 +214,7 @@ impl Blocks {
             by_name: HashMap::with_capacity(count),
             versions: Versions::new(),
             free: (0..count as BlockIndex).rev().collect(),
-            pinned: Pinned {
+            by_age: ByAge {
                 first: NONE,
                 last: NONE,
             },
@@ -209,6 +222,7 @@ impl Blocks {
             pinned_count: 0,
             ahead_count: 0,
             wasted: Vec::new(),
+            wanted: false,
             now_us: 0,
             ahead_used: 0,
             ahead_wasted: 0,
@@ -221,6 +235,11 @@ impl Blocks {
     /// What time it is, in microseconds of the worker's clock.
     pub(crate) fn on_time(&mut self, now_us: u64) {
         self.now_us = self.now_us.max(now_us);
+    }
+
+    /// Whether anybody waits for memory.
+    pub(crate) fn want(&mut self, wanted: bool) {
+        self.wanted = wanted;
     }
 
     /// All blocks.
@@ -256,15 +275,17 @@ impl Blocks {
 
     /// When more blocks may go than now, if nothing else happens, in microseconds.
     pub(crate) fn next_stale_us(&self) -> Option<u64> {
-        let mut pinned = self.pinned.iter(&self.blocks);
-        let (_, fresh) = pinned.find(|(_, block)| !block.is_stale(self.now_us))?;
-        Some(fresh.since_us.saturating_add(PIN_US))
+        let mut by_age = self.by_age.iter(&self.blocks);
+        let (_, fresh) = by_age
+            .find(|(_, block)| block.is_held_by_pins_only() && !block.is_stale(self.now_us))?;
+        Some(fresh.stale_from_us())
     }
 
     fn stale(&self) -> impl Iterator<Item = BlockIndex> {
-        self.pinned
+        self.by_age
             .iter(&self.blocks)
             .take_while(|(_, block)| block.is_stale(self.now_us))
+            .filter(|(_, block)| block.is_held_by_pins_only())
             .map(|(index, _)| index)
     }
 
@@ -279,16 +300,19 @@ impl Blocks {
         block.is_idle() && (block.pins == 0 || block.is_stale(self.now_us))
     }
 
+    /// True if whoever waits for memory could not have the block for a while, even if nobody used it again: it is being
+    /// read, or its pins are fresh.
+    pub(crate) fn is_bound(&self, index: BlockIndex) -> bool {
+        let block = &self.blocks[index as usize];
+        block.content == Content::Reading || (block.pins > 0 && !block.is_stale(self.now_us))
+    }
+
     /// One more superpacket, of this flow, needs a block that was found. What the block was there for before.
     pub(crate) fn use_again(&mut self, index: BlockIndex, flow: Key) -> Before {
         let block = &mut self.blocks[index as usize];
-        if block.is_idle() {
-            match block.pins {
-                0 => self.cached.remove(index),
-                _ => self.pinned.remove(&mut self.blocks, index),
-            }
+        if block.is_idle() && block.pins == 0 {
+            self.cached.remove(index);
         }
-        let block = &mut self.blocks[index as usize];
         block.users += 1;
         let is_same = block.last_flow.replace(flow) == Some(flow);
         if std::mem::take(&mut block.ahead) {
@@ -373,7 +397,6 @@ impl Blocks {
     /// Takes a pinned block; it is neither free nor found any more, and no flow pins it.
     fn break_pins(&mut self) -> Option<BlockIndex> {
         let index = self.stale().next()?;
-        self.pinned.remove(&mut self.blocks, index);
         self.pins_broken += 1;
         self.forget(index);
         Some(index)
@@ -432,9 +455,22 @@ impl Blocks {
     pub(crate) fn release(&mut self, index: BlockIndex) {
         let block = &mut self.blocks[index as usize];
         block.users -= 1;
-        if block.is_idle() {
+        let idle = block.is_idle();
+        if !self.wanted || block.since_us.is_none() {
+            self.refresh(index);
+        }
+        if idle {
             self.put_idle(index);
         }
+    }
+
+    /// A pin has its full time again.
+    fn refresh(&mut self, index: BlockIndex) {
+        if self.blocks[index as usize].since_us.is_some() {
+            self.by_age.remove(&mut self.blocks, index);
+        }
+        self.blocks[index as usize].since_us = Some(self.now_us);
+        self.by_age.push(&mut self.blocks, index);
     }
 
     /// The block as it will be remembered by a flow that sends it; `None` if it cannot be pinned.
@@ -449,7 +485,7 @@ impl Blocks {
     /// A flow that uses the block pins it from now on.
     pub(crate) fn pin(&mut self, BlockRef { index, generation }: BlockRef) {
         let block = &mut self.blocks[index as usize];
-        debug_assert!(block.users > 0, "it is in use, and so in no list");
+        debug_assert!(block.users > 0, "it is in use, and so not cached");
         if block.generation == generation {
             self.pinned_count += usize::from(block.pins == 0);
             self.pinned_peak = self.pinned_peak.max(self.pinned_count);
@@ -469,7 +505,6 @@ impl Blocks {
         }
         self.pinned_count -= 1;
         if block.is_idle() {
-            self.pinned.remove(&mut self.blocks, index);
             self.put_idle(index);
         }
     }
@@ -485,14 +520,11 @@ impl Blocks {
 
     /// Puts a block where blocks belong that are not in use.
     fn put_idle(&mut self, index: BlockIndex) {
-        let block = &mut self.blocks[index as usize];
+        let block = &self.blocks[index as usize];
         if block.name.is_none() {
             self.forget(index);
             self.free.push(index);
-        } else if block.pins > 0 {
-            block.since_us = self.now_us;
-            self.pinned.push(&mut self.blocks, index);
-        } else {
+        } else if block.pins == 0 {
             self.cached.push(index);
         }
     }
@@ -504,6 +536,10 @@ impl Blocks {
         block.generation = block.generation.wrapping_add(1);
         self.pinned_count -= usize::from(block.pins > 0);
         block.pins = 0;
+        if block.since_us.take().is_some() {
+            self.by_age.remove(&mut self.blocks, index);
+        }
+        let block = &mut self.blocks[index as usize];
         if std::mem::take(&mut block.ahead) {
             self.ahead_count -= 1;
             self.ahead_wasted += 1;
@@ -619,6 +655,29 @@ mod tests {
         blocks.on_time(PIN_US);
         assert!(!blocks.has_room(1));
         assert_eq!(blocks.next_stale_us(), Some(2 * PIN_US - 1));
+    }
+
+    #[test]
+    fn while_somebody_waits_a_block_that_is_sent_again_gets_no_more_time() {
+        let (mut blocks, version) = table(2);
+        read_and_pin(&mut blocks, name(version, 0));
+        blocks.want(true);
+        blocks.on_time(PIN_US - 1);
+        // What was not in memory before has its time.
+        read_and_pin(&mut blocks, name(version, 1));
+        let first = blocks.find(name(version, 0)).unwrap();
+        assert!(blocks.is_bound(first));
+        blocks.use_again(first, flow(0));
+        blocks.on_time(PIN_US);
+        assert!(!blocks.is_bound(first) && !blocks.has_room(1), "in use");
+        blocks.release(first);
+        assert!(blocks.has_room(1) && !blocks.has_room(2));
+        assert_eq!(blocks.next_stale_us(), Some(2 * PIN_US - 1));
+
+        blocks.want(false);
+        blocks.use_again(first, flow(0));
+        blocks.release(first);
+        assert!(blocks.is_bound(first) && !blocks.has_room(1));
     }
 
     #[test]
@@ -756,7 +815,10 @@ mod tests {
                     }
                     Step::Release(which) => {
                         if let Some((index, number)) = take(&mut users, which) {
-                            used_us[number as usize] = now_us;
+                            // One whose read failed may still be in use while another has its number.
+                            if blocks.find(name(version, number)) == Some(index) {
+                                used_us[number as usize] = now_us;
+                            }
                             blocks.release(index);
                         }
                     }

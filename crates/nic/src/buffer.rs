@@ -43,6 +43,7 @@ pub enum Pages {
 pub struct Arena {
     region: Region,
     pages: Pages,
+    too_few_huge: bool,
 }
 
 /// Where the buffers of an arena lie. The memory stays mapped for as long as anybody has this, or a buffer.
@@ -70,36 +71,55 @@ impl Arena {
     /// Maps memory for so many buffers, in the largest pages that are to be had. Fails if the kernel does not give
     /// that much (`ENOMEM`).
     pub fn new(buffers: usize) -> io::Result<Arena> {
+        Arena::with(buffers, |bytes, buffers| {
+            let huge = MapFlags::PRIVATE | MapFlags::HUGETLB | MapFlags::HUGE_2MB;
+            Mapping::new(bytes, HUGE_PAGE_BYTES, buffers, huge)
+        })
+    }
+
+    /// `map_huge` maps so many bytes of huge pages for so many buffers.
+    fn with(
+        buffers: usize,
+        map_huge: impl Fn(usize, usize) -> io::Result<Mapping>,
+    ) -> io::Result<Arena> {
         let bytes = buffers.max(1).checked_mul(BLOCK_BYTES);
         let bytes = bytes.ok_or(io::ErrorKind::OutOfMemory)?;
         if bytes < HUGE_PAGE_BYTES {
             let mapping = Mapping::new(bytes, PAGE_BYTES, buffers, MapFlags::PRIVATE)?;
-            return Ok(Arena::of(mapping, Pages::Plain));
+            return Ok(Arena::of(mapping, Pages::Plain, false));
         }
-        let huge = MapFlags::PRIVATE | MapFlags::HUGETLB | MapFlags::HUGE_2MB;
-        let whole_pages = bytes.next_multiple_of(HUGE_PAGE_BYTES);
+        let whole_pages = bytes
+            .checked_next_multiple_of(HUGE_PAGE_BYTES)
+            .ok_or(io::ErrorKind::OutOfMemory)?;
         // Fails at once if there are not that many, so it cannot fail later.
-        if let Ok(mapping) = Mapping::new(whole_pages, HUGE_PAGE_BYTES, buffers, huge) {
-            return Ok(Arena::of(mapping, Pages::Huge));
+        if let Ok(mapping) = map_huge(whole_pages, buffers) {
+            return Ok(Arena::of(mapping, Pages::Huge, false));
         }
+        let too_few_huge = map_huge(HUGE_PAGE_BYTES, 1).is_ok();
         let mapping = Mapping::new(whole_pages, HUGE_PAGE_BYTES, buffers, MapFlags::PRIVATE)?;
         let pages = match mapping.prefer_huge_pages() {
             true => Pages::Transparent,
             false => Pages::Plain,
         };
-        Ok(Arena::of(mapping, pages))
+        Ok(Arena::of(mapping, pages, too_few_huge))
     }
 
-    fn of(mapping: Mapping, pages: Pages) -> Arena {
+    fn of(mapping: Mapping, pages: Pages, too_few_huge: bool) -> Arena {
         Arena {
             region: Region(Arc::new(mapping)),
             pages,
+            too_few_huge,
         }
     }
 
     /// What the memory is made of.
     pub fn pages(&self) -> Pages {
         self.pages
+    }
+
+    /// True if there are free [`Pages::Huge`], but not as many as the arena would have needed.
+    pub fn too_few_huge_pages(&self) -> bool {
+        self.too_few_huge
     }
 
     /// Where the buffers lie, for registration with a device.
@@ -284,6 +304,23 @@ mod tests {
         buffers[0].fill(1);
         // Of half a gigabyte; other tests run at the same time.
         assert!(resident_pages() < before + (256 << 20) / PAGE_BYTES);
+    }
+
+    #[test]
+    fn huge_pages_are_all_or_none_and_too_few_are_noticed() {
+        // As the kernel would, if so many were free.
+        let arena = |free: usize| {
+            let map_huge = |bytes, buffers| match bytes <= free * HUGE_PAGE_BYTES {
+                true => Mapping::new(bytes, HUGE_PAGE_BYTES, buffers, MapFlags::PRIVATE),
+                false => Err(io::ErrorKind::OutOfMemory.into()),
+            };
+            let arena = Arena::with(3 * HUGE_PAGE_BYTES / BLOCK_BYTES, map_huge).unwrap();
+            (arena.pages() == Pages::Huge, arena.too_few_huge_pages())
+        };
+        assert_eq!(arena(3), (true, false));
+        assert_eq!(arena(2), (false, true));
+        assert_eq!(arena(1), (false, true));
+        assert_eq!(arena(0), (false, false));
     }
 
     #[test]

@@ -51,6 +51,7 @@ pub(crate) struct Engine<P> {
     pub(crate) reader: Box<dyn Reader>,
     pub(crate) blocks: Blocks,
     pub(crate) pages: Pages,
+    pub(crate) too_few_huge_pages: bool,
     pub(crate) files: Files,
     pub(crate) flows: Slab<Flow>,
     pub(crate) flow_keys: HashMap<FlowId, Key>,
@@ -88,6 +89,7 @@ impl<P: Port> Engine<P> {
     ) -> io::Result<Engine<P>> {
         let arena = Arena::new(config.cache_bytes.max(Config::CACHE_BYTES_MIN) / BLOCK_BYTES)?;
         let pages = arena.pages();
+        let too_few_huge_pages = arena.too_few_huge_pages();
         reader.prepare(arena.region());
         Ok(Engine {
             port,
@@ -95,6 +97,7 @@ impl<P: Port> Engine<P> {
             reader,
             blocks: Blocks::new(arena),
             pages,
+            too_few_huge_pages,
             files: Files::new(),
             flows: Slab::new(),
             flow_keys: HashMap::new(),

@@ -5,8 +5,10 @@
 //! [`PIN_US`](crate::blocks::PIN_US) if others wait for them. So whatever flows hold, blocks come free again.
 //!
 //! While they are short, flows that need more wait in a queue: one superpacket for each, in turn. Nobody takes a
-//! block before the head of that queue has all of its own, so no flow starves. Who needs only what is in memory
-//! waits for nobody, above all a retransmission: it is what lets pins go.
+//! block before the head of that queue has all of its own. Who needs only blocks that the head could not have yet
+//! ([`Blocks::is_bound`]) waits for nobody, above all a retransmission: it is what lets pins go. All others queue as
+//! well, and no pin is refreshed meanwhile: so a second later at the latest every block is on its way to the head, and
+//! no flow starves however many others find in memory what they need.
 
 use contract::limits::SEGMENTS_MAX;
 use port::Port;
@@ -87,6 +89,7 @@ impl<P: Port> Engine<P> {
             let outcome = self.plan_one(key, self.starved.is_empty());
             worked |= self.planned(key, outcome);
         }
+        self.blocks.want(!self.starved.is_empty());
         self.reader.submit();
         worked
     }
@@ -112,8 +115,9 @@ impl<P: Port> Engine<P> {
         outcome == Outcome::Planned
     }
 
-    /// Plans a superpacket of a flow. Unless `may_allocate`, only one whose blocks are all in memory.
-    fn plan_one(&mut self, key: Key, may_allocate: bool) -> Outcome {
+    /// Plans a superpacket of a flow. Unless it is `first` among those who wait for memory, or nobody does, only one
+    /// that takes nothing from them.
+    fn plan_one(&mut self, key: Key, first: bool) -> Outcome {
         let Some(flow) = self.flows.get_mut(key) else {
             return Outcome::Enough;
         };
@@ -128,7 +132,7 @@ impl<P: Port> Engine<P> {
             Ok(cursor) => cursor,
             Err(opening) => return Outcome::FileOpening(opening),
         };
-        if !find(&self.blocks, &mut self.needs, may_allocate) {
+        if !find(&self.blocks, &mut self.needs, first) {
             return Outcome::NoBlocks;
         }
         // Before any is taken for those that are missing.
@@ -291,16 +295,21 @@ fn obtain(
     index
 }
 
-/// Finds the blocks that are there. True if the missing ones can be had too, without taking any of those found.
-fn find(blocks: &Blocks, needs: &mut [Need], may_allocate: bool) -> bool {
+/// Finds the blocks that are there. True if the superpacket may be planned: who is `first` gets the missing blocks if
+/// they are to be had without taking any of those found; others may only share what is bound anyway.
+fn find(blocks: &Blocks, needs: &mut [Need], first: bool) -> bool {
     let mut missing = 0;
     let mut last_missing = None;
     let mut spoken_for = 0;
+    let mut all_bound = true;
     for need in needs.iter_mut().filter_map(|need| need.block.as_mut()) {
         need.found = blocks.find(need.name);
         // A block that is needed twice may count twice: there are as many blocks as a superpacket has needs.
         match need.found {
-            Some(found) => spoken_for += usize::from(blocks.may_go(found)),
+            Some(found) => {
+                spoken_for += usize::from(blocks.may_go(found));
+                all_bound &= blocks.is_bound(found);
+            }
             None if last_missing == Some(need.name) => {}
             None => {
                 last_missing = Some(need.name);
@@ -308,5 +317,8 @@ fn find(blocks: &Blocks, needs: &mut [Need], may_allocate: bool) -> bool {
             }
         }
     }
-    missing == 0 || (may_allocate && blocks.has_room(missing + spoken_for))
+    match first {
+        true => missing == 0 || blocks.has_room(missing + spoken_for),
+        false => missing == 0 && all_bound,
+    }
 }

@@ -29,6 +29,8 @@ const DEPTH_MAX: u8 = 16;
 pub(crate) struct ReadAhead {
     /// The first block of the file that has not been asked for ahead, if any has.
     next: Option<BlockName>,
+    /// Where the flow was last: the first block behind what was sent.
+    first: u64,
     /// How many blocks are to be in memory, or on their way, behind what is sent.
     depth: u8,
 }
@@ -36,6 +38,7 @@ pub(crate) struct ReadAhead {
 impl ReadAhead {
     pub(crate) const START: ReadAhead = ReadAhead {
         next: None,
+        first: 0,
         depth: 1,
     };
 
@@ -47,6 +50,18 @@ impl ReadAhead {
     /// A block that was read ahead for this flow has gone without having been needed.
     pub(crate) fn on_wasted(&mut self) {
         self.depth = (self.depth / 2).max(1);
+    }
+
+    /// The flow has got to where `first` is the next block that it lacks. The first block that has not been asked for.
+    fn go_on(&mut self, version: Key, first: u64) -> u64 {
+        // It may have gone back: for another response from the same file.
+        let goes_on = first >= std::mem::replace(&mut self.first, first);
+        let asked = self
+            .next
+            .filter(|next| goes_on && next.version == version && next.number >= first);
+        let number = asked.map_or(first, |next| next.number);
+        self.next = Some(BlockName { version, number });
+        number
     }
 
     /// True if this block was the next to be read ahead.
@@ -87,10 +102,7 @@ impl<P: Port> Engine<P> {
         let behind = first
             .saturating_add(flow.read_ahead.depth.into())
             .min(end.div_ceil(BLOCK_BYTES as u64));
-        let from = match flow.read_ahead.next {
-            Some(next) if next.version == version => next.number.clamp(first, behind.max(first)),
-            _ => first,
-        };
+        let from = flow.read_ahead.go_on(version, first);
         for number in from..behind {
             let name = BlockName { version, number };
             if self.blocks.find(name).is_none() {

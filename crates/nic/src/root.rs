@@ -185,9 +185,12 @@ impl OpenFile {
     /// not show: the rest of a write that was under way at the open, and a change to the same size within
     /// the timestamps' grain of the last one before the open.
     ///
-    /// The change time catches writers that set the modification time back. It also changes when the
-    /// file loses or gains a name, which leaves the bytes alone: a file may be replaced by a rename, or
-    /// removed, while it is sent.
+    /// The change time catches writers that set the modification time back. It also changes when the file loses or
+    /// gains a name, and that shows in the number of its names: a file may be replaced by a rename, or removed,
+    /// while it is sent, and only who rewrites such a file *and* sets the modification time back is not found out.
+    /// A rename to another name, or a change of owner, mode or extended attributes, shows in nothing else. It looks
+    /// like a rewrite in disguise, and is taken for one: a response that could be of two versions is worse than one
+    /// that ends early.
     pub(crate) fn check_version(&self) -> Result<(), Errno> {
         // Reads over a network bring fresh attributes along: asking for them would make who reads wait.
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;

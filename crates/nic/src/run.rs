@@ -211,6 +211,15 @@ fn work<P: Port>(
         pages = %worker.pages(),
         "memory for content"
     );
+    if worker.too_few_huge_pages() {
+        tracing::warn!(
+            worker = number,
+            bytes = config.cache_bytes,
+            pages = %worker.pages(),
+            "too few huge pages are free for the cache; while the NIC process is replaced, two caches need theirs: \
+             raise vm.nr_hugepages, and replace it again"
+        );
+    }
     let mut polling = Polling::new(if cores() > 1 { config.spin_us_max } else { 0 });
     let mut end_check_us = monotonic_us() + END_CHECK_US;
     loop {

@@ -184,6 +184,11 @@ impl<P: Port> Worker<P> {
         self.engine.pages
     }
 
+    /// True if huge pages are set aside for it, but too few of them were free.
+    pub fn too_few_huge_pages(&self) -> bool {
+        self.engine.too_few_huge_pages
+    }
+
     /// What is held at the moment.
     pub fn usage(&self) -> Usage {
         self.engine.usage()

@@ -193,6 +193,101 @@ fn flows_that_all_hold_blocks_and_all_need_another_go_on() {
 }
 
 #[test]
+fn who_lacks_a_block_gets_it_while_others_keep_all_of_them_pinned() {
+    someone_else_comes_to_a_crowd(0);
+}
+
+#[test]
+fn who_lacks_a_block_gets_it_while_others_keep_all_of_them_in_use() {
+    // Longer than it takes until somebody uses the same block again.
+    someone_else_comes_to_a_crowd(CROWD_TURN_US * 3 / 2);
+}
+
+/// Bytes of each block that the crowd is sent: one superpacket.
+const CROWD_PART: usize = 60_000;
+const CROWD_TURN_US: u64 = 100_000;
+/// Blocks of a viewer: no more superpackets of a flow are planned at once.
+const VIEWER_BLOCKS: usize = 16;
+
+/// A file as large as the cache is sent again and again, to one half of the viewers and then to the other; what one
+/// half has got is acknowledged when the other half has got it too. SENDs leave `held_us` after they came.
+fn a_turn_of_the_crowd(stage: &mut Stage, turn: usize, held_us: u64) {
+    let (before, half) = (turn / 2, turn % 2);
+    let mut acknowledgments = Vec::new();
+    for first in (0..BLOCKS).step_by(VIEWER_BLOCKS) {
+        let blocks = first..BLOCKS.min(first + VIEWER_BLOCKS);
+        let file_bytes = blocks.len() * CROWD_PART;
+        let viewer = |half| (1000 + first + half) as u64;
+        stage.held_us = held_us;
+        for (place, block) in blocks.enumerate() {
+            let stream_offset = (before * file_bytes + place * CROWD_PART) as u64;
+            let part = range(1, (block * BLOCK) as u64, CROWD_PART as u32);
+            stage.send(viewer(half), stream_offset, [part]);
+        }
+        stage.held_us = 0;
+        let got = (before + half).saturating_sub(usize::from(held_us > 0));
+        acknowledgments.push((viewer(1 - half), (got * file_bytes) as u64));
+    }
+    stage.settle();
+    for (viewer, stream_offset) in acknowledgments {
+        stage.acked(viewer, stream_offset, false);
+    }
+    stage.settle();
+    stage.now_us.set(stage.now_us.get() + CROWD_TURN_US);
+}
+
+fn someone_else_comes_to_a_crowd(held_us: u64) {
+    let mut stage = Stage::with(&tight_config());
+    let (hot, cold) = (content(BLOCKS * BLOCK), content(4 * BLOCK));
+    stage.disk.put(b"hot", hot.clone());
+    stage.disk.put(b"cold", cold.clone());
+    stage.open(1, b"hot");
+    stage.open(2, b"cold");
+    let mut sent = 0;
+    for turn in 0..2 {
+        a_turn_of_the_crowd(&mut stage, turn, held_us);
+        sent += BLOCKS;
+    }
+    let stranger = stage.send(2, 0, [range(2, 0, 4 * BLOCK as u32)]);
+    sent += 1;
+    let came_us = stage.now_us.get();
+    for turn in 2..50 {
+        a_turn_of_the_crowd(&mut stage, turn, held_us);
+        sent += BLOCKS;
+        if departed(&stage.events).contains(&stranger) {
+            break;
+        }
+    }
+    assert!(departed(&stage.events).contains(&stranger));
+    let waited_us = stage.now_us.get() - came_us;
+    assert!(
+        waited_us <= 1_000_000 + held_us + 2 * CROWD_TURN_US,
+        "{waited_us} us"
+    );
+
+    // The crowd goes on, too.
+    while departed(&stage.events).len() < sent {
+        let woken_us = stage.worker.next_timeout_us().expect("somebody waits");
+        stage.now_us.set(woken_us.max(stage.now_us.get()));
+        stage.settle();
+    }
+    for (flow, stream) in stage.wire.streams() {
+        let expected: Vec<u8> = match flow {
+            2 => cold.clone(),
+            viewer => {
+                let first = (viewer as usize - 1000) & !1;
+                let blocks = hot.chunks(BLOCK).skip(first).take(VIEWER_BLOCKS);
+                blocks
+                    .flat_map(|block| block[..CROWD_PART].to_vec())
+                    .collect()
+            }
+        };
+        let passes = stream.len() / expected.len();
+        assert!(stream == expected.repeat(passes), "flow {flow}");
+    }
+}
+
+#[test]
 fn a_thousand_flows_that_send_the_same_file_read_each_block_once() {
     let config = Config {
         cache_bytes: 16 << 20,

@@ -3,12 +3,15 @@
 mod support;
 
 use nic::Config;
-use support::{Stage, content, departed, range};
+use support::{MSS, Stage, content, departed, range};
 
 const BLOCK: usize = nic::buffer::BLOCK_BYTES;
 
+/// Blocks in the least memory that there may be.
+const BLOCKS: usize = Config::CACHE_BYTES_MIN / BLOCK;
+
 /// Sends `blocks` blocks of a file from the given one on, of which `follow` bytes more are going to be sent; all of
-/// it is acknowledged at once.
+/// it but the last segment is acknowledged at once.
 fn send(stage: &mut Stage, flow: u64, first: usize, blocks: usize, follow: usize) {
     let offset = (first * BLOCK) as u64;
     stage.follow_bytes = follow as u32;
@@ -18,7 +21,8 @@ fn send(stage: &mut Stage, flow: u64, first: usize, blocks: usize, follow: usize
         [range(flow as u32, offset, (blocks * BLOCK) as u32)],
     );
     stage.settle();
-    stage.acked(flow, offset + (blocks * BLOCK) as u64, false);
+    let end = offset + (blocks * BLOCK) as u64;
+    stage.acked(flow, end - u64::from(MSS), false);
     stage.settle();
 }
 
@@ -103,9 +107,74 @@ fn a_sender_that_has_to_wait_for_its_reads_gets_more_of_them_ahead() {
 }
 
 #[test]
+fn a_sender_that_goes_back_or_on_in_the_file_has_read_what_it_needs_there() {
+    let mut stage = stage(64 << 20, 1, 100);
+    // A range in the midst, which is sent to its end.
+    send(&mut stage, 1, 50, 1, 2 * BLOCK);
+    send(&mut stage, 1, 51, 1, BLOCK);
+    assert_eq!(blocks_read(&stage), [50, 51, 52]);
+    // An earlier one, one that is only just before, one that is further on.
+    let mut expected = blocks_read(&stage);
+    for first in [10, 47, 80] {
+        send(&mut stage, 1, first, 1, 2 * BLOCK);
+        expected.extend([first, first + 1]);
+        assert_eq!(blocks_read(&stage), expected);
+        send(&mut stage, 1, first + 1, 1, BLOCK);
+        expected.push(first + 2);
+        assert_eq!(blocks_read(&stage), expected);
+    }
+}
+
+#[test]
+fn a_sender_whose_blocks_go_before_they_are_needed_gets_half_as_many() {
+    let mut stage = stage(0, 3, 200);
+    // It has had to wait.
+    stage.disk.hold(b"1");
+    for number in 0..2 {
+        let offset = (number * BLOCK) as u64;
+        stage.follow_bytes = ((199 - number) * BLOCK) as u32;
+        stage.send(1, offset, [range(1, offset, BLOCK as u32)]);
+        stage.settle();
+    }
+    stage.disk.release(b"1");
+    stage.settle();
+    send(&mut stage, 1, 2, 1, 197 * BLOCK);
+    assert_eq!(blocks_read(&stage), [0, 1, 2, 3, 4], "two ahead");
+
+    // Somebody else takes all memory, also that of the two.
+    for number in 0..2 * BLOCKS {
+        send(&mut stage, 2, number, 1, 0);
+    }
+    assert_eq!(stage.counters().blocks_ahead_wasted, 2);
+    let read = stage.disk.reads().len();
+    send(&mut stage, 1, 10, 1, 100 * BLOCK);
+    assert_eq!(blocks_read(&stage)[read..], [10, 11], "one ahead");
+}
+
+#[test]
+fn a_sender_for_whom_nothing_could_be_read_ahead_gets_twice_as_many() {
+    let most = BLOCKS / 8;
+    let mut stage = stage(0, most as u32 + 1, 20);
+    for flow in 1..=most as u64 {
+        send(&mut stage, flow, 0, 1, 19 * BLOCK);
+    }
+    assert_eq!(stage.counters().blocks_ahead as usize, most);
+    let late = most as u64 + 1;
+    send(&mut stage, late, 0, 1, 19 * BLOCK);
+    assert_eq!(stage.counters().blocks_ahead as usize, most, "left out");
+    // The others need theirs, and there is room again.
+    for flow in 1..=most as u64 {
+        send(&mut stage, flow, 1, 1, 0);
+    }
+    let read = stage.disk.reads().len();
+    send(&mut stage, late, 1, 1, 18 * BLOCK);
+    assert_eq!(blocks_read(&stage)[read..], [1, 2, 3]);
+}
+
+#[test]
 fn a_sender_that_stops_has_little_read_for_nothing_and_it_goes_first() {
     let mut stage = stage(0, 9, 200);
-    let blocks = Config::CACHE_BYTES_MIN / BLOCK;
+    let blocks = BLOCKS;
     send(&mut stage, 1, 0, 1, 100 * BLOCK);
     assert_eq!(blocks_read(&stage), [0, 1]);
     for turn in 0..10 {
@@ -126,7 +195,7 @@ fn a_sender_that_stops_has_little_read_for_nothing_and_it_goes_first() {
 #[test]
 fn read_ahead_takes_nothing_from_those_who_need_it() {
     // All memory is pinned.
-    let blocks = Config::CACHE_BYTES_MIN / BLOCK;
+    let blocks = BLOCKS;
     let mut stage = stage(0, 2, 2 * blocks);
     stage.follow_bytes = (blocks * BLOCK) as u32;
     for number in 0..blocks {
@@ -163,7 +232,7 @@ fn read_ahead_takes_nothing_from_those_who_need_it() {
 #[test]
 fn all_that_is_read_ahead_together_is_a_part_of_the_memory() {
     let mut stage = stage(0, 60, 10);
-    let blocks = Config::CACHE_BYTES_MIN / BLOCK;
+    let blocks = BLOCKS;
     for flow in 1..=60 {
         stage.follow_bytes = (9 * BLOCK) as u32;
         stage.send(flow, 0, [range(flow as u32, 0, 1000)]);

@@ -236,6 +236,47 @@ fn nothing_is_given_of_a_file_that_has_changed_since_its_open() {
     }
 }
 
+/// Nothing but the change time tells these from a rewrite by somebody who sets the modification time back.
+#[test]
+fn nothing_is_given_of_a_file_either_that_has_only_another_name_or_other_attributes() {
+    let root = TempDir::new().unwrap();
+    let path = root.path().join("f");
+    let other = root.path().join("other");
+    type Change = fn(&Path, &Path);
+    let changes: [(&str, Change); 2] = [
+        ("moved away", |path, other| {
+            fs::rename(path, other).unwrap();
+            fs::rename(other, path).unwrap();
+        }),
+        ("given another mode", |path, _| {
+            fs::set_permissions(path, fs::Permissions::from_mode(0o640)).unwrap()
+        }),
+    ];
+    for (change, make) in changes {
+        each_reader(root.path(), |which, reader| {
+            let file = write_old(&path, &content(100_000));
+            open(reader, 1, b"f").unwrap();
+            // However coarse the change time is.
+            let before = file.metadata().unwrap();
+            while file.metadata().unwrap().ctime_nsec() == before.ctime_nsec() {
+                make(&path, &other);
+            }
+            assert_eq!(
+                read(reader, 0, BLOCK_BYTES),
+                (vec![], Some(errno(Errno::STALE))),
+                "{which}, {change}"
+            );
+            // Who opens it now gets it.
+            open(reader, 1, b"f").unwrap();
+            assert_eq!(
+                read(reader, 0, BLOCK_BYTES),
+                (content(BLOCK_BYTES), None),
+                "{which}, {change}"
+            );
+        });
+    }
+}
+
 #[test]
 fn a_file_that_has_lost_its_name_is_read_to_the_end() {
     let root = TempDir::new().unwrap();

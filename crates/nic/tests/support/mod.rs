@@ -292,6 +292,8 @@ pub struct Stage {
     pub acked_offset: u64,
     /// How far SENDs say that the stream goes on in the last file.
     pub follow_bytes: u32,
+    /// How long after they are issued SENDs may leave; 0 for at once.
+    pub held_us: u64,
     sends: u64,
 }
 
@@ -328,6 +330,7 @@ impl Stage {
             events: Vec::new(),
             acked_offset: 0,
             follow_bytes: 0,
+            held_us: 0,
             sends: 0,
         }
     }
@@ -422,7 +425,10 @@ impl Stage {
             stream_offset,
             acked_offset: self.acked_offset,
             issued_us: self.now_us.get(),
-            not_before_us: 0,
+            not_before_us: match self.held_us {
+                0 => 0,
+                held_us => self.now_us.get() + held_us,
+            },
             tsval_fraction_us: 0,
             follow_bytes: self.follow_bytes,
             mss: MSS,
