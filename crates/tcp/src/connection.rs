@@ -687,9 +687,10 @@ impl Connection {
         self.queue.pieces(range)
     }
 
-    /// The same, if it is known at a glance that it is one piece, as most often while a file is sent.
+    /// The same, if it is known at a glance that it is one virtual piece, as most often while a file is sent; and
+    /// [how many bytes](Connection::virtual_bytes_behind) of its object are queued behind it.
     #[inline]
-    pub fn only_piece(&self, range: &Range<u64>) -> Option<Piece<'_>> {
+    pub fn only_piece(&self, range: &Range<u64>) -> Option<(Piece<'_>, u64)> {
         self.queue.only_piece(range)
     }
 
@@ -700,7 +701,6 @@ impl Connection {
 
     /// How many bytes of an object are queued behind `end`, if the byte before it is of the same object and queued
     /// with them: what the stream is going to go on with.
-    #[inline]
     pub fn virtual_bytes_behind(&self, end: u64) -> u64 {
         self.queue.virtual_bytes_behind(end)
     }

@@ -228,19 +228,26 @@ impl SendQueue {
             .any(|extent| matches!(extent.content, Content::Virtual { .. }))
     }
 
-    /// The content of a range, if it is known at a glance that it is one piece of an object.
-    pub(crate) fn only_piece(&self, range: &Range<u64>) -> Option<Piece<'_>> {
-        let &Extent { start, content, .. } = self.extents.front()?;
+    /// The content of a range, if it is known at a glance that it is one piece of an object, and what
+    /// [`SendQueue::virtual_bytes_behind`] says of its end.
+    #[inline]
+    pub(crate) fn only_piece(&self, range: &Range<u64>) -> Option<(Piece<'_>, u64)> {
+        let &Extent {
+            start,
+            end,
+            content,
+        } = self.extents.front()?;
         let whole = self.acknowledged <= range.start && range.start < range.end;
         match content {
             Content::Virtual { object, offset }
                 if whole && self.is_of_first_object(range.start, range.end) =>
             {
-                Some(Piece::Virtual {
+                let piece = Piece::Virtual {
                     object,
                     offset: offset + (range.start - start),
                     len: range.end - range.start,
-                })
+                };
+                Some((piece, end - range.end))
             }
             _ => None,
         }
@@ -399,6 +406,21 @@ mod tests {
         }
         queue.acknowledge(500, |_, _| {});
         assert_eq!(queue.virtual_bytes_behind(600), 404);
+    }
+
+    #[test]
+    fn what_is_known_at_a_glance_is_what_a_search_finds() {
+        let mut queue = queue();
+        assert_eq!(queue.only_piece(&(10..600)), None, "real bytes come first");
+        queue.acknowledge(500, |_, _| {});
+        for range in [500..501, 510..600, 1003..1004] {
+            let (piece, behind) = queue.only_piece(&range).expect("one piece");
+            assert!(queue.pieces(range.clone()).eq([piece]), "{range:?}");
+            assert_eq!(behind, queue.virtual_bytes_behind(range.end), "{range:?}");
+        }
+        for range in [499..510, 510..510, 510..1005] {
+            assert_eq!(queue.only_piece(&range), None, "{range:?}");
+        }
     }
 
     #[test]

@@ -139,13 +139,14 @@ fn issue_send(
     header: &[u8],
 ) {
     let virtual_bytes = match entry.tcp.only_piece(&transmit.range) {
-        Some(piece) => {
+        Some((piece, behind)) => {
             let segments = iter::once(segment(piece));
-            write_send(nic, entry, transmit, id, header, segments)
+            write_send(nic, entry, transmit, id, header, segments, behind)
         }
         None => {
             let segments = entry.tcp.pieces(transmit.range.clone()).map(segment);
-            write_send(nic, entry, transmit, id, header, segments)
+            let behind = entry.tcp.virtual_bytes_behind(transmit.range.end);
+            write_send(nic, entry, transmit, id, header, segments, behind)
         }
     };
     let acked_offset = entry.tcp.acknowledged_bytes();
@@ -160,7 +161,8 @@ fn issue_send(
     }
 }
 
-/// Writes a SEND into the ring; returns how many of its bytes are virtual.
+/// Writes a SEND into the ring, of whose last object `virtual_bytes_behind` are queued behind it; returns how many of
+/// its bytes are virtual.
 fn write_send<'a>(
     nic: &mut Nic,
     entry: &'a Entry,
@@ -168,6 +170,7 @@ fn write_send<'a>(
     id: SendId,
     header: &'a [u8],
     segments: impl Iterator<Item = Segment<'a>> + Clone,
+    virtual_bytes_behind: u64,
 ) -> u64 {
     let virtual_bytes = segments.clone().map(|segment| match segment {
         Segment::Inline(_) => 0,
@@ -176,7 +179,7 @@ fn write_send<'a>(
     let virtual_bytes = virtual_bytes.sum();
     let follow_bytes = match transmit.retransmission {
         true => 0,
-        false => entry.tcp.virtual_bytes_behind(transmit.range.end),
+        false => virtual_bytes_behind,
     };
     let sent = nic.channel.send_segments(&contract::Send {
         id,
