@@ -9,12 +9,14 @@
 //! The sockets that receive do without `PACKET_VNET_HDR`: the ring's status word tells all that
 //! [`Frame`] does.
 
+mod buffers;
 mod control;
 mod error;
 mod filter;
 mod interface;
 mod promiscuous;
 mod ring;
+mod send;
 mod socket;
 pub mod virtio;
 
@@ -23,7 +25,7 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, sendmsg, sockopt};
+use rustix::net::{RecvFlags, recv, sockopt};
 use wire::tcp::Flags;
 use wire::{ethernet, ip};
 
@@ -33,6 +35,7 @@ use error::System;
 use interface::Interface;
 pub use promiscuous::{Arrival, PromiscuousPort};
 use ring::Ring;
+use send::send;
 use virtio::{GSO_ECN, GSO_NONE, GSO_TCPV4, GSO_TCPV6, NEEDS_CSUM, VirtioNetHeader};
 
 use crate::{Frame, Offload, Port, SendError, Superpacket, check_size};
@@ -159,9 +162,7 @@ fn open_sender(index: u32) -> Result<OwnedFd, System> {
     let sender = socket::open().map_err(|error| System::new("opening a packet socket", error))?;
     socket::set_integer(&sender, libc::PACKET_VNET_HDR, 1)
         .map_err(|error| System::new("sending with segmentation (PACKET_VNET_HDR)", error))?;
-    // Beyond the limit for everybody only with CAP_NET_ADMIN; without, the kernel takes what it allows.
-    sockopt::set_socket_send_buffer_size_force(&sender, SEND_BUFFER_BYTES)
-        .or_else(|_| sockopt::set_socket_send_buffer_size(&sender, SEND_BUFFER_BYTES))
+    buffers::enlarge_send(&sender, SEND_BUFFER_BYTES)
         .map_err(|error| System::new("enlarging the send buffer", error.into()))?;
     socket::bind(&sender, index, 0)
         .map_err(|error| System::new("binding to the interface", error))?;
@@ -180,8 +181,7 @@ impl Receiver {
         // Before the socket is bound, so that nothing else ever gets in.
         socket::attach_filter(&socket, &mut program)
             .map_err(|error| System::new("filtering by address", error))?;
-        sockopt::set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER_BYTES)
-            .or_else(|_| sockopt::set_socket_recv_buffer_size(&socket, RECEIVE_BUFFER_BYTES))
+        buffers::enlarge_receive(&socket, RECEIVE_BUFFER_BYTES)
             .map_err(|error| System::new("enlarging the receive buffer", error.into()))?;
         let ring = Ring::new(&socket, slots)
             .map_err(|error| System::new("setting up a reception ring (TPACKET_V2)", error))?;
@@ -299,22 +299,7 @@ impl Port for PacketPort {
         iov[0] = IoSlice::new(&virtio);
         iov[1] = IoSlice::new(packet.header);
         iov[2..].copy_from_slice(packet.payload);
-        loop {
-            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-            return match sendmsg(
-                &self.sender,
-                iov,
-                &mut SendAncillaryBuffer::default(),
-                flags,
-            ) {
-                Ok(_) => Ok(()),
-                Err(Errno::INTR) => continue,
-                Err(Errno::AGAIN) => Err(SendError::WouldBlock),
-                // A queue on the way is full, or memory is short for a moment.
-                Err(Errno::NOBUFS | Errno::NOMEM) => Err(SendError::Dropped),
-                Err(error) => Err(SendError::Failed(error.into())),
-            };
-        }
+        send(&self.sender, iov)
     }
 
     fn receive(&mut self, budget: usize, handle: &mut dyn FnMut(Frame<'_>)) -> io::Result<usize> {

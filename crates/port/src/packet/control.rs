@@ -5,12 +5,13 @@ use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, sendmsg, sockopt};
+use rustix::net::{RecvFlags, recv};
 use wire::ethernet;
 
 use super::error::{OpenError, System};
 use super::interface::Interface;
-use super::{filter, socket};
+use super::send::send;
+use super::{buffers, filter, socket};
 use crate::SendError;
 
 /// Memory for frames that wait, in bytes as the kernel counts them: more than may be on their way at once.
@@ -55,17 +56,7 @@ impl ControlPort {
         header[6..12].copy_from_slice(&self.interface.mac);
         header[12..].copy_from_slice(&self.ether_type.to_be_bytes());
         let iov = [IoSlice::new(&header), IoSlice::new(payload)];
-        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-        loop {
-            let mut no_control = SendAncillaryBuffer::default();
-            return match sendmsg(&self.socket, &iov, &mut no_control, flags) {
-                Ok(_) => Ok(()),
-                Err(Errno::INTR) => continue,
-                Err(Errno::AGAIN) => Err(SendError::WouldBlock),
-                Err(Errno::NOBUFS | Errno::NOMEM) => Err(SendError::Dropped),
-                Err(error) => Err(SendError::Failed(error.into())),
-            };
-        }
+        send(&self.socket, &iov)
     }
 
     /// Hands up to `budget` frames to `handle`, each with the address that it comes from and what follows the Ethernet
@@ -109,21 +100,9 @@ fn open_socket(index: u32, ether_type: u16) -> Result<OwnedFd, System> {
     // Before the socket is bound, so that nothing else ever gets in.
     socket::attach_filter(&opened, &mut filter::sent_here())
         .map_err(|error| System::new("filtering by destination", error))?;
-    for (set_force, set) in [
-        (
-            sockopt::set_socket_recv_buffer_size_force as fn(_, _) -> _,
-            sockopt::set_socket_recv_buffer_size as fn(_, _) -> _,
-        ),
-        (
-            sockopt::set_socket_send_buffer_size_force,
-            sockopt::set_socket_send_buffer_size,
-        ),
-    ] {
-        // Beyond the limit for everybody only with CAP_NET_ADMIN; without, the kernel takes what it allows.
-        set_force(&opened, BUFFER_BYTES)
-            .or_else(|_| set(&opened, BUFFER_BYTES))
-            .map_err(|error: Errno| System::new("enlarging the buffers", error.into()))?;
-    }
+    buffers::enlarge_receive(&opened, BUFFER_BYTES)
+        .and_then(|()| buffers::enlarge_send(&opened, BUFFER_BYTES))
+        .map_err(|error| System::new("enlarging the buffers", error.into()))?;
     socket::bind(&opened, index, ether_type)
         .map_err(|error| System::new("binding to the interface", error))?;
     Ok(opened)

@@ -5,13 +5,13 @@ use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
-use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg, sockopt};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::error::{OpenError, System};
 use super::interface::Interface;
+use super::send::send;
 use super::virtio::VirtioNetHeader;
-use super::{filter, socket};
+use super::{buffers, filter, socket};
 use crate::SendError;
 
 /// Longest frame: the largest that the kernel lets `gso_max_size` be (`GSO_MAX_SIZE`), and headers.
@@ -100,17 +100,7 @@ impl PromiscuousPort {
     pub fn send(&self, unfinished: VirtioNetHeader, pieces: [&[u8]; 2]) -> Result<(), SendError> {
         let virtio = unfinished.to_bytes();
         let iov = [&virtio[..], pieces[0], pieces[1]].map(IoSlice::new);
-        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-        loop {
-            let mut no_control = SendAncillaryBuffer::default();
-            return match sendmsg(&self.socket, &iov, &mut no_control, flags) {
-                Ok(_) => Ok(()),
-                Err(Errno::INTR) => continue,
-                Err(Errno::AGAIN) => Err(SendError::WouldBlock),
-                Err(Errno::NOBUFS | Errno::NOMEM) => Err(SendError::Dropped),
-                Err(error) => Err(SendError::Failed(error.into())),
-            };
-        }
+        send(&self.socket, &iov)
     }
 }
 
@@ -136,21 +126,9 @@ fn open_socket(index: u32) -> Result<OwnedFd, System> {
         .map_err(|error| System::new("filtering by direction", error))?;
     socket::stamp_arrivals(&opened)
         .map_err(|error| System::new("asking for times of arrival (SO_TIMESTAMPNS)", error))?;
-    for (set_force, set) in [
-        (
-            sockopt::set_socket_recv_buffer_size_force as fn(_, _) -> _,
-            sockopt::set_socket_recv_buffer_size as fn(_, _) -> _,
-        ),
-        (
-            sockopt::set_socket_send_buffer_size_force,
-            sockopt::set_socket_send_buffer_size,
-        ),
-    ] {
-        // Beyond the limit for everybody only with CAP_NET_ADMIN; without, the kernel takes what it allows.
-        set_force(&opened, RECEIVE_BUFFER_BYTES)
-            .or_else(|_| set(&opened, RECEIVE_BUFFER_BYTES))
-            .map_err(|error: Errno| System::new("enlarging the buffers", error.into()))?;
-    }
+    buffers::enlarge_receive(&opened, RECEIVE_BUFFER_BYTES)
+        .and_then(|()| buffers::enlarge_send(&opened, RECEIVE_BUFFER_BYTES))
+        .map_err(|error| System::new("enlarging the buffers", error.into()))?;
     socket::bind(&opened, index, libc::ETH_P_ALL as u16)
         .map_err(|error| System::new("binding to the interface", error))?;
     socket::be_promiscuous(&opened, index)
