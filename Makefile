@@ -9,10 +9,10 @@ ROOT    ?= examples/site
 # Creating a link needs root.
 AS_ROOT := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 
-.PHONY: help serve demo test test-long test-loom test-fuzz check bench bench-link bench-instructions aarch64 release clean
+.PHONY: help serve demo test test-long test-loom test-aarch64 test-machine test-fuzz check bench bench-link bench-instructions aarch64 release clean
 
 help: ## Shows this
-	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
 serve: setup-serve release ## Serves ROOT (default: examples/site) at http://10.77.0.2/ until Ctrl-C
 	@$(AS_ROOT) $(RELEASE)/splitway serve $(ROOT)
@@ -23,14 +23,22 @@ demo: setup-serve release ## Downloads examples/site in a namespace of its own, 
 test: setup-test ## Runs every test but fuzzing and the long ones
 	$(CARGO) test --workspace --locked
 	@$(MAKE) --no-print-directory test-loom
+	@$(MAKE) --no-print-directory test-aarch64
 	@$(MAKE) --no-print-directory bench-instructions
 
-test-long: test test-fuzz ## The same, and the long ones: fuzzing, every interleaving, large and lossy downloads
+test-long: test test-fuzz test-machine ## The same, and the long ones: fuzzing, an emulated Arm machine, large and lossy downloads
 	$(CARGO) test --workspace --locked --lib --bins --tests -- --ignored
 
 # The rings under every interleaving that matters. A build of its own: loom replaces the atomics.
 test-loom: setup-test
 	RUSTFLAGS="--cfg loom" $(CARGO) test --release --locked -p splitway-contract --lib --target-dir $(TARGET)/loom
+
+test-aarch64: ## Builds splitway for the Arm cores of a DPU, and runs both stacks there under user emulation
+	@scripts/aarch64.sh try
+
+# What the emulated machine of the long tests is made of.
+test-machine:
+	@scripts/aarch64.sh machine
 
 FUZZ_SECONDS ?= 30
 test-fuzz: setup-long

@@ -2,7 +2,7 @@
 # Installs what a make target needs and this machine does not have yet, on Debian and Ubuntu.
 # Where nothing is missing it does nothing and takes no time.
 #
-#   scripts/setup.sh serve|test|long|bench|aarch64
+#   scripts/setup.sh serve|test|long|bench|aarch64|machine
 set -euo pipefail
 
 # The oldest compiler that smoltcp, the most demanding of the dependencies, builds with.
@@ -125,8 +125,23 @@ setup_aarch64() {
     need qemu-aarch64 qemu-user
     [ -e /usr/aarch64-linux-gnu/lib/libc.so.6 ] || packages+=(libc6-dev-arm64-cross)
     install_needed
-    has rustup || die "building for aarch64 needs its standard library, which rustup installs (https://rustup.rs)"
-    rustup target list --installed | grep -q aarch64-unknown-linux-gnu || rustup target add aarch64-unknown-linux-gnu
+    local target=aarch64-unknown-linux-gnu
+    # Wherever it comes from: another distribution's packages bring it along as well.
+    [ -n "$(compgen -G "$(rustc --print sysroot)/lib/rustlib/$target/lib/libstd-*.rlib")" ] && return
+    has rustup || die "building for aarch64 needs Rust's standard library for $target, and $(rustc --print sysroot)" \
+        "has none: install rustup (https://rustup.rs), which fetches it, or your distribution's package of it for arm64"
+    say "adding Rust's standard library for $target"
+    rustup target add "$target" >/dev/null
+}
+
+# An emulated machine: qemu, and what is put into its memory (scripts/aarch64.sh fetches its kernel).
+setup_machine() {
+    setup_test
+    setup_aarch64
+    need qemu-system-aarch64 qemu-system-arm
+    need cpio cpio
+    need mke2fs e2fsprogs
+    install_needed
 }
 
 setup_bench() {
@@ -137,6 +152,6 @@ setup_bench() {
 }
 
 case "${1-}" in
-    serve | test | long | bench | aarch64) "setup_$1" ;;
-    *) die "usage: $0 serve|test|long|bench|aarch64" ;;
+    serve | test | long | bench | aarch64 | machine) "setup_$1" ;;
+    *) die "usage: $0 serve|test|long|bench|aarch64|machine" ;;
 esac

@@ -23,23 +23,23 @@ use testbed::splitway::Splitway;
 
 use crate::support::{SOON, on_threads, program, sh};
 
-const ADDRESSES: [&str; 2] = ["10.91.0.2/24", "fd91::2/64"];
+pub(crate) const ADDRESSES: [&str; 2] = ["10.91.0.2/24", "fd91::2/64"];
 
-fn servers() -> [SocketAddr; 2] {
+pub(crate) fn servers() -> [SocketAddr; 2] {
     ["10.91.0.2:80", "[fd91::2]:80"].map(|server| server.parse().unwrap())
 }
 
 /// Three machines with their links.
-struct Machines {
-    site: Site,
-    path: Path,
+pub(crate) struct Machines {
+    pub(crate) site: Site,
+    pub(crate) path: Path,
     host: Network,
     _control: Emulator,
 }
 
 impl Machines {
     /// The control link is as bad as these options of `splitway link` say.
-    fn new(site: Site, conditions: &[&str]) -> Machines {
+    pub(crate) fn new(site: Site, conditions: &[&str]) -> Machines {
         let path = Path::new().unwrap();
         let host = Network::new().unwrap();
         let pid = host.holder().as_raw_nonzero();
@@ -101,7 +101,7 @@ impl Machines {
         command
     }
 
-    fn host_stack(&self, nic: &NicMachine) -> Splitway {
+    pub(crate) fn host_stack(&self, nic: &NicMachine) -> Splitway {
         Splitway::start(&mut self.host_command(&nic.mac, "key", &ADDRESSES)).unwrap()
     }
 
@@ -115,7 +115,7 @@ impl Machines {
 }
 
 /// `splitway nic --control`.
-struct NicMachine {
+pub(crate) struct NicMachine {
     process: Process,
     output: BufReader<ChildStdout>,
     /// Its address on the control link.
@@ -135,8 +135,13 @@ impl NicMachine {
         ]);
         command.args(["--dev", "data", "--root"]).arg(site.root());
         command.current_dir(site.outside());
+        NicMachine::spawn(&mut command)
+    }
+
+    /// Starts a command that leads to `splitway nic --control`, and waits until that listens.
+    pub(crate) fn spawn(command: &mut Command) -> NicMachine {
         command.stdin(Stdio::null()).stdout(Stdio::piped());
-        let mut process = Process::spawn(&mut command).unwrap();
+        let mut process = Process::spawn(command).unwrap();
         let output = BufReader::new(process.child().stdout.take().unwrap());
         let mut nic = NicMachine {
             process,
@@ -161,7 +166,7 @@ impl NicMachine {
     }
 
     /// The process that serves the next host stack.
-    fn next_session(&mut self) -> Pid {
+    pub(crate) fn next_session(&mut self) -> Pid {
         let line = self.await_line("nic process ");
         Pid::from_raw(line.split(':').next().unwrap().parse().unwrap()).unwrap()
     }

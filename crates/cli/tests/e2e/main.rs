@@ -5,6 +5,7 @@
 //! response is compared with what the file holds.
 #![forbid(unsafe_code)]
 
+mod arm;
 mod clients;
 mod concurrency;
 mod dpu;
