@@ -14,8 +14,8 @@ use testbed::site::Site;
 use testbed::{Context, Result};
 
 use crate::publish::publish;
-use crate::report::Spread;
 use crate::run::{self, Run, Server};
+use crate::table::{SERVER_HEADINGS, Spread, server_cells, spread_of, verdict};
 use crate::{Ground, load, splitway_server, start_nginx, start_splitway};
 
 /// What is promised: CPU time per gigabyte of both processes, as a part of that of nginx's worker with `sendfile`.
@@ -134,8 +134,7 @@ fn forget(files: &[File]) -> Result<()> {
 
 impl Disk {
     fn spread(&self, server: &str, value: impl Fn(&Run) -> f64) -> Spread {
-        let runs = self.runs.iter().filter(|run| run.server == server);
-        Spread::of(runs.map(value))
+        spread_of(&self.runs, server, value)
     }
 
     fn markdown(&self) -> String {
@@ -152,19 +151,12 @@ impl Disk {
             settings.connections,
             settings.rounds(),
         ));
-        line("| Server | Gbit/s | CPU s/GB, each process | CPU s/GB, server | CPU s/GB, machine | from the disk |".into());
+        line(format!("{SERVER_HEADINGS} from the disk |"));
         line("|---|---|---|---|---|---|".into());
         for (server, processes) in SERVERS {
-            let each = processes.iter().map(|name| {
-                let spread = self.spread(server, |run| run.process_s_per_gb(name));
-                format!("{name} {}", spread.cell(4))
-            });
             line(format!(
-                "| {server} | {} | {} | {} | {} | {} |",
-                self.spread(server, Run::gbit_per_s).cell(2),
-                each.collect::<Vec<_>>().join(", "),
-                self.spread(server, Run::server_s_per_gb).cell(4),
-                self.spread(server, Run::machine_s_per_gb).cell(4),
+                "{} {} |",
+                server_cells(&self.runs, server, processes),
                 self.spread(server, Run::device_share).cell(2),
             ));
         }
@@ -176,16 +168,13 @@ impl Disk {
                 self.spread("splitway", value).median / self.spread(peer, value).median
             };
             let server = ratio(Run::server_s_per_gb);
-            let verdict = promised.map_or_else(
+            let promise = promised.map_or_else(
                 || "| ".to_owned(),
-                |most| {
-                    let met = if server <= most { "met" } else { "NOT MET" };
-                    format!("at most {most} | {met}")
-                },
+                |most| format!("at most {most} | {}", verdict(server <= most)),
             );
             let machine = ratio(Run::machine_s_per_gb);
             line(format!(
-                "| {peer} | {server:.3} | {verdict} | {machine:.3} |"
+                "| {peer} | {server:.3} | {promise} | {machine:.3} |"
             ));
         }
         text

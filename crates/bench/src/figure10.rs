@@ -15,6 +15,7 @@ use testbed::{Context, Failure, Result};
 use crate::plot::{Chart, Line};
 use crate::publish::publish;
 use crate::run;
+use crate::table::verdict;
 use crate::{Ground, load, splitway_server, start_splitway};
 
 /// Enough files that most reads find nothing in the NIC stack's memory.
@@ -303,10 +304,7 @@ impl Figure10 {
              can tell.\n\n## With the corrections on\n"
                 .into(),
         );
-        let verdict = match self.promise.timeouts {
-            0 => "met",
-            _ => "NOT MET",
-        };
+        let verdict = verdict(self.promise.timeouts == 0);
         line(format!(
             "{PROMISE_CONNECTIONS} connections for {PROMISE_SECONDS} s, as shipped: {} timeouts, promised are none \
              ({verdict}).\n\n{head}\n| Splitway as it is | {} |",

@@ -11,7 +11,8 @@
 //! | [`nginx`] | the peer |
 //! | [`load`] | the load generator |
 //! | [`run`] | one run: load on a server, and what that cost |
-//! | [`report`] | tables, ratios, JSON |
+//! | [`report`] | files in memory: ratios and what is promised of them |
+//! | [`table`] | medians and their spread, what a server costs |
 //! | [`disk`] | another measurement: files that are not in memory |
 //! | [`figure10`] | the split's corrections, with and without: figure 10 of IO-TCP |
 //! | [`workers`] | another measurement: one NIC worker against several |
@@ -29,6 +30,7 @@ mod plot;
 mod publish;
 mod report;
 mod run;
+mod table;
 mod workers;
 
 use std::ffi::OsStr;

@@ -11,8 +11,8 @@ use serde::Serialize;
 use testbed::Result;
 
 use crate::publish::publish;
-use crate::report::Spread;
 use crate::run::{self, Run};
+use crate::table::Spread;
 use crate::{Ground, load, splitway_server, start_splitway_anywhere};
 
 /// What is measured.

@@ -9,7 +9,7 @@ use testbed::Result;
 use super::cell::Cell;
 use super::{Run, Sender, Settings};
 use crate::publish::publish;
-use crate::report::Spread;
+use crate::table::{Spread, verdict};
 
 /// What is promised: goodput as a part of the kernel's, Jain's index of equal flows, and of flows of both.
 const RATIO_MIN: f64 = 0.95;
@@ -136,10 +136,7 @@ impl CellReport {
             self.median(Sender::Splitway, Run::mbit_per_s),
             self.median(Sender::Kernel, Run::mbit_per_s),
             self.ratio().cell(3),
-            match self.ratio().median >= RATIO_MIN {
-                true => "met",
-                false => "NOT MET",
-            },
+            verdict(self.ratio().median >= RATIO_MIN),
             jain(Sender::Splitway),
             jain(Sender::Kernel),
             Spread::of(self.runs.iter().map(Run::unpunctual_permille)).max,
@@ -150,8 +147,7 @@ impl CellReport {
         let jain = |sender| self.median(sender, Run::jain);
         let met = |value: f64, min: f64| match value {
             value if value.is_nan() => "–",
-            value if value >= min => "met",
-            _ => "NOT MET",
+            value => verdict(value >= min),
         };
         format!(
             "| {} | {} | {:.3} | {} | {:.3} | {:.3} | {} | {:.3} |",
