@@ -521,7 +521,10 @@ impl Blocks {
     /// Puts a block where blocks belong that are not in use.
     fn put_idle(&mut self, index: BlockIndex) {
         let block = &self.blocks[index as usize];
-        if block.name.is_none() {
+        let is_lost = block
+            .name
+            .is_none_or(|name| block.pins == 0 && !self.versions.can_be_found(name.version));
+        if is_lost {
             self.forget(index);
             self.free.push(index);
         } else if block.pins == 0 {
@@ -612,6 +615,27 @@ mod tests {
         assert!(blocks.find(name(version, 0)).is_some());
         assert!(blocks.find(name(version, 2)).is_some());
         assert_eq!((blocks.cached(), blocks.occupied()), (2, 1));
+    }
+
+    #[test]
+    fn what_nobody_could_find_again_is_not_cached() {
+        let (mut blocks, _) = table(2);
+        let young = blocks.versions.open(&FileMeta::default(), false);
+        let pinned = read_and_pin(&mut blocks, name(young, 0));
+        let index = read(&mut blocks, name(young, 1));
+        blocks.release(index);
+        assert_eq!(
+            blocks.cached(),
+            1,
+            "who has the file open may want it again"
+        );
+        blocks.use_again(index, flow(0));
+
+        blocks.versions.close(young);
+        blocks.release(index);
+        assert_eq!((blocks.cached(), blocks.free(), blocks.pinned()), (0, 1, 1));
+        blocks.unpin(pinned);
+        assert_eq!((blocks.cached(), blocks.free(), blocks.pinned()), (0, 2, 0));
     }
 
     #[test]

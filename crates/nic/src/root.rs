@@ -20,9 +20,12 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::buffer::PAGE_BYTES;
 
-/// Within this time after a change, a further change may leave the timestamps as they are (their
-/// grain is a scheduler tick, or up to 2 s on some file systems).
-const SETTLED_AFTER_NS: i64 = 2_000_000_000;
+/// Within this time after a change, a further change may leave the timestamps as they are: the kernel stamps files by
+/// a clock that advances with the scheduler's tick, every 10 ms at the least frequent.
+const SETTLED_AFTER_NS: i64 = 20_000_000;
+
+/// The same on file systems that keep whole seconds, or every second one as FAT does.
+const SETTLED_AFTER_NS_COARSE: i64 = 2_000_000_000;
 
 /// A resolution that lost a race against a rename is repeated this often.
 const RACES_MAX: usize = 8;
@@ -134,7 +137,7 @@ impl RootDir {
         let meta = meta_of(&stat);
         Ok(OpenFile {
             fd,
-            settled: is_settled(&meta),
+            settled: is_settled(&meta, stamping_clock_ns()),
             meta,
             links: stat.stx_nlink,
             direct: AtomicBool::new(direct),
@@ -241,13 +244,23 @@ fn meta_of(stat: &Statx) -> FileMeta {
     }
 }
 
-fn is_settled(meta: &FileMeta) -> bool {
-    let now = clock_gettime(ClockId::Realtime);
-    let now_ns = now
-        .tv_sec
+/// Now, in nanoseconds of the clock that the kernel stamps files by.
+fn stamping_clock_ns() -> i64 {
+    let now = clock_gettime(ClockId::RealtimeCoarse);
+    now.tv_sec
         .saturating_mul(1_000_000_000)
-        .saturating_add(now.tv_nsec);
-    now_ns.saturating_sub(meta.mtime_ns.max(meta.ctime_ns)) > SETTLED_AFTER_NS
+        .saturating_add(now.tv_nsec)
+}
+
+/// Whether a change from now on would show in the timestamps.
+fn is_settled(meta: &FileMeta, now_ns: i64) -> bool {
+    let changed_ns = meta.mtime_ns.max(meta.ctime_ns);
+    let after_ns = match changed_ns % 1_000_000_000 {
+        // One timestamp in a million looks like that on a finer file system too, and has to wait as well.
+        0 => SETTLED_AFTER_NS_COARSE,
+        _ => SETTLED_AFTER_NS,
+    };
+    now_ns.saturating_sub(changed_ns) > after_ns
 }
 
 impl fmt::Display for RootError {
@@ -274,5 +287,41 @@ impl std::error::Error for RootError {
             RootError::Open { source, .. } | RootError::Unsupported { source } => Some(source),
             RootError::NotADirectory { .. } => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND_NS: i64 = 1_000_000_000;
+
+    fn changed_at(mtime_ns: i64, ctime_ns: i64) -> FileMeta {
+        FileMeta {
+            mtime_ns,
+            ctime_ns,
+            ..FileMeta::default()
+        }
+    }
+
+    #[test]
+    fn timestamps_settle_within_ticks_where_they_are_fine_and_seconds_where_they_are_not() {
+        let fine = changed_at(0, 7 * SECOND_NS + 1);
+        let moment_ns = 7 * SECOND_NS + 1 + SETTLED_AFTER_NS;
+        assert!(!is_settled(&fine, moment_ns));
+        assert!(is_settled(&fine, moment_ns + 1));
+
+        let coarse = changed_at(8 * SECOND_NS, 6 * SECOND_NS);
+        assert!(!is_settled(&coarse, 10 * SECOND_NS));
+        assert!(is_settled(&coarse, 10 * SECOND_NS + 1));
+    }
+
+    #[test]
+    fn timestamps_in_the_future_are_not_settled() {
+        assert!(!is_settled(&changed_at(i64::MAX, 0), 0));
+        assert!(!is_settled(
+            &changed_at(9 * SECOND_NS + 5, 0),
+            9 * SECOND_NS
+        ));
     }
 }

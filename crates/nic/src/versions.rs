@@ -100,6 +100,12 @@ impl Versions {
         self.drop_unused(key);
     }
 
+    /// Whether anybody has the version open, or may open it again: then its blocks can be of use.
+    pub(crate) fn can_be_found(&self, key: Key) -> bool {
+        let version = self.versions.get(key);
+        version.is_some_and(|version| version.opens > 0 || version.meta.is_some())
+    }
+
     /// A number for a block of a version which stays the same when the version is forgotten and comes back. Two
     /// blocks may share one, though hardly ever do.
     pub(crate) fn fingerprint(&self, key: Key, number: u64) -> u64 {
