@@ -94,7 +94,7 @@ const INSIDE: &str = "SPLITWAY_TEST_DIRECTORY";
 
 /// How long a test may take before it is ended.
 const TEST_LIMIT: Duration = Duration::from_secs(180);
-const LONG_TEST_LIMIT: Duration = Duration::from_secs(1200);
+const LONG_TEST_LIMIT: Duration = Duration::from_secs(2700);
 
 /// Runs a test's body in namespaces of its own, with a directory of its own.
 ///

@@ -14,19 +14,36 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::process::{Pid, Signal};
 use testbed::http::{Connection, download};
-use testbed::namespace::{Network, isolated, within};
+use testbed::namespace::{Network, isolated, isolated_long, within};
 use testbed::path::{CLIENT, Emulator, Path, UPLINK};
 use testbed::process::{Process, await_end, run, signal};
 use testbed::procfs::children;
 use testbed::site::Site;
 use testbed::splitway::Splitway;
 
-use crate::support::{SOON, on_threads, program, sh};
+use crate::deaths;
+use crate::support::{Random, SOON, on_threads, program, sh};
 
 pub(crate) const ADDRESSES: [&str; 2] = ["10.91.0.2/24", "fd91::2/64"];
 
 pub(crate) fn servers() -> [SocketAddr; 2] {
     ["10.91.0.2:80", "[fd91::2]:80"].map(|server| server.parse().unwrap())
+}
+
+/// Options of a control link that loses, repeats and reorders.
+fn bad_link(seed: &str) -> [&str; 10] {
+    [
+        "--loss",
+        "1%",
+        "--duplicate",
+        "1%",
+        "--reorder",
+        "1%",
+        "--delay",
+        "200us",
+        "--seed",
+        seed,
+    ]
 }
 
 /// Three machines with their links.
@@ -153,6 +170,15 @@ impl NicMachine {
         nic
     }
 
+    /// Its output is nobody's concern any more: somebody has to read it, or it would stop.
+    fn let_talk(self) -> Process {
+        let NicMachine {
+            process, output, ..
+        } = self;
+        std::thread::spawn(move || output.lines().for_each(drop));
+        process
+    }
+
     /// Reads its output up to a line that begins like this; the rest of that line.
     fn await_line(&mut self, beginning: &str) -> String {
         loop {
@@ -215,19 +241,7 @@ fn two_machines_serve_every_byte() {
 fn a_control_link_may_lose_repeat_and_reorder() {
     isolated(|site| {
         let file = site.file("file", 2_000_000).unwrap();
-        let bad = [
-            "--loss",
-            "1%",
-            "--duplicate",
-            "1%",
-            "--reorder",
-            "1%",
-            "--delay",
-            "200us",
-            "--seed",
-            "7",
-        ];
-        let machines = Machines::new(site, &bad);
+        let machines = Machines::new(site, &bad_link("7"));
         let nic = machines.nic_stack();
         let mut host = machines.host_stack(&nic);
         on_threads(30, |index| {
@@ -300,6 +314,42 @@ fn downloads_outlive_nic_processes_carriers_and_nic_machines() {
             clients.join().unwrap();
         });
     });
+}
+
+/// Kills NIC processes, of another machine, at random moments, so many times, while two hundred clients download over
+/// links that lose packets; the link between the machines loses, repeats and reorders frames.
+fn downloads_outlive(site: Site, deaths: usize) {
+    let mut random = Random::seeded();
+    let files = deaths::files(&site);
+    let seed = random.below(1 << 32).to_string();
+    let machines = Machines::new(site, &bad_link(&seed));
+    let nic = machines.nic_stack();
+    let mut command = machines.host_command(&nic.mac, "key", &ADDRESSES);
+    let mut host = Splitway::start(command.arg("--report-json")).unwrap();
+    let nic = nic.let_talk();
+    deaths::lose_packets();
+    deaths::downloads_outlive(&host, servers(), &files, deaths, &mut random, || {
+        let process = children(nic.pid()).unwrap().pop();
+        process.is_some_and(|process| signal(process, Signal::KILL).is_ok())
+    });
+    host.end_with(Signal::TERM).unwrap();
+    let accepted = deaths::host_counter(&mut host, "connections_accepted");
+    assert_eq!(accepted, deaths::DOWNLOADS as u64);
+    let restarts = deaths::host_counter(&mut host, "nic_restarts");
+    println!("{restarts} sessions followed another");
+    // Some died before they served, but not most.
+    assert!(restarts >= deaths as u64 / 2, "{restarts}");
+}
+
+#[test]
+fn two_hundred_downloads_outlive_ten_nic_processes_over_a_bad_link() {
+    isolated(|site| downloads_outlive(site, 10));
+}
+
+#[test]
+#[ignore = "takes half an hour"]
+fn two_hundred_downloads_outlive_a_thousand_nic_processes_over_a_bad_link() {
+    isolated_long(|site| downloads_outlive(site, 1000));
 }
 
 #[test]

@@ -8,6 +8,7 @@
 mod arm;
 mod clients;
 mod concurrency;
+mod deaths;
 mod dpu;
 mod emulated;
 mod http;

@@ -4,27 +4,18 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
 use testbed::http::{Connection, download};
 use testbed::namespace::{isolated, isolated_long};
 use testbed::process::{await_end, signal};
-use testbed::procfs::{children, descriptors, processes};
-use testbed::site::{KnownFile, Site};
+use testbed::procfs::{children, processes};
+use testbed::site::Site;
 use testbed::splitway::{HTTP_V4, Splitway};
 use testbed::{Failure, wait};
 
-use crate::support::{
-    FAMILIES, Random, SOON, nft, on_threads, program, serve, serve_with, started,
-};
-
-/// Connections that go on through all of it.
-const DOWNLOADS: usize = 200;
-
-/// Longest that a NIC process is left alone, in milliseconds. Most live for long enough that the next one comes at once.
-const LIFE_MS_MAX: u64 = 1500;
+use crate::deaths::{self, DOWNLOADS, host_counter, lose_packets};
+use crate::support::{FAMILIES, Random, SOON, program, serve, serve_with, started};
 
 /// The NIC processes that there are, even those that have only just been started: mostly one.
 fn nics(splitway: &Splitway) -> Vec<Pid> {
@@ -48,89 +39,18 @@ fn another_nic(splitway: &mut Splitway, before: Pid) -> Pid {
     serving(&line).unwrap()
 }
 
-/// One packet in a hundred is lost, in either direction.
-fn lose_packets() {
-    for hook in ["input", "output"] {
-        nft(&format!(
-            "add table inet loss_{hook}; \
-             add chain inet loss_{hook} packets {{ type filter hook {hook} priority 0; }}; \
-             add rule inet loss_{hook} packets meta l4proto tcp numgen random mod 100 < 1 drop"
-        ));
-    }
-}
-
-/// The counters of the host process, from a server that was started with `--report-json` and has ended.
-fn host_counter(splitway: &mut Splitway, name: &str) -> u64 {
-    let line = splitway.line(|line| line.starts_with("{\"host\"")).unwrap();
-    let report: serde_json::Value = serde_json::from_str(&line).unwrap();
-    report["host"][name].as_u64().unwrap()
-}
-
 /// Kills the NIC process at random moments, so many times, while two hundred clients download over links that lose
-/// packets. No connection ends, and every byte is right.
+/// packets.
 fn downloads_outlive(site: &Site, deaths: usize) {
     let mut random = Random::seeded();
-    let files: Vec<KnownFile> = (0..20)
-        .map(|i| site.file(&format!("{i}"), 300_000 + i).unwrap())
-        .collect();
+    let files = deaths::files(site);
     let mut splitway = serve_with(site, &["--report-json"]);
     lose_packets();
-    let host = splitway.host();
-    let descriptors_before = descriptors(host).unwrap();
-    let (over, responses) = (AtomicBool::new(false), AtomicU64::new(0));
-    let begun = Instant::now();
-    std::thread::scope(|scope| {
-        let clients = scope.spawn(|| {
-            on_threads(DOWNLOADS, |index| {
-                let mut connection = Connection::open(FAMILIES[index % 2])?;
-                let mut turn = index;
-                while !over.load(Ordering::Relaxed) {
-                    connection.get(&files[turn % files.len()])?;
-                    responses.fetch_add(1, Ordering::Relaxed);
-                    turn += 1;
-                }
-                // In order, on the connection of the beginning.
-                connection.get(&files[index % files.len()])?;
-                connection.finish()?;
-                connection.read_end()
-            });
-        });
-        let (mut died, mut progress) = (0, 0);
-        while died < deaths && !clients.is_finished() {
-            std::thread::sleep(Duration::from_millis(random.below(LIFE_MS_MAX)));
-            // On a machine that is busy it may not have got to work yet. Some die so young, but not all.
-            if random.below(8) > 0 {
-                let works = || responses.load(Ordering::Relaxed) > progress;
-                wait::until(SOON, "a response", || {
-                    (works() || clients.is_finished()).then_some(())
-                })
-                .unwrap();
-            }
-            progress = responses.load(Ordering::Relaxed);
-            // There may be none: then it was not to be.
-            let nic = nics(&splitway).pop();
-            died += usize::from(nic.is_some_and(|nic| signal(nic, Signal::KILL).is_ok()));
-        }
-        over.store(true, Ordering::Relaxed);
-        clients.join().unwrap();
+    deaths::downloads_outlive(&splitway, FAMILIES, &files, deaths, &mut random, || {
+        // There may be none: then it was not to be.
+        let nic = nics(&splitway).pop();
+        nic.is_some_and(|nic| signal(nic, Signal::KILL).is_ok())
     });
-    let responses = responses.into_inner();
-    println!(
-        "{deaths} deaths and {responses} responses in {:.0?}",
-        begun.elapsed()
-    );
-    // Epochs that are over have left neither descriptors nor memory.
-    let left = wait::until(SOON, "what a NIC process needs", || {
-        (descriptors(host).unwrap() == descriptors_before).then_some(())
-    });
-    assert!(
-        left.is_ok(),
-        "{} descriptors of the host process, {descriptors_before} before",
-        descriptors(host).unwrap()
-    );
-    let maps = fs::read_to_string(format!("/proc/{}/maps", host.as_raw_nonzero())).unwrap();
-    assert_eq!(maps.matches("splitway-channel").count(), 1, "{maps}");
-
     splitway.end_with(Signal::TERM).unwrap();
     // Each client has had one connection from the beginning to the end.
     assert_eq!(

@@ -1,0 +1,110 @@
+//! Downloads that go on while somebody kills what they need.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use testbed::http::Connection;
+use testbed::procfs::descriptors;
+use testbed::site::{KnownFile, Site};
+use testbed::splitway::Splitway;
+use testbed::wait;
+
+use crate::support::{Random, SOON, nft, on_threads};
+
+/// Connections that go on through all of it.
+pub(crate) const DOWNLOADS: usize = 200;
+
+/// Longest that a NIC process is left alone, in milliseconds. Most live for long enough that the next one comes at once.
+const LIFE_MS_MAX: u64 = 1500;
+
+/// One packet in a hundred between this namespace and others is lost, in either direction.
+pub(crate) fn lose_packets() {
+    for hook in ["input", "output"] {
+        nft(&format!(
+            "add table inet loss_{hook}; \
+             add chain inet loss_{hook} packets {{ type filter hook {hook} priority 0; }}; \
+             add rule inet loss_{hook} packets meta l4proto tcp numgen random mod 100 < 1 drop"
+        ));
+    }
+}
+
+/// What is downloaded: some files of some size.
+pub(crate) fn files(site: &Site) -> Vec<KnownFile> {
+    (0..20)
+        .map(|i| site.file(&format!("{i}"), 300_000 + i).unwrap())
+        .collect()
+}
+
+/// The counters of the host process, from a server that was started with `--report-json` and has ended.
+pub(crate) fn host_counter(splitway: &mut Splitway, name: &str) -> u64 {
+    let line = splitway.line(|line| line.starts_with("{\"host\"")).unwrap();
+    let report: serde_json::Value = serde_json::from_str(&line).unwrap();
+    report["host"][name].as_u64().unwrap()
+}
+
+/// Kills at random moments, so many times, while [`DOWNLOADS`] clients download over links that lose packets. No
+/// connection ends, every byte is right, and the host process holds what it held before. `kill` is false if there was
+/// nobody to be killed.
+pub(crate) fn downloads_outlive(
+    splitway: &Splitway,
+    servers: [SocketAddr; 2],
+    files: &[KnownFile],
+    deaths: usize,
+    random: &mut Random,
+    mut kill: impl FnMut() -> bool,
+) {
+    let host = splitway.host();
+    let descriptors_before = descriptors(host).unwrap();
+    let (over, responses) = (AtomicBool::new(false), AtomicU64::new(0));
+    let begun = Instant::now();
+    std::thread::scope(|scope| {
+        let clients = scope.spawn(|| {
+            on_threads(DOWNLOADS, |index| {
+                let mut connection = Connection::open(servers[index % 2])?;
+                let mut turn = index;
+                while !over.load(Ordering::Relaxed) {
+                    connection.get(&files[turn % files.len()])?;
+                    responses.fetch_add(1, Ordering::Relaxed);
+                    turn += 1;
+                }
+                // In order, on the connection of the beginning.
+                connection.get(&files[index % files.len()])?;
+                connection.finish()?;
+                connection.read_end()
+            });
+        });
+        let (mut died, mut progress) = (0, 0);
+        while died < deaths && !clients.is_finished() {
+            std::thread::sleep(Duration::from_millis(random.below(LIFE_MS_MAX)));
+            // On a machine that is busy it may not have got to work yet. Some die so young, but not all.
+            if random.below(8) > 0 {
+                let works = || responses.load(Ordering::Relaxed) > progress;
+                wait::until(SOON, "a response", || {
+                    (works() || clients.is_finished()).then_some(())
+                })
+                .unwrap();
+            }
+            progress = responses.load(Ordering::Relaxed);
+            died += usize::from(kill());
+        }
+        over.store(true, Ordering::Relaxed);
+        clients.join().unwrap();
+    });
+    let responses = responses.into_inner();
+    println!(
+        "{deaths} deaths and {responses} responses in {:.0?}",
+        begun.elapsed()
+    );
+    // Epochs that are over have left neither descriptors nor memory.
+    let left = wait::until(SOON, "what a NIC process needs", || {
+        (descriptors(host).unwrap() == descriptors_before).then_some(())
+    });
+    assert!(
+        left.is_ok(),
+        "{} descriptors of the host process, {descriptors_before} before",
+        descriptors(host).unwrap()
+    );
+    let maps = std::fs::read_to_string(format!("/proc/{}/maps", host.as_raw_nonzero())).unwrap();
+    assert_eq!(maps.matches("splitway-channel").count(), 1, "{maps}");
+}
