@@ -133,8 +133,12 @@ impl HostChannel {
     where
         S: Iterator<Item = Segment<'a>> + Clone,
     {
-        self.end
-            .send(|message| send.encode(send.segments.clone(), message))
+        match send.of_one_range(send.segments.clone()) {
+            Some(records) => self.end.out.write_parts(&records, send.header),
+            None => self
+                .end
+                .send(|message| send.encode(send.segments.clone(), message)),
+        }
     }
 
     /// Publishes what was written and wakes the peer if it sleeps.

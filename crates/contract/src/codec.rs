@@ -31,6 +31,7 @@ use crate::limits::{
     HEADER_BYTES_MAX, INLINE_BYTES_MAX, MESSAGE_BYTES_MAX, PATH_BYTES_MAX, SEGMENTS_MAX,
     SEND_BYTES_MAX,
 };
+use crate::memory::WORD_BYTES;
 
 /// The bytes are not a valid message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,6 +96,8 @@ records! {
     }
     /// Part of a SEND. For inline bytes, `file` and `offset` are zero.
     SegmentRecord: 24 { offset: U64, len: U32, file: U32, kind: u8, zero: [u8; 7], }
+    /// A SEND whose payload is one file range, up to its packet header, which comes last.
+    RangeRecord: 96 { send: SendRecord, segment: SegmentRecord, }
     AckedRecord: 32 { head: Head, flow: U64, stream_offset: U64, last: u8, zero: [u8; 7], }
     OpenedRecord: 56 {
         head: Head,
@@ -122,6 +125,8 @@ records! {
 
 /// Longest encoded event, in bytes.
 pub const EVENT_BYTES_MAX: usize = size_of::<OpenedRecord>();
+
+const RANGE_WORDS: usize = size_of::<RangeRecord>() / WORD_BYTES;
 
 const _: () = assert!(
     size_of::<SendRecord>()
@@ -241,6 +246,46 @@ impl Command<'_> {
 }
 
 impl<'a, S> Send<'a, S> {
+    fn record(&self, segments: usize, inline_bytes: usize) -> SendRecord {
+        let length = size_of::<SendRecord>()
+            + segments * size_of::<SegmentRecord>()
+            + self.header.len()
+            + inline_bytes;
+        SendRecord {
+            head: head(SEND, length),
+            id: self.id.0.into(),
+            flow: self.flow.0.into(),
+            stream_offset: self.stream_offset.into(),
+            acked_offset: self.acked_offset.into(),
+            issued_us: self.issued_us.into(),
+            not_before_us: self.not_before_us.into(),
+            tsval_fraction_us: self.tsval_fraction_us.into(),
+            mss: self.mss.into(),
+            header_bytes: (self.header.len() as u16).into(),
+            segments: (segments as u16).into(),
+            follow_bytes: self.follow_bytes.into(),
+            zero: [0; 4],
+        }
+    }
+
+    /// All of a SEND but its packet header, which follows, if `segments`, in the place of its own, are one range of a
+    /// file.
+    #[inline]
+    pub(crate) fn of_one_range(
+        &self,
+        mut segments: impl Iterator<Item = Segment<'a>>,
+    ) -> Option<[[u8; WORD_BYTES]; RANGE_WORDS]> {
+        let (Some(segment @ Segment::File { .. }), None) = (segments.next(), segments.next())
+        else {
+            return None;
+        };
+        let record = RangeRecord {
+            send: self.record(1, 0),
+            segment: SegmentRecord::from(&segment),
+        };
+        Some(zerocopy::transmute!(record))
+    }
+
     /// Appends the SEND, with `segments` in the place of its own.
     pub(crate) fn encode(
         &self,
@@ -254,26 +299,7 @@ impl<'a, S> Send<'a, S> {
                 inline_bytes += bytes.len();
             }
         }
-        let length = size_of::<SendRecord>()
-            + count * size_of::<SegmentRecord>()
-            + self.header.len()
-            + inline_bytes;
-        let record = SendRecord {
-            head: head(SEND, length),
-            id: self.id.0.into(),
-            flow: self.flow.0.into(),
-            stream_offset: self.stream_offset.into(),
-            acked_offset: self.acked_offset.into(),
-            issued_us: self.issued_us.into(),
-            not_before_us: self.not_before_us.into(),
-            tsval_fraction_us: self.tsval_fraction_us.into(),
-            mss: self.mss.into(),
-            header_bytes: (self.header.len() as u16).into(),
-            segments: (count as u16).into(),
-            follow_bytes: self.follow_bytes.into(),
-            zero: [0; 4],
-        };
-        out.extend_from_slice(record.as_bytes());
+        out.extend_from_slice(self.record(count, inline_bytes).as_bytes());
         for segment in segments.clone() {
             out.extend_from_slice(SegmentRecord::from(&segment).as_bytes());
         }

@@ -230,30 +230,46 @@ impl Producer {
     /// # Panics
     /// If it is longer than the ring's longest.
     pub fn write(&mut self, message: &[u8]) -> Result<(), Full> {
-        let frame = frame_words(message.len());
+        self.write_parts(&[], message)
+    }
+
+    /// Writes a message that consists of `head` and `tail`, which nobody need put together.
+    ///
+    /// # Panics
+    /// If it is longer than the ring's longest.
+    #[inline]
+    pub fn write_parts<const N: usize>(
+        &mut self,
+        head: &[[u8; WORD_BYTES]; N],
+        tail: &[u8],
+    ) -> Result<(), Full> {
+        let message_bytes = size_of_val(head) + tail.len();
+        let frame = frame_words(message_bytes);
         assert!(
             frame <= self.frame_words_max,
-            "a message of {} bytes",
-            message.len()
+            "a message of {message_bytes} bytes"
         );
         if !self.fits(frame) {
             return Err(Full);
         }
         let data = self.shared.data();
-        let (words, rest) = message.as_chunks();
-        let rest = (!rest.is_empty()).then(|| last_word(message, rest));
-        match data.run(self.tail, frame) {
-            Some([length, body @ ..]) => {
-                put(length, message.len() as u64);
+        let (words, rest) = tail.as_chunks();
+        let rest = (!rest.is_empty()).then(|| last_word(tail, rest));
+        let run = data.run(self.tail, frame).and_then(<[_]>::split_first);
+        match run.and_then(|(length, body)| Some((length, body.split_first_chunk::<N>()?))) {
+            Some((length, (first, body))) => {
+                put(length, message_bytes as u64);
+                put_all(first, head);
                 let (body, last) = body.split_at(words.len());
                 put_all(body, words);
                 if let (Some(rest), Some(last)) = (rest, last.first()) {
                     put(last, rest);
                 }
             }
-            _ => {
-                let words = words.iter().copied().map(u64::from_ne_bytes).chain(rest);
-                put(data.word(self.tail), message.len() as u64);
+            None => {
+                let words = head.iter().chain(words).copied();
+                let words = words.map(u64::from_ne_bytes).chain(rest);
+                put(data.word(self.tail), message_bytes as u64);
                 for (position, word) in (self.tail + 1..).zip(words) {
                     put(data.word(position), word);
                 }

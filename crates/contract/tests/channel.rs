@@ -43,6 +43,63 @@ fn is_ringing(bell: Option<BorrowedFd<'_>>) -> bool {
     rings_within(bell, 0)
 }
 
+#[test]
+fn a_send_whose_segments_were_not_collected_is_the_same() {
+    let file = Segment::File {
+        file: FileId(5),
+        offset: 1 << 33,
+        len: 64_000,
+    };
+    let inline = Segment::Inline(b"HTTP/1.1 200 OK");
+    let cases: [&[Segment<'_>]; 6] = [
+        &[],
+        &[file],
+        &[inline],
+        &[inline, file],
+        &[file, inline],
+        &[file, file],
+    ];
+    let (mut host, mut nic) = in_memory();
+    for segments in cases {
+        for header in [
+            &b"ethernet ip tcp"[..],
+            b"8 bytes.",
+            b"",
+            b"16 bytes, or two",
+        ] {
+            let send = Send {
+                id: SendId(0x0102_0304_0506_0708),
+                flow: FlowId(2),
+                stream_offset: 3,
+                acked_offset: 2,
+                issued_us: 4,
+                not_before_us: 5,
+                tsval_fraction_us: 999,
+                follow_bytes: 0x0403_0201,
+                mss: 1448,
+                header,
+                segments: segments.iter().copied(),
+            };
+            host.send_segments(&send).unwrap();
+            host.flush();
+            let collected = Send {
+                id: send.id,
+                flow: send.flow,
+                stream_offset: send.stream_offset,
+                acked_offset: send.acked_offset,
+                issued_us: send.issued_us,
+                not_before_us: send.not_before_us,
+                tsval_fraction_us: send.tsval_fraction_us,
+                follow_bytes: send.follow_bytes,
+                mss: send.mss,
+                header,
+                segments: send.segments.collect(),
+            };
+            assert_eq!(nic.receive(), Ok(Some(Command::Send(collected))));
+        }
+    }
+}
+
 /// Both ends know what command number `n` is.
 struct Script {
     bytes: Vec<u8>,

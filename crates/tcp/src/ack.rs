@@ -65,6 +65,11 @@ impl Acks {
         self.immediate
     }
 
+    /// True if one is due, be it alone or with data.
+    pub(crate) fn is_owed(&self) -> bool {
+        self.immediate || self.duplicates > 0
+    }
+
     /// An acknowledgment of all that was received has left.
     pub(crate) fn on_sent(&mut self) {
         self.pending_bytes = 0;

@@ -128,6 +128,7 @@ mod tests {
     use super::*;
     use crate::algorithm::CongestionAlgorithm;
     use crate::config::{Config, EcnPolicy, Limits};
+    use crate::output::Transmit;
     use crate::random::Random;
 
     const LIMITS: Limits = Limits {
@@ -141,6 +142,8 @@ mod tests {
         short: Connection,
         long: Connection,
         shortened: u32,
+        /// Transmissions that took the short way.
+        bulk: u32,
         /// Transmissions that were said to be the last.
         lasts: u32,
         now: Instant,
@@ -191,6 +194,7 @@ mod tests {
                 short: open(),
                 long: open(),
                 shortened: 0,
+                bulk: 0,
                 lasts: 0,
                 now,
                 peer: Header {
@@ -241,11 +245,17 @@ mod tests {
             }
         }
 
+        fn poll_short(&mut self) -> Option<Transmit> {
+            let bulk = self.short.poll_bulk(self.now, &LIMITS);
+            self.bulk += u32::from(bulk.is_some());
+            bulk.or_else(|| self.short.poll_transmit(self.now, &LIMITS))
+        }
+
         fn poll(&mut self) {
             let mut is_last = false;
             // One is not polled beyond what is the last, the other one is.
-            while !is_last && let Some(transmit) = self.short.poll_transmit(self.now, &LIMITS) {
-                let twin = self.long.poll_transmit(self.now, &LIMITS);
+            while !is_last && let Some(transmit) = self.poll_short() {
+                let twin = self.long.poll_transmit_otherwise(self.now, &LIMITS);
                 assert_eq!(Some(&transmit), twin.as_ref());
                 is_last = transmit.is_last;
                 self.lasts += u32::from(is_last);
@@ -265,7 +275,7 @@ mod tests {
                     self.sent.push_back(header.seq.wrapping_add(len));
                 }
             }
-            assert_eq!(self.long.poll_transmit(self.now, &LIMITS), None);
+            assert_eq!(self.long.poll_transmit_otherwise(self.now, &LIMITS), None);
         }
 
         fn depart(&mut self) {
@@ -320,7 +330,7 @@ mod tests {
                 0..5 => self.acknowledge(random),
                 5..8 => self.depart(),
                 8 => {
-                    let bytes = random.below(60_000);
+                    let bytes = random.below(150_000);
                     self.both(|tcp| {
                         tcp.write(&[2; 10]);
                         tcp.write_virtual(3, 0, bytes);
@@ -342,7 +352,7 @@ mod tests {
 
     #[test]
     fn both_ways_lead_to_the_same_state() {
-        let (mut shortened, mut lasts) = (0, 0);
+        let (mut shortened, mut bulk, mut lasts) = (0, 0, 0);
         for seed in 0..48 {
             let mut random = Random::new(seed);
             let mut twins = Twins::new(seed, &mut random);
@@ -352,12 +362,14 @@ mod tests {
                 assert_eq!(short, long, "seed {seed}, step {step}");
             }
             shortened += twins.shortened;
+            bulk += twins.bulk;
             lasts += twins.lasts;
         }
         assert!(
             shortened > 1_000,
             "the short way was gone {shortened} times"
         );
+        assert!(bulk > 700, "{bulk} transmissions took the short way");
         assert!(lasts > 300, "{lasts} transmissions were the last");
     }
 }

@@ -15,6 +15,7 @@
 //! | what a segment does, clause by clause | `input` |
 //! | ... and what most of them do, at once | `fast_path` |
 //! | what is sent, and when | `output` |
+//! | ... and what most often is, at once | `bulk_output` |
 //! | states | `state` |
 //! | what is counted | `stats` |
 //! | extents, their bound, what is in flight | `send_queue`, `sndbuf`, `scoreboard` |
@@ -76,6 +77,7 @@ mod algorithm;
 mod bbr;
 #[cfg(test)]
 mod bottleneck;
+mod bulk_output;
 mod challenge;
 mod config;
 mod congestion;

@@ -116,6 +116,16 @@ impl Connection {
     /// [`transmission`](Transmit::transmission) number counts as sent from now on, and as departed when
     /// [`Connection::on_departed`] says so.
     pub fn poll_transmit(&mut self, now: Instant, limits: &Limits) -> Option<Transmit> {
+        self.poll_bulk(now, limits)
+            .or_else(|| self.poll_transmit_otherwise(now, limits))
+    }
+
+    #[inline(never)]
+    pub(crate) fn poll_transmit_otherwise(
+        &mut self,
+        now: Instant,
+        limits: &Limits,
+    ) -> Option<Transmit> {
         if let Some(reset) = self.reset.take() {
             return Some(self.transmit_reset(now, reset));
         }
@@ -360,7 +370,14 @@ impl Connection {
     }
 
     /// The same, of the windows alone: with so much room from position `nxt` on. Notes what that means.
-    fn leaves_no_room(&mut self, nxt: u64, peer_room: u64, cwnd_room: u64, mss: u64) -> bool {
+    #[inline]
+    pub(crate) fn leaves_no_room(
+        &mut self,
+        nxt: u64,
+        peer_room: u64,
+        cwnd_room: u64,
+        mss: u64,
+    ) -> bool {
         if cwnd_room < mss && cwnd_room < peer_room {
             self.limited_until = nxt;
             return true;
@@ -458,7 +475,8 @@ impl Connection {
         }
     }
 
-    fn transmit_data(&mut self, now: Instant, data: Data) -> Transmit {
+    #[inline(always)]
+    pub(crate) fn transmit_data(&mut self, now: Instant, data: Data) -> Transmit {
         let Data {
             start,
             len,

@@ -151,7 +151,7 @@ impl Connection {
     fn leave(&mut self, now: Instant) -> Option<Leave> {
         let Some(rate) = self.pacing_rate() else {
             return Some(Leave {
-                bytes: self.unpaced_bytes(),
+                bytes: self.unpaced_bytes(self.congestion.window()),
                 not_before: None,
                 rate: None,
             });
@@ -180,11 +180,11 @@ impl Connection {
             || self.sent.has_void()
     }
 
-    fn unpaced_bytes(&self) -> u64 {
+    /// How much goes at once if nothing paces, with this congestion window.
+    pub(crate) fn unpaced_bytes(&self, window: u64) -> u64 {
         let Some(srtt_us) = self.rtt.srtt_us() else {
             return UNPACED_BYTES_MIN;
         };
-        let window = self.congestion.window();
         let bytes = window.saturating_mul(2 * QUANTUM.as_micros() as u64) / srtt_us.max(1);
         bytes.max(UNPACED_BYTES_MIN)
     }

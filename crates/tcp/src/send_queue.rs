@@ -169,7 +169,8 @@ impl SendQueue {
     }
 
     /// True if a range lies within a virtual extent that comes first, as it does while a long file is sent.
-    fn is_of_first_object(&self, start: u64, end: u64) -> bool {
+    #[inline]
+    pub(crate) fn is_of_first_object(&self, start: u64, end: u64) -> bool {
         let first = self.extents.front();
         first.is_some_and(|extent| {
             extent.start <= start

@@ -66,6 +66,20 @@ fn a_message_may_be_empty() {
 }
 
 #[test]
+fn a_message_in_two_parts_is_one_wherever_the_ring_ends() {
+    let mut rig = rig();
+    for len in 0..MESSAGE_BYTES_MAX - 2 * WORD_BYTES {
+        let tail: Vec<u8> = (0..len).map(|i| i as u8).collect();
+        let head = [[1; WORD_BYTES], [2; WORD_BYTES]];
+        rig.producer.write_parts(&head, &tail).unwrap();
+        let _ = rig.producer.publish();
+        let expected = [head.as_flattened(), &tail].concat();
+        assert_eq!(rig.read(), Some(expected), "{len}");
+        let _ = rig.consumer.release();
+    }
+}
+
+#[test]
 fn room_comes_back_only_with_release() {
     let mut rig = rig();
     let message = [7; MESSAGE_BYTES_MAX];
