@@ -22,10 +22,10 @@ const PAIRS: usize = 20_000;
 /// Rounds before anything is counted: slow start ends, tables and queues have grown.
 const WARM_UP_PAIRS: usize = 20_000;
 
-/// What it should come down to.
-const TARGET: u64 = 2_500;
+/// What is promised.
+const PROMISED: u64 = 2_500;
 /// What it was when it was last looked at. More than 5 % above it fails: find out why, or raise it knowingly.
-const COMMITTED: u64 = 2_771;
+const COMMITTED: u64 = 2_473;
 
 const WORKLOAD: &str = "--workload";
 
@@ -41,9 +41,9 @@ fn main() -> ExitCode {
         return not_counted();
     };
     let each = total / PAIRS as u64;
-    let bound = COMMITTED * 105 / 100;
+    let bound = PROMISED.min(COMMITTED * 105 / 100);
     println!(
-        "instructions per ACK and SEND at {CONNECTIONS} connections: {each} (bound {bound}, target {TARGET})"
+        "instructions per ACK and SEND at {CONNECTIONS} connections: {each} (bound {bound}, promised {PROMISED})"
     );
     match each <= bound {
         true => ExitCode::SUCCESS,
