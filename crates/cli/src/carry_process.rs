@@ -15,7 +15,7 @@ use crate::args::CarryArgs;
 use crate::error::Failure;
 use crate::messages::Message;
 use crate::signals::EndSignals;
-use crate::{child, key_file, link, lockdown};
+use crate::{child, key_file, link, lockdown, seccomp};
 
 /// How long the NIC stack's machine may take to answer: less than the host process waits for the hello.
 const PATIENCE: Duration = Duration::from_secs(4);
@@ -32,6 +32,7 @@ pub(crate) fn run(args: &CarryArgs) -> Result<(), Failure> {
     // Everything that needs a privilege or a file is open now.
     lockdown::keep_capabilities(CapabilitySet::empty())?;
     lockdown::lock_out(Path::new("/"))?;
+    seccomp::allow_only(seccomp::Kind::Carrier)?;
 
     let what = format!("NIC stack at {} on {}", args.peer, args.interface);
     let met = carrier::meet::meet(&mut port, args.peer.0, &key, PATIENCE, signals.as_fd());

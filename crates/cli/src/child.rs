@@ -167,7 +167,10 @@ pub(crate) fn describe(status: ExitStatus) -> String {
                 9 => " (SIGKILL)",
                 11 => " (SIGSEGV)",
                 15 => " (SIGTERM)",
-                31 => " (SIGSYS)",
+                31 => {
+                    " (SIGSYS): it made a system call that it may not make. The kernel's log names it \
+                     (`dmesg | grep type=1326`); report it, as a defect or as an attack"
+                }
                 _ => "",
             };
             format!("was killed by signal {number}{name}")

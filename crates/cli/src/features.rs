@@ -14,6 +14,8 @@ pub(crate) struct Features {
     pub(crate) openat2: Result<(), Errno>,
     /// Landlock, first ABI: the host process locks itself out of the file system.
     pub(crate) landlock: Result<(), Errno>,
+    /// System call filters: no process can do more than it needs to.
+    pub(crate) seccomp: Result<(), Errno>,
     /// Sealed memory files: the rings between the stacks cannot be pulled away.
     pub(crate) memfd_seals: Result<(), Errno>,
     /// Packet sockets.
@@ -30,6 +32,7 @@ impl Features {
         Self {
             openat2: probe_openat2(),
             landlock: probe_landlock(),
+            seccomp: probe_seccomp(),
             memfd_seals: probe_memfd_seals(),
             packet_sockets: probe_packet_sockets(),
         }
@@ -49,6 +52,13 @@ impl Features {
             "It locks the host process out of the file system. Check that it is built in \
              (CONFIG_SECURITY_LANDLOCK)\nand switched on: `landlock` must be in the list after `lsm=` on the \
              kernel's command line, if there is one.",
+        )?;
+        missing(
+            self.seccomp,
+            "seccomp",
+            "Linux 3.5",
+            "It takes from the processes the system calls that they do not need. Check that it is built in \
+             (CONFIG_SECCOMP_FILTER).",
         )?;
         missing(
             self.memfd_seals,
@@ -98,6 +108,10 @@ fn probe_landlock() -> Result<(), Errno> {
         .map_err(unsupported)
 }
 
+fn probe_seccomp() -> Result<(), Errno> {
+    rustix::thread::secure_computing_mode().map(|_| ())
+}
+
 fn probe_memfd_seals() -> Result<(), Errno> {
     let memory = rustix::fs::memfd_create(
         "splitway-probe",
@@ -124,6 +138,7 @@ mod tests {
     const ALL: Features = Features {
         openat2: Ok(()),
         landlock: Ok(()),
+        seccomp: Ok(()),
         memfd_seals: Ok(()),
         packet_sockets: Ok(()),
     };
@@ -151,6 +166,14 @@ mod tests {
                 },
                 "Landlock",
                 "Linux 5.13",
+            ),
+            (
+                Features {
+                    seccomp: Err(Errno::INVAL),
+                    ..ALL
+                },
+                "seccomp",
+                "CONFIG_SECCOMP_FILTER",
             ),
             (
                 Features {

@@ -14,7 +14,7 @@ use crate::error::Failure;
 use crate::handover::Supervisor;
 use crate::messages::{Message, Report};
 use crate::signals::EndSignals;
-use crate::{child, link, lockdown};
+use crate::{child, link, lockdown, seccomp};
 
 /// Longest time that the shard looks for work before it sleeps, in microseconds, if there are cores enough
 /// that looking takes none from those who bring the work.
@@ -78,6 +78,7 @@ pub(crate) fn run(args: &HostArgs) -> Result<(), Failure> {
     let polling = Polling::new(spin_us_max, PAUSE_US_MAX);
     let mut shard = Shard::new(stack, session.socket, port, server, polling);
 
+    seccomp::allow_only(seccomp::Kind::Host)?;
     child::tell(&Message::HostReady(locked_out))?;
     let ended = shard.run(&mut supervisor, signals.as_fd());
     child::tell(&Message::Report(Report::now(counters(

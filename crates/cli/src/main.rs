@@ -15,7 +15,7 @@
 //! | `host_process`, `nic_process` | the two processes that do the work |
 //! | `handover` | how a NIC process comes to the host process |
 //! | `family`, `child`, `messages`, `signals` | supervision: processes, what they say, how they end |
-//! | `lockdown` | what the two processes give up |
+//! | `lockdown`, `seccomp` | what the two processes give up |
 //! | `link`, `netlink`, `claim`, `cidr`, `namespace`, `socket`, `listener` | the network around the stack |
 //! | `features`, `privileges` | what the kernel can do, what the user may do |
 //! | `error`, `report`, `url` | what people read |
@@ -57,6 +57,7 @@ mod nic_process;
 mod privileges;
 mod program;
 mod report;
+mod seccomp;
 mod serve;
 mod signals;
 mod sim;

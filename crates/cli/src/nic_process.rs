@@ -1,5 +1,6 @@
 //! The NIC process: the NIC stack for one host stack, confined to reading below its root.
 
+use std::io;
 use std::os::fd::AsFd;
 
 use contract::control::{HelloError, nic_hello};
@@ -11,7 +12,7 @@ use crate::args::NicArgs;
 use crate::error::Failure;
 use crate::messages::{Message, Report};
 use crate::signals::EndSignals;
-use crate::{child, link, lockdown};
+use crate::{child, link, lockdown, seccomp};
 
 /// What the process may keep: reading files that only root may read, if it is root that serves them,
 /// and buffers that stay in memory (io_uring registers them).
@@ -43,7 +44,8 @@ pub(crate) fn run(args: &NicArgs) -> Result<(), Failure> {
         Err(error) => return Err(Failure::broken("meeting the host process", error)),
     };
     child::tell(&Message::NicReady { workers })?;
-    let counters = nic::run(&config(args), root, session, ports, signals.as_fd())
+    let ready = || seccomp::allow_only(seccomp::Kind::Nic).map_err(io::Error::other);
+    let counters = nic::run(&config(args), root, session, ports, signals.as_fd(), ready)
         .map_err(|error| Failure::broken("NIC process", error))?;
     child::tell(&Message::Report(Report::now(self::counters(&counters))))
 }

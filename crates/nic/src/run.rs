@@ -1,8 +1,10 @@
 //! The loop around a worker: turns, sleep, the end.
 
+use std::convert::Infallible;
 use std::num::NonZero;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::{fmt, hint, io, thread};
 
 use contract::channel::NicChannel;
@@ -59,6 +61,8 @@ pub enum RunError {
     },
     /// A thread, or what it waits with, could not be had.
     Start(io::Error),
+    /// Who runs the session was not ready for its workers.
+    Ready(io::Error),
     /// Waiting failed.
     Wait(io::Error),
     /// The host's ring makes no sense.
@@ -70,12 +74,16 @@ pub enum RunError {
 
 /// Runs a session: one worker for each channel, each in a thread and with a port of its own; the first
 /// in the calling thread. Returns when the host is gone or when `stop` becomes readable.
+///
+/// `ready` is called once, when every worker has what it needs, and before any takes a command: the moment to give up
+/// rights. If it fails, none does.
 pub fn run<P: Port + Send>(
     config: &Config,
     root: RootDir,
     session: NicSession,
     ports: Vec<P>,
     stop: BorrowedFd<'_>,
+    ready: impl FnOnce() -> io::Result<()>,
 ) -> Result<Counters, RunError> {
     let workers = session.channels.len();
     if ports.len() != workers || workers == 0 {
@@ -98,28 +106,41 @@ pub fn run<P: Port + Send>(
     };
 
     let ends = &ends;
-    let mut works =
-        session
-            .channels
-            .into_iter()
-            .zip(ports)
-            .enumerate()
-            .map(|(number, (channel, port))| {
-                let opener = opener.clone();
-                move || work(number, config, opener, channel, port, ends)
-            });
-    let first = works.next();
+    let gate = &RwLock::new(false);
+    let mut closed = gate.write().unwrap_or_else(PoisonError::into_inner);
+    // Hangs up when the last worker has started, or could not.
+    let (starting, started) = channel::<Infallible>();
+    let mut was_ready = Ok(());
     let results: Vec<Result<Counters, RunError>> = thread::scope(|scope| {
-        let threads: Vec<_> = works
+        let mut channels = session.channels.into_iter().zip(ports);
+        let first = channels.next();
+        let threads: Vec<_> = channels
             .zip(1..)
-            .map(|(work, number)| {
+            .map(|((channel, port), number)| {
+                let (opener, starting) = (opener.clone(), starting.clone());
+                let may_work = move || {
+                    drop(starting);
+                    gate.read().is_ok_and(|open| *open)
+                };
                 thread::Builder::new()
                     .name(format!("nic-{number}"))
-                    .spawn_scoped(scope, work)
+                    .spawn_scoped(scope, move || {
+                        live(number, config, opener, channel, port, ends, may_work)
+                    })
                     .inspect_err(|_| ends.end_all())
             })
             .collect();
-        let first = first.map(|work| work());
+        let first = first.map(|(channel, port)| {
+            let may_work = || {
+                drop(starting);
+                let _ = started.recv();
+                was_ready = ready();
+                *closed = was_ready.is_ok();
+                drop(closed);
+                was_ready.is_ok()
+            };
+            live(0, config, opener, channel, port, ends, may_work)
+        });
         let others = threads.into_iter().map(|thread| match thread {
             Ok(thread) => thread
                 .join()
@@ -128,6 +149,7 @@ pub fn run<P: Port + Send>(
         });
         first.into_iter().chain(others).collect()
     });
+    was_ready.map_err(RunError::Ready)?;
 
     let mut sum = Counters::default();
     for counters in results {
@@ -183,16 +205,34 @@ impl Drop for EndsAll<'_> {
     }
 }
 
-/// The life of a worker.
-fn work<P: Port>(
+/// The life of a worker. `may_work` is called when it has started, or could not, and waits for the others.
+fn live<P: Port>(
     number: usize,
     config: &Config,
     opener: Opener,
     channel: NicChannel,
     port: P,
     ends: &Ends<'_>,
+    may_work: impl FnOnce() -> bool,
 ) -> Result<Counters, RunError> {
     let _ends_all = EndsAll(ends);
+    let worker = start(number, config, opener, channel, port);
+    let go = may_work();
+    let worker = worker?;
+    match go {
+        true => work(number, config, worker, ends),
+        false => Ok(Counters::default()),
+    }
+}
+
+/// Gets a worker all that it needs.
+fn start<P: Port>(
+    number: usize,
+    config: &Config,
+    opener: Opener,
+    channel: NicChannel,
+    port: P,
+) -> Result<Worker<P>, RunError> {
     wake_up_in_time();
     let mut reader = reader(config.reader, opener)?;
     if let Some(delay) = config.read_delay.clone() {
@@ -200,11 +240,10 @@ fn work<P: Port>(
         let delay = ReadDelay { seed, ..delay };
         reader = Box::new(DelayReader::new(reader, delay, Box::new(monotonic_us)));
     }
-    let mut worker =
-        Worker::new(config, channel, port, reader).map_err(|error| RunError::Memory {
-            bytes: config.cache_bytes,
-            error,
-        })?;
+    let worker = Worker::new(config, channel, port, reader).map_err(|error| RunError::Memory {
+        bytes: config.cache_bytes,
+        error,
+    })?;
     tracing::info!(
         worker = number,
         bytes = config.cache_bytes,
@@ -220,6 +259,16 @@ fn work<P: Port>(
              raise vm.nr_hugepages, and replace it again"
         );
     }
+    Ok(worker)
+}
+
+/// Takes commands until the end.
+fn work<P: Port>(
+    number: usize,
+    config: &Config,
+    mut worker: Worker<P>,
+    ends: &Ends<'_>,
+) -> Result<Counters, RunError> {
     let mut polling = Polling::new(if cores() > 1 { config.spin_us_max } else { 0 });
     let mut end_check_us = monotonic_us() + END_CHECK_US;
     loop {
@@ -361,6 +410,7 @@ impl fmt::Display for RunError {
                 f,
                 "cannot start a worker: {error}. Limits on threads or descriptors may be too low"
             ),
+            RunError::Ready(error) => write!(f, "cannot let the workers begin: {error}"),
             RunError::Wait(error) => write!(f, "cannot wait for work: {error}"),
             RunError::Corrupt { worker } => write!(
                 f,
@@ -377,6 +427,7 @@ impl std::error::Error for RunError {
             RunError::Reader(error)
             | RunError::Memory { error, .. }
             | RunError::Start(error)
+            | RunError::Ready(error)
             | RunError::Wait(error) => Some(error),
             RunError::PortCount { .. } | RunError::Corrupt { .. } => None,
         }

@@ -6,46 +6,72 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
 
-use rustix::process::Pid;
+use rustix::process::{Pid, Signal};
 use testbed::http::download;
 use testbed::namespace::isolated;
-use testbed::process::run;
+use testbed::process::signal;
 use testbed::site::Site;
 use testbed::splitway::Splitway;
 
-use crate::support::{FAMILIES, serve, started};
+use crate::support::{FAMILIES, serve, serve_with, started};
 
+const EPERM: i32 = 1;
 const EACCES: i32 = 13;
 
-/// Has a running process call `open(path, O_RDONLY)`; `Err` is its `errno`.
-///
-/// By the name that the C library gives it for large files: functions of the program itself are named `open`.
-fn open_within(pid: Pid, path: &Path) -> Result<i32, i32> {
+/// `openat2`, `AT_FDCWD`, and `O_RDONLY` without a condition: a `struct open_how` full of zeros.
+const OPENAT2: &str = "437, -100";
+
+/// What `/proc` says of a process; `None` if there is none.
+fn status(pid: Pid, name: &str) -> Option<String> {
+    let path = format!("/proc/{}/status", pid.as_raw_nonzero());
+    let status = std::fs::read_to_string(path).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix(name));
+    Some(line?.trim_start_matches(':').trim().to_owned())
+}
+
+/// Has a running process make a call of the C library; what it gives, and `errno`. `None`: that has ended the process.
+fn call_within(pid: Pid, call: &str) -> Option<(i64, i32)> {
     let mut gdb = Command::new("gdb");
     gdb.args(["-nx", "-batch", "-iex", "set debuginfod enabled off"]);
+    // A process that is killed under its hands confuses it, and it is not to leave its own core behind.
+    gdb.args(["-iex", "maint set internal-error quit yes"]);
+    gdb.args(["-iex", "maint set internal-error corefile no"]);
     gdb.args(["-p", &pid.as_raw_nonzero().to_string()]);
     for line in [
         "set language c",
-        &format!(
-            "set $fd = ((int (*)(const char *, int)) open64)(\"{}\", 0)",
-            path.display()
-        ),
-        "printf \"opened %d %d\\n\", $fd, *((int *(*)(void)) __errno_location)()",
+        &format!("set $answer = {call}"),
+        "printf \"answered %ld %d\\n\", (long) $answer, *((int *(*)(void)) __errno_location)()",
     ] {
         gdb.args(["-ex", line]);
     }
-    let printed = run(&mut gdb).unwrap();
-    let numbers: Vec<i32> = printed
+    let output = gdb.output().unwrap();
+    let printed = [&output.stdout[..], &output.stderr].map(String::from_utf8_lossy);
+    let printed = printed.join("\n");
+    let answer = printed
         .lines()
-        .find_map(|line| line.strip_prefix("opened "))
-        .unwrap_or_else(|| panic!("gdb could not make process {pid:?} call open:\n{printed}"))
-        .split(' ')
-        .map(|number| number.parse().unwrap())
-        .collect();
-    if numbers[0] < 0 {
-        Err(numbers[1])
-    } else {
-        Ok(numbers[0])
+        .find_map(|line| line.strip_prefix("answered ")?.split_once(' '));
+    let Some(answer) = answer else {
+        // Dead, whether or not anybody has asked how.
+        let lives = status(pid, "State").is_some_and(|state| !state.starts_with(['Z', 'X']));
+        assert!(
+            !lives,
+            "gdb could not make process {pid:?} call {call}:\n{printed}"
+        );
+        return None;
+    };
+    Some((answer.0.parse().unwrap(), answer.1.parse().unwrap()))
+}
+
+/// Has a running process open a file; `Err` is its `errno`.
+fn open_within(pid: Pid, path: &Path) -> Result<i64, i32> {
+    let zeros = "\\000".repeat(24);
+    let call = format!(
+        "((long (*)(long, ...)) syscall)({OPENAT2}, \"{}\", \"{zeros}\", 24)",
+        path.display()
+    );
+    match call_within(pid, &call).expect("no deadly call") {
+        (answer @ 0.., _) => Ok(answer),
+        (_, errno) => Err(errno),
     }
 }
 
@@ -54,13 +80,17 @@ fn the_host_process_cannot_open_what_the_nic_process_is_sending() {
     isolated(|site| {
         let file = site.file("file", 50_000_000).unwrap();
         let path = site.root().join(file.name());
-        let splitway = serve(&site);
+        let mut splitway = serve(&site);
         let mut downloads = FAMILIES.map(|server| started(server, &file));
         for connection in &mut downloads {
             connection.read_file_part(&file, 0..1_000_000).unwrap();
         }
-        assert_eq!(open_within(splitway.host(), &path), Err(EACCES));
-        assert_eq!(open_within(splitway.host(), site.root()), Err(EACCES));
+        // Of its two locks the outer one answers. The inner one has answered when the process began: it says so.
+        assert_eq!(open_within(splitway.host(), &path), Err(EPERM));
+        assert_eq!(open_within(splitway.host(), site.root()), Err(EPERM));
+        splitway
+            .line(|line| line.contains("Landlock ABI") && line.contains("Permission denied"))
+            .unwrap();
         assert!(open_within(splitway.nic(), &path).is_ok());
         for connection in &mut downloads {
             connection
@@ -77,6 +107,74 @@ fn the_nic_process_cannot_open_what_is_not_served() {
         std::fs::write(&secret, "not for you").unwrap();
         let splitway = serve(&site);
         assert_eq!(open_within(splitway.nic(), &secret), Err(EACCES));
+    });
+}
+
+#[test]
+fn both_processes_have_a_system_call_filter_in_all_threads() {
+    isolated(|site| {
+        let file = site.file("file", 100_000).unwrap();
+        let splitway = serve_with(&site, &["--workers", "2"]);
+        download(FAMILIES[0], &file).unwrap();
+        for pid in [splitway.host(), splitway.nic()] {
+            let tasks = std::fs::read_dir(format!("/proc/{}/task", pid.as_raw_nonzero())).unwrap();
+            for task in tasks {
+                let thread = task.unwrap().file_name().into_string().unwrap();
+                let thread = Pid::from_raw(thread.parse().unwrap()).unwrap();
+                // SECCOMP_MODE_FILTER.
+                assert_eq!(status(thread, "Seccomp").as_deref(), Some("2"));
+                assert_eq!(status(thread, "NoNewPrivs").as_deref(), Some("1"));
+                assert_eq!(status(thread, "CapEff"), status(pid, "CapEff"));
+            }
+        }
+    });
+}
+
+/// Makes a socket.
+const SOCKET: &str = "((int (*)(int, int, int)) socket)(2, 1, 0)";
+
+/// Asks for memory that can be executed.
+const CODE: &str = "((void *(*)(void *, long, int, int, int, long)) mmap)(0, 4096, 7, 0x22, -1, 0)";
+
+#[test]
+fn a_nic_process_that_does_what_it_may_not_is_killed_and_replaced() {
+    isolated(|site| {
+        let file = site.file("file", 20_000_000).unwrap();
+        let mut splitway = serve(&site);
+        let mut connection = started(FAMILIES[0], &file);
+        let half = file.size() / 2;
+        connection.read_file_part(&file, 0..half).unwrap();
+        assert_eq!(call_within(splitway.nic(), SOCKET), None);
+        splitway
+            .line(|line| line.contains("serves in the place of the one before"))
+            .unwrap();
+        connection.read_file_part(&file, half..file.size()).unwrap();
+    });
+}
+
+#[test]
+fn what_a_forbidden_system_call_has_done_to_a_nic_process_is_said() {
+    isolated(|site| {
+        let mut splitway = serve(&site);
+        // As the kernel does, and without a debugger who delays the news.
+        signal(splitway.nic(), Signal::SYS).unwrap();
+        splitway
+            .line(|line| line.contains("NIC process") && line.contains("may not make"))
+            .unwrap();
+    });
+}
+
+#[test]
+fn a_host_process_that_does_what_it_may_not_ends_the_server_which_says_why() {
+    isolated(|site| {
+        let mut splitway = serve(&site);
+        assert_eq!(call_within(splitway.host(), CODE), None);
+        splitway
+            .line(|line| {
+                line.contains("host process") && line.contains("system call that it may not make")
+            })
+            .unwrap();
+        assert!(!splitway.wait().unwrap().success());
     });
 }
 

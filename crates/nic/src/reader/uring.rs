@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::Arc;
 use std::{fmt, io};
 
+use io_uring::register::Restriction;
 use io_uring::{IoUring, Submitter, opcode, types};
 use rustix::io::Errno;
 
@@ -18,6 +19,10 @@ const DEPTH: u32 = 128;
 
 /// How long the end of a session waits for reads under way, in seconds.
 const DROP_SECONDS_MAX: u64 = 2;
+
+/// Of `linux/io_uring.h`: making place for registered memory, and filling it.
+const IORING_REGISTER_BUFFERS2: u8 = 15;
+const IORING_REGISTER_BUFFERS_UPDATE: u8 = 16;
 
 /// Threads for paths that the kernel does not have in memory.
 const OPEN_THREADS: usize = 2;
@@ -53,13 +58,25 @@ impl UringReader {
     pub(crate) fn new(opener: Opener) -> io::Result<UringReader> {
         // Completions then interrupt nothing; they are collected with the next system call (Linux 5.19).
         let ring = IoUring::builder()
+            .setup_r_disabled()
             .setup_coop_taskrun()
             .setup_taskrun_flag()
             .build(DEPTH)
             .or_else(|error| match error.raw_os_error() {
-                Some(code) if code == Errno::INVAL.raw_os_error() => IoUring::new(DEPTH),
+                Some(code) if code == Errno::INVAL.raw_os_error() => {
+                    IoUring::builder().setup_r_disabled().build(DEPTH)
+                }
                 _ => Err(error),
             })?;
+        // A system call filter does not see what is asked for through a ring.
+        let mut allowed = [
+            Restriction::sqe_op(opcode::Read::CODE),
+            Restriction::sqe_op(opcode::ReadFixed::CODE),
+            Restriction::register_op(IORING_REGISTER_BUFFERS2),
+            Restriction::register_op(IORING_REGISTER_BUFFERS_UPDATE),
+        ];
+        ring.submitter().register_restrictions(&mut allowed)?;
+        ring.submitter().register_enable_rings()?;
         UringReader::with(ring, opener)
     }
 
@@ -311,6 +328,26 @@ mod tests {
     use super::*;
     use crate::buffer::Buffer;
     use crate::root::RootDir;
+
+    #[test]
+    fn the_ring_takes_reads_only() {
+        let root = TempDir::new().unwrap();
+        let opener = Opener {
+            root: Arc::new(RootDir::open(root.path()).expect("the root")),
+            direct: false,
+        };
+        let mut reader = match UringReader::new(opener) {
+            Ok(reader) => reader,
+            Err(error) => return eprintln!("io_uring is not tested here: {error}"),
+        };
+        let entry = opcode::Socket::new(libc::AF_UNIX, libc::SOCK_STREAM, 0).build();
+        // SAFETY: The entry refers to no memory.
+        unsafe { reader.ring.submission().push(&entry) }.unwrap();
+        reader.ring.submit_and_wait(1).unwrap();
+        let answer = reader.ring.completion().next().expect("a completion");
+        assert_eq!(answer.result(), -Errno::ACCESS.raw_os_error());
+        assert!(reader.ring.submitter().register_eventfd(0).is_err());
+    }
 
     #[test]
     fn reads_that_the_kernel_refuses_are_submitted_again() {

@@ -1,0 +1,359 @@
+//! Which system calls a process may still make once it serves; see `docs/confinement.md`.
+//!
+//! What is on its list is allowed. Calls that name a file, and are not on the list, are refused with `EPERM`: the C
+//! library and the runtime try some of them and live without. Everything else ends the process at once, with
+//! `SIGSYS`. A call that is missing here is found by `strace -f` on the process, or by the kernel's log.
+
+use std::collections::BTreeMap;
+
+use libc::c_long;
+use seccompiler::{
+    BackendError, BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition,
+    SeccompFilter, SeccompRule,
+};
+
+use crate::error::Failure;
+
+/// Which process is to be confined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// The host stack: a packet socket, rings, and new ones when a NIC process follows another.
+    Host,
+    /// The NIC stack, when its workers have all that they need: files below its root, rings, a packet socket.
+    Nic,
+    /// A carrier: a packet socket, and the rings that it is about to get.
+    Carrier,
+}
+
+/// A call, and what its arguments must be: one of these rules, or anything if there is none.
+type Call = (c_long, Vec<SeccompRule>);
+
+/// `prctl(PR_GET_AUXV)`, Linux 6.4: how libraries ask where the vDSO is.
+const PR_GET_AUXV: u64 = 0x4155_5856;
+
+/// `IORING_REGISTER_BUFFERS_UPDATE` of `linux/io_uring.h`.
+const IORING_REGISTER_BUFFERS_UPDATE: u64 = 16;
+
+/// Takes all other system calls from all threads of the calling process, for good.
+pub(crate) fn allow_only(kind: Kind) -> Result<(), Failure> {
+    install(kind, seccompiler::apply_filter_all_threads)
+}
+
+fn install(
+    kind: Kind,
+    apply: impl Fn(&[seccompiler::sock_filter]) -> seccompiler::Result<()>,
+) -> Result<(), Failure> {
+    let what = "confining the process with seccomp";
+    let filters = filters(kind).map_err(|error| Failure::broken(what, error))?;
+    // The last one is the one that also forbids to install any.
+    for filter in filters {
+        apply(&filter).map_err(|error| {
+            Failure::input(what, error).remedy(
+                "The kernel must be built with CONFIG_SECCOMP_FILTER, and a container's own filter must allow seccomp(2).",
+            )
+        })?;
+    }
+    Ok(())
+}
+
+/// A call is decided by the strictest answer of these, in the order in which they are to be installed.
+fn filters(kind: Kind) -> Result<[BpfProgram; 3], BackendError> {
+    let allowed = allowed(kind)?;
+    let refused = NAMES_A_FILE
+        .iter()
+        .filter(|call| !allowed.contains_key(call));
+    // The C library falls back on clone(2), whose flags can be looked at.
+    let missing = [libc::SYS_clone3];
+    let filter = |calls, (answer, otherwise)| -> Result<BpfProgram, BackendError> {
+        let architecture = std::env::consts::ARCH.try_into()?;
+        SeccompFilter::new(calls, otherwise, answer, architecture)?.try_into()
+    };
+    let errno = |errno: i32| SeccompAction::Errno(errno.unsigned_abs());
+    let all = |calls: &[c_long]| calls.iter().map(|call| (*call, Vec::new())).collect();
+    let refused: Vec<c_long> = refused.copied().collect();
+    let mut answered = allowed;
+    answered.extend(all(&refused) as BTreeMap<_, _>);
+    answered.extend(all(&missing) as BTreeMap<_, _>);
+    Ok([
+        filter(all(&refused), (errno(libc::EPERM), SeccompAction::Allow))?,
+        filter(all(&missing), (errno(libc::ENOSYS), SeccompAction::Allow))?,
+        filter(answered, (SeccompAction::Allow, SeccompAction::KillProcess))?,
+    ])
+}
+
+/// Calls that look for a file by its name, and change nothing.
+const NAMES_A_FILE: &[c_long] = &[
+    libc::SYS_openat,
+    libc::SYS_openat2,
+    libc::SYS_newfstatat,
+    libc::SYS_statx,
+    libc::SYS_readlinkat,
+    libc::SYS_faccessat,
+    libc::SYS_faccessat2,
+    libc::SYS_getcwd,
+    // Arm has only those that begin at a directory.
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_open,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_stat,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_lstat,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_readlink,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_access,
+];
+
+fn allowed(kind: Kind) -> Result<BTreeMap<c_long, Vec<SeccompRule>>, BackendError> {
+    let mut calls = common()?;
+    let (plain, ruled): (&[c_long], Vec<Call>) = match kind {
+        Kind::Host => (HOST, Vec::new()),
+        Kind::Nic => (
+            NIC,
+            vec![
+                // Another thread to read in.
+                (libc::SYS_clone, vec![is_a_thread()?]),
+                (
+                    libc::SYS_io_uring_register,
+                    one_of(1, &[IORING_REGISTER_BUFFERS_UPDATE])?,
+                ),
+            ],
+        ),
+        Kind::Carrier => (CARRIER, Vec::new()),
+    };
+    calls.extend(plain.iter().map(|call| (*call, Vec::new())));
+    calls.extend(ruled);
+    Ok(calls)
+}
+
+/// What any process does: memory, threads that there are, descriptors that are open, signals, and its end.
+const COMMON: &[c_long] = &[
+    libc::SYS_brk,
+    libc::SYS_munmap,
+    libc::SYS_mremap,
+    libc::SYS_madvise,
+    libc::SYS_futex,
+    libc::SYS_sched_yield,
+    libc::SYS_sched_getaffinity,
+    libc::SYS_gettid,
+    libc::SYS_getpid,
+    libc::SYS_set_robust_list,
+    libc::SYS_rseq,
+    libc::SYS_exit,
+    libc::SYS_exit_group,
+    libc::SYS_rt_sigaction,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_sigaltstack,
+    // What a system call that a stop has interrupted goes on as.
+    libc::SYS_restart_syscall,
+    // Mostly answered without the kernel, but not with every clock.
+    libc::SYS_clock_gettime,
+    libc::SYS_clock_nanosleep,
+    libc::SYS_nanosleep,
+    libc::SYS_getrandom,
+    libc::SYS_getrusage,
+    libc::SYS_read,
+    libc::SYS_write,
+    libc::SYS_writev,
+    libc::SYS_close,
+    libc::SYS_ppoll,
+    libc::SYS_recvmsg,
+    libc::SYS_recvfrom,
+    libc::SYS_sendmsg,
+    libc::SYS_sendto,
+    libc::SYS_getsockopt,
+];
+
+const HOST: &[c_long] = &[
+    libc::SYS_epoll_create1,
+    libc::SYS_epoll_ctl,
+    libc::SYS_epoll_pwait,
+    // Rings for a NIC process that follows another.
+    libc::SYS_memfd_create,
+    libc::SYS_ftruncate,
+    libc::SYS_fstat,
+    libc::SYS_eventfd2,
+];
+
+const NIC: &[c_long] = &[
+    // Landlock says where.
+    libc::SYS_openat2,
+    libc::SYS_fstat,
+    libc::SYS_statx,
+    libc::SYS_pread64,
+    // The ring takes reads only.
+    libc::SYS_io_uring_enter,
+];
+
+const CARRIER: &[c_long] = &[libc::SYS_fstat, libc::SYS_eventfd2];
+
+fn common() -> Result<BTreeMap<c_long, Vec<SeccompRule>>, BackendError> {
+    let mut calls: BTreeMap<_, _> = COMMON.iter().map(|call| (*call, Vec::new())).collect();
+    let descriptor_flags = [
+        libc::F_GETFD,
+        libc::F_SETFD,
+        libc::F_GETFL,
+        libc::F_SETFL,
+        libc::F_DUPFD_CLOEXEC,
+        libc::F_ADD_SEALS,
+        libc::F_GET_SEALS,
+    ];
+    let own = u64::from(std::process::id());
+    calls.extend([
+        // Never code.
+        (libc::SYS_mmap, vec![is_without(2, libc::PROT_EXEC)?]),
+        (libc::SYS_mprotect, vec![is_without(2, libc::PROT_EXEC)?]),
+        (
+            libc::SYS_fcntl,
+            one_of(1, &descriptor_flags.map(|flag| flag.unsigned_abs().into()))?,
+        ),
+        // Is the interface still there?
+        (libc::SYS_ioctl, one_of(1, &[SIOCGIFNAME])?),
+        (
+            libc::SYS_prctl,
+            one_of(
+                0,
+                &[
+                    PR_GET_AUXV,
+                    libc::PR_SET_NAME.unsigned_abs().into(),
+                    // The C library names its memory.
+                    libc::PR_SET_VMA.unsigned_abs().into(),
+                ],
+            )?,
+        ),
+        // A panic that aborts.
+        (libc::SYS_tgkill, one_of(0, &[own])?),
+    ]);
+    Ok(calls)
+}
+
+/// Of `linux/sockios.h`.
+const SIOCGIFNAME: u64 = 0x8910;
+
+/// The argument, 32 bits wide, is one of these.
+fn one_of(argument: u8, values: &[u64]) -> Result<Vec<SeccompRule>, BackendError> {
+    values
+        .iter()
+        .map(|value| rule(argument, SeccompCmpOp::Eq, *value))
+        .collect()
+}
+
+/// The argument, 32 bits wide, has none of these bits.
+fn is_without(argument: u8, bits: i32) -> Result<SeccompRule, BackendError> {
+    let mask = u64::from(bits.unsigned_abs());
+    rule(argument, SeccompCmpOp::MaskedEq(mask), 0)
+}
+
+/// clone(2) for a thread of this process, in the namespaces there are.
+fn is_a_thread() -> Result<SeccompRule, BackendError> {
+    let must = libc::CLONE_VM | libc::CLONE_SIGHAND | libc::CLONE_THREAD;
+    let must_not = libc::CLONE_NEWNS
+        | libc::CLONE_NEWCGROUP
+        | libc::CLONE_NEWUTS
+        | libc::CLONE_NEWIPC
+        | libc::CLONE_NEWUSER
+        | libc::CLONE_NEWPID
+        | libc::CLONE_NEWNET;
+    let mask = u64::from((must | must_not).unsigned_abs());
+    rule(0, SeccompCmpOp::MaskedEq(mask), must.unsigned_abs().into())
+}
+
+fn rule(argument: u8, operator: SeccompCmpOp, value: u64) -> Result<SeccompRule, BackendError> {
+    let width = SeccompCmpArgLen::Dword;
+    SeccompRule::new(vec![SeccompCondition::new(
+        argument, width, operator, value,
+    )?])
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::io;
+    use std::thread;
+
+    use super::*;
+
+    const KINDS: [Kind; 3] = [Kind::Host, Kind::Nic, Kind::Carrier];
+
+    /// Does something in a thread of its own, to which the lists apply alone.
+    fn confined<T: Send + 'static>(kind: Kind, work: impl FnOnce() -> T + Send + 'static) -> T {
+        let confined = move || {
+            install(kind, seccompiler::apply_filter).unwrap();
+            work()
+        };
+        thread::spawn(confined).join().unwrap()
+    }
+
+    #[test]
+    fn what_names_a_file_is_refused_and_not_deadly() {
+        for kind in KINDS {
+            let errno = confined(kind, || File::open("/proc/self/status").map(drop));
+            assert_eq!(errno.unwrap_err().raw_os_error(), Some(libc::EPERM));
+            let errno = confined(kind, || std::env::current_dir().map(drop));
+            assert_eq!(errno.unwrap_err().raw_os_error(), Some(libc::EPERM));
+        }
+        File::open("/proc/self/status").expect("other threads are free");
+    }
+
+    #[test]
+    fn only_the_nic_process_may_begin_threads() {
+        assert!(confined(Kind::Nic, || {
+            thread::spawn(|| vec![1u8; 1 << 20].len()).join().is_ok()
+        }));
+        for kind in [Kind::Host, Kind::Carrier] {
+            let allowed = allowed(kind).unwrap();
+            assert!(!allowed.contains_key(&libc::SYS_clone), "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn what_a_process_needs_to_live_and_to_complain_is_allowed() {
+        for kind in KINDS {
+            confined(kind, || {
+                let mut memory: Vec<u8> = Vec::new();
+                for size in [1 << 10, 1 << 18, 1 << 24] {
+                    memory.resize(size, 1);
+                    memory.shrink_to_fit();
+                }
+                thread::yield_now();
+                thread::sleep(std::time::Duration::from_nanos(1));
+                let panicked = std::panic::catch_unwind(|| panic!("this one is meant to be"));
+                assert!(panicked.is_err());
+                io::Write::flush(&mut io::stderr()).unwrap();
+            });
+        }
+    }
+
+    #[test]
+    fn nobody_may_reach_others_or_run_anything() {
+        for kind in KINDS {
+            let allowed = allowed(kind).unwrap();
+            for call in [
+                libc::SYS_socket,
+                libc::SYS_connect,
+                libc::SYS_bind,
+                libc::SYS_setsockopt,
+                libc::SYS_execve,
+                libc::SYS_execveat,
+                libc::SYS_ptrace,
+                libc::SYS_process_vm_readv,
+                libc::SYS_process_vm_writev,
+                libc::SYS_pidfd_getfd,
+                libc::SYS_kill,
+                libc::SYS_io_uring_setup,
+                libc::SYS_seccomp,
+                libc::SYS_bpf,
+                libc::SYS_unshare,
+                libc::SYS_setns,
+                libc::SYS_mount,
+                libc::SYS_unlinkat,
+                libc::SYS_renameat2,
+            ] {
+                assert!(!allowed.contains_key(&call), "{kind:?}: {call}");
+            }
+            let opens = allowed.contains_key(&libc::SYS_openat2);
+            assert_eq!(opens, kind == Kind::Nic);
+        }
+    }
+}
