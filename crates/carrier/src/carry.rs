@@ -3,29 +3,22 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use contract::channel::{Corrupt, Full, HostChannel, NicChannel};
-use contract::ethernet::{End, Leaving, Session, translate};
+use contract::channel::{HostChannel, NicChannel};
+use contract::ethernet::{End, Leaving, Session};
 use port::packet::ControlPort;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use crate::door::{Door, Guest};
+use crate::exchange::{Exchange, Over};
+use crate::ring::Ring;
 use crate::{Mac, monotonic_us};
 
 /// Frames taken in a turn.
 const FRAMES_MAX: usize = 128;
 
-/// Records taken from a worker's ring in a turn.
-const RECORDS_MAX: usize = 128;
-
 /// A carrier that is never idle looks this often, in microseconds, whether it is to end.
 const END_CHECK_US: u64 = 10_000;
-
-/// Taking leave, for so long at most it carries on what its stack has said before it ended, in microseconds.
-const PARTING_US_MAX: u64 = 200_000;
-
-/// Nothing acknowledges that a side has left, so it says so several times.
-const FAREWELLS: usize = 3;
 
 /// How a session has ended.
 #[derive(Debug)]
@@ -44,49 +37,15 @@ pub enum Ending {
     Io(io::Error),
 }
 
-/// A ring's end, from which records are passed on as they are.
-trait Ring {
-    const RECORD_BYTES_MAX: usize;
-    fn receive_record(&mut self) -> Result<Option<&[u8]>, Corrupt>;
-    fn has_room(&mut self) -> bool;
-    fn send_record(&mut self, record: &[u8]) -> Result<(), Full>;
-    fn flush(&mut self);
-    fn prepare_sleep(&mut self, for_records: bool) -> bool;
-    fn finish_sleep(&mut self);
-    fn wake_fd(&self) -> Option<BorrowedFd<'_>>;
-}
-
-macro_rules! ring {
-    ($channel:ty) => {
-        impl Ring for $channel {
-            const RECORD_BYTES_MAX: usize = <$channel>::record_bytes_max();
-            fn receive_record(&mut self) -> Result<Option<&[u8]>, Corrupt> {
-                self.receive_record()
-            }
-            fn has_room(&mut self) -> bool {
-                self.has_room()
-            }
-            fn send_record(&mut self, record: &[u8]) -> Result<(), Full> {
-                self.send_record(record)
-            }
-            fn flush(&mut self) {
-                self.flush();
-            }
-            fn prepare_sleep(&mut self, for_records: bool) -> bool {
-                self.prepare_sleep_to_carry(for_records)
-            }
-            fn finish_sleep(&mut self) {
-                self.finish_sleep();
-            }
-            fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
-                self.wake_fd()
-            }
+impl From<Over> for Ending {
+    fn from(over: Over) -> Ending {
+        match over {
+            Over::Session(end) => Ending::Session(end),
+            Over::StackCorrupt => Ending::StackCorrupt,
+            Over::Parted => Ending::StackGone,
         }
-    };
+    }
 }
-
-ring!(HostChannel);
-ring!(NicChannel);
 
 /// A session with the rings that it stands for.
 #[derive(Debug)]
@@ -94,16 +53,15 @@ pub struct Carrier<'a> {
     port: &'a mut ControlPort,
     peer: Mac,
     session: Session,
-    frame: Vec<u8>,
 }
 
-/// What differs from machine to machine.
-enum Side<'a> {
-    Host,
-    Nic {
-        source_mac: Option<Mac>,
-        door: &'a mut Door,
-    },
+/// A session that is being carried.
+struct Carriage<'a, 'd> {
+    port: &'a mut ControlPort,
+    peer: Mac,
+    exchange: Exchange,
+    /// On the NIC stack's machine.
+    door: Option<&'d mut Door>,
 }
 
 impl<'a> Carrier<'a> {
@@ -113,7 +71,6 @@ impl<'a> Carrier<'a> {
             port,
             peer,
             session,
-            frame: Vec::new(),
         }
     }
 
@@ -125,7 +82,13 @@ impl<'a> Carrier<'a> {
         stack: BorrowedFd<'_>,
         stop: BorrowedFd<'_>,
     ) -> Ending {
-        self.run(channels, Side::Host, stack, stop)
+        let carriage = Carriage {
+            port: self.port,
+            peer: self.peer,
+            exchange: Exchange::for_host(self.session),
+            door: None,
+        };
+        carriage.run(channels, stack, stop)
     }
 
     /// On the NIC stack's machine: the same, and answers the door meanwhile. Records are translated: times, and the
@@ -138,19 +101,26 @@ impl<'a> Carrier<'a> {
         stack: BorrowedFd<'_>,
         stop: BorrowedFd<'_>,
     ) -> Ending {
-        self.run(channels, Side::Nic { source_mac, door }, stack, stop)
+        let carriage = Carriage {
+            port: self.port,
+            peer: self.peer,
+            exchange: Exchange::for_nic(self.session, source_mac),
+            door: Some(door),
+        };
+        carriage.run(channels, stack, stop)
     }
+}
 
+impl Carriage<'_, '_> {
     fn run<R: Ring>(
         mut self,
         channels: &mut [R],
-        mut side: Side<'_>,
         stack: BorrowedFd<'_>,
         stop: BorrowedFd<'_>,
     ) -> Ending {
-        let mut ending = self.carry(channels, &mut side, stack, stop);
+        let mut ending = self.carry(channels, stack, stop);
         if let Ending::StackGone = ending {
-            ending = self.part(channels, &mut side);
+            ending = self.part(channels);
         }
         let leaving = match &ending {
             Ending::Session(_) => None,
@@ -158,29 +128,24 @@ impl<'a> Carrier<'a> {
             Ending::Stopped => Some(Leaving::Ended),
             Ending::Superseded(_) => Some(Leaving::Superseded),
         };
-        if let Some(leaving) = leaving {
-            self.session.leave(leaving);
-        }
-        if self.session.transmit(monotonic_us(), &mut self.frame) {
-            for _ in 0..FAREWELLS {
-                let _ = self.port.send(self.peer, &self.frame);
-            }
-        }
-        tracing::debug!("a session has ended: {:?}", self.session.counters());
+        let (port, peer) = (&*self.port, self.peer);
+        self.exchange.leave(monotonic_us(), leaving, &mut |frame| {
+            let _ = port.send(peer, frame);
+        });
+        tracing::debug!("a session has ended: {:?}", self.exchange.counters());
         ending
     }
 
     fn carry<R: Ring>(
         &mut self,
         channels: &mut [R],
-        side: &mut Side<'_>,
         stack: BorrowedFd<'_>,
         stop: BorrowedFd<'_>,
     ) -> Ending {
         let mut end_check_us = monotonic_us() + END_CHECK_US;
         loop {
             let now_us = monotonic_us();
-            let worked = match self.turn(channels, side, now_us) {
+            let worked = match self.turn(channels, now_us) {
                 Ok(worked) => worked,
                 Err(ending) => return ending,
             };
@@ -190,7 +155,7 @@ impl<'a> Carrier<'a> {
             end_check_us = now_us + END_CHECK_US;
             let quiet = !worked && self.prepare_sleep(channels);
             let timeout_us = match quiet {
-                true => self.session.next_timeout_us().saturating_sub(now_us),
+                true => self.exchange.next_timeout_us().saturating_sub(now_us),
                 false => 0,
             };
             let woken = self.sleep(channels, timeout_us, stack, stop);
@@ -206,40 +171,34 @@ impl<'a> Carrier<'a> {
     }
 
     /// A round of work; true if there was any.
-    fn turn<R: Ring>(
-        &mut self,
-        channels: &mut [R],
-        side: &mut Side<'_>,
-        now_us: u64,
-    ) -> Result<bool, Ending> {
-        let mut worked = self.receive(side, now_us)?;
-        worked |= self.deliver(channels, side);
-        worked |= self.collect(channels, side)?;
-        self.session.on_time(now_us);
-        while self.session.transmit(now_us, &mut self.frame) {
+    fn turn<R: Ring>(&mut self, channels: &mut [R], now_us: u64) -> Result<bool, Ending> {
+        let received = self.receive(now_us)?;
+        let (port, peer) = (&*self.port, self.peer);
+        let worked = self.exchange.turn(now_us, channels, &mut |frame| {
             // What the link does not take now is lost, and repeated.
-            let _ = self.port.send(self.peer, &self.frame);
-        }
-        channels.iter_mut().for_each(R::flush);
-        match self.session.end() {
-            Some(end) => Err(Ending::Session(end)),
-            None => Ok(worked),
-        }
+            let _ = port.send(peer, frame);
+        })?;
+        Ok(received || worked)
     }
 
     /// Frames from the link.
-    fn receive(&mut self, side: &mut Side<'_>, now_us: u64) -> Result<bool, Ending> {
-        let (peer, session) = (self.peer, &mut self.session);
+    fn receive(&mut self, now_us: u64) -> Result<bool, Ending> {
+        let Carriage {
+            port,
+            peer,
+            exchange,
+            door,
+        } = self;
         let mut guest = None;
         let mut answers = Vec::new();
-        let taken = self.port.receive(FRAMES_MAX, &mut |from, frame| {
-            if from == peer && session.on_frame(now_us, frame).is_ok() {
+        let taken = port.receive(FRAMES_MAX, &mut |from, frame| {
+            if from == *peer && exchange.on_frame(now_us, frame).is_ok() {
                 return;
             }
-            if let Side::Nic { door, .. } = side
+            if let Some(door) = door
                 && guest.is_none()
             {
-                guest = door.on_frame(from, frame, Some(peer));
+                guest = door.on_frame(from, frame, Some(*peer));
                 if !door.answer().is_empty() {
                     answers.push((from, door.answer().to_vec()));
                 }
@@ -247,7 +206,7 @@ impl<'a> Carrier<'a> {
         });
         for (to, answer) in answers {
             // Lost, it will be asked for again.
-            let _ = self.port.send(to, &answer);
+            let _ = port.send(to, &answer);
         }
         match (taken, guest) {
             (Err(error), _) => Err(Ending::Io(error)),
@@ -256,82 +215,12 @@ impl<'a> Carrier<'a> {
         }
     }
 
-    /// Records from the session into the rings.
-    fn deliver<R: Ring>(&mut self, channels: &mut [R], side: &Side<'_>) -> bool {
-        // Without the time on the other machine, nothing can be translated.
-        let Some(ahead_us) = self.session.peer_clock_ahead_us() else {
-            return false;
-        };
-        let mut worked = false;
-        while let Some((worker, record)) = self.session.record() {
-            let channel = channels.get_mut(usize::from(worker));
-            let Some(channel) = channel.filter(|_| record.len() <= R::RECORD_BYTES_MAX) else {
-                // Who has the key and says this is of another release; the stacks would not understand it.
-                tracing::warn!(worker, bytes = record.len(), "a record for nobody here");
-                self.session.consume();
-                continue;
-            };
-            if !channel.has_room() {
-                break;
-            }
-            if let Side::Nic { source_mac, .. } = side {
-                translate::to_nic(record, -ahead_us, *source_mac);
-            }
-            let sent = channel.send_record(record);
-            debug_assert!(sent.is_ok(), "there was room");
-            self.session.consume();
-            worked = true;
-        }
-        worked
-    }
-
-    /// Records from the rings into the session.
-    fn collect<R: Ring>(&mut self, channels: &mut [R], side: &Side<'_>) -> Result<bool, Ending> {
-        let ahead_us = match side {
-            Side::Host => None,
-            Side::Nic { .. } => match self.session.peer_clock_ahead_us() {
-                None => return Ok(false),
-                known => known,
-            },
-        };
-        let mut worked = false;
-        for (worker, channel) in (0u16..).zip(channels) {
-            for _ in 0..RECORDS_MAX {
-                if !self.session.has_room() {
-                    return Ok(worked);
-                }
-                let record = match channel.receive_record() {
-                    Ok(Some(record)) => record,
-                    Ok(None) => break,
-                    Err(Corrupt) => return Err(Ending::StackCorrupt),
-                };
-                worked = true;
-                if record.is_empty() {
-                    continue;
-                }
-                let sent = match ahead_us {
-                    None => self.session.send(worker, record),
-                    Some(ahead_us) => {
-                        self.frame.clear();
-                        self.frame.extend_from_slice(record);
-                        translate::to_host(&mut self.frame, -ahead_us);
-                        self.session.send(worker, &self.frame)
-                    }
-                };
-                debug_assert!(sent.is_ok(), "there was room");
-            }
-        }
-        Ok(worked)
-    }
-
     /// Carries on what the stack has said before it hung up. The host may begin another session meanwhile.
-    fn part<R: Ring>(&mut self, channels: &mut [R], side: &mut Side<'_>) -> Ending {
-        let begun_us = monotonic_us();
+    fn part<R: Ring>(&mut self, channels: &mut [R]) -> Ending {
+        self.exchange.part(monotonic_us());
         loop {
-            let now_us = monotonic_us();
-            match self.turn(channels, side, now_us) {
+            match self.turn(channels, monotonic_us()) {
                 Ok(true) => {}
-                Ok(false) if self.session.is_quiet() => return Ending::StackGone,
                 Ok(false) => {
                     let port = self.port.as_fd();
                     let brief = Timespec {
@@ -344,16 +233,12 @@ impl<'a> Carrier<'a> {
                 // The stack went first, and that is what is to be said.
                 Err(_) => return Ending::StackGone,
             }
-            if now_us - begun_us > PARTING_US_MAX {
-                return Ending::StackGone;
-            }
         }
     }
 
     /// Arms the rings' wake-ups; false if there is something to do.
     fn prepare_sleep<R: Ring>(&self, channels: &mut [R]) -> bool {
-        // Without room, records stay where they are until an acknowledgment comes from the link.
-        let takes_records = self.session.has_room();
+        let takes_records = self.exchange.takes_records();
         let mut quiet = true;
         for channel in channels {
             quiet &= channel.prepare_sleep(takes_records);
@@ -398,6 +283,7 @@ impl<'a> Carrier<'a> {
 mod tests {
     use std::os::unix::net::UnixStream;
 
+    use contract::channel::{Corrupt, Full};
     use contract::ethernet::{ETHER_TYPE, Initiator, PreSharedKey};
     use testbed::namespace::isolated;
     use testbed::process::{run, tool};
@@ -475,16 +361,13 @@ mod tests {
             };
             let (stack, _) = UnixStream::pair().unwrap();
             let (stop, _never) = UnixStream::pair().unwrap();
-            let side = Side::Nic {
-                source_mac: None,
-                door: &mut door,
+            let carriage = Carriage {
+                port: &mut near,
+                peer: guest.mac,
+                exchange: Exchange::for_nic(guest.session, None),
+                door: Some(&mut door),
             };
-            let ending = Carrier::new(&mut near, guest.mac, guest.session).run(
-                &mut [gone],
-                side,
-                stack.as_fd(),
-                stop.as_fd(),
-            );
+            let ending = carriage.run(&mut [gone], stack.as_fd(), stop.as_fd());
             match ending {
                 Ending::Superseded(next) => assert_eq!(next.mac, far.mac()),
                 other => panic!("{other:?}"),

@@ -9,7 +9,9 @@
 //! |---|---|
 //! | [`meet`] | on the host's machine: finds the NIC stack's machine and begins a session |
 //! | [`door`] | on the NIC stack's machine: waits for hosts, lets in those who have the key |
-//! | [`carry`] | on both: carries records until one side is gone |
+//! | [`exchange`] | on both: records between rings and session; what needs neither clock nor socket |
+//! | [`carry`] | on both: clock, socket and sleep around that, until one side is gone |
+//! | [`ring`] | the rings' ends, of either machine |
 //!
 //! This room may touch a clock, the rings' ends, a port for control frames. It knows no connections and no files,
 //! and of records only that they are some.
@@ -18,12 +20,15 @@
 
 pub mod carry;
 pub mod door;
+pub mod exchange;
 pub mod meet;
+pub mod ring;
 
 use rustix::time::{ClockId, clock_gettime};
 
 pub use carry::{Carrier, Ending};
 pub use door::Door;
+pub use exchange::{Exchange, Over};
 
 /// The address of a network interface.
 pub type Mac = [u8; 6];

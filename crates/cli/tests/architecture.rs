@@ -26,7 +26,9 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ),
     (
         "sim",
-        &["contract", "wire", "tcp", "port", "nic", "host", "server"],
+        &[
+            "contract", "wire", "tcp", "port", "nic", "host", "server", "carrier",
+        ],
     ),
     ("testbed", &[]),
     ("bench", &["testbed"]),

@@ -231,6 +231,7 @@ impl Place {
                 ..calm
             },
             cramped: None,
+            control: None,
             cache_bytes: crowd.cache_bytes,
         };
         let shelf = Shelf::new(&files);

@@ -12,6 +12,7 @@
 //! | `world` | what happens next; what must hold at every step, and at the end |
 //! | `crowd` | hundreds of clients instead of a scenario |
 //! | `machine` | the server: both stacks, and what goes between them |
+//! | `control_link` | the stacks on two machines: carriers, sessions, and the link between them |
 //! | `client`, `responses` | our own TCP on the other side, which compares every byte |
 //! | `hostile` | somebody who wants nothing good |
 //! | `link`, `router` | rate, delay, queues, faults; neighbours, "too big" |
@@ -30,6 +31,7 @@
 mod audit;
 mod client;
 mod content;
+mod control_link;
 mod crowd;
 mod deaths;
 mod disk;
@@ -59,6 +61,7 @@ use scenario::Scenario;
 use trace::Trace;
 use world::World;
 
+pub use control_link::ControlLinkCounters;
 pub use crowd::{Crowd, CrowdReport, WorkerShare, run_crowd};
 pub use deaths::NicDeaths;
 pub use trace::{Options, Sink};
@@ -81,6 +84,8 @@ pub struct Report {
     pub nic_deaths: NicDeaths,
     /// Connections that have ended before they should have: a violation follows.
     pub connections_lost: u64,
+    /// What has happened between the machines, if the stacks are on two.
+    pub control_link: ControlLinkCounters,
     /// Things that have happened.
     pub happenings: u64,
     /// All that has happened, in a number: equal for runs that were equal.
@@ -109,6 +114,7 @@ pub fn run(seed: u64, options: &Options<'_>) -> Report {
         retransmissions: world.retransmissions(),
         nic_deaths: world.nic_deaths(),
         connections_lost: world.connections_lost(),
+        control_link: world.control_link(),
         happenings: world.happenings,
         hash: world.trace.hash(),
         violation,
@@ -118,6 +124,11 @@ pub fn run(seed: u64, options: &Options<'_>) -> Report {
 /// How many NIC processes are to die in the scenario of a seed, if they live until then.
 pub fn nic_deaths_planned(seed: u64) -> usize {
     Scenario::draw(seed).deaths.len()
+}
+
+/// True if the stacks are on two machines in the scenario of a seed.
+pub fn has_two_machines(seed: u64) -> bool {
+    Scenario::draw(seed).control.is_some()
 }
 
 /// The command that shows the run of a seed.
@@ -141,6 +152,7 @@ impl fmt::Display for Report {
             retransmissions,
             nic_deaths,
             connections_lost,
+            control_link: _,
             happenings,
             hash,
             violation,

@@ -15,6 +15,7 @@ use nic::{Progress, Sleep, Worker};
 use port::memory::{self, MemoryPort};
 use port::{Frame, Port};
 
+use crate::control_link::{ControlLink, ControlLinkCounters};
 use crate::deaths::NicDeaths;
 use crate::disk::Disk;
 use crate::fairness::FairnessCheck;
@@ -67,6 +68,8 @@ pub(crate) struct Machine {
     /// When the next NIC process begins.
     revives_us: Option<u64>,
     pub(crate) deaths: NicDeaths,
+    /// To the machine that the NIC process runs on, if it is another one.
+    control: Option<ControlLink>,
     pub(crate) shelf: Shelf,
     maker: SeatMaker,
     port: MoodyPort,
@@ -104,9 +107,14 @@ struct SeatMaker {
 }
 
 impl SeatMaker {
+    /// What rings hold.
+    fn capacity(&self) -> Capacity {
+        self.cramped.map_or(Capacity::FULL, |_| Capacity::LEAST)
+    }
+
     /// A worker that knows nothing, and the host's end of its channel.
     fn make(&mut self) -> (Seat, HostChannel) {
-        let capacity = self.cramped.map_or(Capacity::FULL, |_| Capacity::LEAST);
+        let capacity = self.capacity();
         let (host, relay_host) = in_memory_of(capacity);
         let (relay_worker, worker) = in_memory_of(capacity);
         let (port, far) = memory::pair(self.link);
@@ -140,6 +148,13 @@ impl SeatMaker {
         };
         (seat, host)
     }
+}
+
+/// For whom there is something to do.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Woken {
+    pub(crate) host: bool,
+    pub(crate) workers: bool,
 }
 
 /// The far ends of a channel to the host and of one to a worker.
@@ -309,7 +324,14 @@ impl Machine {
             random: random.fork(),
             logs,
         };
-        let (seats, channels) = (0..scenario.workers).map(|_| maker.make()).unzip();
+        let (seats, channels) = match scenario.control {
+            None => (0..scenario.workers).map(|_| maker.make()).unzip(),
+            // Nobody is at the other ends before the machines have met.
+            Some(_) => {
+                let channel = |_| in_memory_of(maker.capacity()).0;
+                (Vec::new(), (0..scenario.workers).map(channel).collect())
+            }
+        };
         let mut secret = [0; 16];
         secret[..8].copy_from_slice(&random.next().to_le_bytes());
         let config = StackConfig {
@@ -351,6 +373,10 @@ impl Machine {
             departures: 0,
             revives_us: None,
             deaths: NicDeaths::default(),
+            control: scenario
+                .control
+                .as_ref()
+                .map(|plan| ControlLink::new(plan, scenario.workers, random.fork())),
             shelf: shelf.clone(),
             maker,
             port,
@@ -395,10 +421,96 @@ impl Machine {
         trace.note(now_us, || format!("the NIC process ends: {death:?}"));
         self.deaths.count(&self.seats);
         self.seats.clear();
-        self.revives_us = Some(now_us + death.gone_us);
+        match &mut self.control {
+            None => self.revives_us = Some(now_us + death.gone_us),
+            Some(control) => control.part(now_us, death.gone_us),
+        }
         if let Some(number) = death.replaces {
             self.shelf.replace(number, Replacing::Renamed);
         }
+    }
+
+    /// When the carriers have something to do.
+    pub(crate) fn control_us(&self) -> Option<u64> {
+        self.control.as_ref().and_then(ControlLink::next_us)
+    }
+
+    /// They look again then.
+    pub(crate) fn wake_control(&mut self, at_us: u64) {
+        if let Some(control) = &mut self.control {
+            control.wake(at_us);
+        }
+    }
+
+    /// All that is to be carried has been.
+    pub(crate) fn is_control_settled(&self) -> bool {
+        self.control.as_ref().is_none_or(ControlLink::is_settled)
+    }
+
+    pub(crate) fn control_link(&self) -> ControlLinkCounters {
+        let control = self.control.as_ref();
+        control.map_or_else(Default::default, |control| control.counters)
+    }
+
+    /// A turn of both carriers.
+    pub(crate) fn control_turn(
+        &mut self,
+        now_us: u64,
+        trace: &mut Trace<'_>,
+    ) -> Result<Woken, Violation> {
+        let mut woken = Woken::default();
+        let Some(control) = &mut self.control else {
+            return Ok(woken);
+        };
+        let arrived = control.arrive(now_us);
+        if let Some(session) = arrived.met {
+            trace.note(now_us, || "the machines have met".to_owned());
+            let mut far_ends = Vec::new();
+            for number in 0..self.workers {
+                let (channel, far_end) = in_memory_of(self.maker.capacity());
+                self.stack.on_nic_restarted(number, channel);
+                far_ends.push(far_end);
+            }
+            control.begin_host(session, far_ends);
+            woken.host = true;
+        }
+        if let Some((session, terms)) = arrived.guest {
+            trace.note(now_us, || {
+                "a NIC process begins for this session".to_owned()
+            });
+            let replays = self.maker.made > 0;
+            self.seats.clear();
+            self.turns = 0;
+            self.departures = 0;
+            self.shelf.lose_descriptors();
+            let mut channels = Vec::new();
+            for _ in 0..self.workers {
+                let (mut seat, channel) = self.maker.make();
+                seat.relay.replays = replays;
+                self.seats.push(seat);
+                channels.push(channel);
+            }
+            control.begin_nic(now_us, session, terms.source_mac, channels);
+            woken.workers = true;
+        }
+        woken.host |= control.host_turn(now_us);
+        match control.nic_turn(now_us) {
+            Ok(worked) => woken.workers |= worked,
+            Err(over) => {
+                trace.note(now_us, || {
+                    format!("the NIC machine's session is over: {over:?}")
+                });
+                self.seats.clear();
+            }
+        }
+        for (number, seat) in self.seats.iter_mut().enumerate() {
+            let taken = seat
+                .relay
+                .commands(now_us, number, &mut self.homes, trace)?;
+            let passed = seat.relay.events(now_us, number, trace)?;
+            woken.workers |= taken + passed > 0;
+        }
+        Ok(woken)
     }
 
     /// The network, the disk and the machines are well from now on.
@@ -444,6 +556,10 @@ impl Machine {
         take_frames(&mut self.far, frames);
         let mut passed = 0;
         for (number, seat) in self.seats.iter_mut().enumerate() {
+            if self.control.is_some() {
+                // It is on another machine.
+                break;
+            }
             seat.relay
                 .commands(now_us, number, &mut self.homes, trace)?;
             // There is room for events again.

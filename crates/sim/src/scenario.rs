@@ -43,6 +43,8 @@ pub(crate) struct Scenario {
     pub(crate) host_port: PortPlan,
     pub(crate) nic_port: PortPlan,
     pub(crate) cramped: Option<Cramped>,
+    /// The NIC stack is on another machine.
+    pub(crate) control: Option<ControlPlan>,
     /// Memory of each worker for content, in bytes.
     pub(crate) cache_bytes: usize,
 }
@@ -71,6 +73,14 @@ pub(crate) struct Cramped {
     /// Until [`CALM_US`] so many commands reach it, so often.
     pub(crate) commands_max: usize,
     pub(crate) every_us: u64,
+}
+
+/// The link between the host's machine and the NIC stack's, in either direction.
+#[derive(Clone, Debug)]
+pub(crate) struct ControlPlan {
+    pub(crate) link: LinkPlan,
+    /// How often a frame arrives with a bit flipped.
+    pub(crate) damage_ppm: u32,
 }
 
 /// What the server's ports are like, until [`CALM_US`].
@@ -276,6 +286,7 @@ impl Scenario {
                 commands_max: random.pick(&[1, 4]),
                 every_us: random.pick(&[1, 100, 2_000, 10_000]),
             }),
+            control: None,
             cache_bytes: nic::Config::CACHE_BYTES_MIN,
         };
         for client in &mut scenario.clients {
@@ -290,6 +301,11 @@ impl Scenario {
                 (at_us, random.within(0..files) as usize, how)
             })
             .collect();
+        if random.one_in(3) {
+            scenario.control = Some(ControlPlan::draw(&mut random));
+            // All workers are one process there, and die together.
+            scenario.restarts.clear();
+        }
         scenario
     }
 
@@ -603,6 +619,9 @@ impl fmt::Display for Scenario {
         )?;
         if let Some(cramped) = cramped {
             writeln!(f, "rings of the least size: {cramped:?}")?;
+        }
+        if let Some(control) = &self.control {
+            writeln!(f, "two machines: {control:?}")?;
         }
         writeln!(f, "port of the host: {:?}", self.host_port)?;
         writeln!(f, "ports of the workers: {:?}", self.nic_port)?;

@@ -12,6 +12,7 @@ use wire::frame::{Received, parse};
 
 use crate::audit::Audit;
 use crate::client::Client;
+use crate::control_link::ControlLinkCounters;
 use crate::deaths::NicDeaths;
 use crate::hostile::Hostile;
 use crate::link::{Link, Loss};
@@ -172,6 +173,10 @@ impl<'a> World<'a> {
         lost.sum()
     }
 
+    pub(crate) fn control_link(&self) -> ControlLinkCounters {
+        self.machine.control_link()
+    }
+
     pub(crate) fn nic_deaths(&self) -> NicDeaths {
         self.machine.deaths
     }
@@ -205,6 +210,7 @@ impl<'a> World<'a> {
                 .all(|hostile| hostile.next_us().is_none())
             && self.restarts.is_empty()
             && self.machine.revives_us().is_none()
+            && self.machine.is_control_settled()
             && self.host_turn_us.is_none()
             && self.worker_turns_us.iter().all(Option::is_none)
             && self
@@ -243,6 +249,7 @@ impl<'a> World<'a> {
                     .map(|(at_us, ..)| BEGINNING_US + at_us),
             )
             .chain(self.machine.revives_us())
+            .chain(self.machine.control_us())
             .chain(self.hostiles.iter().filter_map(Hostile::next_us))
             .chain(self.machine.stack.next_timeout_us())
             .min();
@@ -313,6 +320,13 @@ impl<'a> World<'a> {
                 self.wake_worker(number);
             }
             return Ok(());
+        }
+        if self
+            .machine
+            .control_us()
+            .is_some_and(|at_us| at_us <= now_us)
+        {
+            return self.control_turn();
         }
         for number in 0..self.clients.len() {
             if self.clients[number]
@@ -388,6 +402,7 @@ impl<'a> World<'a> {
                 self.wake_worker(number);
             }
         }
+        self.wake_control();
         let views = self.machine.stack.connection_views();
         self.windows.on_host_turn(views)?;
         self.check_timers()
@@ -407,6 +422,34 @@ impl<'a> World<'a> {
         }
         if told {
             self.wake_host();
+        }
+        self.wake_control();
+        Ok(())
+    }
+
+    /// The carriers look whether the rings have something for them.
+    fn wake_control(&mut self) {
+        if self.machine.control_us().is_some() {
+            let at_us = self.now_us + self.reaction_us();
+            self.machine.wake_control(at_us);
+        }
+    }
+
+    fn control_turn(&mut self) -> Check {
+        let woken = self.machine.control_turn(self.now_us, &mut self.trace)?;
+        if self.machine.seats.is_empty() {
+            self.worker_turns_us.fill(None);
+        }
+        if woken.host {
+            self.wake_host();
+        }
+        if woken.workers {
+            for number in 0..self.machine.seats.len() {
+                self.wake_worker(number);
+            }
+        }
+        if woken.host || woken.workers {
+            self.wake_control();
         }
         Ok(())
     }

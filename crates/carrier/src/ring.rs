@@ -1,0 +1,57 @@
+//! A ring's end, from which records are passed on as they are.
+
+use std::os::fd::BorrowedFd;
+
+use contract::channel::{Corrupt, Full, HostChannel, NicChannel};
+
+/// The end of a worker's channel that the stack on this machine does not have.
+pub trait Ring {
+    /// The longest record that it takes, in bytes.
+    const RECORD_BYTES_MAX: usize;
+    /// The next record from the stack; an empty one means nothing.
+    fn receive_record(&mut self) -> Result<Option<&[u8]>, Corrupt>;
+    /// True if the stack can be sent a record of any length now.
+    fn has_room(&mut self) -> bool;
+    /// Sends the stack a record.
+    fn send_record(&mut self, record: &[u8]) -> Result<(), Full>;
+    /// Lets the stack know.
+    fn flush(&mut self);
+    /// Arms the wake-ups: for room, and if so, for records. False if there is something to do.
+    fn prepare_sleep(&mut self, for_records: bool) -> bool;
+    /// Disarms them.
+    fn finish_sleep(&mut self);
+    /// Readable when there is something to do.
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>>;
+}
+
+macro_rules! ring {
+    ($channel:ty) => {
+        impl Ring for $channel {
+            const RECORD_BYTES_MAX: usize = <$channel>::record_bytes_max();
+            fn receive_record(&mut self) -> Result<Option<&[u8]>, Corrupt> {
+                self.receive_record()
+            }
+            fn has_room(&mut self) -> bool {
+                self.has_room()
+            }
+            fn send_record(&mut self, record: &[u8]) -> Result<(), Full> {
+                self.send_record(record)
+            }
+            fn flush(&mut self) {
+                self.flush();
+            }
+            fn prepare_sleep(&mut self, for_records: bool) -> bool {
+                self.prepare_sleep_to_carry(for_records)
+            }
+            fn finish_sleep(&mut self) {
+                self.finish_sleep();
+            }
+            fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+                self.wake_fd()
+            }
+        }
+    };
+}
+
+ring!(HostChannel);
+ring!(NicChannel);
