@@ -44,14 +44,19 @@ impl IsnGenerator {
     fn hash(&self, purpose: Purpose, local: SocketAddr, remote: SocketAddr) -> u32 {
         let mut hasher = SipHasher24::new_with_key(&self.key);
         hasher.write(&[purpose as u8]);
-        for address in [local, remote] {
-            match address.ip() {
-                IpAddr::V4(ip) => hasher.write(&ip.octets()),
-                IpAddr::V6(ip) => hasher.write(&ip.octets()),
-            }
-            hasher.write(&address.port().to_be_bytes());
-        }
+        hash_ends(&mut hasher, local, remote);
         hasher.finish() as u32
+    }
+}
+
+/// Hashes what names a connection: addresses and ports.
+pub(crate) fn hash_ends(hasher: &mut impl Hasher, local: SocketAddr, remote: SocketAddr) {
+    for end in [local, remote] {
+        match end.ip() {
+            IpAddr::V4(ip) => hasher.write(&ip.octets()),
+            IpAddr::V6(ip) => hasher.write(&ip.octets()),
+        }
+        hasher.write(&end.port().to_be_bytes());
     }
 }
 

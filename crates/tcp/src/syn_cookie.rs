@@ -14,7 +14,7 @@
 //! Without timestamps there is no room for options: the connection does without window scaling, SACK and ECN.
 
 use std::hash::Hasher;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 use siphasher::sip::SipHasher24;
 use wire::ip::Ecn;
@@ -23,6 +23,7 @@ use wire::tcp::{Flags, Header, Segment};
 use crate::config::Config;
 use crate::connection::Connection;
 use crate::half_open::{LIMITS, Syn, take_header};
+use crate::isn::hash_ends;
 use crate::state::State;
 use crate::time::Instant;
 
@@ -152,13 +153,7 @@ impl SynCookies {
         options: Option<u32>,
     ) -> u32 {
         let mut hasher = SipHasher24::new_with_key(&self.key);
-        for address in [local, remote] {
-            match address.ip() {
-                IpAddr::V4(ip) => hasher.write(&ip.octets()),
-                IpAddr::V6(ip) => hasher.write(&ip.octets()),
-            }
-            hasher.write(&address.port().to_be_bytes());
-        }
+        hash_ends(&mut hasher, local, remote);
         hasher.write(&seq.to_be_bytes());
         hasher.write(&period.to_be_bytes());
         hasher.write(&[
