@@ -237,7 +237,8 @@ impl Producer {
     ///
     /// # Panics
     /// If it is longer than the ring's longest.
-    #[inline]
+    // So that the words of `head` need not be in memory before.
+    #[inline(always)]
     pub fn write_parts<const N: usize>(
         &mut self,
         head: &[[u8; WORD_BYTES]; N],
@@ -259,7 +260,9 @@ impl Producer {
         match run.and_then(|(length, body)| Some((length, body.split_first_chunk::<N>()?))) {
             Some((length, (first, body))) => {
                 put(length, message_bytes as u64);
-                put_all(first, head);
+                for (to, word) in first.iter().zip(head) {
+                    put(to, u64::from_ne_bytes(*word));
+                }
                 let (body, last) = body.split_at(words.len());
                 put_all(body, words);
                 if let (Some(rest), Some(last)) = (rest, last.first()) {

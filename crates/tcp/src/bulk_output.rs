@@ -2,13 +2,13 @@
 //! window, nearly always the next full segments of one long file go, and nobody else has anything to say. Then the
 //! windows alone decide.
 //!
-//! This is a shorter way to what [`Connection::poll_transmit_otherwise`] returns, never a different one: what it
+//! This is a shorter way to what [`Connection::poll_transmit_otherwise`] decides, never a different one: what it
 //! does not ask about, [`Connection::has_only_new_data`] has ruled out, and the tests of [`crate::fast_path`] go
 //! both ways and compare all state.
 
 use crate::config::Limits;
 use crate::connection::Connection;
-use crate::output::{Data, Transmit};
+use crate::output::Data;
 use crate::recovery::Phase;
 use crate::state::State;
 use crate::time::Instant;
@@ -17,7 +17,7 @@ use crate::timer::Timer;
 impl Connection {
     /// Full segments of the file that is queued first, if more of it stays behind them. `None`: nothing was done.
     #[inline]
-    pub(crate) fn poll_bulk(&mut self, now: Instant, limits: &Limits) -> Option<Transmit> {
+    pub(crate) fn poll_bulk(&mut self, now: Instant, limits: &Limits) -> Option<Data> {
         if !self.has_only_new_data(now) {
             return None;
         }
@@ -41,11 +41,10 @@ impl Connection {
         if cwnd_room < mss && cwnd_room <= peer_room {
             self.limited_until = end;
         }
-        let data = Data {
+        Some(Data {
             uses_up_window: self.leaves_no_room(end, peer_room, cwnd_room, mss),
             ..Data::new(snd.nxt, len, false, snd.mss)
-        };
-        Some(self.transmit_data(now, data))
+        })
     }
 
     /// True if nothing is to be sent but data that was never sent, if that.
@@ -69,6 +68,6 @@ impl Connection {
             && !self.sent.is_full()
             // The connection does not come from idleness (RFC 5681 §4.1), nor is it paced.
             && (self.sent.flight() > 0 || now <= self.idle_since)
-            && self.pacing_rate().is_none()
+            && !self.may_be_paced()
     }
 }

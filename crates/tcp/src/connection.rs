@@ -222,7 +222,7 @@ impl Connection {
             min_rtt: MinRtt::default(),
             rto: Rto::default(),
             recovery: Recovery::default(),
-            rate: DeliveryRate::default(),
+            rate: DeliveryRate::new(config.congestion.uses_rate()),
             congestion: congestion::new(config.congestion, seed(isn, ts_offset)),
             pacing: Pacing::default(),
             limited_until: 0,
@@ -727,6 +727,7 @@ impl Connection {
             return;
         }
         self.config.congestion = algorithm;
+        self.rate.set_used(algorithm.uses_rate());
         let mut next =
             congestion::new(algorithm, seed(self.snd.space.wire(0), self.snd.mss.into()));
         // Before, `establish` tells it of the initial window.

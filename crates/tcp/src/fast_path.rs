@@ -83,7 +83,7 @@ impl Connection {
         self.on_progress(now, una);
         self.recovery.on_delivered(acked);
         self.timers.cancel(Timer::Reorder);
-        let rate = self.rate_sample(now);
+        let rate = self.rate.sample(now, self.min_rtt.get_us());
         self.congestion.on_ack(&Ack {
             now,
             una,
@@ -246,9 +246,11 @@ mod tests {
         }
 
         fn poll_short(&mut self) -> Option<Transmit> {
-            let bulk = self.short.poll_bulk(self.now, &LIMITS);
-            self.bulk += u32::from(bulk.is_some());
-            bulk.or_else(|| self.short.poll_transmit(self.now, &LIMITS))
+            let Some(data) = self.short.poll_bulk(self.now, &LIMITS) else {
+                return self.short.poll_transmit(self.now, &LIMITS);
+            };
+            self.bulk += 1;
+            Some(self.short.transmit_data(self.now, data))
         }
 
         fn poll(&mut self) {

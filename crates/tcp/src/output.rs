@@ -116,8 +116,10 @@ impl Connection {
     /// [`transmission`](Transmit::transmission) number counts as sent from now on, and as departed when
     /// [`Connection::on_departed`] says so.
     pub fn poll_transmit(&mut self, now: Instant, limits: &Limits) -> Option<Transmit> {
-        self.poll_bulk(now, limits)
-            .or_else(|| self.poll_transmit_otherwise(now, limits))
+        match self.poll_bulk(now, limits) {
+            Some(data) => Some(self.transmit_data(now, data)),
+            None => self.poll_transmit_otherwise(now, limits),
+        }
     }
 
     #[inline(never)]
@@ -527,26 +529,17 @@ impl Connection {
         retransmission: bool,
     ) -> Issued {
         let follows_undeparted = self.sent.has_undeparted();
-        let never_left = !retransmission && positions.start < self.snd.nxt;
-        self.snd.nxt = self.snd.nxt.max(positions.end);
-        if !never_left {
-            self.recovery.on_sent(positions.end - positions.start);
-        }
         self.await_departure(now);
-        if retransmission || never_left {
-            self.pmtu.on_sent_again(&positions);
-        }
-        let len = range.end - range.start;
-        self.pmtu.on_sent(positions.start, len, self.snd.mss);
-        let transmission = match retransmission {
-            true => {
-                let stamp = self.timestamps.option(now).map(|option| option.value);
-                self.recovery.undo.on_retransmission(&positions, stamp);
-                self.sent.reissue(positions)
+        let (start, len) = (positions.start, range.end - range.start);
+        let transmission = match retransmission || start < self.snd.nxt {
+            true => self.issue_again(now, positions, retransmission),
+            false => {
+                self.snd.nxt = positions.end;
+                self.recovery.on_sent(positions.end - start);
+                self.sent.issue(positions)
             }
-            false if never_left => self.sent.reissue_void(positions),
-            false => self.sent.issue(positions),
         };
+        self.pmtu.on_sent(start, len, self.snd.mss);
         let has_virtual = self.queue.has_virtual(range);
         // The NIC stack may have to read for long: an acknowledgment that goes with the data goes when the
         // data does.
@@ -560,6 +553,20 @@ impl Connection {
             has_virtual,
             follows_undeparted,
         }
+    }
+
+    /// The same for what was issued before: it is sent again, or has never left.
+    #[inline(never)]
+    fn issue_again(&mut self, now: Instant, positions: Range<u64>, retransmission: bool) -> u64 {
+        self.snd.nxt = self.snd.nxt.max(positions.end);
+        self.pmtu.on_sent_again(&positions);
+        if !retransmission {
+            return self.sent.reissue_void(positions);
+        }
+        self.recovery.on_sent(positions.end - positions.start);
+        let stamp = self.timestamps.option(now).map(|option| option.value);
+        self.recovery.undo.on_retransmission(&positions, stamp);
+        self.sent.reissue(positions)
     }
 
     fn transmit_empty(&self, now: Instant, header: Header) -> Transmit {

@@ -94,6 +94,14 @@ impl Connection {
         }
     }
 
+    /// True if something may have set a rate.
+    #[inline]
+    pub(crate) fn may_be_paced(&self) -> bool {
+        self.config.pace
+            || self.pacing.rate_max.is_some()
+            || self.congestion.pacing_rate().is_some()
+    }
+
     fn window_rate(&self) -> Option<u64> {
         let window = self.congestion.window();
         let percent = match window < self.congestion.ssthresh() {

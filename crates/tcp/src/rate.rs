@@ -50,6 +50,8 @@ impl RateSample {
 /// The estimator of a connection: `C` of the draft.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct DeliveryRate {
+    /// Nobody goes by samples: none is taken.
+    unused: bool,
     /// `C.delivered`, in bytes.
     delivered: u64,
     delivered_at: Instant,
@@ -64,6 +66,20 @@ pub(crate) struct DeliveryRate {
 }
 
 impl DeliveryRate {
+    /// `used`: samples are wanted.
+    pub(crate) fn new(used: bool) -> DeliveryRate {
+        DeliveryRate {
+            unused: !used,
+            ..DeliveryRate::default()
+        }
+    }
+
+    /// Whether samples are wanted. Who begins to use them gets lower ones from what departed before.
+    pub(crate) fn set_used(&mut self, used: bool) {
+        self.unused = !used;
+        self.newest = None;
+    }
+
     /// A transmission departs. `flight`: bytes in flight, itself included; `alone`: nothing else is.
     pub(crate) fn on_departed(&mut self, at: Instant, flight: u64, alone: bool) -> Snapshot {
         if alone {
@@ -106,7 +122,8 @@ impl DeliveryRate {
     ) {
         self.delivered += bytes;
         self.delivered_at = now;
-        if let Some((snapshot, at)) = departed
+        if !self.unused
+            && let Some((snapshot, at)) = departed
             && self.newest.is_none_or(|(newest, newest_at)| {
                 (snapshot.delivered, at) >= (newest.delivered, newest_at)
             })
@@ -117,7 +134,11 @@ impl DeliveryRate {
 
     /// After all of an acknowledgment was told: the sample. `min_rtt_us`: the shortest round-trip time seen;
     /// an interval below it says nothing.
+    #[inline]
     pub(crate) fn sample(&mut self, now: Instant, min_rtt_us: Option<u64>) -> Option<RateSample> {
+        if self.unused {
+            return None;
+        }
         if self.delivered > self.app_limited_until {
             self.app_limited_until = 0;
         }

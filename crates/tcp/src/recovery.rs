@@ -20,7 +20,7 @@ use crate::fast_retransmit::FastRetransmit;
 use crate::frto::{self, Frto};
 use crate::prr::{self, Prr};
 use crate::rack::{Network, Rack};
-use crate::rate::{DeliveryRate, RateSample};
+use crate::rate::DeliveryRate;
 use crate::sack::Blocks;
 use crate::scoreboard::Record;
 use crate::seq::wraps_before;
@@ -223,7 +223,7 @@ impl Connection {
         }
 
         // What does congestion control make of it?
-        let rate = self.rate_sample(now);
+        let rate = self.rate.sample(now, self.min_rtt.get_us());
         let phase = match prior_phase {
             Phase::Open => self.recovery.phase,
             prior => prior,
@@ -350,16 +350,6 @@ impl Connection {
             .round_trip_us(now, echo_reply, lifetime_us)?;
         self.stats.timestamp_round_trips.add(round_trip_us);
         Some(round_trip_us)
-    }
-
-    /// The delivery rate that an acknowledgment measures, after all that it delivers was told. Who begins to use samples
-    /// gets lower ones from what departed before.
-    #[inline]
-    pub(crate) fn rate_sample(&mut self, now: Instant) -> Option<RateSample> {
-        match self.config.congestion.uses_rate() {
-            true => self.rate.sample(now, self.min_rtt.get_us()),
-            false => None,
-        }
     }
 
     /// SND.UNA advances.
@@ -651,6 +641,7 @@ impl Connection {
     }
 
     /// RFC 8985 §7.2: arms or cancels the probe timer, after a departure or an acknowledgment at `from`.
+    #[inline(always)]
     pub(crate) fn schedule_probe(&mut self, from: Instant) {
         let tlp = &self.recovery.tlp;
         let applies = self.sacks.is_permitted()

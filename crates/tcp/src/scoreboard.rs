@@ -327,6 +327,7 @@ impl Scoreboard {
 
     /// The first record that ends behind a position. Most often that is the last one, whose departure is reported,
     /// or the first.
+    #[inline(always)]
     fn index_of(&self, position: u64) -> usize {
         match (self.records.front(), self.records.back()) {
             (_, Some(back)) if back.start <= position => {

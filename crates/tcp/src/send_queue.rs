@@ -144,8 +144,18 @@ impl SendQueue {
 
     /// Forgets everything before `upto`, which must not lie behind the end. Calls `released` with object and
     /// end of each virtual extent that goes.
-    pub(crate) fn acknowledge(&mut self, upto: u64, mut released: impl FnMut(u32, u64)) {
+    #[inline]
+    pub(crate) fn acknowledge(&mut self, upto: u64, released: impl FnMut(u32, u64)) {
         debug_assert!(upto <= self.end);
+        // Most often it is a part of a file, and changes no more than where that is.
+        if !self.is_of_first_object(self.acknowledged, upto + 1) {
+            self.release(upto, released);
+        }
+        self.acknowledged = self.acknowledged.max(upto);
+    }
+
+    #[inline(never)]
+    fn release(&mut self, upto: u64, mut released: impl FnMut(u32, u64)) {
         while let Some(&Extent {
             start,
             end,
@@ -165,7 +175,6 @@ impl SendQueue {
             }
             self.extents.pop_front();
         }
-        self.acknowledged = self.acknowledged.max(upto);
     }
 
     /// True if a range lies within a virtual extent that comes first, as it does while a long file is sent.

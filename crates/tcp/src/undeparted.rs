@@ -14,6 +14,8 @@
 //! * silence, if the way to the NIC stack can lose anything at all ([`crate::Config::departure_timeout`]): it is
 //!   taken to have not.
 
+use std::time::Duration;
+
 use crate::config::Limits;
 use crate::connection::Connection;
 use crate::event::CloseReason;
@@ -67,9 +69,14 @@ impl Connection {
         if let Some(timeout) = self.config.departure_timeout
             && !self.timers.is_armed(Timer::Departure)
         {
-            let patience = timeout.saturating_mul(1 << self.silences.min(10));
-            self.timers.arm(Timer::Departure, now + patience);
+            self.arm_departure(now, timeout);
         }
+    }
+
+    #[inline(never)]
+    fn arm_departure(&mut self, now: Instant, timeout: Duration) {
+        let patience = timeout.saturating_mul(1 << self.silences.min(10));
+        self.timers.arm(Timer::Departure, now + patience);
     }
 
     /// The NIC stack was heard, or the peer was.
