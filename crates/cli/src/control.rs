@@ -4,6 +4,7 @@
 //! name of a command; then `ok` or `error`, a space, and what there is to say, which may go over several lines.
 //! Only the user who runs the server, and root, are listened to.
 
+use std::ffi::OsStr;
 use std::fmt;
 use std::fs;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -107,6 +108,17 @@ impl Control {
                 "others may write there",
             ));
         }
+        Self::bind_in(&directory)
+    }
+
+    /// Those of killed servers go at this opportunity.
+    fn bind_in(directory: &Path) -> Result<Self, Failure> {
+        Listener::sweep(directory, |name| {
+            let name = Path::new(name);
+            let stem = name.file_stem().and_then(OsStr::to_str);
+            name.extension() == Some(OsStr::new("sock"))
+                && stem.is_some_and(|stem| stem.parse::<u32>().is_ok())
+        });
         Self::bind(&directory.join(format!("{}.sock", std::process::id())))
     }
 
@@ -265,6 +277,32 @@ mod tests {
         control.answer(Ok("what was asked for".to_owned()));
         let (_, length) = rustix::net::recv(&client, &mut answer[..], RecvFlags::DONTWAIT).unwrap();
         assert_eq!(&answer[..length], b"ok what was asked for");
+    }
+
+    #[test]
+    fn sockets_of_killed_servers_are_swept_away_and_no_others() {
+        let directory = tempfile::tempdir().unwrap();
+        let place = |name: &str| directory.path().join(name);
+        for dead in ["4711.sock", "own-name.sock", "4712.old"] {
+            let left_behind = socket::non_blocking().unwrap();
+            let address = SocketAddrUnix::new(place(dead)).unwrap();
+            rustix::net::bind(&left_behind, &address).unwrap();
+        }
+        fs::write(place("4713.sock"), "no socket").unwrap();
+        let _living = Control::bind(&place("4714.sock")).unwrap();
+        let control = Control::bind_in(directory.path()).unwrap();
+        let own = format!("{}.sock", std::process::id());
+        assert_eq!(control.path(), place(&own));
+        let mut left: Vec<String> = fs::read_dir(directory.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .filter(|name| *name != own)
+            .collect();
+        left.sort();
+        assert_eq!(
+            left,
+            ["4712.old", "4713.sock", "4714.sock", "own-name.sock"]
+        );
     }
 
     #[test]

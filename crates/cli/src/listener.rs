@@ -1,6 +1,8 @@
 //! Unix sockets in the file system on which Splitway waits for processes of its own user.
 
+use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -83,6 +85,29 @@ impl Listener {
         Ok(listener)
     }
 
+    /// Removes the sockets that dead processes have left in `directory`, of those with names of ours.
+    pub(crate) fn sweep(directory: &Path, is_ours: impl Fn(&OsStr) -> bool) {
+        let sweep = || -> std::io::Result<()> {
+            // Nobody is between binding and listening meanwhile.
+            let _lock = lock(directory)?;
+            for entry in std::fs::read_dir(directory)? {
+                let entry = entry?;
+                if !is_ours(&entry.file_name()) || !entry.file_type()?.is_socket() {
+                    continue;
+                }
+                let path = entry.path();
+                if owner(&SocketAddrUnix::new(&path)?) == Err(Errno::CONNREFUSED) {
+                    rustix::fs::unlink(&path)?;
+                }
+            }
+            Ok(())
+        };
+        if let Err(error) = sweep() {
+            let directory = directory.display();
+            tracing::debug!(%error, "sockets of dead processes may remain in {directory}");
+        }
+    }
+
     /// Who has connected next, unless it has gone again.
     pub(crate) fn accept(&self) -> Option<OwnedFd> {
         let socket = rustix::net::accept_with(&self.socket, SocketFlags::CLOEXEC).ok()?;
@@ -125,6 +150,11 @@ fn lock_directory(path: &Path) -> rustix::io::Result<OwnedFd> {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
+    lock(directory)
+}
+
+/// The same for the directory itself.
+fn lock(directory: &Path) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let directory = rustix::fs::open(directory, flags, Mode::empty())?;
     let until = Instant::now() + LOCK_WAIT;
