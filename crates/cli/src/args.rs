@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand, value_parser};
 use host::CongestionAlgorithm;
@@ -175,7 +175,7 @@ Examples:
 
   sudo splitway serve ./site --dev eth0 --addr 192.0.2.10/24 fd00::10/64 --gateway 192.0.2.1
 
-  sudo splitway nic --root ./site --dev eth0 --socket /run/splitway-nic.sock &
+  sudo splitway nic ./site --dev eth0 --socket /run/splitway-nic.sock &
   sudo splitway serve --nic /run/splitway-nic.sock --dev eth0 --addr 192.0.2.10/24
 
   sudo splitway serve --nic eth:eth1,02:00:5e:10:00:01 --key-file key --dev eth0 --addr 192.0.2.10/24
@@ -185,9 +185,8 @@ End it with Ctrl-C: it prints what the two processes have done.";
 /// The NIC stack.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct NicArgs {
-    /// Directory below which files are opened, and never outside
-    #[arg(long, value_name = "DIR")]
-    pub(crate) root: PathBuf,
+    #[command(flatten)]
+    root: RootOption,
 
     /// Ethernet interface to send packets on
     #[arg(long, value_name = "IFACE")]
@@ -225,12 +224,35 @@ pub(crate) struct NicArgs {
     pub(crate) control_stdin: bool,
 }
 
+impl NicArgs {
+    /// Directory below which files are opened, and never outside.
+    pub(crate) fn root(&self) -> &Path {
+        let RootOption { root, root_option } = &self.root;
+        // One of them is required.
+        let root = root.as_deref().or(root_option.as_deref());
+        root.unwrap_or(Path::new(""))
+    }
+}
+
+/// The same directory in either of two ways.
+#[derive(Clone, Debug, Args)]
+#[group(required = true, multiple = false)]
+struct RootOption {
+    /// Directory below which files are opened, and never outside
+    #[arg(value_name = "ROOT")]
+    root: Option<PathBuf>,
+
+    /// The same, as an option
+    #[arg(long = "root", value_name = "DIR")]
+    root_option: Option<PathBuf>,
+}
+
 pub(crate) const NIC_HELP: &str = "\
 The NIC process takes commands from one host stack at a time. Only processes of the same user can connect \
 to its socket. When a host stack has gone, it waits for the next one. It needs CAP_NET_RAW.
 
 Example:
-  sudo splitway nic --root ./site --dev eth0 --socket /run/splitway-nic.sock &
+  sudo splitway nic ./site --dev eth0 --socket /run/splitway-nic.sock &
   sudo splitway serve --nic /run/splitway-nic.sock --dev eth0 --addr 192.0.2.10/24
 
 With --control it takes commands from another machine, over Ethernet frames that a key authenticates and \
@@ -238,7 +260,7 @@ encrypts. Data leaves on --dev, with the host's IP addresses; what clients send 
 
 Example:
   splitway keygen key            # and copy it to the other machine
-  sudo splitway nic --control eth:eth1 --key-file key --root ./site --dev eth0";
+  sudo splitway nic ./site --control eth:eth1 --key-file key --dev eth0";
 
 /// Requests to a running server.
 #[derive(Clone, Debug, Args)]
@@ -603,6 +625,26 @@ mod tests {
         let both = "splitway serve site --nic /x --dev eth0 --addr 192.0.2.3/24";
         assert!(parse(both).unwrap_err().contains("--nic"));
         parse("splitway serve --nic /x --dev eth0 --addr 192.0.2.3/24").unwrap();
+        let root = |line: &str| match parse(line).map(|cli| cli.command) {
+            Ok(Command::Nic(args)) => Ok(args.root().to_owned()),
+            other => Err(format!("{other:?}")),
+        };
+        for line in [
+            "splitway nic site --dev eth0",
+            "splitway nic --root site --dev eth0",
+        ] {
+            assert_eq!(root(line), Ok("site".into()));
+        }
+        assert!(
+            root("splitway nic --dev eth0")
+                .unwrap_err()
+                .contains("ROOT")
+        );
+        assert!(
+            root("splitway nic a --root b --dev eth0")
+                .unwrap_err()
+                .contains("--root")
+        );
         let nic = "splitway nic --control eth:eth1 --root . --dev eth0";
         assert!(parse(nic).unwrap_err().contains("--key-file"));
         parse(&format!("{nic} --key-file key")).unwrap();

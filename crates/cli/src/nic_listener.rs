@@ -23,7 +23,7 @@ const WAITING_MAX: Duration = Duration::from_secs(2);
 
 /// Runs until the user ends it.
 pub(crate) fn run(args: &NicArgs, log: &str) -> Result<(), Failure> {
-    check_root(&args.root)?;
+    check_root(args.root())?;
     args.cache.check(args.workers)?;
     Inventory::take()?.device(&args.dev)?;
     features::require()?;
@@ -116,6 +116,6 @@ pub(crate) fn session_arguments(args: &NicArgs, log: &str) -> Vec<OsString> {
     arguments.extend(args.cache.arguments());
     arguments.extend(args.measuring.arguments());
     arguments.push(option("--dev", args.dev.as_ref()));
-    arguments.push(option("--root", args.root.as_os_str()));
+    arguments.push(option("--root", args.root().as_os_str()));
     arguments
 }

@@ -23,7 +23,7 @@ use crate::{features, key_file, privileges, say, socket};
 
 /// Runs until the user ends it.
 pub(crate) fn run(args: &NicArgs, control: &ControlLink, log: &str) -> Result<(), Failure> {
-    check_root(&args.root)?;
+    check_root(args.root())?;
     let Some(key_file) = &args.key_file else {
         return Err(Failure::input("--control", "--key-file is missing"));
     };

@@ -23,8 +23,8 @@ pub(crate) fn run(args: &NicArgs) -> Result<(), Failure> {
     let control = child::adopt_control_socket(c"splitway-nic")?;
     let signals = EndSignals::catch()?;
     let workers = usize::from(args.workers);
-    let what = format!("root {}", args.root.display());
-    let root = nic::RootDir::open(&args.root).map_err(|error| Failure::input(&what, error))?;
+    let what = format!("root {}", args.root().display());
+    let root = nic::RootDir::open(args.root()).map_err(|error| Failure::input(&what, error))?;
     let ports = std::iter::repeat_with(|| PacketPort::send_only(&args.dev))
         .take(workers)
         .collect::<Result<Vec<_>, _>>()
@@ -33,7 +33,7 @@ pub(crate) fn run(args: &NicArgs) -> Result<(), Failure> {
     // Everything that needs a privilege or another file is open now.
     lockdown::keep_capabilities(CAPABILITIES)?;
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let directory = rustix::fs::open(&args.root, flags, Mode::empty())
+    let directory = rustix::fs::open(args.root(), flags, Mode::empty())
         .map_err(|errno| Failure::input(&what, errno))?;
     lockdown::confine_to(directory.as_fd())?;
 

@@ -160,7 +160,7 @@ pub(crate) fn check_root(root: &Path) -> Result<(), Failure> {
 fn connect(path: &Path) -> Result<OwnedFd, Failure> {
     let what = format!("NIC socket {}", path.display());
     let remedy = format!(
-        "Start one with `splitway nic --root DIR --dev IFACE --socket {}`.",
+        "Start one with `splitway nic DIR --dev IFACE --socket {}`.",
         path.display()
     );
     let failed = |errno| match errno {

@@ -414,7 +414,7 @@ fn a_nic_socket_that_nobody_listens_on() {
                 ],
             )
         };
-        attach("nowhere").refused(&["NIC socket nowhere", "there is none", "splitway nic --root"]);
+        attach("nowhere").refused(&["NIC socket nowhere", "there is none", "splitway nic DIR"]);
         fs::write(site.root().join("file"), "").unwrap();
         attach("file").refused(&["NIC socket file", "no NIC process listens"]);
         attach(&"long".repeat(30)).refused(&["NIC socket"]);
