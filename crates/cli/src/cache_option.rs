@@ -14,7 +14,8 @@ use crate::error::Failure;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Args)]
 pub(crate) struct CacheOption {
     /// Memory of the NIC stack for content, all workers together, such as 512M or 2G: the cache, what is on its way,
-    /// and what is kept until it is acknowledged [default: a quarter of the machine's memory, at most 1G]
+    /// and what is kept until it is acknowledged [default: a quarter of the memory of the machine, or of the
+    /// control group if that may use less, at most 1G]
     #[arg(long, value_name = "SIZE")]
     cache: Option<Size>,
 }
@@ -78,12 +79,16 @@ impl CacheOption {
         }
     }
 
-    /// What each of so many workers gets, in bytes.
-    pub(crate) fn each_bytes(self, workers: u16) -> usize {
+    /// What each of so many workers gets, in bytes, in a control group that may use `limit_bytes`.
+    pub(crate) fn each_bytes(self, workers: u16, limit_bytes: Option<u64>) -> usize {
         let workers = u64::from(workers.max(1));
         match self.cache {
             Some(Size(bytes)) => usize::try_from(bytes / workers).unwrap_or(usize::MAX),
-            None => Config::cache_bytes_default() / workers as usize,
+            None => {
+                let quarter = limit_bytes.map_or(u64::MAX, |limit| limit / 4);
+                let quarter = usize::try_from(quarter).unwrap_or(usize::MAX);
+                Config::cache_bytes_default().min(quarter) / workers as usize
+            }
         }
     }
 
@@ -137,11 +142,22 @@ mod tests {
 
     #[test]
     fn workers_share_what_is_given() {
-        assert_eq!(cache("256M").each_bytes(4), 64 << 20);
+        assert_eq!(cache("256M").each_bytes(4, None), 64 << 20);
+        assert_eq!(cache("256M").each_bytes(1, Some(1 << 20)), 256 << 20);
         let default = CacheOption::default();
-        assert_eq!(default.each_bytes(4), Config::cache_bytes_default() / 4);
-        assert!(default.each_bytes(1) <= 1 << 30);
+        let each_bytes = |workers| default.each_bytes(workers, None);
+        assert_eq!(each_bytes(4), Config::cache_bytes_default() / 4);
+        assert!(each_bytes(1) <= 1 << 30);
         assert_eq!(default.arguments().count(), 0);
+    }
+
+    #[test]
+    fn the_default_is_a_quarter_of_what_a_control_group_may_use() {
+        let default = CacheOption::default();
+        assert_eq!(default.each_bytes(1, Some(256 << 20)), 64 << 20);
+        assert_eq!(default.each_bytes(2, Some(256 << 20)), 32 << 20);
+        let unlimited = default.each_bytes(1, None);
+        assert_eq!(default.each_bytes(1, Some(1 << 60)), unlimited);
     }
 
     #[test]

@@ -17,7 +17,7 @@
 //! | `family`, `child`, `messages`, `signals` | supervision: processes, what they say, how they end |
 //! | `lockdown`, `seccomp` | what the two processes give up |
 //! | `link`, `netlink`, `claim`, `cidr`, `namespace`, `socket`, `listener` | the network around the stack |
-//! | `features`, `privileges` | what the kernel can do, what the user may do |
+//! | `features`, `privileges`, `memory_limit` | what the kernel can do, what the user may do and have |
 //! | `error`, `report`, `url` | what people read |
 //!
 //! This room may touch processes, namespaces, interfaces and both stacks' front doors. It never touches
@@ -47,6 +47,7 @@ mod link;
 mod listener;
 mod lockdown;
 mod measuring;
+mod memory_limit;
 mod messages;
 mod namespace;
 mod netlink;

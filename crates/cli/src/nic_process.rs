@@ -12,7 +12,7 @@ use crate::args::NicArgs;
 use crate::error::Failure;
 use crate::messages::{Message, Report};
 use crate::signals::EndSignals;
-use crate::{child, link, lockdown, seccomp};
+use crate::{child, link, lockdown, memory_limit, seccomp};
 
 /// What the process may keep: reading files that only root may read, if it is root that serves them,
 /// and buffers that stay in memory (io_uring registers them).
@@ -29,6 +29,7 @@ pub(crate) fn run(args: &NicArgs) -> Result<(), Failure> {
         .take(workers)
         .collect::<Result<Vec<_>, _>>()
         .map_err(|error| link::port_failed(&args.dev, &error))?;
+    let config = config(args);
 
     // Everything that needs a privilege or another file is open now.
     lockdown::keep_capabilities(CAPABILITIES)?;
@@ -45,14 +46,17 @@ pub(crate) fn run(args: &NicArgs) -> Result<(), Failure> {
     };
     child::tell(&Message::NicReady { workers })?;
     let ready = || seccomp::allow_only(seccomp::Kind::Nic).map_err(io::Error::other);
-    let counters = nic::run(&config(args), root, session, ports, signals.as_fd(), ready)
+    let counters = nic::run(&config, root, session, ports, signals.as_fd(), ready)
         .map_err(|error| Failure::broken("NIC process", error))?;
     child::tell(&Message::Report(Report::now(self::counters(&counters))))
 }
 
 fn config(args: &NicArgs) -> nic::Config {
     let mut config = nic::Config {
-        cache_bytes: args.cache.each_bytes(args.workers),
+        huge_bytes_set_aside: memory_limit::huge_bytes_set_aside(),
+        cache_bytes: args
+            .cache
+            .each_bytes(args.workers, memory_limit::limit_bytes()),
         ..nic::Config::default()
     };
     args.measuring.apply(&mut config);

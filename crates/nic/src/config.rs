@@ -22,6 +22,9 @@ pub struct Config {
     /// Memory for file content, in bytes: what is on its way, what is kept until it is acknowledged, and the cache.
     /// Taken from the machine as it is needed. At least [`Config::CACHE_BYTES_MIN`] are used.
     pub cache_bytes: usize,
+    /// Memory that the administrator has set aside as huge pages, free or not, in bytes: a warning says so if it would
+    /// have done for the content, and others have it.
+    pub huge_bytes_set_aside: u64,
     /// How files are read.
     pub reader: ReaderKind,
     /// Read past the kernel's page cache where the file system allows it.
@@ -65,6 +68,7 @@ impl Default for Config {
     fn default() -> Self {
         Config {
             cache_bytes: 128 << 20,
+            huge_bytes_set_aside: 0,
             reader: ReaderKind::Auto,
             direct: true,
             files_max: 1 << 16,

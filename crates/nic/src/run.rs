@@ -16,6 +16,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::set_current_timer_slack;
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::buffer::Pages;
 use crate::config::{Config, ReaderKind};
 use crate::counters::Counters;
 use crate::polling::Polling;
@@ -250,7 +251,7 @@ fn start<P: Port>(
         pages = %worker.pages(),
         "memory for content"
     );
-    if worker.too_few_huge_pages() {
+    if worker.too_few_huge_pages() || others_have_huge_pages(config, worker.pages()) {
         tracing::warn!(
             worker = number,
             bytes = config.cache_bytes,
@@ -260,6 +261,13 @@ fn start<P: Port>(
         );
     }
     Ok(worker)
+}
+
+/// True if there are huge pages enough for the content, and none was free for it.
+fn others_have_huge_pages(config: &Config, pages: Pages) -> bool {
+    pages != Pages::Huge
+        && config.huge_bytes_set_aside > 0
+        && config.huge_bytes_set_aside >= config.cache_bytes as u64
 }
 
 /// Takes commands until the end.
@@ -431,5 +439,28 @@ impl std::error::Error for RunError {
             | RunError::Wait(error) => Some(error),
             RunError::PortCount { .. } | RunError::Corrupt { .. } => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn huge_pages_that_others_have_are_missed_if_they_would_have_done() {
+        let config = |huge_bytes_set_aside| Config {
+            cache_bytes: 64 << 20,
+            huge_bytes_set_aside,
+            ..Config::default()
+        };
+        assert!(others_have_huge_pages(
+            &config(64 << 20),
+            Pages::Transparent
+        ));
+        assert!(others_have_huge_pages(&config(1 << 30), Pages::Plain));
+        assert!(!others_have_huge_pages(&config(1 << 30), Pages::Huge));
+        // Never meant for this.
+        assert!(!others_have_huge_pages(&config(2 << 20), Pages::Plain));
+        assert!(!others_have_huge_pages(&config(0), Pages::Plain));
     }
 }
