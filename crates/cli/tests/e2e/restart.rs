@@ -1,7 +1,7 @@
 //! The NIC process dies, or is replaced, and nobody notices but the counters.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -346,5 +346,46 @@ fn without_a_nic_process_it_ends_as_with_one() {
         let small = site.file("small", 5000).unwrap();
         let _again = serve(&site);
         download(HTTP_V4, &small).unwrap();
+    });
+}
+
+/// Has a NIC process write nonsense into its rings, as one that is broken would.
+fn corrupt_rings(nic: Pid) {
+    let process = format!("/proc/{}", nic.as_raw_nonzero());
+    let maps = fs::read_to_string(format!("{process}/maps")).unwrap();
+    let channel = maps
+        .lines()
+        .find(|line| line.contains("splitway-channel"))
+        .expect("rings");
+    let (start, rest) = channel.split_once('-').unwrap();
+    let end = rest.split(' ').next().unwrap();
+    let [start, end] = [start, end].map(|address| u64::from_str_radix(address, 16).unwrap());
+    let memory = fs::File::options()
+        .read(true)
+        .write(true)
+        .open(format!("{process}/mem"))
+        .unwrap();
+    // All indices, among everything else: none is ever so large.
+    let nonsense = vec![0xff; usize::try_from(end - start).unwrap()];
+    memory.write_all_at(&nonsense, start).unwrap();
+}
+
+#[test]
+fn a_nic_process_that_breaks_its_ring_is_replaced_and_no_download_notices() {
+    isolated(|site| {
+        let file = site.file("file", 20_000_000).unwrap();
+        let mut splitway = serve(&site);
+        let mut connection = started(FAMILIES[0], &file);
+        let half = file.size() / 2;
+        connection.read_file_part(&file, 0..half).unwrap();
+        let nic = splitway.nic();
+        // So that it does not mend what is broken, by going on.
+        signal(nic, Signal::STOP).unwrap();
+        corrupt_rings(nic);
+        connection.read_file_part(&file, half..file.size()).unwrap();
+        splitway.line(|line| line.contains("is corrupt")).unwrap();
+        splitway
+            .line(|line| line.contains("serves in the place of the one before"))
+            .unwrap();
     });
 }
