@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use contract::channel::{HostChannel, NicChannel};
+use contract::ethernet::session::Counters;
 use contract::ethernet::{End, Leaving, Session};
 use port::packet::ControlPort;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -75,13 +76,13 @@ impl<'a> Carrier<'a> {
     }
 
     /// On the host's machine: carries until the host stack hangs up `stack`, `stop` becomes readable, or the session
-    /// ends.
+    /// ends. Tells how it ended, and what the session has counted.
     pub fn for_host(
         self,
         channels: &mut [NicChannel],
         stack: BorrowedFd<'_>,
         stop: BorrowedFd<'_>,
-    ) -> Ending {
+    ) -> (Ending, Counters) {
         let carriage = Carriage {
             port: self.port,
             peer: self.peer,
@@ -100,7 +101,7 @@ impl<'a> Carrier<'a> {
         door: &mut Door,
         stack: BorrowedFd<'_>,
         stop: BorrowedFd<'_>,
-    ) -> Ending {
+    ) -> (Ending, Counters) {
         let carriage = Carriage {
             port: self.port,
             peer: self.peer,
@@ -117,7 +118,7 @@ impl Carriage<'_, '_> {
         channels: &mut [R],
         stack: BorrowedFd<'_>,
         stop: BorrowedFd<'_>,
-    ) -> Ending {
+    ) -> (Ending, Counters) {
         let mut ending = self.carry(channels, stack, stop);
         if let Ending::StackGone = ending {
             ending = self.part(channels);
@@ -132,8 +133,7 @@ impl Carriage<'_, '_> {
         self.exchange.leave(monotonic_us(), leaving, &mut |frame| {
             let _ = port.send(peer, frame);
         });
-        tracing::debug!("a session has ended: {:?}", self.exchange.counters());
-        ending
+        (ending, self.exchange.counters())
     }
 
     fn carry<R: Ring>(
@@ -368,7 +368,7 @@ mod tests {
                 door: Some(&mut door),
             };
             let ending = carriage.run(&mut [gone], stack.as_fd(), stop.as_fd());
-            match ending {
+            match ending.0 {
                 Ending::Superseded(next) => assert_eq!(next.mac, far.mac()),
                 other => panic!("{other:?}"),
             }

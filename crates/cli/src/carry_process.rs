@@ -8,12 +8,13 @@ use carrier::meet::MeetError;
 use carrier::{Carrier, Ending};
 use contract::control::{HelloError, nic_hello};
 use contract::ethernet::ETHER_TYPE;
+use contract::ethernet::session::Counters;
 use port::packet::{ControlPort, mtu_of};
 use rustix::thread::CapabilitySet;
 
 use crate::args::CarryArgs;
 use crate::error::Failure;
-use crate::messages::Message;
+use crate::messages::{Message, Report};
 use crate::signals::EndSignals;
 use crate::{child, key_file, link, lockdown, seccomp};
 
@@ -63,11 +64,12 @@ pub(crate) fn run(args: &CarryArgs) -> Result<(), Failure> {
         Err(error) => return Err(Failure::broken("meeting the host process", error)),
     };
     child::tell(&Message::NicReady { workers })?;
-    let ending = Carrier::new(&mut port, args.peer.0, session).for_host(
+    let (ending, counters) = Carrier::new(&mut port, args.peer.0, session).for_host(
         &mut stack.channels,
         stack.socket.as_fd(),
         signals.as_fd(),
     );
+    child::tell(&Message::Report(Report::now(self::counters(&counters))))?;
     match ending {
         Ending::Stopped | Ending::StackGone | Ending::Superseded(_) => Ok(()),
         Ending::Session(end) => Err(Failure::broken(what, end)),
@@ -81,3 +83,32 @@ pub(crate) fn run(args: &CarryArgs) -> Result<(), Failure> {
         )),
     }
 }
+
+/// What the session has counted, by names that no counter of a NIC stack has.
+pub(crate) fn counters(counters: &Counters) -> Vec<(String, u64)> {
+    let Counters {
+        frames_sent,
+        frames_received,
+        frames_dropped,
+        records_sent,
+        records_received,
+        parcels_repeated,
+        parcels_duplicate,
+    } = *counters;
+    [
+        (FRAMES_SENT, frames_sent),
+        (FRAMES_RECEIVED, frames_received),
+        (FRAMES_REFUSED, frames_dropped),
+        ("control records sent", records_sent),
+        ("control records received", records_received),
+        (PARCELS_REPEATED, parcels_repeated),
+        ("control parcels received again", parcels_duplicate),
+    ]
+    .map(|(name, value)| (name.to_owned(), value))
+    .into()
+}
+
+pub(crate) const FRAMES_SENT: &str = "control frames sent";
+pub(crate) const FRAMES_RECEIVED: &str = "control frames received";
+pub(crate) const FRAMES_REFUSED: &str = "control frames refused";
+pub(crate) const PARCELS_REPEATED: &str = "control parcels sent again";

@@ -15,11 +15,12 @@ use crate::control_link::{ControlLink, MacAddress};
 use crate::error::Failure;
 use crate::family::{Family, Role};
 use crate::link::{self, Inventory};
+use crate::messages::Report;
 use crate::nic_listener::session_arguments;
 use crate::program::Program;
 use crate::serve::check_root;
 use crate::signals::EndSignals;
-use crate::{features, key_file, privileges, say, socket};
+use crate::{carry_process, features, key_file, privileges, report, say, socket};
 
 /// Runs until the user ends it.
 pub(crate) fn run(args: &NicArgs, control: &ControlLink, log: &str) -> Result<(), Failure> {
@@ -106,13 +107,19 @@ impl Machine {
             let ending = match start(family, &guest, args, log) {
                 Ok(mut stack) => {
                     let source_mac = guest.terms.source_mac.and(Some(self.source_mac));
-                    Carrier::new(&mut self.port, guest.mac, guest.session).for_nic(
+                    let carrier = Carrier::new(&mut self.port, guest.mac, guest.session);
+                    let (ending, counters) = carrier.for_nic(
                         &mut stack.channels,
                         source_mac,
                         &mut self.door,
                         stack.socket.as_fd(),
                         signals.as_fd(),
-                    )
+                    );
+                    let report = Report::now(carry_process::counters(&counters));
+                    if let Some(line) = report::control_link(&report) {
+                        say(&line);
+                    }
+                    ending
                 }
                 // The host finds out by itself, and knocks again.
                 Err(failure) => {

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use crate::carry_process::{FRAMES_RECEIVED, FRAMES_REFUSED, FRAMES_SENT, PARCELS_REPEATED};
 use crate::lockdown::LockedOut;
 use crate::messages::Report;
 
@@ -91,7 +92,10 @@ pub(crate) fn table(locked_out: &LockedOut, host: Option<&Report>, nic: Option<&
     let columns: Vec<(&str, &Report, bool)> = host
         .map(|report| ("host process", report, true))
         .into_iter()
-        .chain(nic.map(|report| ("NIC process", report, false)))
+        .chain(nic.map(|report| match report.counter(FRAMES_SENT) {
+            Some(_) => ("carrier process", report, false),
+            None => ("NIC process", report, false),
+        }))
         .collect();
     let mut text = String::new();
     let mut row = |label: &str, cells: &mut dyn Iterator<Item = String>| {
@@ -129,12 +133,25 @@ pub(crate) fn table(locked_out: &LockedOut, host: Option<&Report>, nic: Option<&
             .iter()
             .map(|(_, report, _)| megabytes(report.memory_bytes_max)),
     );
+    text.extend(nic.and_then(control_link));
     let _ = writeln!(
         text,
         "The host process could not have read a file: Landlock (ABI {}) had locked it out before.",
         locked_out.landlock_abi
     );
     text
+}
+
+/// What a carrier has counted, in a line; `None` if the process carries nothing.
+pub(crate) fn control_link(carrier: &Report) -> Option<String> {
+    let counter = |name| carrier.counter(name).map(grouped);
+    Some(format!(
+        "Control link: {} frames sent, {} received, {} more refused; {} parcels sent again.\n",
+        counter(FRAMES_SENT)?,
+        counter(FRAMES_RECEIVED)?,
+        counter(FRAMES_REFUSED)?,
+        counter(PARCELS_REPEATED)?,
+    ))
 }
 
 /// All that the processes have counted: a line with an object, which has an object for each process that there
@@ -238,6 +255,22 @@ mod tests {
         assert_eq!(cells("memory"), "12.3 MB 12.3 MB");
         assert_eq!(cells("bytes of content sent"), "0");
         assert!(table.contains("Landlock (ABI 7)"));
+    }
+
+    #[test]
+    fn what_a_carrier_has_counted_is_told() {
+        let counters = contract::ethernet::session::Counters {
+            frames_sent: 12_345,
+            frames_dropped: 6,
+            parcels_repeated: 7,
+            ..Default::default()
+        };
+        let carrier = Report::now(crate::carry_process::counters(&counters));
+        let table = table(&locked_out(), None, Some(&carrier));
+        assert!(table.contains("carrier process"), "{table}");
+        let line = "12,345 frames sent, 0 received, 6 more refused; 7 parcels sent again";
+        assert!(table.contains(line), "{table}");
+        assert_eq!(control_link(&report(&[("SEND commands", 12)])), None);
     }
 
     #[test]

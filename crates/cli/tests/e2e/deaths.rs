@@ -36,11 +36,16 @@ pub(crate) fn files(site: &Site) -> Vec<KnownFile> {
         .collect()
 }
 
-/// The counters of the host process, from a server that was started with `--report-json` and has ended.
+/// A counter of the host process, from a server that was started with `--report-json` and has ended.
 pub(crate) fn host_counter(splitway: &mut Splitway, name: &str) -> u64 {
+    counter(splitway, "host", name)
+}
+
+/// The same of either process: `host` or `nic`.
+pub(crate) fn counter(splitway: &mut Splitway, process: &str, name: &str) -> u64 {
     let line = splitway.line(|line| line.starts_with("{\"host\"")).unwrap();
     let report: serde_json::Value = serde_json::from_str(&line).unwrap();
-    report["host"][name].as_u64().unwrap()
+    report[process][name].as_u64().unwrap()
 }
 
 /// Kills at random moments, so many times, while [`DOWNLOADS`] clients download over links that lose packets. No
