@@ -112,7 +112,7 @@ pub struct Connection {
     pub(crate) rtt: Rtt,
     pub(crate) stats: Stats,
     /// Departure timeouts since the NIC stack was last heard.
-    pub(crate) silences: u8,
+    pub(crate) departure_timeouts: u8,
     pub(crate) min_rtt: MinRtt,
     pub(crate) rto: Rto,
     pub(crate) recovery: Recovery,
@@ -218,7 +218,7 @@ impl Connection {
             sent: Scoreboard::default(),
             rtt: Rtt::default(),
             stats: Stats::default(),
-            silences: 0,
+            departure_timeouts: 0,
             min_rtt: MinRtt::default(),
             rto: Rto::default(),
             recovery: Recovery::default(),
@@ -404,7 +404,7 @@ impl Connection {
         if self.timers.take_expired(Timer::Reorder, now) {
             self.on_reordering_timeout(now);
         }
-        if self.timers.take_expired(Timer::Probe, now) {
+        if self.timers.take_expired(Timer::Pto, now) {
             self.on_probe_timeout(now);
         }
         if self.timers.take_expired(Timer::Departure, now) {

@@ -145,7 +145,7 @@ impl Connection {
                 if let Some(data) = self.poll_data(now, limits, probe) {
                     return Some(self.transmit_data(now, data));
                 }
-                self.poll_probe(now, probe)
+                self.poll_window_probe(now, probe)
                     .or_else(|| self.poll_keepalive(now))
                     .or_else(|| self.poll_ack(now))
             }
@@ -308,7 +308,7 @@ impl Connection {
                 && room.min(available) >= len + PROBE_FOLLOWERS * mss
                 && self.queue.fit(snd.nxt - 1, len, limits) == len
             {
-                self.pmtu.on_probe(snd.nxt, bytes);
+                self.pmtu.on_mtu_probe(snd.nxt, bytes);
                 return Some(Data::new(snd.nxt, len, false, bytes));
             }
         }
@@ -402,7 +402,7 @@ impl Connection {
     }
 
     /// An empty segment that the peer must answer with its window.
-    fn poll_probe(&mut self, now: Instant, probe: bool) -> Option<Transmit> {
+    fn poll_window_probe(&mut self, now: Instant, probe: bool) -> Option<Transmit> {
         if !probe {
             return None;
         }

@@ -203,7 +203,7 @@ impl Pmtu {
     }
 
     /// A probe of so many bytes is sent at `start`.
-    pub(crate) fn on_probe(&mut self, start: u64, bytes: u16) {
+    pub(crate) fn on_mtu_probe(&mut self, start: u64, bytes: u16) {
         self.probe = Question { start, bytes };
     }
 }
@@ -224,7 +224,7 @@ mod tests {
         una += u64::from(mss);
         assert_eq!(pmtu.on_ack(una, mss), None);
         while let Some(bytes) = pmtu.wanted(now, mss) {
-            pmtu.on_probe(una, bytes);
+            pmtu.on_mtu_probe(una, bytes);
             probes += 1;
             if bytes <= fits {
                 una += u64::from(bytes);
@@ -258,7 +258,7 @@ mod tests {
         pmtu.on_sent(1, 1000, 1000);
         assert_eq!(pmtu.on_ack(1001, 1000), None);
         assert_eq!(pmtu.wanted(at_s(602), 1000), Some(1448));
-        pmtu.on_probe(3001, 1448);
+        pmtu.on_mtu_probe(3001, 1448);
         for (again, is_forgotten) in [(2001..3001, false), (4449..5449, false), (4001..5001, true)]
         {
             pmtu.on_sent_again(&again);

@@ -636,7 +636,7 @@ impl Connection {
         recovery.tlp.reset();
         recovery.undo.begin(true);
         self.timers.cancel(Timer::Reorder);
-        self.timers.cancel(Timer::Probe);
+        self.timers.cancel(Timer::Pto);
         self.check_scoreboard();
     }
 
@@ -661,7 +661,7 @@ impl Connection {
             }
             && !self.state.is_opening();
         if !applies {
-            return self.timers.cancel(Timer::Probe);
+            return self.timers.cancel(Timer::Pto);
         }
         // A receiver that waits for two full segments may delay its acknowledgment of anything less, but not while
         // it misses something (RFC 5681 §4.2).
@@ -669,7 +669,7 @@ impl Connection {
         let delayed = small && self.recovery.phase == Phase::Open;
         let probe_at = from.after_us(Tlp::timeout_us(self.rtt.srtt_us(), delayed));
         let rto_at = self.timers.deadline(Timer::Retransmit);
-        self.timers.arm(Timer::Probe, probe_at.min(rto_at));
+        self.timers.arm(Timer::Pto, probe_at.min(rto_at));
     }
 
     /// The probe timer has expired. The retransmission timer starts anew (RFC 8985 §7.3).

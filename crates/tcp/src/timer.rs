@@ -17,8 +17,8 @@ pub(crate) enum Timer {
     Keepalive,
     /// RACK's reordering timer (RFC 8985 §6.2 step 5).
     Reorder,
-    /// Tail loss probe (RFC 8985 §7.2).
-    Probe,
+    /// Tail loss probe: PTO (RFC 8985 §7.2).
+    Pto,
     /// Pacing: the next transmission may be issued.
     Pace,
     /// The NIC stack's silence ([`crate::undeparted`]).

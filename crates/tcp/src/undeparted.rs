@@ -75,13 +75,13 @@ impl Connection {
 
     #[inline(never)]
     fn arm_departure(&mut self, now: Instant, timeout: Duration) {
-        let patience = timeout.saturating_mul(1 << self.silences.min(10));
+        let patience = timeout.saturating_mul(1 << self.departure_timeouts.min(10));
         self.timers.arm(Timer::Departure, now + patience);
     }
 
     /// The NIC stack was heard, or the peer was.
     pub(crate) fn on_departure_heard(&mut self, now: Instant) {
-        self.silences = 0;
+        self.departure_timeouts = 0;
         if self.timers.is_armed(Timer::Departure) {
             self.timers.cancel(Timer::Departure);
             if self.sent.has_undeparted() {
@@ -95,8 +95,8 @@ impl Connection {
         if !self.sent.has_undeparted() {
             return;
         }
-        self.silences = self.silences.saturating_add(1);
-        if self.silences > self.config.retries {
+        self.departure_timeouts = self.departure_timeouts.saturating_add(1);
+        if self.departure_timeouts > self.config.retries {
             return self.end(CloseReason::TimedOut);
         }
         self.on_all_undeparted_lost();
