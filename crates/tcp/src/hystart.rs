@@ -13,7 +13,15 @@
 //!
 //! Both together leave no doubt: a train, and a queue that stands for a whole round. Then slow start is over at once.
 //! Five more rounds would triple the window, and a queue of a bandwidth-delay product overflow.
+//!
+//! Rounds and short gaps are not to be relied on. Where packets overtake each other, SND.UNA stands still for what is
+//! missing, and a round begins in the middle of what the one before has sent; and acknowledgments are held up, in hosts
+//! as in networks. So there is a third sign, which needs neither: half of a round-trip time without a *long* gap, and
+//! then packets that have waited for a quarter of it. Slow start sends twice what is acknowledged, so that so much has
+//! gathered in the queue when half of the path was acknowledged. It makes slow start conservative, and half as much
+//! again ends it.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use crate::congestion::Ack;
@@ -29,6 +37,15 @@ const CSS_ROUNDS: u32 = 5;
 
 /// A longer gap ends a train of acknowledgments; so does an eighth of the round-trip time.
 const TRAIN_GAP_MAX: Duration = Duration::from_millis(2);
+
+/// What ends one that is looked at together with the delay, and so does an eighth of the round-trip time: held up for no
+/// longer than this, acknowledgments alone do not look as if there were a queue.
+const LONG_GAP_MAX: Duration = MAX_RTT_THRESH;
+
+/// How long packets wait in the queue, in eighths of the least round-trip time, if the path is being filled, and when it
+/// is full.
+const WAIT_EIGHTHS_FILLING: u32 = 2;
+const WAIT_EIGHTHS_FULL: u32 = 3;
 
 /// What becomes of slow start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +70,7 @@ enum Phase {
 }
 
 /// The state of one slow start.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct HyStart {
     phase: Phase,
     /// `windowEnd`: the round ends when this position is acknowledged.
@@ -66,6 +83,43 @@ pub(crate) struct HyStart {
     /// The least round-trip time of all rounds.
     least: Option<Duration>,
     train: Train,
+    /// The arrival of the first acknowledgment and of the last one since the last long gap, whatever the round.
+    unbroken: Range<Instant>,
+    latest: Latest,
+}
+
+/// The last measurements, whatever the round: the least of each [`N_RTT_SAMPLE`] in a row.
+#[derive(Clone, Copy, Debug)]
+struct Latest {
+    /// Of those that are complete; zero if none are.
+    min: Duration,
+    /// Of the present ones, and how many these are.
+    gathering: Duration,
+    samples: u32,
+}
+
+impl Latest {
+    const fn new() -> Latest {
+        Latest {
+            min: Duration::ZERO,
+            gathering: Duration::MAX,
+            samples: 0,
+        }
+    }
+
+    /// True if these are enough.
+    fn on_sample(&mut self, rtt: Duration) -> bool {
+        self.gathering = self.gathering.min(rtt);
+        self.samples += 1;
+        let enough = self.samples == N_RTT_SAMPLE;
+        if enough {
+            *self = Latest {
+                min: self.gathering,
+                ..Latest::new()
+            };
+        }
+        enough
+    }
 }
 
 /// Acknowledgments that follow each other closely, in one round.
@@ -109,6 +163,8 @@ impl HyStart {
             samples: 0,
             least: None,
             train: Train::begin(Instant::from_us(0), false),
+            unbroken: Instant::from_us(0)..Instant::from_us(0),
+            latest: Latest::new(),
         }
     }
 
@@ -122,11 +178,21 @@ impl HyStart {
             self.least = Some(self.least.map_or(rtt, |least| least.min(rtt)));
             self.samples += 1;
         }
-        self.train.on_ack(ack.now, self.least.unwrap_or_default());
+        let news = ack.rtt.is_some_and(|rtt| self.latest.on_sample(rtt));
+        let least = self.least.unwrap_or_default();
+        self.train.on_ack(ack.now, least);
+        if ack.now.since(self.unbroken.end) > LONG_GAP_MAX.min(least / 8) {
+            self.unbroken.start = ack.now;
+        }
+        self.unbroken.end = ack.now;
+        if news && self.has_waited(WAIT_EIGHTHS_FULL) {
+            return Verdict::Leave;
+        }
         match self.phase {
             Phase::SlowStart => {
                 let baseline = self.min.filter(|_| self.delay_increases());
-                if baseline.is_some() || self.train.seen {
+                let fills = self.train.seen || (news && self.has_waited(WAIT_EIGHTHS_FILLING));
+                if baseline.is_some() || fills {
                     self.phase = Phase::Css {
                         baseline,
                         rounds: 1,
@@ -166,6 +232,15 @@ impl HyStart {
                 *rounds > CSS_ROUNDS
             }
         }
+    }
+
+    /// There was no long gap for half of the least round-trip time, and the last packets have waited in a queue for
+    /// so many eighths of it.
+    fn has_waited(&self, eighths: u32) -> bool {
+        let least = self.least.unwrap_or(Duration::MAX);
+        let unbroken = self.unbroken.end.since(self.unbroken.start);
+        let wait = (least / 8 * eighths).max(MIN_RTT_THRESH);
+        unbroken >= least / 2 && self.latest.min >= least.saturating_add(wait)
     }
 
     /// Compared to the round before.
@@ -333,6 +408,42 @@ mod tests {
         let (growth, left) = growth_with_gaps(&[2500; 20]);
         assert!(!left);
         assert!(growth.iter().all(|&bytes| bytes == 64_000), "{growth:?}");
+    }
+
+    /// Acknowledgments of one round that does not end, so many milliseconds apart, each with a round-trip time
+    /// that is `grows_us` longer than the one before, beginning with 50 ms. How long they went on, in milliseconds, until
+    /// slow start became conservative and until it was left.
+    fn signs_within_a_round(gap_us: u64, grows_us: u64) -> (Option<u64>, Option<u64>) {
+        let mut hystart = HyStart::new();
+        hystart.round_end = u64::MAX;
+        let mut slower = None;
+        for count in 0..200_000 / gap_us {
+            let ack = Ack {
+                now: Instant::from_us(1_000_000 + count * gap_us),
+                rtt: Some(50 * MS + Duration::from_micros(count * grows_us)),
+                ..ack(1000)
+            };
+            let ms = count * gap_us / 1000;
+            match hystart.on_ack(&ack, 1000) {
+                Verdict::Leave => return (slower, Some(ms)),
+                Verdict::Grow(bytes) if bytes < 1000 => slower = slower.or(Some(ms)),
+                Verdict::Grow(_) => {}
+            }
+        }
+        (slower, None)
+    }
+
+    #[test]
+    fn a_queue_that_grows_while_a_round_does_not_end_ends_slow_start() {
+        // Too far apart for a train. 12.5 ms, a quarter, and 18.75 ms.
+        let (slower, left) = signs_within_a_round(6_000, 2_000);
+        let (slower, left) = (slower.expect("slower"), left.expect("left"));
+        assert!((37..140).contains(&slower), "{slower}");
+        assert!((56..190).contains(&left) && left > slower, "{left}");
+        // Not if the path is not full for half of the round trip: longer gaps than an eighth.
+        assert_eq!(signs_within_a_round(6_300, 2_000), (None, None));
+        // Nor without a queue.
+        assert_eq!(signs_within_a_round(6_000, 50), (None, None));
     }
 
     /// Covers: RFC 9406 §4.3

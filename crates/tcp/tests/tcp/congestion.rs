@@ -491,3 +491,22 @@ fn bbr_lets_go_of_half_of_the_path_every_five_seconds_to_see_how_long_it_is() {
         assert!((0.2..0.4).contains(&(until - from)), "{probes:?}");
     }
 }
+
+/// Covers: RFC 9406 §4.2, RFC 8985 §6.2
+#[test]
+fn a_path_that_reorders_is_filled_without_an_overflow() {
+    for seed in 0..6 {
+        let mut path = Path::with_timestamps(Cubic, 5_000_000, 100);
+        path.queue_bytes_max = path.bdp();
+        path.reorder(seed, 100, Duration::from_micros(12_500));
+        path.run(5 * SECOND, |_| ());
+        let share = path.tcp.acknowledged_bytes() * 100 / (5 * path.bytes_per_second);
+        println!(
+            "seed {seed}: {share} %, overflowed {}, refused {} repeated {} cwnd {}",
+            path.overflowed,
+            path.refused,
+            path.repeated,
+            path.tcp.congestion_window()
+        );
+    }
+}

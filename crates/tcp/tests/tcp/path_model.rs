@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use tcp::{Config, CongestionAlgorithm, Connection, Instant, Transmit};
 use wire::ip::Ecn;
-use wire::tcp::{Flags, Header, Options, Segment};
+use wire::tcp::{Flags, Header, Options, Segment, Timestamps};
 
+use crate::network::Random;
 use crate::script::{IRS, ISS, LIMITS, Script, config};
 
 /// A connection that always has something to send, and the path below it.
@@ -37,7 +38,17 @@ pub(crate) struct Path {
     free_at: Instant,
     /// On the way: when the sender hears of it.
     packets: VecDeque<(Instant, Packet)>,
+    /// Acknowledgments that were overtaken.
+    late_acks: VecDeque<(Instant, Header)>,
     count: u64,
+    /// [`Path::reorder`]
+    late: Option<(u64, Duration)>,
+    random: Random,
+    /// Packets that did not fit into the queue, and that the receiver took for old ones (RFC 7323 §5.3).
+    pub(crate) overflowed: u64,
+    pub(crate) refused: u64,
+    /// TS.Recent.
+    recent: u32,
     /// Marks are echoed until the sender says that it has slowed down.
     echo: bool,
     /// What the receiver has in order, and behind that.
@@ -48,6 +59,8 @@ pub(crate) struct Path {
 /// A packet of the stream.
 struct Packet {
     range: Range<u64>,
+    /// TSval, if there are timestamps.
+    stamp: Option<u32>,
     marked: bool,
     cwr: bool,
 }
@@ -55,17 +68,36 @@ struct Packet {
 impl Path {
     /// Established over a path of such a round-trip time; an MSS of 1000.
     pub(crate) fn new(algorithm: CongestionAlgorithm, bytes_per_second: u64, rtt_ms: u64) -> Path {
+        Path::open(algorithm, bytes_per_second, rtt_ms, "")
+    }
+
+    /// The same with timestamps, which take 12 bytes of each segment.
+    pub(crate) fn with_timestamps(
+        algorithm: CongestionAlgorithm,
+        bytes_per_second: u64,
+        rtt_ms: u64,
+    ) -> Path {
+        Path::open(algorithm, bytes_per_second, rtt_ms, "ts 1 0")
+    }
+
+    fn open(
+        algorithm: CongestionAlgorithm,
+        bytes_per_second: u64,
+        rtt_ms: u64,
+        option: &str,
+    ) -> Path {
         let mut script = Script::listen(Config {
             congestion: algorithm,
             window_scaling: true,
+            timestamps: true,
             ..config()
         });
         script.trace(&format!(
             "
-            < SYN ECE CWR 0 win 65535 mss 1000 sackOK ws 14
+            < SYN ECE CWR 0 win 65535 mss 1000 sackOK ws 14 {option}
             > SYN ACK ECE 0 ack 1
             +{rtt_ms}ms
-            < ACK 1 ack 1 win 60000
+            < ACK 1 ack 1 win 60000 {option}
             "
         ));
         let now = script.now;
@@ -87,10 +119,30 @@ impl Path {
             waiting: VecDeque::new(),
             free_at: now,
             packets: VecDeque::new(),
+            late_acks: VecDeque::new(),
             count: 0,
+            late: None,
+            random: Random::seeded(0),
+            overflowed: 0,
+            refused: 0,
+            recent: 0,
             echo: false,
             received: 0,
             gaps: BTreeMap::new(),
+        }
+    }
+
+    /// One packet in so many, of either direction, comes so much later, so that others overtake it.
+    pub(crate) fn reorder(&mut self, seed: u64, one_in: u64, later: Duration) {
+        self.random = Random::seeded(seed);
+        self.late = Some((one_in, later));
+    }
+
+    /// How much later than it should the next packet comes.
+    fn lateness(&mut self) -> Duration {
+        match self.late {
+            Some((one_in, later)) if self.random.within(0..one_in) == 0 => later,
+            _ => Duration::ZERO,
         }
     }
 
@@ -107,7 +159,11 @@ impl Path {
             let departure = self.waiting.front().map(|(at, _)| *at);
             let arrival = self.packets.front().map(|(at, _)| *at);
             let timeout = self.tcp.next_timeout();
-            let next = [departure, arrival, timeout].into_iter().flatten().min();
+            let late_ack = self.late_acks.front().map(|(at, _)| *at);
+            let next = [departure, arrival, timeout, late_ack]
+                .into_iter()
+                .flatten()
+                .min();
             let Some(next) = next.filter(|&next| next <= until) else {
                 self.now = until;
                 return;
@@ -117,6 +173,10 @@ impl Path {
                 self.depart();
             } else if arrival == Some(next) {
                 self.acknowledge();
+                look(self);
+            } else if late_ack == Some(next) {
+                let (_, header) = self.late_acks.pop_front().expect("something arrives");
+                self.hear(header);
                 look(self);
             } else {
                 self.tcp.on_timeout(self.now);
@@ -148,7 +208,11 @@ impl Path {
             }
             let waiting_us = self.free_at.since(at).as_micros() as u64;
             let queue_bytes = waiting_us * self.bytes_per_second / 1_000_000;
-            if self.count.is_multiple_of(self.lose_one_in) || queue_bytes > self.queue_bytes_max {
+            if queue_bytes > self.queue_bytes_max {
+                self.overflowed += 1;
+                continue;
+            }
+            if self.count.is_multiple_of(self.lose_one_in) {
                 continue;
             }
             let us = (end - start) * 1_000_000 / self.bytes_per_second;
@@ -157,7 +221,10 @@ impl Path {
             if let Some(place) = self.delay.iter().position(|&(late, _)| late == start) {
                 heard_at = heard_at + self.delay.remove(place).1;
             }
+            heard_at = heard_at + self.lateness();
+            let stamp = transmit.header.options.timestamps;
             let packet = Packet {
+                stamp: stamp.map(|stamp| stamp.value),
                 range: start..end,
                 marked: queue_bytes > self.unmarked_bytes_max && transmit.ecn != Ecn::NotEct,
                 cwr: start == range.start && transmit.header.flags.contains(Flags::CWR),
@@ -174,6 +241,23 @@ impl Path {
     /// (RFC 2883).
     fn acknowledge(&mut self) {
         let (_, packet) = self.packets.pop_front().expect("something arrives");
+        let ts = packet.stamp.map(|stamp| {
+            let old = (stamp.wrapping_sub(self.recent) as i32) < 0;
+            // What is wholly below the window is not acceptable (RFC 7323 §5.3 R2).
+            let at_edge = packet.range.start <= self.received && packet.range.end >= self.received;
+            if !old && at_edge {
+                self.recent = stamp;
+            }
+            (old, self.recent)
+        });
+        let old = ts.is_some_and(|(old, _)| old);
+        if old {
+            self.refused += 1;
+            if packet.range.start >= self.received {
+                // An acknowledgment that tells nothing new.
+                return;
+            }
+        }
         self.echo = packet.marked || (self.echo && !packet.cwr);
         let mut block = packet.range;
         let mut blocks = Vec::new();
@@ -200,7 +284,13 @@ impl Path {
         let others = self.gaps.iter().map(|(&start, &end)| (start, end));
         blocks.extend(others.filter(|&(start, _)| start != block.start));
         let wire = |offset: u64| ISS.wrapping_add(1).wrapping_add(offset as u32);
-        let mut options = Options::default();
+        let mut options = Options {
+            timestamps: ts.map(|(_, echo_reply)| Timestamps {
+                value: 1,
+                echo_reply,
+            }),
+            ..Options::default()
+        };
         for (place, (start, end)) in options.sack.iter_mut().zip(blocks) {
             *place = Some((wire(start), wire(end)));
         }
@@ -216,6 +306,14 @@ impl Path {
             window: 60_000,
             options,
         };
+        let lateness = self.lateness();
+        match lateness.is_zero() {
+            true => self.hear(header),
+            false => self.late_acks.push_back((self.now + lateness, header)),
+        }
+    }
+
+    fn hear(&mut self, header: Header) {
         let segment = Segment {
             header,
             payload: &[],
