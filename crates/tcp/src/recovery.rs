@@ -521,10 +521,12 @@ impl Connection {
         recovery.phase = Phase::FastRecovery;
         recovery.recover = self.snd.nxt;
         recovery.prr.begin(prior_flight, unanswered);
-        recovery.undo.begin(false);
-        recovery.tlp.reset();
+        // Without SACK, it is about to be the oldest.
         let lost_from = self.sent.first_lost(0).map(|lost| lost.start);
-        self.pmtu.on_loss(lost_from.unwrap_or(self.snd.una));
+        let lost_from = lost_from.unwrap_or(self.snd.una);
+        recovery.undo.begin(false, lost_from);
+        recovery.tlp.reset();
+        self.pmtu.on_loss(lost_from);
     }
 
     /// All that was in flight when the loss was detected is acknowledged.
@@ -634,7 +636,7 @@ impl Connection {
         recovery.recover = self.snd.nxt;
         recovery.fast_retransmit.reset();
         recovery.tlp.reset();
-        recovery.undo.begin(true);
+        recovery.undo.begin(true, self.snd.una);
         self.timers.cancel(Timer::Reorder);
         self.timers.cancel(Timer::Pto);
         self.check_scoreboard();

@@ -1,6 +1,7 @@
 //! Was it a mistake? A reduction of the window is undone when it turns out that nothing was lost: by timestamps
-//! (the Eifel detection, RFC 3522), or by D-SACKs for all that was sent again (in the spirit of RFC 3708). The
-//! response is that of RFC 4015. Forward RTO-recovery, a third way, has a file of its own.
+//! (the Eifel detection, RFC 3522), or by D-SACKs for all that was sent again (in the spirit of RFC 3708). If nothing
+//! was sent again yet, the acknowledgment itself tells: acknowledgments are taken in one after the other, and the one
+//! that is late may be in the same go as the one that made it look lost. The response is that of RFC 4015. Forward RTO-recovery, a third way, has a file of its own.
 
 use std::ops::Range;
 
@@ -13,6 +14,8 @@ pub(crate) struct Undo {
     active: bool,
     /// A timeout was the reason.
     timeout: bool,
+    /// Where the first loss begins.
+    lost_from: u64,
     /// Positions that were sent again, from the first to the last.
     start: u64,
     end: u64,
@@ -24,11 +27,12 @@ pub(crate) struct Undo {
 }
 
 impl Undo {
-    /// The window has been reduced because of a loss, or of a timeout.
-    pub(crate) fn begin(&mut self, timeout: bool) {
+    /// The window has been reduced because of a loss, or of a timeout. Nothing before `lost_from` is lost.
+    pub(crate) fn begin(&mut self, timeout: bool, lost_from: u64) {
         *self = Undo {
             active: true,
             timeout,
+            lost_from,
             start: u64::MAX,
             ..Undo::default()
         };
@@ -67,9 +71,15 @@ impl Undo {
     }
 
     /// RFC 3522 §3.2: the first acknowledgment that covers what was sent again echoes a timestamp from before. So
-    /// it answers the original. True: nothing was lost.
+    /// it answers the original, as any does while nothing was sent again. True: nothing was lost.
     pub(crate) fn is_original(&mut self, una: u64, echo: Option<u32>) -> bool {
-        if !self.active || una <= self.start {
+        if !self.active {
+            return false;
+        }
+        if self.start == u64::MAX {
+            return una > self.lost_from;
+        }
+        if una <= self.start {
             return false;
         }
         let (stamp, echo) = (self.stamp.take(), echo);

@@ -245,6 +245,39 @@ fn an_echo_from_before_the_retransmission_undoes_fast_recovery() {
     assert!(script.tcp().congestion_window() < 6_000);
 }
 
+/// Covers: RFC 4015 §3
+#[test]
+fn what_arrives_before_it_is_sent_again_was_not_lost() {
+    // Both acknowledgments are taken in before anything is sent.
+    let mut script = established();
+    script.trace(
+        "
+        virtual 20000
+        > ACK 1..10001 ack 1
+        +10ms
+        < ACK 1 ack 1 win 60000 sack 1001..10001; < ACK 1 ack 10001 win 60000
+        > PSH ACK 10001..20001 ack 1
+        ",
+    );
+    assert!(script.tcp().congestion_window() >= 10_000);
+    // The second of two that are lost has not arrived: it is sent again when it is late, and then the window shrinks.
+    let mut script = established();
+    script.trace(
+        "
+        virtual 10000
+        > PSH ACK 1..10001 ack 1
+        +10ms
+        < ACK 1 ack 1 win 60000 sack 2001..10001; < ACK 1 ack 1001 win 60000 sack 2001..10001
+        +4ms
+        +1ms
+        > ACK 1001..2001 ack 1
+        +10ms
+        < ACK 1 ack 10001 win 60000
+        ",
+    );
+    assert!(script.tcp().congestion_window() < 10_000);
+}
+
 /// Covers: RFC 8985 §7.2, RFC 8985 §7.3
 #[test]
 fn a_silent_tail_is_probed_with_its_last_segment() {
