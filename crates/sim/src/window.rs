@@ -40,7 +40,8 @@ impl WindowCheck {
             let fits = issued == 0 || pipe <= window + 1;
             // A tail loss probe goes in any case, and is one segment, once (RFC 8985 §7.3).
             let probes = before.probes && before.pipe + issued <= pipe;
-            let is_probe = !probes && issued <= u64::from(view.tcp.mss()) + 1;
+            let segment = issued <= u64::from(view.tcp.mss()) + 1;
+            let is_probe = !probes && segment && view.tcp.has_tail_probe();
             ensure(fits || is_probe, || {
                 format!(
                     "new data beyond the congestion window: {issued} issued towards {}, pipe {pipe}, window {window}",

@@ -748,6 +748,11 @@ impl Connection {
         self.sent.flight()
     }
 
+    /// True if a tail loss probe was sent and is not answered: it may exceed the congestion window (RFC 8985 §7.3).
+    pub fn has_tail_probe(&self) -> bool {
+        self.recovery.tlp.has_probe()
+    }
+
     /// Transmissions that were issued, and whose departure was neither reported nor concluded.
     pub fn undeparted_transmissions(&self) -> usize {
         self.sent.unreported()
