@@ -108,7 +108,7 @@ pub(crate) struct ServeArgs {
     pub(crate) tcp: TcpOptions,
 
     /// NIC workers, each a thread with its own port and its share of the cache
-    #[arg(long, value_name = "N", default_value = "1", value_parser = value_parser!(u16).range(1..=64))]
+    #[arg(long, value_name = "N", default_value = "1", requires = "root", value_parser = value_parser!(u16).range(1..=64))]
     pub(crate) workers: u16,
 
     #[command(flatten)]
@@ -130,9 +130,15 @@ pub(crate) struct ServeArgs {
     pub(crate) mtu: u32,
 
     /// Attach to the NIC process that listens on this socket, or, as eth:IFACE,MAC, to the NIC stack of the machine
-    /// with this address on the link of an interface, instead of starting one
-    #[arg(long, value_name = "SOCKET|eth:IFACE,MAC", requires = "dev", conflicts_with_all = ["root", "workers", "cache", "no_timestamp_fix", "read_delay"])]
-    pub(crate) nic: Option<NicPlace>,
+    /// with this address on the link of an interface. Several --nic are several NIC stacks, besides one for ROOT if that
+    /// is given: each request is served by one that has the file
+    #[arg(long, value_name = "SOCKET|eth:IFACE,MAC", requires = "dev")]
+    pub(crate) nic: Vec<NicPlace>,
+
+    /// The roots of all NIC stacks are copies of each other, times of modification included (rsync -a, cp -a): if one
+    /// goes away, responses go on from another that has a file of the same path, size and time
+    #[arg(long)]
+    pub(crate) replicas: bool,
 
     /// File with the key that both machines share, for --nic eth:…; `splitway keygen` makes one
     #[arg(long, value_name = "FILE", requires = "nic")]
@@ -179,6 +185,9 @@ Examples:
   sudo splitway serve --nic /run/splitway-nic.sock --dev eth0 --addr 192.0.2.10/24
 
   sudo splitway serve --nic eth:eth1,02:00:5e:10:00:01 --key-file key --dev eth0 --addr 192.0.2.10/24
+
+  sudo splitway serve --nic eth:eth1,02:00:5e:10:00:01 --nic eth:eth1,02:00:5e:10:00:02 --replicas \\
+    --key-file key --dev eth0 --addr 192.0.2.10/24
 
 End it with Ctrl-C: it prints what the two processes have done.";
 
@@ -499,6 +508,12 @@ pub(crate) struct HostArgs {
     pub(crate) orphans: u32,
     #[command(flatten)]
     pub(crate) measuring: HostMeasuring,
+    /// NIC stacks
+    #[arg(long, default_value = "1")]
+    pub(crate) nics: u8,
+    /// Their roots are copies of each other
+    #[arg(long)]
+    pub(crate) replicas: bool,
     /// Directory that must be out of reach once the process is locked out of the file system
     #[arg(long)]
     pub(crate) probe: PathBuf,
@@ -548,7 +563,7 @@ mod tests {
         let args = serve("splitway serve site");
         assert_eq!(args.root.unwrap(), PathBuf::from("site"));
         assert_eq!((args.listen, args.workers, args.mtu), (80, 1, 1500));
-        assert!(args.dev.is_none() && args.addr.is_empty() && args.nic.is_none());
+        assert!(args.dev.is_none() && args.addr.is_empty() && args.nic.is_empty());
     }
 
     #[test]
@@ -622,8 +637,13 @@ mod tests {
                 .unwrap_err()
                 .contains("--dev")
         );
-        let both = "splitway serve site --nic /x --dev eth0 --addr 192.0.2.3/24";
-        assert!(parse(both).unwrap_err().contains("--nic"));
+        let both = "splitway serve site --nic /x --nic /y --dev eth0 --addr 192.0.2.3/24";
+        parse(both).unwrap();
+        let alone = "splitway serve --nic /x --dev eth0 --addr 192.0.2.3/24";
+        for of_the_other in ["--workers 2", "--cache 64M", "--read-delay 1ms..2ms"] {
+            let message = parse(&format!("{alone} {of_the_other}")).unwrap_err();
+            assert!(message.contains("ROOT"), "{message}");
+        }
         parse("splitway serve --nic /x --dev eth0 --addr 192.0.2.3/24").unwrap();
         let root = |line: &str| match parse(line).map(|cli| cli.command) {
             Ok(Command::Nic(args)) => Ok(args.root().to_owned()),

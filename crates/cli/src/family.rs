@@ -25,12 +25,12 @@ const DIAGNOSIS_WAIT: Duration = Duration::from_secs(2);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     Host,
-    /// The one that serves.
-    Nic,
+    /// The one that serves as this NIC stack.
+    Nic(usize),
     /// The one that is to serve.
-    NextNic,
+    NextNic(usize),
     /// The one that has served.
-    PastNic,
+    PastNic(usize),
 }
 
 /// What happens to a family.
@@ -212,7 +212,7 @@ impl Family {
                     Message::Report(report) => member.report = Some(report.clone()),
                     Message::HostReady(_)
                     | Message::NicReady { .. }
-                    | Message::NicJoined(_)
+                    | Message::NicJoined(..)
                     | Message::NicRefused(..)
                     | Message::NicLost(..) => {}
                 }
@@ -352,9 +352,9 @@ mod tests {
         let sleep = "/bin/sleep".as_ref();
         let child = Child::spawn("NIC process", sleep, ["1000".into()], control).unwrap();
         let pid = Pid::from_raw(child.pid().cast_signed()).unwrap();
-        family.adopt(Role::Nic, child);
-        family.dismiss(Role::Nic);
-        assert_eq!(family.pid(Role::Nic), None);
+        family.adopt(Role::Nic(0), child);
+        family.dismiss(Role::Nic(0));
+        assert_eq!(family.pid(Role::Nic(0)), None);
         // A process that is not reaped still has its number.
         assert_eq!(test_kill_process(pid), Ok(()));
         while !family.dismissed.is_empty() {

@@ -1,7 +1,7 @@
 //! How a NIC process comes to the host process: the supervisor passes on the socket over which the two say hello.
 //!
 //! The host process can neither start a NIC process nor connect to one, so this goes over its control socket: each
-//! packet is a byte without a meaning, and one descriptor.
+//! packet is a byte, which NIC stack it is, and one descriptor.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -22,15 +22,15 @@ use crate::messages::Message;
 
 const ONE_DESCRIPTOR: usize = rustix::cmsg_space!(ScmRights(1));
 
-/// In the supervisor: passes `nic` to the host process at the other end of `host`.
-pub(crate) fn pass(host: &OwnedFd, nic: &OwnedFd) -> rustix::io::Result<()> {
+/// In the supervisor: passes the socket of NIC stack `number` to the host process at the other end of `host`.
+pub(crate) fn pass(host: &OwnedFd, number: u8, nic: &OwnedFd) -> rustix::io::Result<()> {
     let mut space = [MaybeUninit::uninit(); ONE_DESCRIPTOR];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     let descriptors = [nic.as_fd()];
     let pushed = ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
     debug_assert!(pushed, "there is space for one");
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-    retry(|| sendmsg(host, &[IoSlice::new(&[0])], &mut ancillary, flags))?;
+    retry(|| sendmsg(host, &[IoSlice::new(&[number])], &mut ancillary, flags))?;
     Ok(())
 }
 
@@ -40,25 +40,28 @@ pub(crate) struct Supervisor {
     control: OwnedFd,
     /// The epoch before the first.
     base: u64,
-    /// NIC processes that have come.
-    come: u64,
-    /// Which of them is used.
-    used: u64,
+    /// How often each NIC stack has come.
+    come: Vec<u64>,
+    /// Which of those is used.
+    used: Vec<u64>,
 }
 
 impl Supervisor {
-    /// The supervisor behind a control socket; epochs are counted from `base`.
-    pub(crate) fn new(control: OwnedFd, base: u64) -> Self {
+    /// The supervisor behind a control socket, who brings so many NIC stacks; epochs are counted from `base`.
+    pub(crate) fn new(control: OwnedFd, nics: usize, base: u64) -> Self {
         Self {
             control,
             base,
-            come: 0,
-            used: 0,
+            come: vec![0; nics],
+            used: vec![0; nics],
         }
     }
 
-    /// Waits for the first NIC process; `None` if `stop` becomes readable before.
-    pub(crate) fn first(&mut self, stop: BorrowedFd<'_>) -> Result<Option<HostSession>, Failure> {
+    /// Waits for a first NIC process, whichever that is; `None` if `stop` becomes readable before.
+    pub(crate) fn first(
+        &mut self,
+        stop: BorrowedFd<'_>,
+    ) -> Result<Option<(usize, HostSession)>, Failure> {
         loop {
             let mut fds = [
                 PollFd::new(&self.control, PollFlags::IN),
@@ -69,16 +72,16 @@ impl Supervisor {
             if !fds[1].revents().is_empty() {
                 return Ok(None);
             }
-            if let Some(socket) = self.receive()? {
+            if let Some((nic, socket)) = self.receive()? {
                 let session = self.meet(socket)?;
-                self.used = self.come;
-                return Ok(Some(session));
+                self.used[nic] = self.come[nic];
+                return Ok(Some((nic, session)));
             }
         }
     }
 
-    /// The socket of a NIC process, if one has come.
-    fn receive(&mut self) -> Result<Option<OwnedFd>, Failure> {
+    /// The socket of a NIC process, if one has come, and which NIC stack it is.
+    fn receive(&mut self) -> Result<Option<(usize, OwnedFd)>, Failure> {
         let mut space = [MaybeUninit::uninit(); ONE_DESCRIPTOR];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let mut byte = [0];
@@ -97,11 +100,16 @@ impl Supervisor {
                 Err(Failure::broken(what, "the supervisor is gone"))
             }
             Ok(_) => {
-                self.come += 1;
-                Ok(ancillary.drain().find_map(|message| match message {
+                let nic = usize::from(byte[0]);
+                let Some(come) = self.come.get_mut(nic) else {
+                    return Err(Failure::broken(what, format!("there is no number {nic}")));
+                };
+                *come += 1;
+                let socket = ancillary.drain().find_map(|message| match message {
                     RecvAncillaryMessage::ScmRights(mut passed) => passed.next(),
                     _ => None,
-                }))
+                });
+                Ok(socket.map(|socket| (nic, socket)))
             }
             Err(Errno::AGAIN) => Ok(None),
             Err(errno) => Err(Failure::broken(what, errno)),
@@ -110,7 +118,8 @@ impl Supervisor {
 
     /// Says hello. The supervisor has looked at the other side's, so that this does not wait.
     fn meet(&mut self, socket: OwnedFd) -> Result<HostSession, Failure> {
-        let epoch = self.base.wrapping_add(self.come);
+        let come: u64 = self.come.iter().sum();
+        let epoch = self.base.wrapping_add(come);
         host_hello(socket, epoch).map_err(|error| Failure::broken("meeting the NIC process", error))
     }
 }
@@ -120,26 +129,37 @@ impl NicSource for Supervisor {
         self.control.as_fd()
     }
 
-    fn take(&mut self) -> Option<HostSession> {
-        let met = match self.receive() {
-            Ok(socket) => self.meet(socket?),
-            Err(failure) => Err(failure),
-        };
-        met.inspect_err(|failure| report(&Message::NicRefused(self.come, failure.to_string())))
-            .ok()
+    fn take(&mut self) -> Option<(usize, HostSession)> {
+        let (nic, socket) = self
+            .receive()
+            .inspect_err(|failure| tracing::error!("{failure}"))
+            .ok()??;
+        let met = self.meet(socket);
+        let session = met.inspect_err(|failure| {
+            report(&Message::NicRefused(
+                nic,
+                self.come[nic],
+                failure.to_string(),
+            ));
+        });
+        Some((nic, session.ok()?))
     }
 
-    fn on_joined(&mut self) {
-        self.used = self.come;
-        report(&Message::NicJoined(self.used));
+    fn on_joined(&mut self, nic: usize) {
+        self.used[nic] = self.come[nic];
+        report(&Message::NicJoined(nic, self.used[nic]));
     }
 
-    fn on_refused(&mut self, refusal: NicRefusal) {
-        report(&Message::NicRefused(self.come, refusal.to_string()));
+    fn on_refused(&mut self, nic: usize, refusal: NicRefusal) {
+        report(&Message::NicRefused(
+            nic,
+            self.come[nic],
+            refusal.to_string(),
+        ));
     }
 
-    fn on_lost(&mut self, loss: NicLoss) {
-        report(&Message::NicLost(self.used, loss.to_string()));
+    fn on_lost(&mut self, nic: usize, loss: NicLoss) {
+        report(&Message::NicLost(nic, self.used[nic], loss.to_string()));
     }
 }
 

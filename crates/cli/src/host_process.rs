@@ -35,8 +35,9 @@ pub(crate) fn run(args: &HostArgs) -> Result<(), Failure> {
     let port =
         PacketPort::open(&args.dev, &own).map_err(|error| link::port_failed(&args.dev, &error))?;
 
-    let mut supervisor = Supervisor::new(control, u64::from_ne_bytes(random()?));
-    let Some(session) = supervisor.first(signals.as_fd())? else {
+    let nics = usize::from(args.nics);
+    let mut supervisor = Supervisor::new(control, nics, u64::from_ne_bytes(random()?));
+    let Some((nic, session)) = supervisor.first(signals.as_fd())? else {
         return Ok(());
     };
 
@@ -63,11 +64,15 @@ pub(crate) fn run(args: &HostArgs) -> Result<(), Failure> {
             ..Admission::default()
         },
         departs_at_issue: false,
+        roots_are_replicas: args.replicas,
         secret: random()?,
     };
     args.tcp.apply(&mut config.tcp);
     args.measuring.apply(&mut config);
-    let stack = Stack::new(config, Link::of(&port), session.channels, monotonic_us());
+    let mut stack = Stack::awaiting(config, Link::of(&port), nics, monotonic_us());
+    stack
+        .on_nic_come(nic, session.channels)
+        .map_err(|refusal| Failure::broken("NIC process", refusal))?;
     let server = server::Server::new(server::Config::default());
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let spin_us_max = if cores >= SPIN_CORES_MIN {
@@ -76,9 +81,10 @@ pub(crate) fn run(args: &HostArgs) -> Result<(), Failure> {
         0
     };
     let polling = Polling::new(spin_us_max, PAUSE_US_MAX);
-    let mut shard = Shard::new(stack, session.socket, port, server, polling);
+    let mut shard = Shard::new(stack, (nic, session.socket), port, server, polling);
 
     seccomp::allow_only(seccomp::Kind::Host)?;
+    child::tell(&Message::NicJoined(nic, 1))?;
     child::tell(&Message::HostReady(locked_out))?;
     let ended = shard.run(&mut supervisor, signals.as_fd());
     child::tell(&Message::Report(Report::now(counters(

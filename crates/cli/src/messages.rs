@@ -17,12 +17,12 @@ pub(crate) enum Message {
         /// Number of workers.
         workers: usize,
     },
-    /// The host stack uses the NIC stack that was passed to it as this one, counted from 1.
-    NicJoined(u64),
+    /// The host stack uses what was passed to it as the NIC stack of this number, the how manieth time, from 1.
+    NicJoined(usize, u64),
     /// The host stack does not use it, for this reason.
-    NicRefused(u64, String),
+    NicRefused(usize, u64, String),
     /// The host stack has lost it, in this way.
-    NicLost(u64, String),
+    NicLost(usize, u64, String),
     /// The child ends because of this.
     Failed(Failure),
     /// The child ends in order; this is what it did.

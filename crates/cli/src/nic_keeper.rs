@@ -50,6 +50,10 @@ pub(crate) enum NicOrigin {
 /// See the [module documentation](self).
 #[derive(Debug)]
 pub(crate) struct NicKeeper {
+    /// Which of the host's NIC stacks it keeps.
+    number: usize,
+    /// What people call it.
+    name: String,
     origin: NicOrigin,
     /// Leads to the host process.
     host: OwnedFd,
@@ -95,9 +99,11 @@ pub(crate) enum NicNews {
 }
 
 impl NicKeeper {
-    /// Passes NIC processes on over `host`.
-    pub(crate) fn new(origin: NicOrigin, host: OwnedFd) -> Self {
+    /// Passes NIC processes on over `host`, as NIC stack `number`.
+    pub(crate) fn new(number: usize, name: String, origin: NicOrigin, host: OwnedFd) -> Self {
         Self {
+            number,
+            name,
             origin,
             host,
             next: Next::None,
@@ -109,22 +115,34 @@ impl NicKeeper {
         }
     }
 
-    /// Starts the first one. `socket`: leads to it already.
+    /// Which of the host's NIC stacks it keeps.
+    pub(crate) fn number(&self) -> usize {
+        self.number
+    }
+
+    /// What people call it.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Starts the first one. `socket`: leads to it already. If that fails, it is tried again later.
     pub(crate) fn start_first(
         &mut self,
         family: &mut Family,
         socket: Option<OwnedFd>,
-    ) -> Result<(), Failure> {
-        match socket {
-            Some(socket) => {
-                self.next = Next::Starting {
-                    socket: Some(socket),
-                    until: Instant::now() + START_WAIT,
-                    program: None,
-                };
-                Ok(())
-            }
-            None => self.start(family, None),
+    ) -> Option<Failure> {
+        if let Some(socket) = socket {
+            self.next = Next::Starting {
+                socket: Some(socket),
+                until: Instant::now() + START_WAIT,
+                program: None,
+            };
+            return None;
+        }
+        let failure = self.start(family, None).err()?;
+        match self.fail(family, failure) {
+            Some(NicNews::Failed(failure)) => Some(failure),
+            _ => None,
         }
     }
 
@@ -168,7 +186,7 @@ impl NicKeeper {
                     return Err(Failure::broken("starting the NIC process", failure)
                         .remedy("Ask again when the installation is over."));
                 }
-                family.adopt(Role::NextNic, child);
+                family.adopt(Role::NextNic(self.number), child);
                 host_socket
             }
             NicOrigin::Socket(path) => connect_again(path)?,
@@ -203,7 +221,9 @@ impl NicKeeper {
     /// What NIC processes have reported: all that have ended in order so far.
     pub(crate) fn report(&self, family: &Family) -> Option<Report> {
         let mut sum = self.past.clone();
-        for last in [Role::PastNic, Role::Nic].map(|role| family.report(role)) {
+        for last in
+            [Role::PastNic(self.number), Role::Nic(self.number)].map(|role| family.report(role))
+        {
             absorb(&mut sum, last);
         }
         sum
@@ -212,46 +232,50 @@ impl NicKeeper {
     /// Something has happened, or time has passed.
     pub(crate) fn on(&mut self, family: &mut Family, happening: &Happening) -> Option<NicNews> {
         match happening {
-            Happening::Said(Role::Host, Message::NicJoined(which)) if self.joins(*which) => {
+            Happening::Said(Role::Host, Message::NicJoined(nic, which))
+                if *nic == self.number && self.joins(*which) =>
+            {
                 return self.on_joined(family);
             }
-            Happening::Said(Role::Host, Message::NicRefused(which, why)) if self.joins(*which) => {
+            Happening::Said(Role::Host, Message::NicRefused(nic, which, why))
+                if *nic == self.number && self.joins(*which) =>
+            {
                 return self.fail(family, Failure::broken("NIC process", why));
             }
-            Happening::Said(Role::Host, Message::NicLost(which, why))
-                if self.serves == Some(*which) =>
+            Happening::Said(Role::Host, Message::NicLost(nic, which, why))
+                if *nic == self.number && self.serves == Some(*which) =>
             {
                 self.retire(family);
-                return Some(self.lose(Failure::broken(self.name(), why)));
+                return Some(self.lose(Failure::broken(self.name.clone(), why)));
             }
-            Happening::Said(Role::Host, Message::NicJoined(which))
-                if self.serves.is_some_and(|serves| serves < *which) =>
+            Happening::Said(Role::Host, Message::NicJoined(nic, which))
+                if *nic == self.number && self.serves.is_some_and(|serves| serves < *which) =>
             {
                 // Nobody serves: that one has died before this was heard, and it was no success.
                 self.retire(family);
                 let failure = "the host process has left it for one that has died since";
-                return Some(self.lose(Failure::broken(self.name(), failure)));
+                return Some(self.lose(Failure::broken(self.name.clone(), failure)));
             }
-            Happening::Ended(Role::Nic) => {
-                let fate = family.fate(Role::Nic);
-                self.forget(family, Role::Nic);
+            Happening::Ended(Role::Nic(nic)) if *nic == self.number => {
+                let fate = family.fate(Role::Nic(self.number));
+                self.forget(family, Role::Nic(self.number));
                 return Some(self.lose(fate.unwrap_or_else(|| {
                     Failure::broken("NIC process", "ended although nobody asked it to")
                 })));
             }
-            Happening::Ended(Role::NextNic) => {
-                let fate = family.fate(Role::NextNic);
+            Happening::Ended(Role::NextNic(nic)) if *nic == self.number => {
+                let fate = family.fate(Role::NextNic(self.number));
                 let fate = fate.unwrap_or_else(|| {
                     Failure::broken("NIC process", "ended before it took a command")
                 });
                 return self.fail(family, fate);
             }
-            Happening::Ended(Role::PastNic) => {
-                if let Some(fate) = family.fate(Role::PastNic) {
+            Happening::Ended(Role::PastNic(nic)) if *nic == self.number => {
+                if let Some(fate) = family.fate(Role::PastNic(self.number)) {
                     tracing::warn!("{fate}");
                 }
                 self.past_until = None;
-                self.forget(family, Role::PastNic);
+                self.forget(family, Role::PastNic(self.number));
             }
             _ => {}
         }
@@ -269,7 +293,7 @@ impl NicKeeper {
         match peek_hello(socket.as_ref()?) {
             Ok(None) => None,
             Ok(Some(_)) => {
-                let passed = handover::pass(&self.host, socket.as_ref()?);
+                let passed = handover::pass(&self.host, self.number as u8, socket.as_ref()?);
                 self.passed += u64::from(passed.is_ok());
                 let program = program.take();
                 self.next = Next::Joining {
@@ -282,12 +306,12 @@ impl NicKeeper {
                     Failure::broken("passing the NIC process on to the host process", errno),
                 )
             }
-            Err(HelloError::Closed) if family.pid(Role::NextNic).is_some() => {
+            Err(HelloError::Closed) if family.pid(Role::NextNic(self.number)).is_some() => {
                 *socket = None;
                 None
             }
             Err(HelloError::Closed) => {
-                let failure = Failure::broken(self.name(), "it has closed the connection")
+                let failure = Failure::broken(self.name.clone(), "it has closed the connection")
                     .remedy("It ended, or it serves another host stack: it serves one at a time.");
                 self.fail(family, failure)
             }
@@ -300,7 +324,7 @@ impl NicKeeper {
         if self.past_until.is_some_and(|until| until <= now) {
             tracing::warn!("the NIC process before did not end within {END_WAIT:?}: killed");
             self.past_until = None;
-            self.forget(family, Role::PastNic);
+            self.forget(family, Role::PastNic(self.number));
         }
         match self.next {
             Next::At(at) if at <= now => {
@@ -334,7 +358,7 @@ impl NicKeeper {
             *program = new;
         }
         self.retire(family);
-        family.change_role(Role::NextNic, Role::Nic);
+        family.change_role(Role::NextNic(self.number), Role::Nic(self.number));
         self.serves = Some(self.passed);
         self.backoff.on_success(Instant::now());
         Some(NicNews::Serves)
@@ -342,7 +366,7 @@ impl NicKeeper {
 
     /// The one that is to serve will not.
     fn fail(&mut self, family: &mut Family, failure: Failure) -> Option<NicNews> {
-        self.forget(family, Role::NextNic);
+        self.forget(family, Role::NextNic(self.number));
         self.next = Next::None;
         if self.serves.is_none() {
             let now = Instant::now();
@@ -364,9 +388,9 @@ impl NicKeeper {
 
     /// The host process has hung up on the one that served: it is to end by itself.
     fn retire(&mut self, family: &mut Family) {
-        if family.pid(Role::Nic).is_some() {
-            self.forget(family, Role::PastNic);
-            family.change_role(Role::Nic, Role::PastNic);
+        if family.pid(Role::Nic(self.number)).is_some() {
+            self.forget(family, Role::PastNic(self.number));
+            family.change_role(Role::Nic(self.number), Role::PastNic(self.number));
             self.past_until = Some(Instant::now() + END_WAIT);
         }
     }
@@ -375,13 +399,6 @@ impl NicKeeper {
     fn forget(&mut self, family: &mut Family, role: Role) {
         absorb(&mut self.past, family.report(role));
         family.dismiss(role);
-    }
-
-    fn name(&self) -> String {
-        match &self.origin {
-            NicOrigin::Program { .. } => "NIC process".to_owned(),
-            NicOrigin::Socket(path) => format!("NIC process at {}", path.display()),
-        }
     }
 }
 
@@ -441,7 +458,12 @@ mod tests {
             program,
             arguments: Vec::new(),
         };
-        let mut keeper = NicKeeper::new(origin, socket::pair().unwrap().0);
+        let mut keeper = NicKeeper::new(
+            0,
+            "NIC process".to_owned(),
+            origin,
+            socket::pair().unwrap().0,
+        );
         keeper.passed = 1;
         keeper.serves = Some(1);
         keeper
@@ -454,9 +476,9 @@ mod tests {
     #[test]
     fn a_nic_process_that_was_left_for_one_that_died_is_replaced() {
         let (mut family, mut keeper) = (family(), keeper());
-        family.adopt(Role::Nic, shell(STAYS));
-        let first = family.pid(Role::Nic);
-        family.adopt(Role::NextNic, shell("kill -9 $$"));
+        family.adopt(Role::Nic(0), shell(STAYS));
+        let first = family.pid(Role::Nic(0));
+        family.adopt(Role::NextNic(0), shell("kill -9 $$"));
         keeper.passed = 2;
         keeper.next = Next::Joining {
             until: Instant::now() + START_WAIT,
@@ -464,24 +486,24 @@ mod tests {
         };
         let news = loop {
             let happening = family.next(None).unwrap();
-            assert!(matches!(happening, Happening::Ended(Role::NextNic)));
+            assert!(matches!(happening, Happening::Ended(Role::NextNic(0))));
             if let Some(news) = keeper.on(&mut family, &happening) {
                 break news;
             }
         };
         assert!(matches!(news, NicNews::Failed(_)));
         assert_eq!(
-            family.pid(Role::Nic),
+            family.pid(Role::Nic(0)),
             first,
             "it goes on as far as is known"
         );
         assert_eq!(keeper.deadline(), None);
 
-        let joined = Happening::Said(Role::Host, Message::NicJoined(2));
+        let joined = Happening::Said(Role::Host, Message::NicJoined(0, 2));
         let news = keeper.on(&mut family, &joined);
         assert!(matches!(news, Some(NicNews::Lost(..))), "{news:?}");
-        assert_eq!(family.pid(Role::Nic), None);
-        assert_eq!(family.pid(Role::PastNic), first, "it is to end");
+        assert_eq!(family.pid(Role::Nic(0)), None);
+        assert_eq!(family.pid(Role::PastNic(0)), first, "it is to end");
         assert!(matches!(keeper.next, Next::At(_)), "another one is started");
     }
 
@@ -489,8 +511,8 @@ mod tests {
     fn what_nic_processes_report_is_kept_however_they_go() {
         let (mut family, mut keeper) = (family(), keeper());
         // One that nobody has heard to have been left.
-        family.adopt(Role::Nic, shell(&reports(1)));
-        while family.pid(Role::Nic).is_some() {
+        family.adopt(Role::Nic(0), shell(&reports(1)));
+        while family.pid(Role::Nic(0)).is_some() {
             let happening = family.next(None).unwrap();
             keeper.on(&mut family, &happening);
         }
@@ -499,18 +521,18 @@ mod tests {
         // One that is replaced while the one before it is still there.
         keeper.next = Next::None;
         for count in [20, 300] {
-            family.adopt(Role::Nic, shell(&format!("{}; {STAYS}", reports(count))));
+            family.adopt(Role::Nic(0), shell(&format!("{}; {STAYS}", reports(count))));
             let happening = family.next(None).unwrap();
-            assert!(matches!(happening, Happening::Said(Role::Nic, _)));
+            assert!(matches!(happening, Happening::Said(Role::Nic(0), _)));
             keeper.on(&mut family, &happening);
             keeper.retire(&mut family);
         }
         assert_eq!(opens(&keeper, &family), Some(321));
 
         // Those that end with the server.
-        keeper.forget(&mut family, Role::PastNic);
-        family.adopt(Role::PastNic, shell(&reports(4000)));
-        family.adopt(Role::Nic, shell(&reports(50_000)));
+        keeper.forget(&mut family, Role::PastNic(0));
+        family.adopt(Role::PastNic(0), shell(&reports(4000)));
+        family.adopt(Role::Nic(0), shell(&reports(50_000)));
         let mut ended = 0;
         while ended < 2 {
             ended += usize::from(matches!(family.next(None), Ok(Happening::Ended(_))));

@@ -37,7 +37,7 @@ pub(crate) fn run(args: &NicArgs, log: &str) -> Result<(), Failure> {
     let program = Program::own()?;
     say(&format!("listening on {}\n", args.socket.display()));
     let result = serve(&mut family, &listener, &program, args, log);
-    let ended = family.end(&[Role::Nic]);
+    let ended = family.end(&[Role::Nic(0)]);
     result.and(ended)
 }
 
@@ -50,7 +50,7 @@ fn serve(
 ) -> Result<(), Failure> {
     let mut waiting: Option<Visitor> = None;
     loop {
-        if family.pid(Role::Nic).is_none()
+        if family.pid(Role::Nic(0)).is_none()
             && let Some(visitor) = waiting.take()
         {
             match Child::spawn(
@@ -64,7 +64,7 @@ fn serve(
                         "nic process {}: serves a host stack\n",
                         child.pid()
                     ));
-                    family.adopt(Role::Nic, child);
+                    family.adopt(Role::Nic(0), child);
                 }
                 Err(failure) => tracing::error!("{failure}"),
             }
@@ -91,10 +91,10 @@ fn serve(
             Happening::Said(_, Message::Failed(failure)) => tracing::error!("{failure}"),
             Happening::Said(..) => {}
             Happening::Ended(_) => {
-                if let Err(failure) = family.end(&[Role::Nic]) {
+                if let Err(failure) = family.end(&[Role::Nic(0)]) {
                     tracing::error!("{failure}");
                 }
-                family.dismiss(Role::Nic);
+                family.dismiss(Role::Nic(0));
                 say("the host stack is gone; waiting for the next one\n");
             }
         }

@@ -47,7 +47,7 @@ pub(crate) fn run(args: &NicArgs, control: &ControlLink, log: &str) -> Result<()
         MacAddress(machine.port.mac())
     ));
     let result = machine.serve(&mut family, &signals, args, log);
-    let ended = family.end(&[Role::Nic]);
+    let ended = family.end(&[Role::Nic(0)]);
     result.and(ended)
 }
 
@@ -127,10 +127,10 @@ impl Machine {
                     Ending::StackGone
                 }
             };
-            if let Err(failure) = family.end(&[Role::Nic]) {
+            if let Err(failure) = family.end(&[Role::Nic(0)]) {
                 tracing::error!("{failure}");
             }
-            family.dismiss(Role::Nic);
+            family.dismiss(Role::Nic(0));
             match ending {
                 Ending::Stopped => return Ok(()),
                 Ending::Superseded(guest) => next = Some(*guest),
@@ -171,7 +171,7 @@ fn start(
         child.pid(),
         MacAddress(guest.mac)
     ));
-    family.adopt(Role::Nic, child);
+    family.adopt(Role::Nic(0), child);
     host_hello(host_socket, guest.session.id())
         .map_err(|error| Failure::broken("meeting the NIC process", error))
 }

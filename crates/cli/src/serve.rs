@@ -23,7 +23,7 @@ use crate::error::Failure;
 use crate::family::{Family, Happening, Role};
 use crate::link::{self, INNER_NAME, Inventory, OUTER_NAME, VethPair};
 use crate::lockdown::LockedOut;
-use crate::messages::Message;
+use crate::messages::{Message, Report};
 use crate::nic_keeper::{NicKeeper, NicNews, NicOrigin};
 use crate::program::Program;
 use crate::signals::EndSignals;
@@ -34,7 +34,7 @@ const READY_WAIT: Duration = Duration::from_secs(20);
 
 /// Serves until the user or a failure ends it.
 pub(crate) fn run(args: &ServeArgs, log: &str) -> Result<(), Failure> {
-    let source = Source::check(args)?;
+    let sources = Source::check_all(args)?;
     features::require()?;
     // From here on Ctrl-C leads through the cleaning up.
     let mut family = Family::new(EndSignals::catch()?);
@@ -43,29 +43,46 @@ pub(crate) fn run(args: &ServeArgs, log: &str) -> Result<(), Failure> {
             .map_err(|errno| Failure::broken("binding the process to its parent", errno))?;
     }
     let link = Link::attach(args)?;
-    let announced = Announced::of(&source);
-    let mut served = start(&mut family, args, source, &link, log);
+    let announced: Vec<_> = sources.iter().map(Announced::of).collect();
+    let numbers = 0..sources.len();
+    let mut served = start(&mut family, args, sources, &link, log);
     let result = match &mut served {
-        Ok((keeper, locked_out)) => control(args).and_then(|control| {
+        Ok(Served {
+            keepers,
+            locked_out,
+            missing,
+        }) => control(args).and_then(|control| {
             announce(
                 &family,
                 args,
-                &announced,
+                (&announced, missing),
                 &link,
                 locked_out,
                 control.as_ref(),
             );
-            supervise(&mut family, keeper, control)
+            supervise(&mut family, keepers, control)
         }),
         Err(failure) => Err(failure.clone()),
     };
-    // The host process first: it takes leave of its connections through the NIC process.
-    family.dismiss(Role::NextNic);
-    let ended = family.end(&[Role::Host, Role::Nic, Role::PastNic]);
+    // The host process first: it takes leave of its connections through the NIC processes.
+    let mut order = vec![Role::Host];
+    for number in numbers {
+        family.dismiss(Role::NextNic(number));
+        order.extend([Role::Nic(number), Role::PastNic(number)]);
+    }
+    let ended = family.end(&order);
     let removed = link.remove();
     result?;
-    let (keeper, locked_out) = served?;
-    let (host, nic) = (family.report(Role::Host), keeper.report(&family));
+    let Served {
+        keepers,
+        locked_out,
+        ..
+    } = served?;
+    let host = family.report(Role::Host);
+    let mut nic: Option<Report> = None;
+    for report in keepers.iter().filter_map(|keeper| keeper.report(&family)) {
+        nic.get_or_insert_default().absorb(&report);
+    }
     say(&format!(
         "\n{}",
         report::table(&locked_out, host, nic.as_ref())
@@ -91,7 +108,11 @@ enum Source {
     /// A NIC process of our own reads below this directory.
     Root(PathBuf),
     /// A NIC process that is there already, to which this socket is connected.
-    Attached { path: PathBuf, socket: OwnedFd },
+    Attached {
+        path: PathBuf,
+        /// `None`: it is not there yet.
+        socket: Option<OwnedFd>,
+    },
     /// A NIC stack on another machine.
     Elsewhere {
         interface: String,
@@ -101,13 +122,45 @@ enum Source {
 }
 
 impl Source {
-    fn check(args: &ServeArgs) -> Result<Self, Failure> {
-        match (&args.root, &args.nic) {
-            (_, Some(NicPlace::Socket(path))) => Ok(Self::Attached {
-                path: path.clone(),
-                socket: connect(path)?,
-            }),
-            (_, Some(NicPlace::Ethernet { interface, peer })) => {
+    /// The NIC stacks that were asked for, in the order of their numbers. One that is missing is an error only if there
+    /// is no other.
+    fn check_all(args: &ServeArgs) -> Result<Vec<Self>, Failure> {
+        let mut sources = Vec::new();
+        if let Some(root) = &args.root {
+            check_root(root)?;
+            args.cache.check(args.workers)?;
+            sources.push(Self::Root(root.clone()));
+        }
+        let is_alone = args.root.is_none() && args.nic.len() == 1;
+        for place in &args.nic {
+            sources.push(Self::check(place, args, is_alone)?);
+        }
+        match sources.len() {
+            0 => Err(Failure::input("serve", "ROOT is missing")),
+            1..=host::NIC_STACKS_MAX => Ok(sources),
+            count => Err(Failure::input(
+                "--nic",
+                format!(
+                    "{count} NIC stacks; one host drives at most {}",
+                    host::NIC_STACKS_MAX
+                ),
+            )),
+        }
+    }
+
+    fn check(place: &NicPlace, args: &ServeArgs, is_alone: bool) -> Result<Self, Failure> {
+        match place {
+            NicPlace::Socket(path) => {
+                let socket = match connect(path) {
+                    Err(failure) if is_alone => return Err(failure),
+                    connected => connected.ok(),
+                };
+                Ok(Self::Attached {
+                    path: path.clone(),
+                    socket,
+                })
+            }
+            NicPlace::Ethernet { interface, peer } => {
                 let key_file = args.key_file.clone().ok_or_else(|| {
                     Failure::input(
                         format!("--nic eth:{interface},{peer}"),
@@ -123,12 +176,17 @@ impl Source {
                     key_file,
                 })
             }
-            (Some(root), None) => {
-                check_root(root)?;
-                args.cache.check(args.workers)?;
-                Ok(Self::Root(root.clone()))
-            }
-            (None, None) => Err(Failure::input("serve", "ROOT is missing")),
+        }
+    }
+
+    /// What people call the NIC stack.
+    fn name(&self) -> String {
+        match self {
+            Self::Root(_) => "NIC process".to_owned(),
+            Self::Attached { path, .. } => format!("NIC process at {}", path.display()),
+            Self::Elsewhere {
+                interface, peer, ..
+            } => format!("NIC stack at {peer} on {interface}"),
         }
     }
 }
@@ -258,98 +316,197 @@ fn claim_failed(port: u16, address: IpAddr, error: &ClaimError) -> Failure {
     }
 }
 
-/// Starts the processes and waits until they serve.
+/// The processes serve.
+struct Served {
+    /// Of each NIC stack.
+    keepers: Vec<NicKeeper>,
+    locked_out: LockedOut,
+    /// Why those are not there which are not, by their numbers.
+    missing: Vec<Option<Failure>>,
+}
+
+/// Starts the processes and waits until they serve: the host process, and at least one NIC stack; of the others it is
+/// known that they are not there.
 fn start(
     family: &mut Family,
     args: &ServeArgs,
-    source: Source,
+    sources: Vec<Source>,
     link: &Link,
     log: &str,
-) -> Result<(NicKeeper, LockedOut), Failure> {
-    let program = Program::own()?;
+) -> Result<Served, Failure> {
     let (to_host, host_socket) = socket::pair()
         .map_err(|errno| Failure::broken("making a socket for the host process", errno))?;
     family.adopt(
         Role::Host,
         Child::spawn(
             "host process",
-            &program.image(),
-            host_arguments(args, &source, link, log),
+            &Program::own()?.image(),
+            host_arguments(args, &sources, link, log),
             host_socket,
         )?,
     );
-    let (origin, socket) = match source {
-        Source::Elsewhere { .. } => {
-            let arguments = carrier_arguments(&source, link, log);
-            (NicOrigin::Program { program, arguments }, None)
-        }
-        Source::Root(root) => {
-            let arguments = nic_arguments(args, &root, link, log);
-            (NicOrigin::Program { program, arguments }, None)
-        }
-        Source::Attached { path, socket } => (NicOrigin::Socket(path), Some(socket)),
-    };
-    let mut nic_ready = socket.is_some();
-    let mut host_ready = None;
-    let mut keeper = NicKeeper::new(origin, to_host);
-    keeper.start_first(family, socket)?;
-
+    let mut starting = Starting::default();
+    for (number, source) in sources.into_iter().enumerate() {
+        let to_host = to_host
+            .try_clone()
+            .map_err(|error| Failure::broken("making a socket for the host process", error))?;
+        starting.add(family, number, source, to_host, args, link, log)?;
+    }
     let deadline = Instant::now() + READY_WAIT;
     loop {
-        let watched: Vec<_> = keeper.watch().into_iter().collect();
-        let happening = family.next_or_readable(&watched, Some(deadline))?;
-        match &happening {
-            Happening::Said(_, Message::HostReady(locked_out)) => {
-                host_ready = Some(locked_out.clone());
-                keeper.on(family, &Happening::Said(Role::Host, Message::NicJoined(1)));
-            }
-            Happening::Said(_, Message::NicReady { .. }) => nic_ready = true,
-            Happening::Said(_, Message::Failed(_)) | Happening::Ended(_) => {
-                return Err(family.diagnose());
-            }
-            Happening::Signal => {
-                return Err(Failure::broken("serve", "interrupted while starting"));
-            }
-            Happening::Nothing => {
-                let late = match (nic_ready, &host_ready) {
-                    (false, _) => "the NIC process",
-                    _ => "the host process",
-                };
-                return Err(Failure::broken(
-                    late,
-                    format!("not ready within {READY_WAIT:?}"),
-                ));
-            }
-            Happening::Said(..) | Happening::Readable => {
-                if let Some(NicNews::Failed(failure)) = keeper.on(family, &happening) {
-                    return Err(failure);
-                }
-            }
+        if let Some(locked_out) = starting.ready()? {
+            return Ok(Served {
+                keepers: starting.keepers,
+                locked_out,
+                missing: starting.missing,
+            });
         }
-        if let (true, Some(locked_out)) = (nic_ready, &host_ready) {
-            return Ok((keeper, locked_out.clone()));
+        let watched: Vec<_> = starting
+            .keepers
+            .iter()
+            .filter_map(NicKeeper::watch)
+            .collect();
+        let deadlines = starting.keepers.iter().filter_map(NicKeeper::deadline);
+        let next = deadlines.chain([deadline]).min();
+        let happening = family.next_or_readable(&watched, next)?;
+        starting.on(family, &happening)?;
+        if Instant::now() >= deadline {
+            return Err(starting.late());
         }
     }
 }
 
-/// Keeps a NIC process serving, and does what it is asked for, until the user ends it; an error if something else
+/// The processes while they are being started.
+#[derive(Default)]
+struct Starting {
+    keepers: Vec<NicKeeper>,
+    joined: Vec<bool>,
+    missing: Vec<Option<Failure>>,
+    nic_ready: bool,
+    host_ready: Option<LockedOut>,
+}
+
+impl Starting {
+    /// Starts what leads to a NIC stack.
+    #[expect(clippy::too_many_arguments, reason = "what a process is started with")]
+    fn add(
+        &mut self,
+        family: &mut Family,
+        number: usize,
+        source: Source,
+        to_host: OwnedFd,
+        args: &ServeArgs,
+        link: &Link,
+        log: &str,
+    ) -> Result<(), Failure> {
+        let name = source.name();
+        let program = Program::own()?;
+        let (origin, socket) = match source {
+            Source::Elsewhere { .. } => {
+                let arguments = carrier_arguments(&source, link, log);
+                (NicOrigin::Program { program, arguments }, None)
+            }
+            Source::Root(root) => {
+                let arguments = nic_arguments(args, &root, link, log);
+                (NicOrigin::Program { program, arguments }, None)
+            }
+            Source::Attached { path, socket } => (NicOrigin::Socket(path), socket),
+        };
+        self.nic_ready |= socket.is_some();
+        let mut keeper = NicKeeper::new(number, name, origin, to_host);
+        let failure = keeper.start_first(family, socket);
+        self.keepers.push(keeper);
+        self.joined.push(false);
+        self.missing.push(failure);
+        Ok(())
+    }
+
+    fn on(&mut self, family: &mut Family, happening: &Happening) -> Result<(), Failure> {
+        let is_alone = self.keepers.len() == 1;
+        match happening {
+            Happening::Said(Role::Host, Message::HostReady(locked_out)) => {
+                self.host_ready = Some(locked_out.clone());
+            }
+            Happening::Said(Role::Host, Message::Failed(_)) | Happening::Ended(Role::Host) => {
+                return Err(family.diagnose());
+            }
+            Happening::Said(_, Message::Failed(_)) | Happening::Ended(_) if is_alone => {
+                return Err(family.diagnose());
+            }
+            Happening::Said(_, Message::NicReady { .. }) => self.nic_ready = true,
+            Happening::Signal => {
+                return Err(Failure::broken("serve", "interrupted while starting"));
+            }
+            _ => {}
+        }
+        for keeper in &mut self.keepers {
+            let number = keeper.number();
+            match keeper.on(family, happening) {
+                Some(NicNews::Serves) => {
+                    self.joined[number] = true;
+                    self.missing[number] = None;
+                }
+                Some(NicNews::Failed(failure)) if is_alone => return Err(failure),
+                Some(NicNews::Failed(failure) | NicNews::Lost(failure, _)) => {
+                    self.joined[number] = false;
+                    self.missing[number] = Some(failure);
+                }
+                None => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// All is known, and something is served.
+    fn ready(&self) -> Result<Option<LockedOut>, Failure> {
+        let states = self.joined.iter().zip(&self.missing);
+        if !states
+            .clone()
+            .all(|(joined, missing)| *joined || missing.is_some())
+        {
+            return Ok(None);
+        }
+        if let (false, Some(failure)) = (
+            self.joined.contains(&true),
+            self.missing.iter().flatten().next(),
+        ) {
+            return Err(failure.clone());
+        }
+        Ok(self.host_ready.clone().filter(|_| self.nic_ready))
+    }
+
+    fn late(&self) -> Failure {
+        let late = match (self.joined.contains(&true), &self.host_ready) {
+            (false, _) => "the NIC process",
+            _ => "the host process",
+        };
+        Failure::broken(late, format!("not ready within {READY_WAIT:?}"))
+    }
+}
+
+/// Keeps NIC processes serving, and does what it is asked for, until the user ends it; an error if something else
 /// does.
 fn supervise(
     family: &mut Family,
-    keeper: &mut NicKeeper,
-    mut control: Option<Control>,
+    keepers: &mut [NicKeeper],
+    control: Option<Control>,
 ) -> Result<(), Failure> {
+    let mut desk = Desk {
+        control,
+        asked: Vec::new(),
+        answers: Vec::new(),
+    };
+    let is_alone = keepers.len() == 1;
     loop {
-        let watched: Vec<_> = keeper
-            .watch()
-            .into_iter()
-            .chain(control.as_ref().and_then(Control::watch))
+        let watched: Vec<_> = keepers
+            .iter()
+            .filter_map(NicKeeper::watch)
+            .chain(desk.control.as_ref().and_then(Control::watch))
             .collect();
-        let deadlines = [
-            keeper.deadline(),
-            control.as_ref().and_then(Control::deadline),
-        ];
-        let deadline = deadlines.into_iter().flatten().min();
+        let deadlines = keepers.iter().filter_map(NicKeeper::deadline);
+        let deadline = deadlines
+            .chain(desk.control.as_ref().and_then(Control::deadline))
+            .min();
         let happening = family.next_or_readable(&watched, deadline)?;
         match &happening {
             Happening::Signal => return Ok(()),
@@ -358,28 +515,77 @@ fn supervise(
             }
             _ => {}
         }
-        let news = keeper.on(family, &happening);
-        if let Some(news) = news {
-            tell(family, news, control.as_mut());
+        for keeper in keepers.iter_mut() {
+            if let Some(news) = keeper.on(family, &happening) {
+                tell(family, keeper, news, is_alone, &mut desk);
+            }
         }
-        if let Some(control) = &mut control
+        if let Some(control) = &mut desk.control
             && let Some(Request::RestartNic) = control.next()
-            && let Err(failure) = keeper.replace(family)
         {
-            control.answer(Err(failure.to_string()));
+            desk.answers.clear();
+            desk.asked = keepers.iter().map(NicKeeper::number).collect();
+            for keeper in keepers.iter_mut() {
+                if let Err(failure) = keeper.replace(family) {
+                    desk.answer(keeper, is_alone, Err(failure.to_string()));
+                }
+            }
+        }
+    }
+}
+
+/// Where the user asks, and is answered.
+struct Desk {
+    control: Option<Control>,
+    /// The NIC stacks of which it is still to be told what has become of them.
+    asked: Vec<usize>,
+    answers: Vec<Result<String, String>>,
+}
+
+impl Desk {
+    /// What has become of a NIC stack. Whoever has asked is told when that is known of all.
+    fn answer(&mut self, keeper: &NicKeeper, is_alone: bool, answer: Result<String, String>) {
+        let Some(place) = self.asked.iter().position(|&nic| nic == keeper.number()) else {
+            return;
+        };
+        self.asked.remove(place);
+        let named = |text: String| match is_alone {
+            true => text,
+            false => format!("{}: {text}", keeper.name()),
+        };
+        self.answers.push(answer.map(named).map_err(named));
+        if !self.asked.is_empty() {
+            return;
+        }
+        let answers = std::mem::take(&mut self.answers);
+        let is_done = answers.iter().all(Result::is_ok);
+        let lines: Vec<String> = answers
+            .into_iter()
+            .map(|answer| answer.unwrap_or_else(|failure| failure))
+            .collect();
+        let text = lines.join("\n");
+        if let Some(control) = &mut self.control {
+            control.answer(match is_done {
+                true => Ok(text),
+                false => Err(text),
+            });
         }
     }
 }
 
 /// Tells whoever is concerned what has become of a NIC process.
-fn tell(family: &Family, news: NicNews, control: Option<&mut Control>) {
+fn tell(family: &Family, keeper: &NicKeeper, news: NicNews, is_alone: bool, desk: &mut Desk) {
+    let name = match is_alone {
+        true => String::new(),
+        false => format!("{}: ", keeper.name()),
+    };
     let answer = match news {
         NicNews::Serves => {
-            let serves = match family.pid(Role::Nic) {
+            let serves = match family.pid(Role::Nic(keeper.number())) {
                 Some(pid) => format!("nic process {pid}: serves in the place of the one before"),
                 None => "a NIC process serves in the place of the one before".to_owned(),
             };
-            say(&format!("{serves}\n"));
+            say(&format!("{name}{serves}\n"));
             Ok(serves)
         }
         NicNews::Lost(failure, wait) => {
@@ -387,17 +593,19 @@ fn tell(family: &Family, news: NicNews, control: Option<&mut Control>) {
                 true => "now".to_owned(),
                 false => format!("in {wait:?}"),
             };
-            tracing::warn!("{failure}; connections wait, another one is started {when}");
+            let meanwhile = match is_alone {
+                true => "connections wait",
+                false => "connections go on through another one that has their files, or wait",
+            };
+            tracing::warn!("{name}{failure}; {meanwhile}, another one is started {when}");
             return;
         }
         NicNews::Failed(failure) => {
-            tracing::error!("no other NIC process: {failure}");
+            tracing::error!("{name}no other NIC process: {failure}");
             Err(failure.to_string())
         }
     };
-    if let Some(control) = control {
-        control.answer(answer);
-    }
+    desk.answer(keeper, is_alone, answer);
 }
 
 fn nic_arguments(args: &ServeArgs, root: &Path, link: &Link, log: &str) -> Vec<OsString> {
@@ -435,7 +643,7 @@ fn carrier_arguments(source: &Source, link: &Link, log: &str) -> Vec<OsString> {
     arguments
 }
 
-fn host_arguments(args: &ServeArgs, source: &Source, link: &Link, log: &str) -> Vec<OsString> {
+fn host_arguments(args: &ServeArgs, sources: &[Source], link: &Link, log: &str) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = ["host", "--log", log, "--dev", &link.device]
         .map(OsString::from)
         .into();
@@ -453,10 +661,15 @@ fn host_arguments(args: &ServeArgs, source: &Source, link: &Link, log: &str) -> 
     }
     arguments.extend(["--orphans".into(), args.orphans.to_string().into()]);
     arguments.extend(args.host_measuring.arguments());
-    let probe = match source {
-        Source::Root(root) => root,
-        Source::Attached { .. } | Source::Elsewhere { .. } => Path::new("/"),
-    };
+    arguments.extend(["--nics".into(), sources.len().to_string().into()]);
+    if args.replicas {
+        arguments.push("--replicas".into());
+    }
+    let mut roots = sources.iter().filter_map(|source| match source {
+        Source::Root(root) => Some(root.as_path()),
+        Source::Attached { .. } | Source::Elsewhere { .. } => None,
+    });
+    let probe = roots.next_back().unwrap_or(Path::new("/"));
     arguments.push(option("--probe", probe.as_os_str()));
     arguments
 }
@@ -482,7 +695,7 @@ impl Announced {
             Source::Root(root) => Self::Root(root.clone()),
             Source::Attached { path, socket } => Self::Attached {
                 path: path.clone(),
-                pid: socket::peer_pid(socket),
+                pid: socket.as_ref().and_then(socket::peer_pid),
             },
             Source::Elsewhere {
                 interface, peer, ..
@@ -498,7 +711,7 @@ impl Announced {
 fn announce(
     family: &Family,
     args: &ServeArgs,
-    source: &Announced,
+    (sources, missing): (&[Announced], &[Option<Failure>]),
     link: &Link,
     locked_out: &LockedOut,
     control: Option<&Control>,
@@ -521,28 +734,26 @@ fn announce(
             Errno::from_raw_os_error(locked_out.probe_errno),
         ));
     }
-    match source {
-        Announced::Root(root) => {
-            if let Some(pid) = family.pid(Role::Nic) {
+    for (number, source) in sources.iter().enumerate() {
+        let pid = family.pid(Role::Nic(number));
+        let failure = missing.get(number).and_then(Option::as_ref);
+        match (source, pid, failure) {
+            (_, _, Some(failure)) => line(format_args!("missing, and tried again: {failure}")),
+            (Announced::Root(root), Some(pid), None) => line(format_args!(
+                "nic process {pid}: reads {} and nothing else",
+                root.display()
+            )),
+            (Announced::Attached { path, pid }, ..) => {
+                let pid = pid.map_or_else(|| "?".to_owned(), |pid| pid.to_string());
                 line(format_args!(
-                    "nic process {pid}: reads {} and nothing else",
-                    root.display()
+                    "nic process {pid}: attached at {}",
+                    path.display()
                 ));
             }
-        }
-        Announced::Attached { path, pid } => {
-            let pid = pid.map_or_else(|| "?".to_owned(), |pid| pid.to_string());
-            line(format_args!(
-                "nic process {pid}: attached at {}",
-                path.display()
-            ));
-        }
-        Announced::Elsewhere { interface, peer } => {
-            if let Some(pid) = family.pid(Role::Nic) {
-                line(format_args!(
-                    "carrier process {pid}: joined with the NIC stack at {peer} on {interface}"
-                ));
-            }
+            (Announced::Elsewhere { interface, peer }, Some(pid), None) => line(format_args!(
+                "carrier process {pid}: joined with the NIC stack at {peer} on {interface}"
+            )),
+            (Announced::Root(_) | Announced::Elsewhere { .. }, None, None) => {}
         }
     }
     if let Some(control) = control {
@@ -557,9 +768,9 @@ fn announce(
         line(format_args!("{url}"));
     }
     if let Some(url) = urls.first() {
-        let root = match source {
-            Announced::Root(root) => Some(root.as_path()),
-            Announced::Attached { .. } | Announced::Elsewhere { .. } => None,
+        let root = match sources {
+            [Announced::Root(root)] => Some(root.as_path()),
+            _ => None,
         };
         line(format_args!("Try:  {}", url::curl_line(url, root)));
     }

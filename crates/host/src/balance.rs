@@ -1,4 +1,5 @@
-//! Which NIC worker a new connection goes to: one with the fewest. It stays there to its end.
+//! Which NIC worker a connection goes to: one with the fewest. It stays there to its end, unless another NIC stack
+//! has the file that it needs, or its own is gone.
 //!
 //! A hash of the addresses alone would do for very many connections. Of 300, though, the fullest of 16 workers would
 //! get about 27, where 19 are its share.
@@ -10,21 +11,28 @@ pub(crate) struct Balance {
 }
 
 impl Balance {
-    /// Counts a connection and returns its worker, one of `workers`. Which of several with equally few, `hash` decides,
+    /// The worker with the fewest; `None` if there are no `workers`. Which of several with equally few, `hash` decides,
     /// under a key that no peer knows: none can choose whom to share a worker with.
-    pub(crate) fn add(&mut self, workers: usize, hash: u64) -> usize {
-        let workers = workers.max(1);
-        self.connections.resize(workers, 0);
-        let first = (hash % workers as u64) as usize;
-        let worker = (first..workers)
-            .chain(0..first)
-            .min_by_key(|&worker| self.connections[worker])
-            .unwrap_or(first);
-        self.connections[worker] += 1;
-        worker
+    pub(crate) fn choose(
+        &self,
+        workers: impl Iterator<Item = usize> + Clone,
+        hash: u64,
+    ) -> Option<usize> {
+        let count = workers.clone().count();
+        let first = (hash % (count.max(1) as u64)) as usize;
+        let from_first = workers.clone().skip(first).chain(workers.take(first));
+        from_first.min_by_key(|&worker| self.connections.get(worker).copied().unwrap_or(0))
     }
 
-    /// A connection of this worker is over.
+    /// A connection begins at this worker.
+    pub(crate) fn add(&mut self, worker: usize) {
+        if self.connections.len() <= worker {
+            self.connections.resize(worker + 1, 0);
+        }
+        self.connections[worker] += 1;
+    }
+
+    /// A connection of this worker is over, or goes on elsewhere.
     pub(crate) fn remove(&mut self, worker: usize) {
         self.connections[worker] -= 1;
     }
@@ -36,13 +44,17 @@ mod tests {
 
     use super::*;
 
+    fn add(balance: &mut Balance, workers: usize, hash: u64) -> usize {
+        let worker = balance.choose(0..workers, hash).unwrap();
+        balance.add(worker);
+        worker
+    }
+
     /// The most that a worker has beyond another.
-    fn difference(balance: &Balance) -> usize {
-        let [most, least] = [
-            balance.connections.iter().max(),
-            balance.connections.iter().min(),
-        ];
-        most.unwrap() - least.unwrap()
+    fn difference(balance: &Balance, workers: usize) -> usize {
+        let mut connections = balance.connections.clone();
+        connections.resize(workers, 0);
+        connections.iter().max().unwrap() - connections.iter().min().unwrap()
     }
 
     proptest! {
@@ -53,9 +65,9 @@ mod tests {
         ) {
             let mut balance = Balance::default();
             for hash in hashes {
-                let worker = balance.add(workers, hash);
+                let worker = add(&mut balance, workers, hash);
                 prop_assert!(worker < workers);
-                prop_assert!(difference(&balance) <= 1);
+                prop_assert!(difference(&balance, workers) <= 1);
             }
         }
     }
@@ -63,22 +75,33 @@ mod tests {
     #[test]
     fn a_worker_that_has_lost_its_connections_gets_the_next_ones() {
         let mut balance = Balance::default();
-        let workers: Vec<usize> = (0..40).map(|hash| balance.add(4, hash)).collect();
+        let workers: Vec<usize> = (0..40).map(|hash| add(&mut balance, 4, hash)).collect();
         for worker in workers.into_iter().filter(|&worker| worker == 2) {
             balance.remove(worker);
         }
         assert_eq!(balance.connections, [10, 10, 0, 10]);
         for hash in 0..10 {
-            assert_eq!(balance.add(4, hash), 2);
+            assert_eq!(add(&mut balance, 4, hash), 2);
         }
         assert_eq!(balance.connections, [10; 4]);
+    }
+
+    #[test]
+    fn only_those_that_are_asked_for_are_chosen() {
+        let mut balance = Balance::default();
+        assert_eq!(balance.choose(0..0, 3), None);
+        for hash in 0..10 {
+            let worker = balance.choose([1, 4].into_iter(), hash).unwrap();
+            balance.add(worker);
+        }
+        assert_eq!(balance.connections, [0, 5, 0, 0, 5]);
     }
 
     #[test]
     fn among_equals_the_hash_decides() {
         for hash in [0, 5, 10, u64::MAX] {
             let mut balance = Balance::default();
-            assert_eq!(balance.add(4, hash), (hash % 4) as usize);
+            assert_eq!(add(&mut balance, 4, hash), (hash % 4) as usize);
         }
     }
 }

@@ -24,6 +24,9 @@ pub struct StackConfig {
     /// detection then count the time that the NIC stack reads. For measurements only, to see what the echo is
     /// good for.
     pub departs_at_issue: bool,
+    /// The roots of all NIC stacks are copies of each other, times of modification included. A response may then go on
+    /// from another NIC stack, if that has a file of the same path, size and time.
+    pub roots_are_replicas: bool,
     /// Secret from which initial sequence numbers (RFC 6528), timestamp offsets and hash keys are
     /// derived. Random in production; fixed in a simulation.
     pub secret: [u8; 16],

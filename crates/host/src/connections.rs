@@ -7,6 +7,7 @@ use wire::frame::TcpPrefix;
 use crate::app::StreamId;
 use crate::balance::Balance;
 use crate::neighbor::Route;
+use crate::nic_stacks::{NicSet, NicStacks};
 use crate::orphans::Since;
 use crate::tuple::{Tuple, TupleMap};
 
@@ -20,7 +21,7 @@ pub(crate) struct Entry {
     pub(crate) route: Route,
     /// What its packets begin with, as long as the next hop's link address is the same.
     pub(crate) prefix: Option<TcpPrefix>,
-    /// The NIC worker that sends for it, to its end.
+    /// The NIC worker that sends for it: to its end, unless it has to go to another NIC stack.
     pub(crate) worker: usize,
     /// Files opened for it that may still be open.
     pub(crate) files: Vec<FileId>,
@@ -36,8 +37,14 @@ pub(crate) struct Entry {
     pub(crate) flow_open: bool,
     /// SENDs issued and not departed.
     pub(crate) sends_outstanding: u64,
-    /// Files that a NIC worker which has started anew must open again. Until it has, nothing is sent.
+    /// Files that a NIC worker which has started anew, or has taken the connection over, must open again. Until it has,
+    /// nothing is sent.
     pub(crate) files_reopening: u32,
+    /// NIC stacks that do not have the version of a file that is being sent.
+    pub(crate) refused_by: NicSet,
+    /// It goes to another NIC worker as soon as nothing holds it where it is: a file is open there, or its own NIC stack
+    /// is gone.
+    pub(crate) is_to_move: bool,
     /// Stream offset up to which the NIC stack knows that the peer has acknowledged.
     pub(crate) ackd_offset: u64,
     /// The last transmission handed out; completes the ids in departures.
@@ -111,15 +118,20 @@ impl Connections {
         self.entries.len()
     }
 
-    /// Adds a connection, for one of so many NIC workers, and returns its place.
+    /// Adds a connection, for a NIC worker that is there, if one is, and returns its place.
     pub(crate) fn insert(
         &mut self,
         tcp: tcp::Connection,
         tuple: Tuple,
         route: Route,
-        workers: usize,
+        nics: &NicStacks,
     ) -> usize {
-        let worker = self.balance.add(workers, self.by_tuple.hash(&tuple));
+        let hash = self.by_tuple.hash(&tuple);
+        let there = nics.workers_there(NicSet::default());
+        let worker = self.balance.choose(there, hash);
+        let worker = worker.or_else(|| self.balance.choose(nics.all_workers(), hash));
+        let worker = worker.unwrap_or(0);
+        self.balance.add(worker);
         self.generation = self.generation.wrapping_add(1);
         let slot = self.entries.vacant_entry();
         let index = slot.key();
@@ -138,6 +150,8 @@ impl Connections {
             flow_open: false,
             sends_outstanding: 0,
             files_reopening: 0,
+            refused_by: NicSet::default(),
+            is_to_move: false,
             ackd_offset: 0,
             last_transmission: 0,
             app_deadline_us: None,
@@ -154,6 +168,22 @@ impl Connections {
         self.by_tuple.remove(&entry.tuple);
         self.balance.remove(entry.worker);
         Some(entry)
+    }
+
+    /// The worker with the fewest connections, if there are any workers.
+    pub(crate) fn least_busy(&self, workers: impl Iterator<Item = usize> + Clone) -> Option<usize> {
+        self.balance.choose(workers, 0)
+    }
+
+    /// Another worker sends for a connection from now on. Returns the one before.
+    pub(crate) fn change_worker(&mut self, index: usize, worker: usize) -> usize {
+        let Some(entry) = self.entries.get_mut(index) else {
+            return worker;
+        };
+        let before = std::mem::replace(&mut entry.worker, worker);
+        self.balance.remove(before);
+        self.balance.add(worker);
+        before
     }
 
     #[inline(always)]
@@ -176,6 +206,11 @@ impl Connections {
     }
 
     /// A stream that still exists.
+    pub(crate) fn by_stream(&self, stream: StreamId) -> Option<&Entry> {
+        self.get(self.index_of(stream)?)
+    }
+
+    /// The same, to change it.
     pub(crate) fn by_stream_mut(&mut self, stream: StreamId) -> Option<&mut Entry> {
         let index = self.index_of(stream)?;
         self.entries.get_mut(index).map(Box::as_mut)

@@ -46,6 +46,10 @@ counters! {
     events_invalid,
     /// NIC stacks that took the place of another.
     nic_restarts,
+    /// NIC stacks that have gone.
+    nic_losses,
+    /// Connections that went on through another NIC stack: theirs was gone, or has not the file.
+    connections_moved,
     /// SENDs that failed while reading.
     reads_failed,
     /// Connections accepted.

@@ -1,30 +1,68 @@
 //! The host's side of open files: names, metadata, and when a file may be closed.
 //!
-//! A file belongs to the stream that opened it, and to the NIC worker that serves this stream. It is
-//! closed below when the application has let go of it and every byte queued from it has been
-//! acknowledged: until then a retransmission may ask for it.
+//! A file belongs to the stream that opened it, and to a NIC worker: the one that serves this stream, or, until the
+//! stream is told of it, one of another NIC stack that has it. It is closed below when the application has let go of
+//! it and every byte queued from it has been acknowledged: until then a retransmission may ask for it.
+
+use std::ops::Range;
 
 use contract::{FileId, FileMeta};
 use slab::Slab;
 
 use crate::app::{FileHandle, StreamId};
+use crate::nic_stacks::NicSet;
 
 /// What is known of a file.
 #[derive(Debug)]
 pub(crate) struct File {
     /// Who opened it.
     pub(crate) stream: StreamId,
-    /// The worker that has it open.
+    /// The worker that has it open, or is to open it.
     pub(crate) worker: usize,
     /// Metadata, once OPEN has succeeded.
     pub(crate) meta: Option<FileMeta>,
+    /// The NIC stack of which that is the metadata.
+    pub(crate) version_of: usize,
+    pub(crate) state: State,
+    /// NIC stacks that have been asked for it.
+    pub(crate) asked: NicSet,
+    /// What the first of them that failed has said.
+    pub(crate) errno: Option<u16>,
     /// For the log.
     pub(crate) path: Box<[u8]>,
     generation: u32,
     held: bool,
     extents_queued: u32,
-    /// OPEN was repeated, for a NIC worker that has started anew, and is not answered.
-    reopening: bool,
+}
+
+/// How a file is with its worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// It is to be opened for the first time, by a NIC stack that is not there.
+    Waiting,
+    /// OPEN is not answered.
+    Opening,
+    /// It is open, and its stream does not know yet.
+    Found,
+    /// It is open, and its stream knows.
+    Open,
+    /// The same, but OPEN was repeated, for a worker that has started anew or has taken the stream over, and is not
+    /// answered.
+    Reopening,
+    /// Its stream knows it, and it is open nowhere.
+    Gone,
+}
+
+impl File {
+    /// Some of it may still have to be sent.
+    pub(crate) fn is_needed(&self) -> bool {
+        self.held || self.extents_queued > 0
+    }
+
+    /// The stream knows it, so that only this version will do.
+    pub(crate) fn is_told(&self) -> bool {
+        matches!(self.state, State::Open | State::Reopening | State::Gone)
+    }
 }
 
 /// All files of a shard.
@@ -59,8 +97,8 @@ pub(crate) enum Reopened {
     Same,
     /// Nobody needs it any more; if it is open, it may be closed.
     LetGo(Option<MayClose>),
-    /// What is there is another version, or nothing: what is sent of it cannot go on.
-    Changed,
+    /// What is there is another version, to be closed, or nothing: what is sent of it cannot go on there.
+    Changed(Option<MayClose>),
 }
 
 impl FileTable {
@@ -72,10 +110,11 @@ impl FileTable {
         self.files.len()
     }
 
-    /// Takes an id for a file about to be opened; `None` if there are too many.
+    /// Takes an id for a file about to be opened by a worker of this NIC stack; `None` if there are too many.
     pub(crate) fn open(
         &mut self,
         stream: StreamId,
+        nic: usize,
         worker: usize,
         path: &[u8],
     ) -> Option<(FileId, FileHandle)> {
@@ -88,16 +127,19 @@ impl FileTable {
             stream,
             worker,
             meta: None,
+            version_of: nic,
+            state: State::Opening,
+            asked: NicSet::of(nic),
+            errno: None,
             path: path.into(),
             generation,
             held: true,
             extents_queued: 0,
-            reopening: false,
         });
         Some((FileId(index as u32), handle(index, generation)))
     }
 
-    /// The open file behind an application's handle.
+    /// The file behind an application's handle.
     pub(crate) fn by_handle(&self, file: FileHandle) -> Option<(FileId, &File)> {
         let index = file.0 as u32;
         let found = self.files.get(index as usize)?;
@@ -109,86 +151,131 @@ impl FileTable {
         self.files.get(file.0 as usize)
     }
 
-    /// OPEN has succeeded at `worker`. Returns the stream to tell, unless the file was let go meanwhile
-    /// (then it may be closed) or nobody asked.
+    /// The same, to change it.
+    pub(crate) fn by_id_mut(&mut self, file: FileId) -> Option<&mut File> {
+        self.files.get_mut(file.0 as usize)
+    }
+
+    /// OPEN has succeeded at `worker`, of NIC stack `nic`. Returns the stream to tell, unless the file was let go
+    /// meanwhile (then it may be closed) or nobody asked.
     pub(crate) fn opened(
         &mut self,
+        nic: usize,
         worker: usize,
         file: FileId,
         meta: FileMeta,
-    ) -> Option<Result<(StreamId, FileHandle), MayClose>> {
-        let found = self.files.get_mut(file.0 as usize)?;
-        if found.worker != worker || found.meta.is_some() {
-            return None;
-        }
+    ) -> Option<Result<StreamId, MayClose>> {
+        let found = self.opening(worker, file)?;
         found.meta = Some(meta);
-        let told = (found.stream, handle(file.0 as usize, found.generation));
+        found.version_of = nic;
+        found.state = State::Found;
+        let stream = found.stream;
         Some(match self.may_close(file) {
             Some(close) => Err(close),
-            None => Ok(told),
+            None => Ok(stream),
         })
     }
 
-    /// OPEN has failed at `worker`: the id is free. Returns the stream to tell, if it still cares.
-    pub(crate) fn open_failed(
-        &mut self,
-        worker: usize,
-        file: FileId,
-    ) -> Option<(StreamId, FileHandle)> {
-        let found = self.files.get(file.0 as usize)?;
-        if found.worker != worker || found.meta.is_some() {
-            return None;
-        }
-        let found = self.files.remove(file.0 as usize);
+    /// The stream is told that the file is open: its name, and what it is told.
+    pub(crate) fn tell(&mut self, file: FileId) -> Option<(FileHandle, FileMeta)> {
+        let found = self.files.get_mut(file.0 as usize)?;
+        found.state = State::Open;
+        Some((handle(file.0 as usize, found.generation), found.meta?))
+    }
+
+    /// A file of which OPEN is not answered at `worker`.
+    pub(crate) fn opening(&mut self, worker: usize, file: FileId) -> Option<&mut File> {
+        let found = self.files.get_mut(file.0 as usize)?;
+        (found.worker == worker && found.state == State::Opening).then_some(found)
+    }
+
+    /// OPEN has failed: the id is free. Returns the stream to tell, if it still cares.
+    pub(crate) fn open_failed(&mut self, file: FileId) -> Option<(StreamId, FileHandle)> {
+        let found = self.files.try_remove(file.0 as usize)?;
         found
             .held
             .then(|| (found.stream, handle(file.0 as usize, found.generation)))
     }
 
-    /// The files of a worker that has started anew, all of which it must open again.
-    pub(crate) fn reopen(&mut self, worker: usize) -> Vec<Reopening> {
+    /// The files of a worker of NIC stack `nic` that has started anew, all of which it must open again.
+    pub(crate) fn reopen(&mut self, nic: usize, worker: usize) -> Vec<Reopening> {
         let of_worker = self
             .files
             .iter_mut()
             .filter(|(_, file)| file.worker == worker);
         of_worker
             .map(|(index, file)| {
-                file.reopening = file.meta.is_some();
+                file.state = match file.is_told() {
+                    true => State::Reopening,
+                    false => State::Opening,
+                };
+                file.asked.insert(nic);
                 Reopening {
                     file: FileId(index as u32),
                     path: file.path.clone(),
-                    waits: file.reopening.then_some(file.stream),
+                    waits: file.is_told().then_some(file.stream),
                 }
             })
             .collect()
     }
 
-    /// A repeated OPEN has been answered at `worker`: with this metadata, or with a failure. Returns the stream that
-    /// waits for the answer, and what the answer says; `None` if the OPEN was not repeated.
+    /// The workers of a NIC stack are gone, and have nothing open any more. Whoever has still to be told of a file waits.
+    pub(crate) fn lose(&mut self, nic: usize, workers: &Range<usize>) {
+        for (_, file) in &mut self.files {
+            if !file.is_told() {
+                // It may have the file when it is back.
+                file.asked.remove(nic);
+            }
+            if workers.contains(&file.worker) {
+                file.state = match file.is_told() {
+                    true => State::Gone,
+                    false => State::Waiting,
+                };
+            }
+        }
+    }
+
+    /// Files that nobody has been asked for.
+    pub(crate) fn waiting(&self) -> Vec<FileId> {
+        let waiting = self
+            .files
+            .iter()
+            .filter(|(_, file)| file.state == State::Waiting);
+        waiting.map(|(index, _)| FileId(index as u32)).collect()
+    }
+
+    /// A repeated OPEN has been answered at `worker`, of NIC stack `nic`: with this metadata, or with a failure. Returns
+    /// the stream that waits for the answer, and what the answer says; `None` if the OPEN was not repeated.
     pub(crate) fn reopened(
         &mut self,
+        nic: usize,
         worker: usize,
         file: FileId,
         meta: Option<FileMeta>,
     ) -> Option<(StreamId, Reopened)> {
         let found = self.files.get_mut(file.0 as usize)?;
-        if found.worker != worker || !found.reopening {
+        if found.worker != worker || found.state != State::Reopening {
             return None;
         }
-        found.reopening = false;
-        let same = found.meta == meta;
-        let needed = found.held || found.extents_queued > 0;
         let stream = found.stream;
-        if meta.is_none() {
-            // The worker has forgotten the id.
+        let close = meta.map(|_| MayClose { worker, file });
+        if !found.is_needed() {
             self.files.remove(file.0 as usize);
+            return Some((stream, Reopened::LetGo(close)));
         }
-        let outcome = match (needed, same) {
-            (true, false) => Reopened::Changed,
-            (true, true) => Reopened::Same,
-            (false, _) => Reopened::LetGo(meta.and_then(|_| self.may_close(file))),
+        let is_same = match (&found.meta, &meta) {
+            (Some(old), Some(new)) if found.version_of == nic => old == new,
+            (Some(old), Some(new)) => is_copy(old, new),
+            _ => false,
         };
-        Some((stream, outcome))
+        if !is_same {
+            found.state = State::Gone;
+            return Some((stream, Reopened::Changed(close)));
+        }
+        found.state = State::Open;
+        found.meta = meta;
+        found.version_of = nic;
+        Some((stream, Reopened::Same))
     }
 
     /// An extent of the file was queued.
@@ -222,14 +309,21 @@ impl FileTable {
     fn may_close(&mut self, file: FileId) -> Option<MayClose> {
         let found = &self.files[file.0 as usize];
         // While OPEN is unanswered the id stays taken, so that its answer cannot meet another file.
-        let unanswered = found.meta.is_none() || found.reopening;
-        if found.held || found.extents_queued > 0 || unanswered {
+        let is_unanswered = matches!(found.state, State::Opening | State::Reopening);
+        if found.is_needed() || is_unanswered {
             return None;
         }
+        let is_open = matches!(found.state, State::Found | State::Open);
         let worker = found.worker;
         self.files.remove(file.0 as usize);
-        Some(MayClose { worker, file })
+        is_open.then_some(MayClose { worker, file })
     }
+}
+
+/// True if a file of another NIC stack is the same version as far as their roots are copies of each other: inode,
+/// device and time of status change are each machine's own.
+fn is_copy(one: &FileMeta, other: &FileMeta) -> bool {
+    (one.size, one.mtime_ns) == (other.size, other.mtime_ns)
 }
 
 fn handle(index: usize, generation: u32) -> FileHandle {
@@ -242,14 +336,19 @@ mod tests {
 
     const STREAM: StreamId = StreamId(9);
 
+    const NIC: usize = 0;
+
+    fn open(files: &mut FileTable, path: &[u8]) -> (FileId, FileHandle) {
+        files.open(STREAM, NIC, 0, path).unwrap()
+    }
+
     #[test]
     fn a_file_is_closed_when_let_go_and_acknowledged() {
         let mut files = FileTable::default();
-        let (id, handle) = files.open(STREAM, 0, b"a").unwrap();
-        assert_eq!(
-            files.opened(0, id, FileMeta::default()),
-            Some(Ok((STREAM, handle)))
-        );
+        let (id, handle) = open(&mut files, b"a");
+        let meta = FileMeta::default();
+        assert_eq!(files.opened(NIC, 0, id, meta), Some(Ok(STREAM)));
+        assert_eq!(files.tell(id), Some((handle, meta)));
         files.extent_queued(id);
         assert_eq!(files.let_go(id), None);
         assert!(
@@ -269,44 +368,91 @@ mod tests {
     #[test]
     fn an_id_is_not_reused_while_its_open_is_unanswered() {
         let mut files = FileTable::default();
-        let (first, _) = files.open(STREAM, 0, b"a").unwrap();
+        let (first, _) = open(&mut files, b"a");
         assert_eq!(files.stream_over(first), None);
-        let (second, _) = files.open(STREAM, 0, b"b").unwrap();
+        let (second, _) = open(&mut files, b"b");
         assert_ne!(first, second);
         let close = MayClose {
             worker: 0,
             file: first,
         };
         assert_eq!(
-            files.opened(0, first, FileMeta::default()),
+            files.opened(NIC, 0, first, FileMeta::default()),
             Some(Err(close))
         );
-        assert_eq!(files.open(STREAM, 0, b"c").unwrap().0, first);
+        assert_eq!(open(&mut files, b"c").0, first);
     }
 
     #[test]
     fn answers_that_nobody_asked_for_are_ignored() {
         let mut files = FileTable::default();
-        let (id, _) = files.open(STREAM, 0, b"a").unwrap();
+        let (id, _) = open(&mut files, b"a");
         assert_eq!(
-            files.opened(1, id, FileMeta::default()),
+            files.opened(NIC, 1, id, FileMeta::default()),
             None,
             "another worker"
         );
-        assert_eq!(files.open_failed(0, FileId(77)), None, "unknown id");
-        files.opened(0, id, FileMeta::default());
-        assert_eq!(files.opened(0, id, FileMeta::default()), None, "twice");
-        assert_eq!(files.open_failed(0, id), None, "failed after success");
+        assert!(files.opening(0, FileId(77)).is_none(), "unknown id");
+        files.opened(NIC, 0, id, FileMeta::default());
+        assert_eq!(files.opened(NIC, 0, id, FileMeta::default()), None, "twice");
+        assert!(files.opening(0, id).is_none(), "failed after success");
     }
 
     #[test]
     fn a_stale_handle_does_not_reach_the_next_file() {
         let mut files = FileTable::default();
-        let (id, stale) = files.open(STREAM, 0, b"a").unwrap();
-        files.open_failed(0, id);
-        let (again, fresh) = files.open(STREAM, 0, b"b").unwrap();
+        let (id, stale) = open(&mut files, b"a");
+        files.open_failed(id);
+        let (again, fresh) = open(&mut files, b"b");
         assert_eq!(id, again);
         assert!(files.by_handle(stale).is_none());
         assert!(files.by_handle(fresh).is_some());
+    }
+
+    /// What the answer of a NIC stack says about a file of which another one had this metadata.
+    fn answered_by_another(old: FileMeta, new: Option<FileMeta>) -> Reopened {
+        let mut files = FileTable::default();
+        let (id, _) = open(&mut files, b"a");
+        files.opened(NIC, 0, id, old);
+        files.tell(id);
+        files.lose(NIC, &(0..1));
+        let file = files.by_id_mut(id).unwrap();
+        assert_eq!(file.state, State::Gone);
+        file.worker = 1;
+        assert_eq!(files.reopen(1, 1).len(), 1);
+        files.reopened(1, 1, id, new).unwrap().1
+    }
+
+    #[test]
+    fn a_copy_has_the_same_size_and_time_of_modification() {
+        let old = FileMeta {
+            size: 5,
+            inode: 1,
+            device: 1,
+            mtime_ns: 77,
+            ctime_ns: 78,
+        };
+        let copy = FileMeta {
+            inode: 2,
+            device: 3,
+            ctime_ns: 4,
+            ..old
+        };
+        assert_eq!(answered_by_another(old, Some(copy)), Reopened::Same);
+        let close = MayClose {
+            worker: 1,
+            file: FileId(0),
+        };
+        for other in [
+            FileMeta { size: 6, ..copy },
+            FileMeta {
+                mtime_ns: 79,
+                ..copy
+            },
+        ] {
+            let outcome = answered_by_another(old, Some(other));
+            assert_eq!(outcome, Reopened::Changed(Some(close)));
+        }
+        assert_eq!(answered_by_another(old, None), Reopened::Changed(None));
     }
 }

@@ -12,7 +12,7 @@
 //! | `connections`, `files`, `syn_queue`, `sources`, `time_wait` | the tables |
 //! | `tuple`, `keyed_hash` | what they are searched by |
 //! | `neighbor`, `icmp` | ARP, neighbour discovery, next hops; echo |
-//! | `balance` | which NIC worker a connection goes to |
+//! | `nic_stacks`, `balance` | which NIC stacks are there, which of their workers a connection goes to |
 //! | `timer` | the timing wheel |
 //! | `shard`, `polling` | the event loop and its sleep |
 //! | `nic_source` | where NIC stacks come from |
@@ -32,6 +32,7 @@ mod icmp;
 mod keyed_hash;
 mod neighbor;
 mod nic_source;
+mod nic_stacks;
 mod orphans;
 mod polling;
 mod shard;
@@ -47,6 +48,7 @@ mod waiting;
 pub use config::{Admission, StackConfig};
 pub use counters::Counters;
 pub use nic_source::{NicLoss, NicRefusal, NicSource};
+pub use nic_stacks::NIC_STACKS_MAX;
 pub use polling::Polling;
 pub use shard::{Shard, ShardError, monotonic_us};
 pub use stack::{ChannelCorrupt, ConnectionView, Link, Stack, Usage};

@@ -1,5 +1,5 @@
-//! Where a shard gets its NIC stacks from: one to begin with, and another when that one is gone or is to be
-//! replaced.
+//! Where a shard gets its NIC stacks from: each when it comes, and again when it was gone or is to be replaced. They are
+//! numbered from zero.
 
 use std::fmt;
 use std::os::fd::BorrowedFd;
@@ -13,18 +13,20 @@ pub trait NicSource {
     /// Readable when a NIC stack has come.
     fn wake_fd(&self) -> BorrowedFd<'_>;
 
-    /// The NIC stack that has come, after its hello; `None` if none has, or not in order. Does not wait.
-    fn take(&mut self) -> Option<HostSession>;
+    /// The NIC stack that has come, after its hello, and which it is; `None` if none has, or not in order. Does not
+    /// wait.
+    fn take(&mut self) -> Option<(usize, HostSession)>;
 
-    /// The NIC stack that was taken last is the one that is used now. What the one before it has still to say is not
-    /// heard any more.
-    fn on_joined(&mut self);
+    /// The one that was taken last as number `nic` is used now. What the one before it has still to say is not heard any
+    /// more.
+    fn on_joined(&mut self, nic: usize);
 
-    /// The NIC stack that was taken last is not used: the one before it is kept, if there is one.
-    fn on_refused(&mut self, refusal: NicRefusal);
+    /// The one that was taken last as number `nic` is not used: the one before it is kept, if there is one.
+    fn on_refused(&mut self, nic: usize, refusal: NicRefusal);
 
-    /// The NIC stack that was used is gone. Until another one comes, connections stay, and wait.
-    fn on_lost(&mut self, loss: NicLoss);
+    /// The one that was used as number `nic` is gone. Until it comes again, connections go on through another NIC stack,
+    /// or wait.
+    fn on_lost(&mut self, nic: usize, loss: NicLoss);
 }
 
 /// Why a NIC stack is not used.

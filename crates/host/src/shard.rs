@@ -9,7 +9,7 @@ use rustix::event::epoll;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
 use crate::app::Application;
-use crate::nic_source::{NicLoss, NicRefusal, NicSource};
+use crate::nic_source::{NicLoss, NicSource};
 use crate::polling::{Pause, Polling, Rest};
 use crate::stack::{ChannelCorrupt, Stack};
 
@@ -53,10 +53,9 @@ pub struct Shard<P, A> {
     port: P,
     app: A,
     polling: Polling,
-    /// The socket of the NIC stack, which hangs up when that is gone. While there is none, SENDs go into rings that
-    /// nobody reads, and again to the NIC stack that follows.
-    nic: Option<OwnedFd>,
-    /// What the NIC stack says makes no sense.
+    /// The socket of each NIC stack that is there, which hangs up when that is gone.
+    nics: Vec<Option<OwnedFd>>,
+    /// What a NIC stack says makes no sense.
     corrupt: Option<ChannelCorrupt>,
 }
 
@@ -67,22 +66,26 @@ pub fn monotonic_us() -> u64 {
 }
 
 impl<P: Port, A: Application> Shard<P, A> {
-    /// A shard that rests as `polling` says. `nic_socket` is that of the hello which brought the stack's channels.
+    /// A shard that rests as `polling` says. `nic` is the NIC stack which the stack has already, and the socket of the
+    /// hello that brought it.
     pub fn new(
         stack: Stack,
-        nic_socket: OwnedFd,
+        nic: (usize, OwnedFd),
         port: P,
         app: A,
         polling: Polling,
     ) -> Shard<P, A> {
-        Shard {
+        let mut shard = Shard {
             stack,
             port,
             app,
             polling,
-            nic: Some(nic_socket),
+            nics: Vec::new(),
             corrupt: None,
-        }
+        };
+        let (nic, socket) = nic;
+        shard.replace_socket(nic, Some(socket));
+        shard
     }
 
     /// The stack, for its counters.
@@ -110,7 +113,7 @@ impl<P: Port, A: Application> Shard<P, A> {
 
     /// Takes in what the NIC workers report, at most `budget` events each; returns how many.
     fn hear(&mut self, now_us: u64, budget: usize) -> usize {
-        if !self.hears_nic() {
+        if self.corrupt.is_some() {
             return 0;
         }
         match self.stack.on_channels(now_us, budget) {
@@ -122,11 +125,15 @@ impl<P: Port, A: Application> Shard<P, A> {
         }
     }
 
-    fn hears_nic(&self) -> bool {
-        self.nic.is_some() && self.corrupt.is_none()
+    /// Notes the socket of a NIC stack, and returns the one before.
+    fn replace_socket(&mut self, nic: usize, socket: Option<OwnedFd>) -> Option<OwnedFd> {
+        if self.nics.len() <= nic {
+            self.nics.resize_with(nic + 1, || None);
+        }
+        std::mem::replace(&mut self.nics[nic], socket)
     }
 
-    /// Runs until `stop` becomes readable. `nics` brings the NIC stacks that follow the first one. Connections
+    /// Runs until `stop` becomes readable. `nics` brings the NIC stacks that follow the first one, or the same again. Connections
     /// that are open at the end are reset.
     pub fn run(
         &mut self,
@@ -134,7 +141,10 @@ impl<P: Port, A: Application> Shard<P, A> {
         stop: BorrowedFd<'_>,
     ) -> Result<(), ShardError> {
         let waiter = Waiter::new(&self.port, nics, stop).map_err(ShardError::Wait)?;
-        self.watch_nic(&waiter, true).map_err(ShardError::Wait)?;
+        for nic in 0..self.nics.len() {
+            self.watch_nic(&waiter, nic, true)
+                .map_err(ShardError::Wait)?;
+        }
         let result = self.turn_until_end(&waiter, nics);
         self.part();
         result
@@ -179,7 +189,8 @@ impl<P: Port, A: Application> Shard<P, A> {
                 rest = Some(self.polling.on_idle(now_us, outstanding));
             }
             if let Some(corrupt) = self.corrupt {
-                self.lose_nic(NicLoss::Corrupt(corrupt), waiter, nics)?;
+                let nic = self.stack.nic_of(corrupt.worker);
+                self.lose_nic(nic, NicLoss::Corrupt(corrupt), waiter, nics)?;
                 continue;
             }
             let woken = match rest {
@@ -208,69 +219,69 @@ impl<P: Port, A: Application> Shard<P, A> {
             match woken {
                 Woken::Work => {}
                 Woken::Stop => return Ok(()),
-                Woken::NicGone => self.lose_nic(NicLoss::HungUp, waiter, nics)?,
+                Woken::NicGone(nic) => self.lose_nic(nic, NicLoss::HungUp, waiter, nics)?,
                 Woken::NicCome => self.take_nic(waiter, nics)?,
             }
             self.stack.retry_waiting_room();
         }
     }
 
-    /// The NIC stack is gone. All that it had said is heard, so that less goes twice.
+    /// A NIC stack is gone. All that it had said is heard, so that less goes twice.
     fn lose_nic(
         &mut self,
+        nic: usize,
         loss: NicLoss,
         waiter: &Waiter,
         nics: &mut impl NicSource,
     ) -> Result<(), ShardError> {
-        self.hear(monotonic_us(), EVENTS_MAX);
-        self.watch_nic(waiter, false).map_err(ShardError::Wait)?;
-        self.nic = None;
+        let now_us = monotonic_us();
+        self.hear(now_us, EVENTS_MAX);
+        self.watch_nic(waiter, nic, false)
+            .map_err(ShardError::Wait)?;
+        self.replace_socket(nic, None);
+        self.stack.on_nic_lost(now_us, nic);
         self.corrupt = None;
-        nics.on_lost(loss);
+        nics.on_lost(nic, loss);
         Ok(())
     }
 
-    /// A NIC stack has come, to take the place of one that is gone, or that is still there.
+    /// A NIC stack has come: for the first time, after it was gone, or to take the place of itself.
     fn take_nic(&mut self, waiter: &Waiter, nics: &mut impl NicSource) -> Result<(), ShardError> {
-        let Some(HostSession { channels, socket }) = nics.take() else {
+        let Some((nic, HostSession { channels, socket })) = nics.take() else {
             return Ok(());
         };
-        let refusal = NicRefusal {
-            workers: channels.len(),
-            wanted: self.stack.channels().count(),
-        };
-        if refusal.workers != refusal.wanted {
-            nics.on_refused(refusal);
+        if let Some(refusal) = self.stack.nic_refusal(nic, channels.len()) {
+            nics.on_refused(nic, refusal);
             return Ok(());
         }
         self.hear(monotonic_us(), EVENTS_MAX);
-        self.watch_nic(waiter, false).map_err(ShardError::Wait)?;
-        for (worker, channel) in channels.into_iter().enumerate() {
-            self.stack.on_nic_restarted(worker, channel);
-        }
-        let before = self.nic.replace(socket);
+        self.watch_nic(waiter, nic, false)
+            .map_err(ShardError::Wait)?;
+        let come = self.stack.on_nic_come(nic, channels);
+        debug_assert_eq!(come, Ok(()), "it was asked");
+        let before = self.replace_socket(nic, Some(socket));
         self.corrupt = None;
-        self.watch_nic(waiter, true).map_err(ShardError::Wait)?;
-        self.stack.counters_mut().nic_restarts += 1;
-        nics.on_joined();
+        self.watch_nic(waiter, nic, true)
+            .map_err(ShardError::Wait)?;
+        nics.on_joined(nic);
         // Closing its socket tells the NIC stack before, should it be there, to end. Whoever starts NIC stacks is not to
         // see that end before the reason for it.
         drop(before);
         Ok(())
     }
 
-    /// Has the NIC stack's socket and wake-ups end a sleep, or not any more: closing our descriptors would not
+    /// Has a NIC stack's socket and wake-ups end a sleep, or not any more: closing our descriptors would not
     /// suffice, since the peer has them, too.
-    fn watch_nic(&mut self, waiter: &Waiter, watch: bool) -> io::Result<()> {
+    fn watch_nic(&self, waiter: &Waiter, nic: usize, watch: bool) -> io::Result<()> {
         let change = |fd, data| match watch {
             true => waiter.add(fd, data),
             false => epoll::delete(&waiter.epoll, fd).map_err(io::Error::from),
         };
-        let Some(socket) = &self.nic else {
+        let Some(Some(socket)) = self.nics.get(nic) else {
             return Ok(());
         };
-        change(socket.as_fd(), Waiter::NIC_SOCKET)?;
-        for channel in self.stack.channels() {
+        change(socket.as_fd(), Waiter::NIC_SOCKETS + nic as u64)?;
+        for channel in self.stack.channels_of(nic) {
             if let Some(fd) = channel.wake_fd() {
                 change(fd, Waiter::WORK)?;
             }
@@ -301,9 +312,8 @@ impl<P: Port, A: Application> Shard<P, A> {
 
     /// Sleeps until a frame, an event, a timer or an end.
     fn sleep(&mut self, waiter: &Waiter, now_us: u64) -> Result<Woken, ShardError> {
-        let heard = self.hears_nic();
         let mut quiet = true;
-        for channel in self.stack.channels().filter(|_| heard) {
+        for channel in self.stack.channels() {
             quiet &= channel.prepare_sleep();
         }
         let timeout = match quiet {
@@ -312,7 +322,7 @@ impl<P: Port, A: Application> Shard<P, A> {
         };
         self.stack.counters_mut().sleeps += u64::from(quiet);
         let woken = waiter.wait(timeout).map_err(ShardError::Wait);
-        for channel in self.stack.channels().filter(|_| heard) {
+        for channel in self.stack.channels() {
             channel.finish_sleep();
         }
         woken
@@ -352,7 +362,7 @@ fn timeout(stack: &Stack, now_us: u64) -> Option<Timespec> {
 enum Woken {
     Work,
     Stop,
-    NicGone,
+    NicGone(usize),
     NicCome,
 }
 
@@ -364,8 +374,9 @@ struct Waiter {
 impl Waiter {
     const WORK: u64 = 0;
     const STOP: u64 = 1;
-    const NIC_SOCKET: u64 = 2;
-    const NIC_SOURCE: u64 = 3;
+    const NIC_SOURCE: u64 = 2;
+    /// From here on, the number of a NIC stack is added.
+    const NIC_SOCKETS: u64 = 3;
 
     fn new(port: &impl Port, nics: &impl NicSource, stop: BorrowedFd<'_>) -> io::Result<Waiter> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
@@ -399,7 +410,9 @@ impl Waiter {
                 (Waiter::STOP, _) => return Ok(Woken::Stop),
                 (Waiter::NIC_SOURCE, _) => woken = Woken::NicCome,
                 // Nothing is ever sent here after the hello: readable means closed.
-                (Waiter::NIC_SOCKET, Woken::Work) => woken = Woken::NicGone,
+                (nic @ Waiter::NIC_SOCKETS.., Woken::Work) => {
+                    woken = Woken::NicGone((nic - Waiter::NIC_SOCKETS) as usize);
+                }
                 _ => {}
             }
         }

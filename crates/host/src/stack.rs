@@ -15,6 +15,7 @@
 //! | `admission` | half-open connections, SYN cookies, limits on new connections |
 //! | `reports` | events of the NIC workers |
 //! | `restart` | a NIC worker that starts anew |
+//! | `route` | which NIC stack has a file, and where a connection goes whose NIC stack is gone |
 //! | `transmit` | SENDs, own packets, ACKD |
 //! | `workers` | the channels, and what did not fit |
 //! | `congestion` | congestion control by listener and by stream |
@@ -28,6 +29,7 @@ mod inspect;
 mod link;
 mod reports;
 mod restart;
+mod route;
 mod transmit;
 mod workers;
 
@@ -48,6 +50,7 @@ use crate::counters::Counters;
 use crate::files::{FileTable, MayClose};
 use crate::keyed_hash::KeyedHash;
 use crate::neighbor::Neighbors;
+use crate::nic_stacks::NicStacks;
 use crate::orphans::Orphans;
 use crate::streams::Streams;
 use crate::time_wait::TimeWaits;
@@ -71,6 +74,8 @@ pub struct Stack {
     neighbors: Neighbors,
     pub(crate) connections: Connections,
     pub(crate) files: FileTable,
+    nic_stacks: NicStacks,
+    /// The workers of all NIC stacks.
     nics: Vec<Nic>,
     time_waits: TimeWaits,
     wheel: TimerWheel,
@@ -95,12 +100,23 @@ pub struct Stack {
 }
 
 impl Stack {
-    /// A stack on a link, served by the NIC workers behind `channels`.
+    /// A stack on a link, served by one NIC stack, whose workers are behind `channels`.
     ///
     /// # Panics
     /// If there are no channels.
     pub fn new(config: StackConfig, link: Link, channels: Vec<HostChannel>, now_us: u64) -> Stack {
+        let mut stack = Stack::awaiting(config, link, 1, now_us);
         assert!(!channels.is_empty(), "a stack needs a NIC worker");
+        stack.introduce_nic(0, channels);
+        stack
+    }
+
+    /// A stack on a link, to be served by so many NIC stacks, none of which has come yet. One must have, with
+    /// [`Stack::on_nic_come`], before anything else happens.
+    ///
+    /// # Panics
+    /// If they are none, or more than 64.
+    pub fn awaiting(config: StackConfig, link: Link, nic_stacks: usize, now_us: u64) -> Stack {
         let mss = |headers: usize| link.mtu.saturating_sub(headers).clamp(64, 65_495) as u16;
         let with_mss = |mss, peer_mss_default, ipv6| tcp::Config {
             mss,
@@ -120,7 +136,8 @@ impl Stack {
             neighbors: Neighbors::new(link.mac, &config.addresses, &config.gateways),
             connections: Connections::new(&hash_key),
             files: FileTable::default(),
-            nics: channels.into_iter().map(Nic::new).collect(),
+            nic_stacks: NicStacks::new(nic_stacks),
+            nics: Vec::new(),
             time_waits: TimeWaits::new(KeyedHash(hash_key)),
             wheel: TimerWheel::new(now_us),
             dirty: VecDeque::new(),
@@ -168,9 +185,21 @@ impl Stack {
         self.counters.frames_received + self.counters.events
     }
 
-    /// The channels, for arming wake-ups.
+    /// The channels of the NIC stacks that are there, for arming wake-ups.
     pub(crate) fn channels(&mut self) -> impl Iterator<Item = &mut HostChannel> {
-        self.nics.iter_mut().map(|nic| &mut nic.channel)
+        let there = self.nics.iter_mut().filter(|nic| nic.is_there);
+        there.map(|nic| &mut nic.channel)
+    }
+
+    /// The channels of a NIC stack.
+    pub(crate) fn channels_of(&self, nic: usize) -> impl Iterator<Item = &HostChannel> {
+        let workers = self.nic_stacks.workers(nic);
+        self.nics[workers].iter().map(|nic| &nic.channel)
+    }
+
+    /// The NIC stack of a worker.
+    pub(crate) fn nic_of(&self, worker: usize) -> usize {
+        self.nic_stacks.of(worker)
     }
 
     /// Connections in the table, and those in TIME-WAIT.
@@ -191,6 +220,7 @@ impl Stack {
         self.due = due;
         self.time_waits.expire(Instant::from_us(now_us));
         self.on_half_open_timeouts(now_us);
+        self.give_up_nics(now_us);
         if self
             .neighbors
             .next_timeout_us()
@@ -232,6 +262,7 @@ impl Stack {
             self.neighbors.next_timeout_us(),
             time_wait_us,
             half_open_us,
+            self.nic_stacks.next_timeout_us(),
         ]
         .into_iter()
         .flatten()
@@ -340,6 +371,9 @@ impl Stack {
             self.forget(index);
         } else {
             arm_timers(&mut self.wheel, entry);
+            if entry.is_to_move {
+                self.move_on(index);
+            }
             self.bound_orphans(index);
         }
     }

@@ -67,13 +67,9 @@ impl Io for Streams<'_> {
 
     fn open(&mut self, stream: StreamId, path: &[u8]) -> FileHandle {
         const NOWHERE: FileHandle = FileHandle(u64::MAX);
-        let Some(entry) = self
-            .index(stream)
-            .and_then(|index| self.stack.connections.get_mut(index))
-        else {
+        let Some(worker) = self.entry(stream).map(|entry| entry.worker) else {
             return NOWHERE;
         };
-        let worker = entry.worker;
         let sane = (Command::Open {
             file: FileId(0),
             path,
@@ -81,7 +77,7 @@ impl Io for Streams<'_> {
         .check()
         .is_ok();
         let opened = sane
-            .then(|| self.stack.files.open(stream, worker, path))
+            .then(|| self.stack.open_file(stream, worker, path))
             .flatten();
         let Some((file, handle)) = opened else {
             self.stack.app_events.push_back(AppEvent::OpenFailed {
@@ -91,17 +87,27 @@ impl Io for Streams<'_> {
             });
             return NOWHERE;
         };
-        forget_closed(&mut entry.files, &self.stack.files, stream);
-        entry.files.push(file);
-        self.stack.open_below(worker, file, path);
+        if let Some(entry) = self.stack.connections.by_stream_mut(stream) {
+            forget_closed(&mut entry.files, &self.stack.files, stream);
+            entry.files.push(file);
+        }
         handle
     }
 
     fn close_file(&mut self, file: FileHandle) {
-        if let Some((id, _)) = self.stack.files.by_handle(file)
-            && let Some(close) = self.stack.files.let_go(id)
-        {
+        let Some((id, found)) = self.stack.files.by_handle(file) else {
+            return;
+        };
+        let stream = found.stream;
+        if let Some(close) = self.stack.files.let_go(id) {
             self.stack.close_below(close);
+        }
+        // Another file may have waited for that.
+        if let Some(entry) = self.stack.connections.by_stream_mut(stream)
+            && entry.is_to_move
+        {
+            let index = entry.index();
+            self.stack.mark_dirty(index);
         }
     }
 

@@ -348,6 +348,7 @@ impl Machine {
             connections_max: 2000,
             orphans_max: StackConfig::ORPHANS_MAX,
             departs_at_issue: false,
+            roots_are_replicas: false,
             admission: host::Admission {
                 half_open_max: scenario.half_open_max,
                 ..host::Admission::default()

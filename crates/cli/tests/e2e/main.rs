@@ -19,6 +19,7 @@ mod links;
 mod own_client;
 mod restart;
 mod routed;
+mod several_nics;
 mod sizes;
 mod support;
 mod versions;

@@ -288,8 +288,9 @@ impl Stack {
     /// A connection takes its place in the table.
     fn open(&mut self, tuple: Tuple, connection: tcp::Connection) {
         let route = self.neighbors.route(tuple.remote.ip());
-        let workers = self.nics.len();
-        let index = self.connections.insert(connection, tuple, route, workers);
+        let index = self
+            .connections
+            .insert(connection, tuple, route, &self.nic_stacks);
         self.gate.unheard += 1;
         self.gate.sources.add(tuple.remote.ip());
         self.mark_dirty(index);

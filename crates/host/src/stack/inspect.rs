@@ -36,8 +36,8 @@ pub struct ConnectionView<'a> {
     pub tcp: &'a tcp::Connection,
     /// SENDs issued and not departed.
     pub sends_outstanding: u64,
-    /// It waits for a neighbour's address, for room in a ring, or for a file that a new worker has to open again,
-    /// and is served when that has come.
+    /// It waits for a neighbour's address, for room in a ring, for a NIC stack that is away, or for a file that a new
+    /// worker has to open again, and is served when that has come.
     pub waits: bool,
 }
 
@@ -69,6 +69,7 @@ impl Stack {
     fn waits(&self, entry: &Entry) -> bool {
         let index = entry.index();
         entry.files_reopening > 0
+            || !self.nics[entry.worker].is_there
             || self.waiting_neighbor.contains(index)
             || self.waiting_room.contains(index)
     }

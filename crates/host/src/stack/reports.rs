@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use tcp::Instant;
 
 use super::{Stack, queue_dirty};
-use crate::app::{AppEvent, StreamId};
+use crate::app::StreamId;
 use crate::connections::{index_of_send, transmission_of_send};
 
 /// The NIC stack has written nonsense into a ring's indices.
@@ -23,6 +23,9 @@ impl Stack {
     pub fn on_channels(&mut self, now_us: u64, budget: usize) -> Result<usize, ChannelCorrupt> {
         let mut taken = 0;
         for worker in 0..self.nics.len() {
+            if !self.nics[worker].is_there {
+                continue;
+            }
             for _ in 0..budget {
                 match self.nics[worker].channel.receive() {
                     Ok(Some(event)) => self.on_event(now_us, worker, event),
@@ -49,21 +52,7 @@ impl Stack {
             } => self.on_departed(now_us, worker, send, flow, departed_us),
             Event::Opened { file, meta } if self.on_reopened(worker, file, Some(meta)) => true,
             Event::OpenFailed { file, .. } if self.on_reopened(worker, file, None) => true,
-            Event::Opened { file, meta } => match self.files.opened(worker, file, meta) {
-                Some(Ok((stream, file))) => {
-                    self.app_events.push_back(AppEvent::Opened {
-                        stream,
-                        file,
-                        meta: meta.into(),
-                    });
-                    true
-                }
-                Some(Err(close)) => {
-                    self.close_below(close);
-                    true
-                }
-                None => false,
-            },
+            Event::Opened { file, meta } => self.on_opened(worker, file, meta),
             Event::OpenFailed { file, errno } => self.on_open_failed(worker, file, errno),
             Event::ReadFailed {
                 flow,
@@ -105,7 +94,11 @@ impl Stack {
             return true;
         };
         let index = entry.index();
-        if entry.worker != worker || index_of_send(send.0) != Some(index) {
+        if entry.worker != worker {
+            // It may have moved, once the peer had acknowledged everything, and this is the echo of some of it.
+            return self.nic_stacks.len() > 1;
+        }
+        if index_of_send(send.0) != Some(index) {
             return false;
         }
         self.sends_departed += 1;
@@ -120,18 +113,6 @@ impl Stack {
             .on_departed(transmission, Instant::from_us(departed_us.min(now_us)));
         queue_dirty(&mut self.dirty, entry);
         true
-    }
-
-    fn on_open_failed(&mut self, worker: usize, file: FileId, errno: u16) -> bool {
-        let known = self.files.by_id(file).is_some();
-        if let Some((stream, file)) = self.files.open_failed(worker, file) {
-            self.app_events.push_back(AppEvent::OpenFailed {
-                stream,
-                file,
-                errno,
-            });
-        }
-        known
     }
 
     /// The NIC stack did not carry a command out: whatever depends on it fails.

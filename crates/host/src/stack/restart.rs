@@ -10,6 +10,7 @@ use contract::{FileId, FileMeta};
 use super::Stack;
 use super::workers::{Deferred, Nic};
 use crate::files::{Reopened, Reopening};
+use crate::nic_stacks::NicSet;
 
 impl Stack {
     /// A worker has been replaced by a new one, which knows nothing yet and listens on `channel`. What the old one
@@ -23,6 +24,7 @@ impl Stack {
     /// # Panics
     /// If there is no such worker.
     pub fn on_nic_restarted(&mut self, worker: usize, channel: HostChannel) {
+        let nic = self.nic_stacks.of(worker);
         // What waited for room in the old ring is replayed from the tables, or means nothing to the new worker.
         self.nics[worker] = Nic::new(channel);
         for index in self.connections.indices() {
@@ -35,7 +37,7 @@ impl Stack {
                 self.mark_dirty(index);
             }
         }
-        for Reopening { file, path, waits } in self.files.reopen(worker) {
+        for Reopening { file, path, waits } in self.files.reopen(nic, worker) {
             if let Some(entry) = waits.and_then(|stream| self.connections.by_stream_mut(stream)) {
                 entry.files_reopening += 1;
             }
@@ -52,26 +54,28 @@ impl Stack {
         file: FileId,
         meta: Option<FileMeta>,
     ) -> bool {
-        let Some((stream, outcome)) = self.files.reopened(worker, file, meta) else {
+        let nic = self.nic_stacks.of(worker);
+        let Some((stream, outcome)) = self.files.reopened(nic, worker, file, meta) else {
             return false;
         };
-        if let Reopened::LetGo(Some(close)) = outcome {
+        if let Reopened::LetGo(Some(close)) | Reopened::Changed(Some(close)) = outcome {
             self.close_below(close);
         }
-        let Some(index) = self.connections.index_of(stream) else {
+        let Some(entry) = self.connections.by_stream_mut(stream) else {
             return true;
         };
-        if let Some(entry) = self.connections.get_mut(index) {
-            entry.files_reopening = entry.files_reopening.saturating_sub(1);
+        let index = entry.index();
+        if let Reopened::Changed(_) = outcome {
+            entry.refused_by.insert(nic);
+        }
+        entry.files_reopening = entry.files_reopening.saturating_sub(1);
+        if entry.files_reopening == 0 {
+            match entry.refused_by.contains(nic) {
+                true => self.reroute(index),
+                false => entry.refused_by = NicSet::default(),
+            }
         }
         self.mark_dirty(index);
-        if outcome == Reopened::Changed {
-            tracing::warn!(
-                file = file.0,
-                "a file has changed while the NIC stack started anew: the response is aborted"
-            );
-            self.fail(worker, index);
-        }
         true
     }
 }

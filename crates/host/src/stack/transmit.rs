@@ -60,7 +60,11 @@ impl Stack {
             };
             let Some(transmit) = &polled else {
                 if !takes_send && !is_reopening {
-                    self.waiting_room.add(index);
+                    // If its NIC stack is gone, there may be another one by now, or no more need to wait for this one.
+                    match nic.is_there {
+                        true => self.waiting_room.add(index),
+                        false => entry.is_to_move = true,
+                    }
                 }
                 return true;
             };

@@ -9,6 +9,9 @@ use contract::{Command, FileId, FlowId};
 #[derive(Debug)]
 pub(super) struct Nic {
     pub(super) channel: HostChannel,
+    /// Its NIC stack is not gone. Else nothing goes into the ring, which nobody reads, and nothing is lost: the one that
+    /// comes back knows nothing, and is told everything.
+    pub(super) is_there: bool,
     backlog: VecDeque<Deferred>,
 }
 
@@ -52,12 +55,22 @@ impl Nic {
     pub(super) fn new(channel: HostChannel) -> Nic {
         Nic {
             channel,
+            is_there: true,
             backlog: VecDeque::new(),
         }
     }
 
+    /// Its NIC stack is gone.
+    pub(super) fn lose(&mut self) {
+        self.is_there = false;
+        self.backlog.clear();
+    }
+
     /// Sends now, or later but in order.
     pub(super) fn send_or_defer(&mut self, command: Deferred) {
+        if !self.is_there {
+            return;
+        }
         if !self.backlog.is_empty() || self.channel.send(&command.command()).is_err() {
             self.backlog.push_back(command);
         }
@@ -79,6 +92,6 @@ impl Nic {
 
     /// True if any SEND fits now and would overtake nothing.
     pub(super) fn has_room(&mut self) -> bool {
-        self.backlog.is_empty() && self.channel.has_room()
+        self.is_there && self.backlog.is_empty() && self.channel.has_room()
     }
 }

@@ -108,6 +108,7 @@ impl Crowd {
             orphans_max: StackConfig::ORPHANS_MAX,
             admission: Admission::default(),
             departs_at_issue: false,
+            roots_are_replicas: false,
             secret: [7; 16],
         };
         let now_us = 1_000_000;

@@ -7,7 +7,7 @@
 
 pub(crate) mod intruder;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::net::SocketAddr;
 
 use contract::channel::{NicChannel, in_memory};
@@ -122,9 +122,33 @@ pub(crate) struct FakeNic {
     pub(crate) acked: Vec<u64>,
     /// Somebody has lied to the host, so it may ask for what makes no sense.
     pub(crate) lenient: bool,
+    /// Files that are not below its root.
+    pub(crate) lacks: HashSet<String>,
+    /// What `fstat` says, apart from the size.
+    pub(crate) meta: FileMeta,
+    /// It is there.
+    pub(crate) is_there: bool,
+    /// Bytes of files that have left it.
+    pub(crate) file_bytes: usize,
 }
 
 impl FakeNic {
+    fn new(channel: NicChannel) -> FakeNic {
+        FakeNic {
+            channel,
+            work: VecDeque::new(),
+            sizes: HashMap::new(),
+            closed: Vec::new(),
+            ackds: Vec::new(),
+            acked: Vec::new(),
+            lenient: false,
+            lacks: HashSet::new(),
+            meta: FileMeta::default(),
+            is_there: true,
+            file_bytes: 0,
+        }
+    }
+
     /// Takes commands, without doing anything yet.
     pub(crate) fn take(&mut self) {
         while let Some(command) = self
@@ -134,7 +158,9 @@ impl FakeNic {
         {
             match command {
                 Command::Open { file, path } => {
-                    let size = std::str::from_utf8(path).ok().and_then(|p| p.parse().ok());
+                    let path_text = std::str::from_utf8(path).ok();
+                    let path_text = path_text.filter(|&path| !self.lacks.contains(path));
+                    let size = path_text.and_then(|path| path.parse().ok());
                     self.sizes.insert(file, size.unwrap_or(u64::MAX));
                     self.work.push_back(Work::Open(file, path.to_vec()));
                 }
@@ -171,6 +197,7 @@ impl FakeNic {
                             }
                         }
                     }
+                    self.file_bytes += payload.len() - inline_bytes;
                     let frames = cut(send.header, &payload, usize::from(send.mss));
                     self.work.push_back(Work::Send {
                         id: send.id,
@@ -215,6 +242,8 @@ pub(crate) struct Rig {
     pub(crate) port: MemoryPort,
     pub(crate) app: FileServer,
     pub(crate) nic: FakeNic,
+    /// Further NIC stacks: number 1 and so on.
+    pub(crate) others: Vec<FakeNic>,
     pub(crate) client: Connection,
     client_address: SocketAddr,
     pub(crate) client_port: MemoryPort,
@@ -237,8 +266,12 @@ impl Rig {
 
     /// With a configuration of its own. The client is also the gateway to the rest of the world.
     pub(crate) fn with(configure: impl FnOnce(&mut StackConfig)) -> Rig {
+        Rig::with_nics(1, configure)
+    }
+
+    /// The same with so many NIC stacks, of one worker each.
+    pub(crate) fn with_nics(nics: usize, configure: impl FnOnce(&mut StackConfig)) -> Rig {
         let (port, client_port) = pair(memory::Link::default());
-        let (host_channel, nic_channel) = in_memory();
         let mut config = StackConfig {
             addresses: vec![("10.77.0.2".parse().unwrap(), 24)],
             gateways: vec![CLIENT.parse().unwrap()],
@@ -247,27 +280,28 @@ impl Rig {
             connections_max: 16,
             orphans_max: StackConfig::ORPHANS_MAX,
             departs_at_issue: false,
+            roots_are_replicas: false,
             admission: Admission::default(),
             secret: [7; 16],
         };
         configure(&mut config);
         let now_us = 1_000_000;
-        let stack = Stack::new(config, Link::of(&port), vec![host_channel], now_us);
+        let mut stack = Stack::awaiting(config, Link::of(&port), nics, now_us);
+        let mut come = |nic| {
+            let (host_channel, nic_channel) = in_memory();
+            stack.on_nic_come(nic, vec![host_channel]).unwrap();
+            FakeNic::new(nic_channel)
+        };
+        let nic = come(0);
+        let others = (1..nics).map(come).collect();
         let client_address = SocketAddr::new(CLIENT.parse().unwrap(), 40_000);
         Rig {
             now_us,
             stack,
             port,
             app: FileServer::default(),
-            nic: FakeNic {
-                channel: nic_channel,
-                work: VecDeque::new(),
-                sizes: HashMap::new(),
-                closed: Vec::new(),
-                ackds: Vec::new(),
-                acked: Vec::new(),
-                lenient: false,
-            },
+            nic,
+            others,
             client: connect(client_address, now_us),
             client_address,
             client_port,
@@ -283,16 +317,38 @@ impl Rig {
     /// A new NIC worker takes the place of the old one, and knows nothing.
     pub(crate) fn restart_nic(&mut self) {
         let (host_channel, channel) = in_memory();
-        self.nic = FakeNic {
-            channel,
-            work: VecDeque::new(),
-            sizes: HashMap::new(),
-            closed: Vec::new(),
-            ackds: Vec::new(),
-            acked: Vec::new(),
-            lenient: false,
-        };
+        self.nic = FakeNic::new(channel);
         self.stack.on_nic_restarted(0, host_channel);
+    }
+
+    /// One of the NIC stacks.
+    pub(crate) fn nic(&mut self, number: usize) -> &mut FakeNic {
+        match number.checked_sub(1) {
+            None => &mut self.nic,
+            Some(other) => &mut self.others[other],
+        }
+    }
+
+    /// A NIC stack is gone, with all that it knew.
+    pub(crate) fn lose_nic(&mut self, number: usize) {
+        let nic = self.nic(number);
+        nic.is_there = false;
+        nic.work.clear();
+        nic.sizes.clear();
+        self.stack.on_nic_lost(self.now_us, number);
+    }
+
+    /// It is back, with the files that it had.
+    pub(crate) fn bring_nic(&mut self, number: usize) {
+        let (host_channel, channel) = in_memory();
+        let nic = self.nic(number);
+        let (lacks, meta) = (std::mem::take(&mut nic.lacks), nic.meta);
+        *nic = FakeNic {
+            lacks,
+            meta,
+            ..FakeNic::new(channel)
+        };
+        self.stack.on_nic_come(number, vec![host_channel]).unwrap();
     }
 
     /// Lets 100 µs pass, in which everybody does what there is to do.
@@ -309,13 +365,15 @@ impl Rig {
             .expect("a sane ring");
         self.stack.on_time(now_us);
         self.stack.serve(now_us, &mut self.port, &mut self.app);
-        if self.nic_takes {
-            self.nic.take();
-        }
-        while self.nic_works
-            && let Some(work) = self.nic.work.pop_front()
-        {
-            self.carry_out(work);
+        for number in 0..=self.others.len() {
+            if self.nic_takes && self.nic(number).is_there {
+                self.nic(number).take();
+            }
+            while self.nic_works
+                && let Some(work) = self.nic(number).work.pop_front()
+            {
+                self.carry_out_at(number, work);
+            }
         }
         let mut frames = Vec::new();
         self.client_port
@@ -368,26 +426,30 @@ impl Rig {
 
     /// Does what a NIC stack does with a command.
     pub(crate) fn carry_out(&mut self, work: Work) {
+        self.carry_out_at(0, work);
+    }
+
+    /// The same, one of several NIC stacks.
+    pub(crate) fn carry_out_at(&mut self, number: usize, work: Work) {
         let departed_us = self.now_us;
+        let nic = self.nic(number);
         match work {
             Work::Open(file, path) => {
-                let size = self.nic.sizes.get(&file).copied();
+                let size = nic.sizes.get(&file).copied();
                 let event = match size {
                     Some(size) if size != u64::MAX => Event::Opened {
                         file,
-                        meta: FileMeta {
-                            size,
-                            ..FileMeta::default()
-                        },
+                        meta: FileMeta { size, ..nic.meta },
                     },
                     _ => {
-                        let number = std::str::from_utf8(&path).unwrap().parse::<u64>();
-                        assert!(number.is_err() || self.nic.lenient);
-                        self.nic.sizes.remove(&file);
+                        let path = std::str::from_utf8(&path).unwrap();
+                        let lacks = nic.lacks.contains(path) || path.parse::<u64>().is_err();
+                        assert!(lacks || nic.lenient);
+                        nic.sizes.remove(&file);
                         Event::OpenFailed { file, errno: 2 }
                     }
                 };
-                self.nic.report(&event);
+                nic.report(&event);
             }
             Work::Send {
                 id, flow, frames, ..
@@ -396,7 +458,7 @@ impl Rig {
                     self.client_hears(&frame);
                 }
                 let send = id;
-                self.nic.report(&Event::Departed {
+                self.nic(number).report(&Event::Departed {
                     send,
                     flow,
                     departed_us,

@@ -1,0 +1,197 @@
+//! One host with the NIC stacks of two machines, each in a network namespace of its own.
+//!
+//! ```text
+//! client's bridge 10.91.0.1 ─┬─ data    host: answers for 10.91.0.2, hears clients
+//!                            ├─ data    first NIC machine ┐ send to clients
+//!                            └─ data    second NIC machine┘
+//! another bridge ─┬─┬─ control          the control link of all three
+//! ```
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::process::Signal;
+use testbed::http::{Connection, download};
+use testbed::namespace::{Network, isolated, within};
+use testbed::process::{Process, run, signal, tool};
+use testbed::site::{KnownFile, Site};
+use testbed::splitway::Splitway;
+
+use crate::support::{SOON, on_threads, program, sh};
+
+fn server() -> SocketAddr {
+    "10.91.0.2:80".parse().unwrap()
+}
+
+/// The machines with their links, and a key.
+struct Machines {
+    site: Site,
+    host: Network,
+    nics: [Network; 2],
+}
+
+impl Machines {
+    fn new(site: Site) -> Machines {
+        let machine = || Network::new().unwrap();
+        let machines = Machines {
+            site,
+            host: machine(),
+            nics: [machine(), machine()],
+        };
+        for bridge in ["data", "control"] {
+            sh(&format!("ip link add {bridge} type bridge"));
+            sh(&format!("ip link set {bridge} up"));
+            let all = [&machines.host].into_iter().chain(&machines.nics);
+            for (number, machine) in all.enumerate() {
+                let pid = machine.holder().as_raw_nonzero();
+                let port = format!("{bridge}-{number}");
+                sh(&format!(
+                    "ip link add {port} type veth peer name {bridge} netns {pid}"
+                ));
+                let up = format!("ip link set {bridge} up");
+                run(&mut within(machine.holder(), &up)).unwrap();
+                sh(&format!("ip link set {port} master {bridge} up"));
+            }
+        }
+        sh("ip address add 10.91.0.1/24 dev data");
+        let mut keygen = Command::new(program());
+        keygen.args(["keygen", "key"]);
+        run(keygen.current_dir(machines.site.outside())).unwrap();
+        machines
+    }
+
+    /// The root of the second machine.
+    fn second_root(&self) -> PathBuf {
+        self.site.outside().join("second")
+    }
+
+    /// `splitway nic --control` on one of the machines, and its address on the control link.
+    fn nic_stack(&self, number: usize, root: &Path) -> (Process, String) {
+        let mut command = within(self.nics[number].holder(), "");
+        command.arg(program());
+        command.args(["nic", "--control", "eth:control", "--key-file", "key"]);
+        command.args(["--dev", "data", "--root"]).arg(root);
+        command.current_dir(self.site.outside());
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut process = Process::spawn(&mut command).unwrap();
+        let mut output = BufReader::new(process.child().stdout.take().unwrap());
+        let mut line = String::new();
+        output.read_line(&mut line).unwrap();
+        let mac = line.split(['(', ')']).nth(1).expect("its address");
+        // It goes on talking.
+        std::thread::spawn(move || std::io::copy(&mut output, &mut std::io::sink()));
+        (process, mac.to_owned())
+    }
+
+    fn host_stack(&self, macs: [&str; 2], options: &[&str]) -> Splitway {
+        let mut command = within(self.host.holder(), "");
+        command.args([program().as_os_str(), "serve".as_ref()]);
+        for mac in macs {
+            command.args(["--nic", &format!("eth:control,{mac}")]);
+        }
+        command.args(["--key-file", "key", "--dev", "data"]);
+        command.args(["--addr", "10.91.0.2/24"]).args(options);
+        command.current_dir(self.site.outside());
+        Splitway::start(&mut command).unwrap()
+    }
+}
+
+/// A connection that has got the first part of a file.
+fn amid(file: &KnownFile) -> Connection {
+    let mut connection = Connection::open(server()).unwrap();
+    connection.send_get(file.name()).unwrap();
+    connection.read_file_head(file).unwrap();
+    connection.read_file_part(file, 0..file.size() / 8).unwrap();
+    connection
+}
+
+#[test]
+fn downloads_go_on_from_a_replica_when_a_nic_machine_dies_for_good() {
+    isolated(|site| {
+        let large = site.file("large", 60_000_000).unwrap();
+        let small = site.file("small", 700_000).unwrap();
+        let machines = Machines::new(site);
+        run(tool("cp -a")
+            .arg(machines.site.root())
+            .arg(machines.second_root()))
+        .unwrap();
+        let (mut first, first_mac) = machines.nic_stack(0, machines.site.root());
+        let (_second, second_mac) = machines.nic_stack(1, &machines.second_root());
+        let macs = [first_mac.as_str(), &second_mac];
+        let mut host = machines.host_stack(macs, &["--replicas"]);
+
+        // More than any client buffers is still to come, from both machines.
+        let begun: Vec<Connection> = (0..6).map(|_| amid(&large)).collect();
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let clients = scope.spawn(|| {
+                on_threads(6, |_| {
+                    let mut connection = Connection::open(server())?;
+                    while !over.load(Ordering::Relaxed) {
+                        connection.get(&small)?;
+                    }
+                    connection.get(&small).map(|_| ())
+                });
+            });
+            // As when its power fails: nobody says good-bye.
+            signal(first.pid(), Signal::KILL).unwrap();
+            first.wait(SOON).unwrap();
+            let lost = host.line(|line| line.contains("go on through another"));
+            let lost = lost.unwrap();
+            assert!(lost.contains(&first_mac), "{lost}");
+            for mut connection in begun {
+                let rest = large.size() / 8..large.size();
+                connection.read_file_part(&large, rest).unwrap();
+                connection.get(&small).unwrap();
+            }
+            over.store(true, Ordering::Relaxed);
+            clients.join().unwrap();
+        });
+        for _ in 0..4 {
+            download(server(), &small).unwrap();
+        }
+        assert!(host.end_with(Signal::INT).unwrap().success());
+
+        // It is not missed at the start either, and joins when it comes.
+        let mut host = machines.host_stack(macs, &["--replicas"]);
+        let missing = |line: &String| line.contains("missing") && line.contains(&first_mac);
+        assert!(host.output().iter().any(missing), "{:?}", host.output());
+        download(server(), &large).unwrap();
+        let (_first, mac) = machines.nic_stack(0, machines.site.root());
+        assert_eq!(mac, first_mac);
+        let serves = host.line(|line| line.contains("serves in the place"));
+        assert!(serves.unwrap().contains(&first_mac));
+        on_threads(4, |_| download(server(), &small).map(|_| ()));
+        assert!(host.end_with(Signal::INT).unwrap().success());
+    });
+}
+
+#[test]
+fn a_file_comes_from_the_machine_that_has_it() {
+    isolated(|site| {
+        let of_first = site.file("of-first", 900_000).unwrap();
+        let of_second = site.file("of-second", 800_000).unwrap();
+        let machines = Machines::new(site);
+        fs::create_dir(machines.second_root()).unwrap();
+        let moved = machines.second_root().join("of-second");
+        fs::rename(machines.site.root().join("of-second"), moved).unwrap();
+        let (_first, first_mac) = machines.nic_stack(0, machines.site.root());
+        let (_second, second_mac) = machines.nic_stack(1, &machines.second_root());
+        let mut host = machines.host_stack([&first_mac, &second_mac], &[]);
+        on_threads(8, |_| {
+            let mut connection = Connection::open(server())?;
+            for file in [&of_first, &of_second, &of_second, &of_first] {
+                connection.get(file)?;
+            }
+            Ok(())
+        });
+        let mut connection = Connection::open(server()).unwrap();
+        connection.send_get("nowhere").unwrap();
+        assert_eq!(connection.read_head().unwrap().status, 404);
+        assert!(host.end_with(Signal::INT).unwrap().success());
+    });
+}

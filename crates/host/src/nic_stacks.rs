@@ -1,0 +1,187 @@
+//! The NIC stacks of a shard: which workers each has, and which of them are there.
+
+use std::ops::Range;
+
+/// Most NIC stacks of a shard.
+pub const NIC_STACKS_MAX: usize = 64;
+
+/// Who asks for a file that only a NIC stack which is away can have waits for that one for so long, in microseconds:
+/// a NIC process that has died is back in less. Later it is told that the file cannot be opened now.
+const AWAY_US_MAX: u64 = 5_000_000;
+
+/// Some of the NIC stacks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct NicSet(u64);
+
+impl NicSet {
+    pub(crate) fn of(nic: usize) -> NicSet {
+        NicSet(1 << nic)
+    }
+
+    pub(crate) fn insert(&mut self, nic: usize) {
+        self.0 |= 1 << nic;
+    }
+
+    pub(crate) fn remove(&mut self, nic: usize) {
+        self.0 &= !(1 << nic);
+    }
+
+    pub(crate) fn contains(self, nic: usize) -> bool {
+        self.0 >> nic & 1 == 1
+    }
+}
+
+/// See the [module documentation](self). NIC stacks are numbered from zero, and so are all their workers together.
+#[derive(Debug)]
+pub(crate) struct NicStacks {
+    stacks: Vec<NicStack>,
+    /// The NIC stack of each worker.
+    of_workers: Vec<usize>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct NicStack {
+    workers: Range<usize>,
+    presence: Presence,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Presence {
+    There,
+    /// It is expected back before this time, in microseconds.
+    Away {
+        until_us: u64,
+    },
+    /// It has not come yet, or nobody waits for it any more.
+    #[default]
+    Missing,
+}
+
+impl NicStacks {
+    /// So many that have not come yet.
+    ///
+    /// # Panics
+    /// If they are none, or more than [`NIC_STACKS_MAX`].
+    pub(crate) fn new(count: usize) -> NicStacks {
+        assert!(
+            (1..=NIC_STACKS_MAX).contains(&count),
+            "1 to {NIC_STACKS_MAX} NIC stacks, not {count}"
+        );
+        NicStacks {
+            stacks: vec![NicStack::default(); count],
+            of_workers: Vec::new(),
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.stacks.len()
+    }
+
+    /// The NIC stack that a worker is of.
+    pub(crate) fn of(&self, worker: usize) -> usize {
+        self.of_workers[worker]
+    }
+
+    /// Its workers; none before it has come for the first time.
+    pub(crate) fn workers(&self, nic: usize) -> Range<usize> {
+        self.stacks[nic].workers.clone()
+    }
+
+    /// It has come for the first time, with so many workers.
+    pub(crate) fn introduce(&mut self, nic: usize, workers: usize) {
+        let first = self.of_workers.len();
+        self.of_workers.resize(first + workers, nic);
+        self.stacks[nic].workers = first..first + workers;
+    }
+
+    pub(crate) fn is_there(&self, nic: usize) -> bool {
+        self.stacks[nic].presence == Presence::There
+    }
+
+    /// It is away, and expected back.
+    pub(crate) fn is_awaited(&self, nic: usize) -> bool {
+        matches!(self.stacks[nic].presence, Presence::Away { .. })
+    }
+
+    pub(crate) fn has_come(&mut self, nic: usize) {
+        self.stacks[nic].presence = Presence::There;
+    }
+
+    pub(crate) fn has_gone(&mut self, nic: usize, now_us: u64) {
+        let until_us = now_us.saturating_add(AWAY_US_MAX);
+        self.stacks[nic].presence = Presence::Away { until_us };
+    }
+
+    /// When [`NicStacks::give_up`] should next be called, in microseconds.
+    pub(crate) fn next_timeout_us(&self) -> Option<u64> {
+        let times_us = self.stacks.iter().filter_map(|stack| match stack.presence {
+            Presence::Away { until_us } => Some(until_us),
+            Presence::There | Presence::Missing => None,
+        });
+        times_us.min()
+    }
+
+    /// One that should have been back by now, and is not awaited any more.
+    pub(crate) fn give_up(&mut self, now_us: u64) -> Option<usize> {
+        let late = self.stacks.iter().position(
+            |stack| matches!(stack.presence, Presence::Away { until_us } if until_us <= now_us),
+        )?;
+        self.stacks[late].presence = Presence::Missing;
+        Some(late)
+    }
+
+    /// The workers of those that are there and not among `without`.
+    pub(crate) fn workers_there(
+        &self,
+        without: NicSet,
+    ) -> impl Iterator<Item = usize> + Clone + '_ {
+        let workers = self.of_workers.iter().enumerate();
+        workers
+            .filter(move |&(_, &nic)| self.is_there(nic) && !without.contains(nic))
+            .map(|(worker, _)| worker)
+    }
+
+    /// All workers, whether their NIC stacks are there or not.
+    pub(crate) fn all_workers(&self) -> Range<usize> {
+        0..self.of_workers.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn there(stacks: &NicStacks, without: NicSet) -> Vec<usize> {
+        stacks.workers_there(without).collect()
+    }
+
+    #[test]
+    fn workers_are_numbered_in_the_order_in_which_their_nic_stacks_come() {
+        let mut stacks = NicStacks::new(3);
+        for (nic, workers) in [(2, 2), (0, 1)] {
+            stacks.introduce(nic, workers);
+            stacks.has_come(nic);
+        }
+        assert_eq!([0, 1, 2].map(|worker| stacks.of(worker)), [2, 2, 0]);
+        assert_eq!([0, 1, 2].map(|nic| stacks.workers(nic)), [2..3, 0..0, 0..2]);
+        assert_eq!(there(&stacks, NicSet::default()), [0, 1, 2]);
+        assert_eq!(there(&stacks, NicSet::of(2)), [2]);
+        stacks.has_gone(0, 7);
+        assert_eq!(there(&stacks, NicSet::default()), [0, 1]);
+    }
+
+    #[test]
+    fn one_that_stays_away_is_awaited_for_a_while() {
+        let mut stacks = NicStacks::new(2);
+        assert!(!stacks.is_awaited(0), "nobody knows it yet");
+        stacks.has_gone(0, 1_000);
+        stacks.has_gone(1, 2_000);
+        assert_eq!(stacks.next_timeout_us(), Some(1_000 + AWAY_US_MAX));
+        assert_eq!(stacks.give_up(AWAY_US_MAX), None);
+        assert_eq!(stacks.give_up(AWAY_US_MAX + 1_500), Some(0));
+        assert_eq!(stacks.give_up(AWAY_US_MAX + 1_500), None);
+        assert_eq!([0, 1].map(|nic| stacks.is_awaited(nic)), [false, true]);
+        stacks.has_come(1);
+        assert_eq!(stacks.next_timeout_us(), None);
+    }
+}

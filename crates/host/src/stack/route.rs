@@ -1,0 +1,423 @@
+//! Several NIC stacks: which of them has a file, and where a connection goes whose NIC stack is gone.
+//!
+//! A connection is with one NIC stack at a time, so that nothing can overtake anything. It changes to another one
+//!
+//! * when that has a file which its own has not. The answer to this OPEN is kept back until all that was queued before
+//!   is acknowledged, and all files opened before are closed: then nothing can be asked of the old one again;
+//! * when its own is gone, and what has not departed has gone with it. Files of which the application knows are opened
+//!   again at the new one, which must have the same version ([`crate::files`]); if none has, the connection waits for
+//!   its own to come back. Whether another NIC stack can have the same version at all, the operator says
+//!   ([`StackConfig::roots_are_replicas`](crate::StackConfig::roots_are_replicas)).
+
+use contract::channel::HostChannel;
+use contract::{FileId, FileMeta};
+use rustix::io::Errno;
+
+use super::Stack;
+use super::workers::{Deferred, Nic};
+use crate::app::{AppEvent, FileHandle, StreamId};
+use crate::files::State;
+use crate::nic_source::NicRefusal;
+use crate::nic_stacks::NicSet;
+
+/// What a stream is told of a file of which nobody has said anything.
+const NO_FILE: u16 = Errno::NOENT.raw_os_error() as u16;
+
+impl Stack {
+    /// NIC stack `nic` has come with these workers, or come back: it knows nothing.
+    ///
+    /// An error if it had another number of workers before; then it is not used.
+    ///
+    /// # Panics
+    /// If there is no such NIC stack, or it has no workers.
+    pub fn on_nic_come(
+        &mut self,
+        nic: usize,
+        channels: Vec<HostChannel>,
+    ) -> Result<(), NicRefusal> {
+        if let Some(refusal) = self.nic_refusal(nic, channels.len()) {
+            return Err(refusal);
+        }
+        let workers = self.nic_stacks.workers(nic);
+        if workers.is_empty() {
+            assert!(!channels.is_empty(), "a NIC stack has workers");
+            self.introduce_nic(nic, channels);
+        } else {
+            self.counters.nic_restarts += 1;
+            self.nic_stacks.has_come(nic);
+            for (worker, channel) in workers.zip(channels) {
+                self.on_nic_restarted(worker, channel);
+            }
+        }
+        for index in self.connections.indices() {
+            if let Some(entry) = self.connections.get_mut(index)
+                && !self.nics[entry.worker].is_there
+            {
+                entry.refused_by.remove(nic);
+                self.reroute(index);
+            }
+        }
+        for file in self.files.waiting() {
+            self.ask(file);
+        }
+        Ok(())
+    }
+
+    /// Why NIC stack `nic` cannot be used with so many workers.
+    pub(crate) fn nic_refusal(&self, nic: usize, workers: usize) -> Option<NicRefusal> {
+        let wanted = self.nic_stacks.workers(nic).len();
+        (wanted != 0 && wanted != workers).then_some(NicRefusal { workers, wanted })
+    }
+
+    /// It comes for the first time.
+    pub(super) fn introduce_nic(&mut self, nic: usize, channels: Vec<HostChannel>) {
+        self.nic_stacks.introduce(nic, channels.len());
+        self.nic_stacks.has_come(nic);
+        self.nics.extend(channels.into_iter().map(Nic::new));
+    }
+
+    /// NIC stack `nic` is gone. What it has said and nobody has heard is not heard any more. Connections go on through
+    /// others that have what they need, or wait for it to come back.
+    ///
+    /// # Panics
+    /// If there is no such NIC stack.
+    pub fn on_nic_lost(&mut self, now_us: u64, nic: usize) {
+        if !self.nic_stacks.is_there(nic) {
+            return;
+        }
+        self.counters.nic_losses += 1;
+        self.nic_stacks.has_gone(nic, now_us);
+        let workers = self.nic_stacks.workers(nic);
+        for worker in workers.clone() {
+            self.nics[worker].lose();
+        }
+        self.files.lose(nic, &workers);
+        for index in self.connections.indices() {
+            if let Some(entry) = self.connections.get_mut(index)
+                && workers.contains(&entry.worker)
+            {
+                self.sends_outstanding -= std::mem::take(&mut entry.sends_outstanding);
+                entry.files_reopening = 0;
+                entry.refused_by = NicSet::default();
+                entry.tcp.on_all_undeparted_lost();
+                self.reroute(index);
+            }
+        }
+        for file in self.files.waiting() {
+            self.ask(file);
+        }
+    }
+
+    /// Whoever waits for a file that only a NIC stack which has been away for long can have is told so.
+    pub(super) fn give_up_nics(&mut self, now_us: u64) {
+        while self.nic_stacks.give_up(now_us).is_some() {
+            for file in self.files.waiting() {
+                self.ask(file);
+            }
+        }
+    }
+
+    /// Has a file opened for a stream whose worker this is, or by another one that is there.
+    pub(crate) fn open_file(
+        &mut self,
+        stream: StreamId,
+        worker: usize,
+        path: &[u8],
+    ) -> Option<(FileId, FileHandle)> {
+        let nic = self.nic_stacks.of(worker);
+        let opened = self.files.open(stream, nic, worker, path)?;
+        match self.nic_stacks.is_there(nic) {
+            true => self.open_below(worker, opened.0, path),
+            false => {
+                if let Some(file) = self.files.by_id_mut(opened.0) {
+                    file.asked = NicSet::default();
+                    file.state = State::Waiting;
+                }
+                self.ask(opened.0);
+            }
+        }
+        Some(opened)
+    }
+
+    /// OPEN has succeeded for the first time; false if nobody had asked.
+    pub(super) fn on_opened(&mut self, worker: usize, file: FileId, meta: FileMeta) -> bool {
+        let nic = self.nic_stacks.of(worker);
+        match self.files.opened(nic, worker, file, meta) {
+            Some(Ok(stream)) => {
+                if let Some(index) = self.connections.index_of(stream) {
+                    self.tell_opened(index);
+                }
+                true
+            }
+            Some(Err(close)) => {
+                self.close_below(close);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// OPEN has failed for the first time: another NIC stack may have the file. False if nobody had asked.
+    pub(super) fn on_open_failed(&mut self, worker: usize, file: FileId, errno: u16) -> bool {
+        let known = self.files.by_id(file).is_some();
+        if let Some(found) = self.files.opening(worker, file) {
+            if found.errno.is_none() || i32::from(errno) == Errno::ISDIR.raw_os_error() {
+                found.errno = Some(errno);
+            }
+            found.state = State::Waiting;
+            self.ask(file);
+        }
+        known
+    }
+
+    /// Asks a NIC stack for a file that waits, one that was not asked yet; if all were, tells its stream. If some are
+    /// away that may have it, it is waited for them, but not for long.
+    fn ask(&mut self, file: FileId) {
+        let Some(found) = self.files.by_id(file) else {
+            return;
+        };
+        let (asked, answer) = (found.asked, found.errno);
+        let home = self.connections.by_stream(found.stream);
+        let home = home.map(|entry| entry.worker);
+        // A directory is found, too: its stream asks for what is in it.
+        let is_directory = answer == Some(Errno::ISDIR.raw_os_error() as u16);
+        if home.is_none() || !found.is_needed() || is_directory {
+            return self.tell_open_failed(file, answer.unwrap_or(NO_FILE));
+        }
+        let Some(worker) = self.worker_to_ask(home, asked) else {
+            return self.wait_for_nic(file, asked, answer);
+        };
+        let Some(found) = self.files.by_id_mut(file) else {
+            return;
+        };
+        found.worker = worker;
+        found.state = State::Opening;
+        found.asked.insert(self.nic_stacks.of(worker));
+        let path = found.path.clone();
+        self.open_below(worker, file, &path);
+    }
+
+    /// A worker that is there, of none of the NIC stacks that were asked: the connection's own, if it can be.
+    fn worker_to_ask(&self, home: Option<usize>, asked: NicSet) -> Option<usize> {
+        let there = self.nic_stacks.workers_there(asked);
+        let home = home.filter(|&home| there.clone().any(|worker| worker == home));
+        home.or_else(|| self.connections.least_busy(there))
+    }
+
+    /// Nobody is left who could be asked for a file now.
+    fn wait_for_nic(&mut self, file: FileId, asked: NicSet, answer: Option<u16>) {
+        let away = |&nic: &usize| !self.nic_stacks.is_there(nic) && !asked.contains(nic);
+        let is_away = (0..self.nic_stacks.len()).any(|nic| away(&nic));
+        let awaited =
+            (0..self.nic_stacks.len()).find(|nic| away(nic) && self.nic_stacks.is_awaited(*nic));
+        match (answer, awaited) {
+            // Who is away has what the others have.
+            (Some(errno), _) if self.config.roots_are_replicas || !is_away => {
+                self.tell_open_failed(file, errno);
+            }
+            (Some(_), None) => {
+                self.tell_open_failed(file, Errno::AGAIN.raw_os_error() as u16);
+            }
+            // Should it be back, it is asked at once.
+            (_, Some(nic)) => {
+                let workers = self.nic_stacks.workers(nic);
+                if let Some(found) = self.files.by_id_mut(file) {
+                    found.worker = workers.start;
+                }
+            }
+            // Nobody is there.
+            (None, None) => {}
+        }
+    }
+
+    /// OPEN has failed wherever the file could be.
+    fn tell_open_failed(&mut self, file: FileId, errno: u16) {
+        let Some((stream, file)) = self.files.open_failed(file) else {
+            return;
+        };
+        self.app_events.push_back(AppEvent::OpenFailed {
+            stream,
+            file,
+            errno,
+        });
+        // Another file may have waited for that.
+        if let Some(index) = self.connections.index_of(stream)
+            && self.nic_stacks.len() > 1
+        {
+            self.tell_opened(index);
+        }
+    }
+
+    /// The connection was to move. Perhaps it can now.
+    pub(super) fn move_on(&mut self, index: usize) {
+        let Some(entry) = self.connections.get_mut(index) else {
+            return;
+        };
+        entry.is_to_move = false;
+        if !self.nics[entry.worker].is_there {
+            self.reroute(index);
+        }
+        self.tell_opened(index);
+    }
+
+    /// Tells the application of files that are open, one after the other as it has asked for them. To the first that is
+    /// not where the connection is, the connection goes, as soon as nothing holds it.
+    pub(super) fn tell_opened(&mut self, index: usize) {
+        let is_alone = self.nic_stacks.len() == 1;
+        let mut is_held = false;
+        let mut next = 0;
+        loop {
+            let Some(entry) = self.connections.get_mut(index) else {
+                return;
+            };
+            entry.is_to_move = false;
+            let Some(&file) = entry.files.get(next) else {
+                return;
+            };
+            next += 1;
+            let stream = entry.stream;
+            let found = self.files.by_id(file);
+            let Some(found) = found.filter(|found| found.stream == stream) else {
+                continue;
+            };
+            match found.state {
+                // It may turn out to be elsewhere, and those behind it are not to hold the connection then.
+                State::Waiting | State::Opening if is_alone => continue,
+                State::Waiting | State::Opening => return,
+                State::Open | State::Reopening | State::Gone => is_held = true,
+                State::Found => {
+                    let worker = found.worker;
+                    if worker != entry.worker {
+                        if is_held || entry.tcp.queued_bytes() > 0 {
+                            entry.is_to_move = true;
+                            return;
+                        }
+                        self.change_worker(index, worker);
+                    }
+                    is_held = true;
+                    if let Some((file, meta)) = self.files.tell(file) {
+                        self.app_events.push_back(AppEvent::Opened {
+                            stream,
+                            file,
+                            meta: meta.into(),
+                        });
+                    }
+                }
+            }
+        }
+    }
+
+    /// Another worker sends for the connection from now on. Nothing that has not departed is left at the one before.
+    fn change_worker(&mut self, index: usize, worker: usize) {
+        let before = self.connections.change_worker(index, worker);
+        let Some(entry) = self.connections.get_mut(index) else {
+            return;
+        };
+        if before == worker {
+            return;
+        }
+        self.counters.connections_moved += 1;
+        // What is still to be heard of SENDs that have been acknowledged does not matter.
+        self.sends_outstanding -= std::mem::take(&mut entry.sends_outstanding);
+        if std::mem::replace(&mut entry.flow_open, false) && self.nics[before].is_there {
+            self.counters.ackds += 1;
+            self.nics[before].send_or_defer(Deferred::Acked {
+                flow: entry.flow(),
+                stream_offset: entry.tcp.acknowledged_bytes(),
+                last: true,
+            });
+        }
+    }
+
+    /// The connection's NIC stack is gone, or has not the version that is being sent, and nothing of the connection
+    /// waits there to depart. It goes to another one, which must have that version; or back to the one that had it, if
+    /// that is away, to wait for it. If there is no hope it fails.
+    pub(super) fn reroute(&mut self, index: usize) {
+        let Some(entry) = self.connections.get(index) else {
+            return;
+        };
+        let (stream, worker, refused_by) = (entry.stream, entry.worker, entry.refused_by);
+        let files = entry.files.iter().copied();
+        let told: Vec<FileId> = files
+            .filter(|&file| {
+                let found = self.files.by_id(file);
+                found.is_some_and(|found| found.stream == stream && found.is_told())
+            })
+            .collect();
+        let needed = || {
+            let found = told.iter().filter_map(|&file| self.files.by_id(file));
+            found.filter(|found| found.is_needed())
+        };
+        let may_be_elsewhere = self.config.roots_are_replicas || needed().next().is_none();
+        let next = match may_be_elsewhere {
+            true => {
+                let there = self.nic_stacks.workers_there(refused_by);
+                self.connections.least_busy(there)
+            }
+            false => None,
+        };
+        let home = needed()
+            .map(|found| found.version_of)
+            .find(|&home| !self.nic_stacks.is_there(home));
+        if let Some(next) = next {
+            self.change_worker(index, next);
+            for file in told {
+                self.reopen_at(index, file, next);
+            }
+            self.mark_dirty(index);
+            return;
+        }
+        match home {
+            Some(home) => {
+                let workers = self.nic_stacks.workers(home);
+                let home = match workers.contains(&worker) {
+                    true => worker,
+                    false => workers.start,
+                };
+                self.change_worker(index, home);
+                for file in told {
+                    self.wait_at(file, home);
+                }
+            }
+            // It waits without a version: for anybody to come.
+            None if !self.nics[worker].is_there => {}
+            None => {
+                let path = needed().next().map(|found| found.path.clone());
+                let path = path.unwrap_or_default();
+                tracing::warn!(
+                    path = %String::from_utf8_lossy(&path),
+                    "a file has changed while its NIC stack was away: the response is aborted"
+                );
+                self.fail(worker, index);
+            }
+        }
+    }
+
+    /// A file of which the stream knows is opened at another worker.
+    fn reopen_at(&mut self, index: usize, file: FileId, worker: usize) {
+        self.wait_at(file, worker);
+        let (Some(found), Some(entry)) =
+            (self.files.by_id_mut(file), self.connections.get_mut(index))
+        else {
+            return;
+        };
+        found.state = State::Reopening;
+        entry.files_reopening += 1;
+        let path = found.path.clone();
+        self.open_below(worker, file, &path);
+    }
+
+    /// A file of which the stream knows is open nowhere, and this worker is to open it.
+    fn wait_at(&mut self, file: FileId, worker: usize) {
+        let Some(found) = self.files.by_id_mut(file) else {
+            return;
+        };
+        let before = std::mem::replace(&mut found.worker, worker);
+        if std::mem::replace(&mut found.state, State::Gone) == State::Open {
+            self.close_below(crate::files::MayClose {
+                worker: before,
+                file,
+            });
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! Several NIC stacks: which of them serves what, and what becomes of connections whose NIC stack goes away.
+
+mod rig;
+
+use contract::FileMeta;
+use host::app::{AppEvent, CloseReason};
+use rig::{Rig, answer};
+
+/// Two NIC stacks with the same files.
+fn two_replicas() -> Rig {
+    let mut rig = Rig::with_nics(2, |config| config.roots_are_replicas = true);
+    // What differs from machine to machine.
+    rig.others[0].meta = FileMeta {
+        inode: 77,
+        device: 8,
+        ctime_ns: 99,
+        ..FileMeta::default()
+    };
+    rig
+}
+
+/// Two NIC stacks, of which only one has each of these files.
+fn two_roots(first_lacks: &[&str], second_lacks: &[&str]) -> Rig {
+    let mut rig = Rig::with_nics(2, |_| {});
+    for (number, lacks) in [first_lacks, second_lacks].into_iter().enumerate() {
+        rig.nic(number).lacks = lacks.iter().map(|&path| path.to_owned()).collect();
+    }
+    rig
+}
+
+fn close_reason(rig: &Rig) -> Option<CloseReason> {
+    rig.app.events.iter().find_map(|event| match event {
+        AppEvent::Closed { reason, .. } => Some(*reason),
+        _ => None,
+    })
+}
+
+/// The NIC stack that some of a file has left.
+fn serving(rig: &mut Rig) -> usize {
+    (0..2)
+        .find(|&number| rig.nic(number).file_bytes > 0)
+        .expect("one of them serves")
+}
+
+/// The client has got so much of a file, and goes on.
+fn amid_a_download(rig: &mut Rig, size: usize) -> usize {
+    rig.ask(&[&size.to_string()]);
+    rig.run_until(|rig| rig.received.len() > size / 4);
+    assert!(rig.received.len() < size / 2, "it has only begun");
+    serving(rig)
+}
+
+#[test]
+fn a_download_goes_on_from_another_replica() {
+    let mut rig = two_replicas();
+    let first = amid_a_download(&mut rig, 3_000_000);
+    rig.lose_nic(first);
+    rig.run_until(|rig| rig.received.len() == 3_000_002);
+    assert!(rig.received == answer(3_000_000));
+    assert!(rig.nic(1 - first).file_bytes > 1_000_000);
+    let counters = rig.stack.counters();
+    assert_eq!((counters.nic_losses, counters.connections_moved), (1, 1));
+    assert_eq!(counters.timeouts, 0, "what never left is not lost");
+    assert_eq!(counters.events_invalid, 0);
+    for _ in 0..10 {
+        rig.step();
+    }
+    assert_eq!(rig.stack.usage().files, 0);
+}
+
+#[test]
+fn whoever_connects_while_a_nic_stack_is_away_goes_to_another() {
+    let mut rig = two_replicas();
+    rig.lose_nic(0);
+    for port in 0..4 {
+        rig.reconnect_from(50_000 + port);
+        rig.ask(&["2000"]);
+        rig.run_until(|rig| rig.received.len() == 2_002);
+        assert!(rig.received == answer(2_000));
+    }
+    assert_eq!(rig.nic.file_bytes, 0);
+    rig.bring_nic(0);
+    rig.reconnect_from(50_010);
+    rig.ask(&["2000"]);
+    rig.run_until(|rig| rig.received.len() == 2_002);
+    assert_eq!(rig.nic.file_bytes, 2_000, "the one with fewest connections");
+}
+
+/// The same path and size, but written at another time: it waits, and goes on when the first is back.
+#[test]
+fn no_response_goes_on_with_another_version() {
+    let mut rig = two_replicas();
+    let first = amid_a_download(&mut rig, 300_000);
+    rig.nic(1 - first).meta.mtime_ns = 1;
+    let before = rig.nic(1 - first).file_bytes;
+    rig.lose_nic(first);
+    for _ in 0..10_000 {
+        rig.step();
+    }
+    assert!(rig.received.len() < 300_002);
+    assert_eq!(rig.nic(1 - first).file_bytes, before);
+    assert_eq!(rig.nic(1 - first).sizes.len(), 0, "closed there");
+    assert_eq!(close_reason(&rig), None);
+    rig.bring_nic(first);
+    rig.run_until(|rig| rig.received.len() == 300_002);
+    assert!(rig.received == answer(300_000));
+    // Who asks now gets it from anywhere.
+    rig.lose_nic(first);
+    rig.received.clear();
+    rig.ask(&["300000"]);
+    rig.run_until(|rig| rig.received.len() == 300_002);
+}
+
+#[test]
+fn if_the_version_is_nowhere_any_more_the_response_is_aborted() {
+    let mut rig = two_replicas();
+    let first = amid_a_download(&mut rig, 300_000);
+    rig.nic(1 - first).meta.mtime_ns = 1;
+    rig.lose_nic(first);
+    rig.nic(first).meta.mtime_ns = 2;
+    rig.step();
+    rig.bring_nic(first);
+    rig.run_until(|rig| close_reason(rig).is_some());
+    assert_eq!(close_reason(&rig), Some(CloseReason::DataPlaneFailed));
+    assert!(answer(300_000).starts_with(&rig.received));
+}
+
+/// Nobody has said that files of the same name and time are the same.
+#[test]
+fn with_roots_of_their_own_a_response_waits_for_its_nic_stack() {
+    let mut rig = two_roots(&[], &[]);
+    let first = amid_a_download(&mut rig, 300_000);
+    rig.lose_nic(first);
+    for _ in 0..10_000 {
+        rig.step();
+    }
+    assert!(rig.received.len() < 300_002);
+    assert_eq!(rig.nic(1 - first).sizes.len(), 0, "it is not even asked");
+    rig.bring_nic(first);
+    rig.run_until(|rig| rig.received.len() == 300_002);
+    assert!(rig.received == answer(300_000));
+    assert_eq!(rig.stack.counters().connections_moved, 0);
+}
+
+#[test]
+fn a_file_comes_from_whoever_has_it() {
+    let mut rig = two_roots(&["2000", "4000"], &["3000", "5000"]);
+    for size in [2_000, 3_000, 3_000, 4_000, 5_000, 2_000] {
+        rig.received.clear();
+        rig.ask(&[&size.to_string()]);
+        rig.run_until(|rig| rig.received.len() == size + 2);
+        assert!(rig.received == answer(size as u64));
+    }
+    assert_eq!([0, 1].map(|nic| rig.nic(nic).file_bytes), [11_000, 8_000]);
+    assert_eq!(rig.stack.counters().events_invalid, 0);
+}
+
+/// Several requests at once, in any order of the two roots: answers come in the order of the requests, each whole.
+#[test]
+fn responses_from_several_roots_keep_their_order() {
+    let mut rig = two_roots(&["20000", "40000"], &["30000", "50000"]);
+    let sizes = [20_000, 30_000, 40_000, 50_000, 30_000, 20_000, 20_000u64];
+    let lines = sizes.map(|size| size.to_string());
+    rig.ask(&lines.each_ref().map(String::as_str));
+    let expected: Vec<u8> = sizes.iter().flat_map(|&size| answer(size)).collect();
+    rig.run_until(|rig| rig.received.len() == expected.len());
+    assert!(rig.received == expected);
+    for _ in 0..10 {
+        rig.step();
+    }
+    assert_eq!(rig.stack.usage().files, 0);
+}
+
+#[test]
+fn what_nobody_has_is_not_found() {
+    let mut rig = two_roots(&["2000"], &["2000"]);
+    rig.ask(&["2000", "1000"]);
+    rig.run_until(|rig| rig.received.len() == 1_004);
+    assert!(rig.received == [b"no".to_vec(), answer(1_000)].concat());
+    assert_eq!(open_errors(&rig), [2]);
+}
+
+fn open_errors(rig: &Rig) -> Vec<u16> {
+    let failed = rig.app.events.iter().filter_map(|event| match event {
+        AppEvent::OpenFailed { errno, .. } => Some(*errno),
+        _ => None,
+    });
+    failed.collect()
+}
+
+/// A NIC stack that is away for a moment may have the file; one that stays away is not waited for.
+#[test]
+fn a_file_that_only_an_absent_nic_stack_can_have_is_waited_for_a_while() {
+    let mut rig = two_roots(&["2000"], &[]);
+    rig.lose_nic(1);
+    rig.ask(&["2000"]);
+    for _ in 0..10_000 {
+        rig.step();
+    }
+    assert!(rig.received.is_empty());
+    rig.bring_nic(1);
+    rig.run_until(|rig| rig.received.len() == 2_002);
+
+    rig.lose_nic(1);
+    let begun_us = rig.now_us;
+    rig.received.clear();
+    rig.ask(&["2000"]);
+    rig.run_until(|rig| rig.received == b"no");
+    assert!((5_000_000..6_000_000).contains(&(rig.now_us - begun_us)));
+    rig.ask(&["2000"]);
+    rig.run_until(|rig| rig.received == b"nono");
+    const EAGAIN: u16 = 11;
+    assert_eq!(open_errors(&rig), [EAGAIN, EAGAIN]);
+}
+
+#[test]
+fn a_file_that_no_replica_has_is_not_waited_for() {
+    let mut rig = two_replicas();
+    rig.others[0].lacks.insert("2000".to_owned());
+    rig.lose_nic(0);
+    rig.ask(&["2000"]);
+    rig.run_until(|rig| rig.received == b"no");
+    assert_eq!(open_errors(&rig), [2]);
+}
+
+/// Whatever dies when: one is always there, and every byte is right.
+#[test]
+fn replicas_that_come_and_go_break_nothing() {
+    for gap in 1..60 {
+        let mut rig = two_replicas();
+        let sizes = [40_000, 1, 500_000, 0, 70_000u64];
+        let lines = sizes.map(|size| size.to_string());
+        rig.ask(&lines.each_ref().map(String::as_str));
+        let expected: Vec<u8> = sizes.iter().flat_map(|&size| answer(size)).collect();
+        let mut lost = 0;
+        let mut steps = 0;
+        rig.run_until(|rig| rig.received.len() > 100);
+        while rig.received.len() < expected.len() {
+            steps += 1;
+            if steps % gap == 0 {
+                rig.lose_nic(lost % 2);
+                rig.step();
+                rig.bring_nic(lost % 2);
+                lost += 1;
+            }
+            rig.step();
+            assert!(steps < 100_000, "gap {gap}");
+        }
+        assert!(rig.received == expected, "gap {gap}");
+        for _ in 0..1_000 {
+            rig.step();
+        }
+        assert_eq!(rig.stack.usage().files, 0, "gap {gap}");
+        assert_eq!(close_reason(&rig), None);
+    }
+}
