@@ -81,8 +81,8 @@ pub(crate) fn downloads_outlive(
         });
         let (mut died, mut progress) = (0, 0);
         while died < deaths && !clients.is_finished() {
-            std::thread::sleep(Duration::from_millis(random.below(LIFE_MS_MAX)));
-            // On a machine that is busy it may not have got to work yet. Some die so young, but not all.
+            // On a machine that is busy it may not have got to work yet. Some die so young, but not all; and who waited
+            // before would kill many in the moment in which they serve, each after a longer back-off.
             if random.below(8) > 0 {
                 let works = || responses.load(Ordering::Relaxed) > progress;
                 wait::until(SOON, "a response", || {
@@ -90,6 +90,7 @@ pub(crate) fn downloads_outlive(
                 })
                 .unwrap();
             }
+            std::thread::sleep(Duration::from_millis(random.below(LIFE_MS_MAX)));
             progress = responses.load(Ordering::Relaxed);
             died += usize::from(kill());
         }
