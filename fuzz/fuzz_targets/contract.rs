@@ -2,6 +2,7 @@
 
 #![no_main]
 
+use contract::tls::{Cipher, ContentType, Key, Records, Suite, Tag, Version};
 use contract::{Command, Event, FileId, FlowId, Segment, Segments, Send, SendId};
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
@@ -38,12 +39,34 @@ enum Request<'a> {
         stream_offset: u64,
         last: bool,
     },
+    Key {
+        epoch: u16,
+        is_tls13: bool,
+        cipher: u8,
+        key: &'a [u8],
+        iv: [u8; 12],
+    },
+    KeyGone {
+        flow: u64,
+        epoch: u16,
+    },
+    Records {
+        epoch: u16,
+        number: u64,
+        stream_offset: u64,
+        content_type: u8,
+        record_plaintext_bytes: u16,
+        follow_bytes: u32,
+        pieces: Vec<Piece<'a>>,
+        tags: Vec<Tag>,
+    },
 }
 
 #[derive(Arbitrary, Debug)]
 enum Piece<'a> {
     Inline(&'a [u8]),
     File { file: u32, offset: u64, len: u32 },
+    Sealed { len: u32 },
 }
 
 fuzz_target!(|input: Input<'_>| match input {
@@ -121,6 +144,57 @@ impl Request<'_> {
                 stream_offset: *stream_offset,
                 last: *last,
             },
+            Request::Key {
+                epoch,
+                is_tls13,
+                cipher,
+                key,
+                iv,
+            } => Command::Key(Key {
+                flow: FlowId(2),
+                epoch: *epoch,
+                suite: Suite {
+                    version: match is_tls13 {
+                        true => Version::Tls13,
+                        false => Version::Tls12,
+                    },
+                    cipher: match cipher % 3 {
+                        0 => Cipher::Aes128Gcm,
+                        1 => Cipher::Aes256Gcm,
+                        _ => Cipher::ChaCha20Poly1305,
+                    },
+                },
+                key,
+                iv: *iv,
+            }),
+            Request::KeyGone { flow, epoch } => Command::KeyGone {
+                flow: FlowId(*flow),
+                epoch: *epoch,
+            },
+            Request::Records {
+                epoch,
+                number,
+                stream_offset,
+                content_type,
+                record_plaintext_bytes,
+                follow_bytes,
+                pieces,
+                tags,
+            } => Command::Records(Records {
+                flow: FlowId(2),
+                epoch: *epoch,
+                number: *number,
+                stream_offset: *stream_offset,
+                content_type: match content_type % 3 {
+                    0 => ContentType::Alert,
+                    1 => ContentType::Handshake,
+                    _ => ContentType::ApplicationData,
+                },
+                record_plaintext_bytes: *record_plaintext_bytes,
+                follow_bytes: *follow_bytes,
+                segments: segments(pieces),
+                tags,
+            }),
         }
     }
 }
@@ -133,6 +207,9 @@ fn segments<'a>(pieces: &[Piece<'a>]) -> Segments<'a> {
             Piece::File { file, offset, len } => Segment::File {
                 file: FileId(file),
                 offset,
+                len: len % (1 << 21),
+            },
+            Piece::Sealed { len } => Segment::Sealed {
                 len: len % (1 << 21),
             },
         };

@@ -17,7 +17,9 @@
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use crate::codec::{EVENT_BYTES_MAX, Malformed};
+use zeroize::Zeroize;
+
+use crate::codec::{EVENT_BYTES_MAX, Malformed, is_secret};
 use crate::command::{Command, Segment, Send};
 use crate::event::Event;
 use crate::limits::{COMMAND_RING_BYTES, EVENT_RING_BYTES, MESSAGE_BYTES_MAX};
@@ -216,14 +218,20 @@ impl NicChannel {
         self.end.send(|message| event.encode(message))
     }
 
+    /// Publishes what was written. A peer that sleeps is woken by the next [`NicChannel::flush`].
+    pub fn publish(&mut self) {
+        self.end.wake_is_due |= self.end.out.publish();
+    }
+
     /// Publishes what was written and wakes the peer if it sleeps.
     pub fn flush(&mut self) {
         self.end.flush();
     }
 
-    /// The next command, if there is one. It borrows a private copy: the peer cannot change it any more.
+    /// The next command, if there is one. It borrows a private copy: the peer cannot change it any more. Of a key,
+    /// nothing is left in the ring, and with the next call nothing in the copy.
     pub fn receive(&mut self) -> Result<Option<Command<'_>>, ReceiveError> {
-        match self.end.receive()? {
+        match self.end.receive_command()? {
             Some(message) => Ok(Some(Command::decode(message)?)),
             None => Ok(None),
         }
@@ -248,7 +256,7 @@ impl NicChannel {
 
     /// The next record as it is, to be passed on to a peer elsewhere.
     pub fn receive_record(&mut self) -> Result<Option<&[u8]>, Corrupt> {
-        self.end.receive()
+        self.end.receive_command()
     }
 
     /// Longest record that [`NicChannel::send_record`] takes, in bytes.
@@ -279,6 +287,8 @@ struct End {
     out: Producer,
     incoming: Consumer,
     bells: Option<Bells>,
+    /// The peer has passed its alarm and has not been woken.
+    wake_is_due: bool,
     /// Where messages are encoded.
     message: Vec<u8>,
 }
@@ -290,6 +300,7 @@ impl End {
             out,
             incoming,
             bells,
+            wake_is_due: false,
             message: Vec::with_capacity(MESSAGE_BYTES_MAX),
         }
     }
@@ -300,6 +311,7 @@ impl End {
             out,
             incoming,
             bells,
+            wake_is_due: false,
             message: Vec::with_capacity(MESSAGE_BYTES_MAX),
         }
     }
@@ -307,11 +319,15 @@ impl End {
     fn send(&mut self, encode: impl FnOnce(&mut Vec<u8>)) -> Result<(), Full> {
         self.message.clear();
         encode(&mut self.message);
-        self.out.write(&self.message)
+        let written = self.out.write(&self.message);
+        if is_secret(&self.message) {
+            self.message.zeroize();
+        }
+        written
     }
 
     fn flush(&mut self) {
-        if self.out.publish() {
+        if self.out.publish() | std::mem::take(&mut self.wake_is_due) {
             self.wake_peer();
         }
     }
@@ -330,6 +346,14 @@ impl End {
             self.release();
         }
         self.incoming.read()
+    }
+
+    fn receive_command(&mut self) -> Result<Option<&[u8]>, Corrupt> {
+        let secret = self.receive()?.map(is_secret);
+        if secret == Some(true) {
+            self.incoming.erase();
+        }
+        Ok(secret.map(|_| self.incoming.last()))
     }
 
     fn prepare_sleep(&mut self, for_messages: bool) -> bool {

@@ -6,18 +6,22 @@
 //! | Offset | Bytes | What |
 //! |---|---|---|
 //! | 0 | 4 | length of the message, record and variable part, in bytes |
-//! | 4 | 1 | kind: commands 1–4, events 129–133 |
+//! | 4 | 1 | kind: commands 1–7, events 129–135 |
 //! | 5 | 3 | zero |
-//! | 8 | 4 or 8 | id: of the file (OPEN, CLOS), the SEND, the flow (ACKD) |
+//! | 8 | 4 or 8 | id: of the file (OPEN, CLOS), the SEND, the flow (ACKD, KEY, KEYGONE, RECORDS) |
 //!
 //! | Message | Variable part |
 //! |---|---|
 //! | OPEN | the path |
 //! | SEND | one record of 24 bytes per segment; the packet header; the inline segments' bytes |
+//! | RECORDS | one record of 24 bytes per segment; 16 bytes per tag; the inline segments' bytes |
+//! | sealed | 16 bytes per tag |
 //! | all others | none |
 //!
 //! Decoding accepts exactly what encoding produces: what is reserved must be zero, lengths must fit
 //! without a byte to spare, and all bounds of [`crate::limits`] hold.
+
+mod tls;
 
 use std::fmt;
 
@@ -28,10 +32,11 @@ use crate::command::{Command, Segment, Segments, Send};
 use crate::event::{Event, FileMeta, RejectReason};
 use crate::ids::{FileId, FlowId, SendId};
 use crate::limits::{
-    HEADER_BYTES_MAX, INLINE_BYTES_MAX, MESSAGE_BYTES_MAX, PATH_BYTES_MAX, SEGMENTS_MAX,
-    SEND_BYTES_MAX,
+    HEADER_BYTES_MAX, INLINE_BYTES_MAX, MESSAGE_BYTES_MAX, PATH_BYTES_MAX, RECORDS_MAX,
+    SEALED_TAGS_MAX, SEGMENTS_MAX, SEND_BYTES_MAX,
 };
 use crate::memory::WORD_BYTES;
+use crate::tls::{Key, Records, TAG_BYTES};
 
 /// The bytes are not a valid message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,14 +59,20 @@ const OPEN: u8 = 1;
 const CLOSE: u8 = 2;
 const SEND: u8 = 3;
 const ACKED: u8 = 4;
+const KEY: u8 = 5;
+const KEY_GONE: u8 = 6;
+const RECORDS: u8 = 7;
 const OPENED: u8 = 129;
 const OPEN_FAILED: u8 = 130;
 const DEPARTED: u8 = 131;
 const READ_FAILED: u8 = 132;
 const REJECTED: u8 = 133;
+const SEALED: u8 = 134;
+const SEAL_MISMATCH: u8 = 135;
 
 const SEGMENT_INLINE: u8 = 1;
 const SEGMENT_FILE: u8 = 2;
+const SEGMENT_SEALED: u8 = 3;
 
 /// Declares record types and asserts their size in bytes.
 macro_rules! records {
@@ -94,9 +105,9 @@ records! {
         follow_bytes: U32,
         zero: [u8; 4],
     }
-    /// Part of a SEND. For inline bytes, `file` and `offset` are zero.
+    /// Part of a SEND or of RECORDS. For inline and sealed bytes, `file` and `offset` are zero.
     SegmentRecord: 24 { offset: U64, len: U32, file: U32, kind: u8, zero: [u8; 7], }
-    /// A SEND whose payload is one file range, up to its packet header, which comes last.
+    /// A SEND whose payload is one range of a file or of records, up to its packet header, which comes last.
     RangeRecord: 96 { send: SendRecord, segment: SegmentRecord, }
     AckedRecord: 32 { head: Head, flow: U64, stream_offset: U64, last: u8, zero: [u8; 7], }
     OpenedRecord: 56 {
@@ -121,10 +132,55 @@ records! {
         zero: [u8; 2],
     }
     RejectedRecord: 24 { head: Head, id: U64, reason: u8, zero: [u8; 7], }
+    /// What is behind a key of 16 bytes is zero.
+    KeyRecord: 64 {
+        head: Head,
+        flow: U64,
+        key: [u8; 32],
+        iv: [u8; 12],
+        epoch: U16,
+        version: u8,
+        cipher: u8,
+    }
+    KeyGoneRecord: 24 { head: Head, flow: U64, epoch: U16, zero: [u8; 6], }
+    RecordsRecord: 48 {
+        head: Head,
+        flow: U64,
+        stream_offset: U64,
+        number: U64,
+        follow_bytes: U32,
+        epoch: U16,
+        record_plaintext_bytes: U16,
+        segments: U16,
+        tags: U16,
+        content_type: u8,
+        zero: [u8; 3],
+    }
+    SealedRecord: 32 {
+        head: Head,
+        flow: U64,
+        number: U64,
+        epoch: U16,
+        tags: U16,
+        zero: [u8; 4],
+    }
+    SealMismatchRecord: 40 {
+        head: Head,
+        flow: U64,
+        send: U64,
+        number: U64,
+        epoch: U16,
+        zero: [u8; 6],
+    }
 }
 
 /// Longest encoded event, in bytes.
-pub const EVENT_BYTES_MAX: usize = size_of::<OpenedRecord>();
+pub const EVENT_BYTES_MAX: usize = size_of::<SealedRecord>() + SEALED_TAGS_MAX * TAG_BYTES;
+
+const _: () = assert!(
+    size_of::<OpenedRecord>() <= EVENT_BYTES_MAX,
+    "no event is longer"
+);
 
 const RANGE_WORDS: usize = size_of::<RangeRecord>() / WORD_BYTES;
 
@@ -139,6 +195,14 @@ const _: () = assert!(
 const _: () = assert!(
     size_of::<OpenRecord>() + PATH_BYTES_MAX <= MESSAGE_BYTES_MAX,
     "the largest OPEN fits into a message"
+);
+const _: () = assert!(
+    size_of::<RecordsRecord>()
+        + SEGMENTS_MAX * size_of::<SegmentRecord>()
+        + RECORDS_MAX * TAG_BYTES
+        + INLINE_BYTES_MAX
+        <= MESSAGE_BYTES_MAX,
+    "the largest RECORDS fits into a message"
 );
 
 impl Command<'_> {
@@ -178,6 +242,17 @@ impl Command<'_> {
                 };
                 out.extend_from_slice(record.as_bytes());
             }
+            Command::Key(ref key) => key.encode(out),
+            Command::KeyGone { flow, epoch } => {
+                let record = KeyGoneRecord {
+                    head: head(KEY_GONE, size_of::<KeyGoneRecord>()),
+                    flow: flow.0.into(),
+                    epoch: epoch.into(),
+                    zero: [0; 6],
+                };
+                out.extend_from_slice(record.as_bytes());
+            }
+            Command::Records(ref records) => records.encode(out),
         }
     }
 
@@ -219,6 +294,16 @@ impl Command<'_> {
                     last: flag(record.last)?,
                 })
             }
+            KEY => Key::parse(bytes).map(Command::Key),
+            KEY_GONE => {
+                let record = whole::<KeyGoneRecord>(bytes)?;
+                all_zero(&record.zero)?;
+                Ok(Command::KeyGone {
+                    flow: FlowId(record.flow.get()),
+                    epoch: record.epoch.get(),
+                })
+            }
+            RECORDS => Records::parse(bytes).map(Command::Records),
             _ => Err("the kind is a command's"),
         }
     }
@@ -240,7 +325,9 @@ impl Command<'_> {
                 Ok(())
             }
             Command::Send(send) => send.check(),
-            Command::Close { .. } | Command::Acked { .. } => Ok(()),
+            Command::Key(key) => key.check(),
+            Command::Records(records) => records.check(),
+            Command::Close { .. } | Command::Acked { .. } | Command::KeyGone { .. } => Ok(()),
         }
     }
 }
@@ -269,13 +356,14 @@ impl<'a, S> Send<'a, S> {
     }
 
     /// All of a SEND but its packet header, which follows, if `segments`, in the place of its own, are one range of a
-    /// file.
+    /// file, or of records.
     #[inline]
     pub(crate) fn of_one_range(
         &self,
         mut segments: impl Iterator<Item = Segment<'a>>,
     ) -> Option<[[u8; WORD_BYTES]; RANGE_WORDS]> {
-        let (Some(segment @ Segment::File { .. }), None) = (segments.next(), segments.next())
+        let (Some(segment @ (Segment::File { .. } | Segment::Sealed { .. })), None) =
+            (segments.next(), segments.next())
         else {
             return None;
         };
@@ -315,13 +403,6 @@ impl<'a, S> Send<'a, S> {
 }
 
 impl<'a> Send<'a> {
-    fn inline(&self) -> impl Iterator<Item = &'a [u8]> {
-        self.segments.iter().filter_map(|segment| match *segment {
-            Segment::Inline(bytes) => Some(bytes),
-            Segment::File { .. } => None,
-        })
-    }
-
     fn parse(bytes: &'a [u8]) -> Result<Self, &'static str> {
         let (record, rest) = split::<SendRecord>(bytes)?;
         all_zero(&record.zero)?;
@@ -334,34 +415,7 @@ impl<'a> Send<'a> {
         let (header, mut inline) = rest
             .split_at_checked(record.header_bytes.into())
             .ok_or("the header lies within the message")?;
-        let mut segments = Segments::new();
-        for record in records {
-            all_zero(&record.zero)?;
-            let len = record.len.get();
-            let segment = match record.kind {
-                SEGMENT_INLINE => {
-                    if record.file.get() != 0 || record.offset.get() != 0 {
-                        return Err("inline bytes have no file");
-                    }
-                    let bytes = inline
-                        .split_off(..len as usize)
-                        .ok_or("inline bytes lie within the message")?;
-                    Segment::Inline(bytes)
-                }
-                SEGMENT_FILE => Segment::File {
-                    file: FileId(record.file.get()),
-                    offset: record.offset.get(),
-                    len,
-                },
-                _ => return Err("a segment is inline or of a file"),
-            };
-            segments
-                .push(segment)
-                .map_err(|_| "a SEND has at most SEGMENTS_MAX segments")?;
-        }
-        if !inline.is_empty() {
-            return Err("inline bytes fill the message");
-        }
+        let segments = parse_segments(records, &mut inline)?;
         Ok(Send {
             id: SendId(record.id.get()),
             flow: FlowId(record.flow.get()),
@@ -387,8 +441,7 @@ impl<'a> Send<'a> {
         if self.header.len() > HEADER_BYTES_MAX {
             return Err("a header has at most HEADER_BYTES_MAX bytes");
         }
-        let inline_bytes: usize = self.inline().map(<[u8]>::len).sum();
-        if inline_bytes > INLINE_BYTES_MAX {
+        if inline_bytes(&self.segments) > INLINE_BYTES_MAX {
             return Err("a SEND has at most INLINE_BYTES_MAX inline bytes");
         }
         let payload_bytes = self.segments.payload_bytes();
@@ -398,18 +451,65 @@ impl<'a> Send<'a> {
         if self.stream_offset.checked_add(payload_bytes).is_none() {
             return Err("a stream ends below 2^64");
         }
-        for segment in &self.segments {
-            if let Segment::File { offset, len, .. } = *segment {
-                if len == 0 {
-                    return Err("a file range is not empty");
-                }
-                if offset.checked_add(len.into()).is_none() {
-                    return Err("a file range ends below 2^64");
-                }
-            }
-        }
-        Ok(())
+        self.segments.iter().try_for_each(check_segment)
     }
+}
+
+/// Reads segments; the bytes of the inline ones are all of `inline`.
+fn parse_segments<'a>(
+    records: &[SegmentRecord],
+    inline: &mut &'a [u8],
+) -> Result<Segments<'a>, &'static str> {
+    let mut segments = Segments::new();
+    for record in records {
+        all_zero(&record.zero)?;
+        let len = record.len.get();
+        let is_of_file = record.kind == SEGMENT_FILE;
+        if !is_of_file && (record.file.get() != 0 || record.offset.get() != 0) {
+            return Err("only a file range has a file");
+        }
+        let segment = match record.kind {
+            SEGMENT_INLINE => {
+                let bytes = inline
+                    .split_off(..len as usize)
+                    .ok_or("inline bytes lie within the message")?;
+                Segment::Inline(bytes)
+            }
+            SEGMENT_FILE => Segment::File {
+                file: FileId(record.file.get()),
+                offset: record.offset.get(),
+                len,
+            },
+            SEGMENT_SEALED => Segment::Sealed { len },
+            _ => return Err("a segment is inline, of a file, or sealed"),
+        };
+        segments
+            .push(segment)
+            .map_err(|_| "there are at most SEGMENTS_MAX segments")?;
+    }
+    match inline.is_empty() {
+        true => Ok(segments),
+        false => Err("inline bytes fill the message"),
+    }
+}
+
+fn check_segment(segment: &Segment<'_>) -> Result<(), &'static str> {
+    match *segment {
+        Segment::File { len: 0, .. } => Err("a file range is not empty"),
+        Segment::File { offset, len, .. } if offset.checked_add(len.into()).is_none() => {
+            Err("a file range ends below 2^64")
+        }
+        Segment::Sealed { len: 0 } => Err("a sealed range is not empty"),
+        _ => Ok(()),
+    }
+}
+
+fn inline_bytes(segments: &[Segment<'_>]) -> usize {
+    let of = |segment: &Segment<'_>| match segment {
+        Segment::Inline(bytes) => bytes.len(),
+        Segment::File { .. } | Segment::Sealed { .. } => 0,
+    };
+    segments.iter().map(of).sum()
 }
 
 impl From<&Segment<'_>> for SegmentRecord {
@@ -417,6 +517,7 @@ impl From<&Segment<'_>> for SegmentRecord {
         let (kind, file, offset) = match *segment {
             Segment::Inline(_) => (SEGMENT_INLINE, 0, 0),
             Segment::File { file, offset, .. } => (SEGMENT_FILE, file.0, offset),
+            Segment::Sealed { .. } => (SEGMENT_SEALED, 0, 0),
         };
         SegmentRecord {
             offset: offset.into(),
@@ -494,6 +595,40 @@ impl Event {
                 };
                 out.extend_from_slice(record.as_bytes());
             }
+            Event::Sealed {
+                flow,
+                epoch,
+                number,
+                ref tags,
+            } => {
+                let tags = tags.as_bytes();
+                let record = SealedRecord {
+                    head: head(SEALED, size_of::<SealedRecord>() + tags.len()),
+                    flow: flow.0.into(),
+                    number: number.into(),
+                    epoch: epoch.into(),
+                    tags: ((tags.len() / TAG_BYTES) as u16).into(),
+                    zero: [0; 4],
+                };
+                out.extend_from_slice(record.as_bytes());
+                out.extend_from_slice(tags);
+            }
+            Event::SealMismatch {
+                send,
+                flow,
+                epoch,
+                number,
+            } => {
+                let record = SealMismatchRecord {
+                    head: head(SEAL_MISMATCH, size_of::<SealMismatchRecord>()),
+                    flow: flow.0.into(),
+                    send: send.0.into(),
+                    number: number.into(),
+                    epoch: epoch.into(),
+                    zero: [0; 6],
+                };
+                out.extend_from_slice(record.as_bytes());
+            }
         }
     }
 
@@ -553,6 +688,30 @@ impl Event {
                     id: record.id.get(),
                 })
             }
+            SEALED => {
+                let (record, tags) = split::<SealedRecord>(bytes)?;
+                all_zero(&record.zero)?;
+                let tags = tls::tags(tags, record.tags)?;
+                if tags.is_empty() || tags.len() > SEALED_TAGS_MAX {
+                    return Err("there are 1 to SEALED_TAGS_MAX tags");
+                }
+                Ok(Event::Sealed {
+                    flow: FlowId(record.flow.get()),
+                    epoch: record.epoch.get(),
+                    number: record.number.get(),
+                    tags: tags.into(),
+                })
+            }
+            SEAL_MISMATCH => {
+                let record = whole::<SealMismatchRecord>(bytes)?;
+                all_zero(&record.zero)?;
+                Ok(Event::SealMismatch {
+                    send: SendId(record.send.get()),
+                    flow: FlowId(record.flow.get()),
+                    epoch: record.epoch.get(),
+                    number: record.number.get(),
+                })
+            }
             _ => Err("the kind is an event's"),
         }
     }
@@ -569,6 +728,13 @@ impl RejectReason {
             RangePastEnd,
             BadHeader,
             TooManyFlows,
+            UnknownKey,
+            KeyConflict,
+            TooManyKeys,
+            RecordsConflict,
+            TooManyRecords,
+            UnknownRecords,
+            RecordsOutOfFile,
         ]
         .into_iter()
         .find(|reason| *reason as u8 == byte)
@@ -611,6 +777,11 @@ pub(crate) fn set_source_mac(message: &mut [u8], mac: [u8; 6]) {
     if let Some(source) = header.and_then(|header| header.get_mut(SOURCE)) {
         source.copy_from_slice(&mac);
     }
+}
+
+/// True if what the message holds must not be left lying about.
+pub(crate) fn is_secret(message: &[u8]) -> bool {
+    message.get(4) == Some(&KEY)
 }
 
 fn head(kind: u8, length: usize) -> Head {

@@ -5,13 +5,10 @@ use std::ops::Deref;
 
 use crate::ids::{FileId, FlowId, SendId};
 use crate::limits::SEGMENTS_MAX;
+use crate::tls::{Key, Records};
 
 /// What the host stack asks of the NIC stack.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "a box would cost an allocation per SEND"
-)]
 pub enum Command<'a> {
     /// Open a regular file below the root. Answered by `Opened` or `OpenFailed`.
     /// A SEND may name the file before the answer has come.
@@ -34,9 +31,21 @@ pub enum Command<'a> {
         flow: FlowId,
         /// Stream offset (as in [`Send::stream_offset`]) of the first byte not acknowledged.
         stream_offset: u64,
-        /// The flow is over: drop all that is queued or retained for it.
+        /// The flow is over: drop all that is queued or retained for it, and its keys.
         last: bool,
     },
+    /// KEY: installs a key for a flow's records.
+    Key(Key<'a>),
+    /// KEYGONE: no more records will be defined under the key. It is removed, and its memory overwritten, as soon as
+    /// all that were have been acknowledged.
+    KeyGone {
+        /// The flow.
+        flow: FlowId,
+        /// The key's epoch.
+        epoch: u16,
+    },
+    /// RECORDS: defines records of a flow, which SENDs then name by their place in the stream.
+    Records(Records<'a>),
 }
 
 /// SEND: a finished packet header and what follows it.
@@ -72,8 +81,8 @@ pub struct Send<'a, S = Segments<'a>> {
     /// timestamp option names (IO-TCP §3.5). Below 1000.
     pub tsval_fraction_us: u16,
     /// How many bytes of the last segment's file the stream goes on with behind this SEND, as far as the host knows
-    /// and at least: the NIC stack may read them already. Zero if it does not, if the last segment is inline, and for
-    /// a retransmission.
+    /// and at least: the NIC stack may read them already. Zero if it does not, if the last segment is inline or
+    /// sealed ([`Records::follow_bytes`] says it there), and for a retransmission.
     pub follow_bytes: u32,
     /// Largest TCP payload of one packet on the wire, in bytes. Not zero.
     pub mss: u16,
@@ -97,9 +106,15 @@ pub enum Segment<'a> {
         /// Length, in bytes.
         len: u32,
     },
+    /// A range of records that RECORDS has defined, in a SEND only: those that lie in this place of the stream. May
+    /// begin and end within a record. Not empty.
+    Sealed {
+        /// Length, in bytes.
+        len: u32,
+    },
 }
 
-/// The segments of a SEND, held in place: building or decoding a SEND does not allocate.
+/// The segments of a SEND or of RECORDS, held in place: building or decoding one does not allocate.
 /// Reads as a slice.
 #[derive(Clone)]
 pub struct Segments<'a> {
@@ -145,7 +160,7 @@ impl Segment<'_> {
     pub fn len(&self) -> u32 {
         match self {
             Segment::Inline(bytes) => u32::try_from(bytes.len()).unwrap_or(u32::MAX),
-            Segment::File { len, .. } => *len,
+            Segment::File { len, .. } | Segment::Sealed { len } => *len,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Events: NIC stack to host stack.
 
 use crate::ids::{FileId, FlowId, SendId};
+use crate::tls::Tag;
 
 /// What the NIC stack reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,6 +45,31 @@ pub enum Event {
         /// changed since it was opened.
         errno: u16,
     },
+    /// Records have been sealed for the first time. Is in the ring before any byte of them leaves: a host that has
+    /// read all events of a NIC stack that has ended knows the tag of every record of which anything has left.
+    Sealed {
+        /// Their flow.
+        flow: FlowId,
+        /// Their key.
+        epoch: u16,
+        /// Number of the first.
+        number: u64,
+        /// Tags of this and the following records: 1 to [`crate::limits::SEALED_TAGS_MAX`].
+        tags: Box<[Tag]>,
+    },
+    /// A SEND has failed: sealing a record again would not yield the bytes of its first sealing, because the file has
+    /// changed. Nothing of the second sealing has left, and nothing of the flow will: later SENDs are dropped silently
+    /// until ACKD with `last`.
+    SealMismatch {
+        /// The SEND. Part of it may have departed.
+        send: SendId,
+        /// Its flow.
+        flow: FlowId,
+        /// The key of the record.
+        epoch: u16,
+        /// Its number.
+        number: u64,
+    },
     /// A command that could not be carried out as it stands.
     Rejected {
         /// Why.
@@ -86,4 +112,20 @@ pub enum RejectReason {
     BadHeader = 6,
     /// Too many flows are in use.
     TooManyFlows = 7,
+    /// RECORDS names an epoch of which the flow has no key, or that is going. From here on, the id is the flow's unless
+    /// said otherwise.
+    UnknownKey = 8,
+    /// KEY names an epoch that is not above all that the flow has had.
+    KeyConflict = 9,
+    /// The flow has [`crate::limits::KEYS_MAX`] keys.
+    TooManyKeys = 10,
+    /// RECORDS names a record number or a place in the stream that is not behind all that were defined, and is not
+    /// the same definition again.
+    RecordsConflict = 11,
+    /// There are too many records defined and not acknowledged, for the flow or altogether.
+    TooManyRecords = 12,
+    /// The SEND (the id is its own) names a place in the stream where no record is defined.
+    UnknownRecords = 13,
+    /// RECORDS names a file that is not open, or a range that reaches past its end.
+    RecordsOutOfFile = 14,
 }

@@ -8,8 +8,9 @@
 //! | Module | What it holds |
 //! |---|---|
 //! | [`ids`] | names that cross the split |
-//! | [`command`] | host to NIC: OPEN, CLOS, SEND, ACKD |
-//! | [`event`] | NIC to host: opened, open failed, departed, read failed, rejected |
+//! | [`command`] | host to NIC: OPEN, CLOS, SEND, ACKD, KEY, KEYGONE, RECORDS |
+//! | [`event`] | NIC to host: opened, open failed, departed, read failed, sealed, seal mismatch, rejected |
+//! | [`tls`] | keys and records of TLS: what KEY and RECORDS say |
 //! | [`limits`] | bounds that both sides rely on |
 //! | [`codec`] | commands and events as bytes |
 //! | [`ring`] | single-producer single-consumer ring in shared memory |
@@ -51,6 +52,7 @@ pub mod limits;
 mod memory;
 pub mod ring;
 mod sync;
+pub mod tls;
 
 pub use command::{Command, Segment, Segments, Send};
 pub use event::{Event, FileMeta, RejectReason};

@@ -1,7 +1,7 @@
 //! Bounds that both sides rely on. A record beyond them does not decode.
 
 /// Version of the contract. Both sides must speak the same one.
-pub const VERSION: u16 = 4;
+pub const VERSION: u16 = 5;
 
 /// Longest path in an OPEN, in bytes; Linux's `PATH_MAX` without the final zero.
 pub const PATH_BYTES_MAX: usize = 4095;
@@ -9,10 +9,10 @@ pub const PATH_BYTES_MAX: usize = 4095;
 /// Longest packet header in a SEND: Ethernet (14), IPv6 (40), TCP with all options (60), and room.
 pub const HEADER_BYTES_MAX: usize = 128;
 
-/// Most segments in a SEND.
+/// Most segments in a SEND or in RECORDS.
 pub const SEGMENTS_MAX: usize = 32;
 
-/// Most inline bytes in a SEND, over all its segments.
+/// Most inline bytes in a SEND or in RECORDS, over all its segments.
 pub const INLINE_BYTES_MAX: usize = 4096;
 
 /// Most payload bytes in a SEND. The NIC stack cuts them into superpackets.
@@ -21,6 +21,21 @@ pub const SEND_BYTES_MAX: usize = 1 << 20;
 /// Longest time that a SEND is held for its [`crate::Send::not_before_us`], in microseconds: one that asks for
 /// more departs when this is over. No rate at which a connection is alive needs more between two SENDs.
 pub const HOLD_US_MAX: u64 = 2_000_000;
+
+/// Longest plaintext of a TLS record, in bytes (RFC 8446 §5.1).
+pub const RECORD_PLAINTEXT_BYTES_MAX: usize = 1 << 14;
+
+/// Most records that one RECORDS defines.
+pub const RECORDS_MAX: usize = 64;
+
+/// Most records of a flow that are defined and not acknowledged.
+pub const FLOW_RECORDS_MAX: usize = 1 << 14;
+
+/// Most keys of a flow at a time.
+pub const KEYS_MAX: usize = 4;
+
+/// Most tags in a sealed event.
+pub const SEALED_TAGS_MAX: usize = 16;
 
 /// Longest encoded command or event, in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 8192;

@@ -44,6 +44,8 @@ mod tests;
 
 use std::fmt;
 
+use zeroize::Zeroize;
+
 use crate::memory::{Memory, WORD_BYTES};
 use crate::sync::{Arc, AtomicU64, Ordering, fence};
 
@@ -103,6 +105,8 @@ pub(crate) fn ring(
         released: 0,
         tail: 0,
         copy: vec![0; message_bytes_max.next_multiple_of(WORD_BYTES)].into_boxed_slice(),
+        copied: 0,
+        erase_copy: false,
         message_bytes_max,
     };
     (producer, consumer)
@@ -349,12 +353,19 @@ pub struct Consumer {
     /// Where the peer's tail was when last looked at.
     tail: u64,
     copy: Box<[u8]>,
+    /// Length of the message in `copy`.
+    copied: usize,
+    /// It is to be overwritten before the next comes.
+    erase_copy: bool,
     message_bytes_max: usize,
 }
 
 impl Consumer {
     /// The next message, if there is one. It is a private copy: the peer cannot change it any more.
     pub fn read(&mut self) -> Result<Option<&[u8]>, Corrupt> {
+        if std::mem::take(&mut self.erase_copy) {
+            self.copy.zeroize();
+        }
         if self.head == self.tail {
             let tail = self.shared.word(TAIL).load(Ordering::Acquire);
             // The producer cannot go back, nor overtake.
@@ -391,7 +402,26 @@ impl Consumer {
             }
         }
         self.head += words;
+        self.copied = message_bytes;
         Ok(Some(&self.copy[..message_bytes]))
+    }
+
+    /// The message that was read last.
+    pub fn last(&self) -> &[u8] {
+        &self.copy[..self.copied]
+    }
+
+    /// Overwrites the message that was read last where it was in shared memory, and its copy with the next
+    /// [`Consumer::read`].
+    pub fn erase(&mut self) {
+        // Its room has not been given back, so the producer does not write there.
+        debug_assert!(self.released < self.head, "erase before release");
+        let data = self.shared.data();
+        let words = frame_words(self.copied) - 1;
+        for position in self.head - words..self.head {
+            put(data.word(position), 0);
+        }
+        self.erase_copy = true;
     }
 
     /// True when it is time to [`Consumer::release`]: an eighth of the ring has been read, or all of

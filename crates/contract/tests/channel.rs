@@ -6,6 +6,7 @@ use std::os::fd::BorrowedFd;
 use std::thread;
 
 use contract::channel::{HostChannel, NicChannel, ReceiveError, in_memory};
+use contract::codec::EVENT_BYTES_MAX;
 use contract::control::{host_hello, nic_hello};
 use contract::limits::{COMMAND_RING_BYTES, EVENT_RING_BYTES};
 use contract::{Command, Event, FileId, FlowId, Segment, Send, SendId};
@@ -291,6 +292,24 @@ fn only_a_sleeping_peer_is_woken() {
 }
 
 #[test]
+fn what_is_published_is_there_and_wakes_with_the_next_flush() {
+    let (mut host, mut nic) = shared();
+    host.finish_sleep();
+    assert!(host.prepare_sleep());
+    nic.send(&event(1)).unwrap();
+    nic.publish();
+    assert!(!is_ringing(host.wake_fd()));
+    assert_eq!(host.receive(), Ok(Some(event(1))));
+
+    // Nothing has been written since.
+    nic.flush();
+    assert!(is_ringing(host.wake_fd()));
+    host.finish_sleep();
+    nic.flush();
+    assert!(!is_ringing(host.wake_fd()));
+}
+
+#[test]
 fn a_nic_without_room_for_events_sleeps_until_there_is_room() {
     let (mut host, mut nic) = shared();
     nic.finish_sleep();
@@ -341,7 +360,7 @@ fn has_room_means_that_anything_fits() {
         nic.send(&event(sent)).unwrap();
         sent += 1;
     }
-    assert!(sent as usize * 40 > EVENT_RING_BYTES - 3 * 64);
+    assert!(sent as usize * 40 > EVENT_RING_BYTES - 2 * EVENT_BYTES_MAX);
 }
 
 #[test]

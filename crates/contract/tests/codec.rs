@@ -2,9 +2,10 @@
 
 use contract::codec::{EVENT_BYTES_MAX, Malformed};
 use contract::limits::{
-    HEADER_BYTES_MAX, INLINE_BYTES_MAX, MESSAGE_BYTES_MAX, PATH_BYTES_MAX, SEGMENTS_MAX,
-    SEND_BYTES_MAX,
+    HEADER_BYTES_MAX, INLINE_BYTES_MAX, MESSAGE_BYTES_MAX, PATH_BYTES_MAX,
+    RECORD_PLAINTEXT_BYTES_MAX, RECORDS_MAX, SEALED_TAGS_MAX, SEGMENTS_MAX, SEND_BYTES_MAX,
 };
+use contract::tls::{Cipher, ContentType, Key, Records, Suite, Tag, Version};
 use contract::{
     Command, Event, FileId, FileMeta, FlowId, RejectReason, Segment, Segments, Send, SendId,
 };
@@ -121,7 +122,280 @@ fn the_layout_of_departed() {
     assert_eq!(encoded_event(&departed), bytes);
 }
 
+const KEY_BYTES: [u8; 32] = [0xaa; 32];
+
+fn a_key(cipher: Cipher) -> Key<'static> {
+    Key {
+        flow: FlowId(2),
+        epoch: 0x0403,
+        suite: Suite {
+            version: Version::Tls13,
+            cipher,
+        },
+        key: &KEY_BYTES[..cipher.key_bytes()],
+        iv: [0xbb; 12],
+    }
+}
+
+fn some_records() -> Records<'static> {
+    Records {
+        flow: FlowId(2),
+        epoch: 3,
+        number: 4,
+        stream_offset: 5,
+        content_type: ContentType::ApplicationData,
+        record_plaintext_bytes: 16_384,
+        follow_bytes: 6,
+        segments: [Segment::Inline(b"HTTP/1.1 200 OK\r\n\r\n"), FILE].into(),
+        tags: &[[0xcc; 16]],
+    }
+}
+
+fn records_with(change: impl FnOnce(&mut Records<'static>)) -> Command<'static> {
+    let mut records = some_records();
+    change(&mut records);
+    Command::Records(records)
+}
+
+#[test]
+fn the_layout_of_key_and_keygone() {
+    let mut bytes = [0; 64];
+    bytes[..5].copy_from_slice(&[64, 0, 0, 0, 5]);
+    bytes[8] = 2;
+    bytes[16..32].fill(0xaa);
+    bytes[48..60].fill(0xbb);
+    bytes[60..].copy_from_slice(&[3, 4, 3, 1]); // epoch, TLS 1.3, AES-128-GCM
+    assert_eq!(encoded(&Command::Key(a_key(Cipher::Aes128Gcm))), bytes);
+    bytes[32..48].fill(0xaa);
+    bytes[63] = 3;
+    assert_eq!(
+        encoded(&Command::Key(a_key(Cipher::ChaCha20Poly1305))),
+        bytes
+    );
+
+    let gone = Command::KeyGone {
+        flow: FlowId(2),
+        epoch: 0x0403,
+    };
+    let mut bytes = [0; 24];
+    bytes[..5].copy_from_slice(&[24, 0, 0, 0, 6]);
+    (bytes[8], bytes[16], bytes[17]) = (2, 3, 4);
+    assert_eq!(encoded(&gone), bytes);
+}
+
+#[test]
+fn the_layout_of_records() {
+    let bytes = encoded(&Command::Records(some_records()));
+    let (record, rest) = bytes.split_at(48);
+    let (segments, rest) = rest.split_at(48);
+    let (tags, inline) = rest.split_at(16);
+    assert_eq!(
+        record,
+        [
+            131, 0, 0, 0, 7, 0, 0, 0, // head
+            2, 0, 0, 0, 0, 0, 0, 0, // flow
+            5, 0, 0, 0, 0, 0, 0, 0, // stream offset
+            4, 0, 0, 0, 0, 0, 0, 0, // number
+            6, 0, 0, 0, 3, 0, 0, 0x40, // follows, epoch, plaintext of a record
+            2, 0, 1, 0, 23, 0, 0, 0, // segments, tags, content type
+        ]
+    );
+    assert_eq!((segments[16], segments[40]), (1, 2));
+    assert_eq!(tags, [0xcc; 16]);
+    assert_eq!(inline, b"HTTP/1.1 200 OK\r\n\r\n");
+}
+
+#[test]
+fn the_layout_of_sealed_and_of_a_mismatch() {
+    let sealed = Event::Sealed {
+        flow: FlowId(1),
+        epoch: 2,
+        number: 3,
+        tags: [[4; 16], [5; 16]].into(),
+    };
+    let mut bytes = [0; 64];
+    bytes[..5].copy_from_slice(&[64, 0, 0, 0, 134]);
+    (bytes[8], bytes[16], bytes[24], bytes[26]) = (1, 3, 2, 2);
+    bytes[32..48].fill(4);
+    bytes[48..].fill(5);
+    assert_eq!(encoded_event(&sealed), bytes);
+
+    let mismatch = Event::SealMismatch {
+        send: SendId(1),
+        flow: FlowId(2),
+        epoch: 3,
+        number: 4,
+    };
+    let mut bytes = [0; 40];
+    bytes[..5].copy_from_slice(&[40, 0, 0, 0, 135]);
+    (bytes[8], bytes[16], bytes[24], bytes[32]) = (2, 1, 4, 3);
+    assert_eq!(encoded_event(&mismatch), bytes);
+}
+
+#[test]
+fn a_key_is_never_printed() {
+    let printed = format!("{:?}", Command::Key(a_key(Cipher::Aes256Gcm)));
+    assert!(printed.contains("Aes256Gcm"), "{printed}");
+    for secret in ["170", "aa", "AA", "187", "bb", "BB"] {
+        assert!(!printed.contains(secret), "{printed}");
+    }
+}
+
 // ---- The rules. ----
+
+#[test]
+fn a_key_is_as_long_as_its_cipher_wants() {
+    for cipher in [
+        Cipher::Aes128Gcm,
+        Cipher::Aes256Gcm,
+        Cipher::ChaCha20Poly1305,
+    ] {
+        let key = a_key(cipher);
+        assert_eq!(Command::Key(key.clone()).check(), Ok(()));
+        for len in [0, 15, 17, 31, 32, 16]
+            .into_iter()
+            .filter(|len| *len != key.key.len())
+        {
+            let wrong = Key {
+                key: &KEY_BYTES[..len],
+                ..key.clone()
+            };
+            let wrong = Command::Key(wrong);
+            let rule = Err("a key is as long as its cipher wants");
+            assert_eq!(wrong.check(), rule);
+            assert!(Command::decode(&encoded(&wrong)).is_err());
+        }
+    }
+    let good = encoded(&Command::Key(a_key(Cipher::Aes128Gcm)));
+    for (at, value, rule) in [
+        (62, 1, "the version is TLS 1.2 or 1.3"),
+        (63, 0, "the cipher is known"),
+        (32, 1, "what is reserved is zero"),
+    ] {
+        let mut bytes = good.clone();
+        bytes[at] = value;
+        assert_eq!(Command::decode(&bytes).unwrap_err().rule, rule);
+    }
+}
+
+#[test]
+fn records_stay_within_the_limits() {
+    let cases = [
+        (
+            records_with(|records| records.record_plaintext_bytes = 0),
+            "a record has 1 to RECORD_PLAINTEXT_BYTES_MAX bytes of plaintext",
+        ),
+        (
+            records_with(|records| {
+                records.record_plaintext_bytes = RECORD_PLAINTEXT_BYTES_MAX as u16 + 1;
+            }),
+            "a record has 1 to RECORD_PLAINTEXT_BYTES_MAX bytes of plaintext",
+        ),
+        (
+            records_with(|records| records.segments = Segments::new()),
+            "there are 1 to RECORDS_MAX records",
+        ),
+        (
+            records_with(|records| records.record_plaintext_bytes = 1000),
+            "there are 1 to RECORDS_MAX records",
+        ),
+        (
+            records_with(|records| records.segments = [Segment::Sealed { len: 1 }].into()),
+            "plaintext is inline or of a file",
+        ),
+        (
+            records_with(|records| {
+                records.segments = [Segment::Inline(&[0; INLINE_BYTES_MAX + 1])].into();
+            }),
+            "there are at most INLINE_BYTES_MAX inline bytes",
+        ),
+        (
+            records_with(|records| {
+                let (file, offset, len) = (FileId(1), 0, 0);
+                records.segments = [Segment::File { file, offset, len }].into();
+            }),
+            "a file range is not empty",
+        ),
+        (
+            records_with(|records| records.tags = &[[0; 16]; 5]),
+            "there are not more tags than records",
+        ),
+        (
+            records_with(|records| records.stream_offset = u64::MAX - 64_000),
+            "a stream ends below 2^64",
+        ),
+        (
+            records_with(|records| records.number = u64::MAX - 1),
+            "record numbers end below 2^64",
+        ),
+    ];
+    for (command, rule) in cases {
+        assert_eq!(rule_broken_by(&command), rule);
+    }
+}
+
+#[test]
+fn the_largest_records_decode() {
+    let file = Segment::File {
+        file: FileId(u32::MAX),
+        offset: 0,
+        len: 32_768,
+    };
+    let mut segments: Segments = [file; SEGMENTS_MAX - 1].into();
+    segments
+        .push(Segment::Inline(&[1; INLINE_BYTES_MAX]))
+        .unwrap();
+    let records = Command::Records(Records {
+        segments,
+        tags: &[[7; 16]; RECORDS_MAX - 1],
+        ..some_records()
+    });
+    let bytes = encoded(&records);
+    assert!(bytes.len() <= MESSAGE_BYTES_MAX);
+    assert_eq!(Command::decode(&bytes), Ok(records));
+}
+
+#[test]
+fn lengths_inside_records_stay_inside() {
+    let good = encoded(&Command::Records(some_records()));
+    for (at, value, rule) in [
+        (40, 33, "there are at most SEGMENTS_MAX segments"),
+        (40, 32, "the segments lie within the message"),
+        (42, 2, "inline bytes lie within the message"),
+        (42, 3, "the tags lie within the message"),
+        (42, 0, "inline bytes fill the message"),
+        (
+            44,
+            20,
+            "content is alerts, handshake messages or application data",
+        ),
+        (45, 1, "what is reserved is zero"),
+        (48 + 16, 4, "a segment is inline, of a file, or sealed"),
+    ] {
+        let mut bytes = good.clone();
+        bytes[at] = value;
+        let error = Command::decode(&bytes).unwrap_err();
+        assert_eq!(error.rule, rule, "byte {at} = {value}");
+    }
+}
+
+#[test]
+fn a_sealed_event_has_some_tags() {
+    for (count, is_good) in [
+        (0, false),
+        (1, true),
+        (SEALED_TAGS_MAX, true),
+        (SEALED_TAGS_MAX + 1, false),
+    ] {
+        let sealed = Event::Sealed {
+            flow: FlowId(1),
+            epoch: 2,
+            number: 3,
+            tags: vec![[4; 16]; count].into(),
+        };
+        assert_eq!(Event::decode(&encoded_event(&sealed)).is_ok(), is_good);
+    }
+}
 
 #[test]
 fn paths_are_relative_and_without_zero() {
@@ -179,6 +453,10 @@ fn a_send_stays_within_the_limits() {
         (
             send_with(|send| send.segments = [range(9, 0)].into()),
             "a file range is not empty",
+        ),
+        (
+            send_with(|send| send.segments = [Segment::Sealed { len: 0 }].into()),
+            "a sealed range is not empty",
         ),
         (
             send_with(|send| send.segments = [range(u64::MAX - 3, 4)].into()),
@@ -249,8 +527,9 @@ fn lengths_inside_a_send_stay_inside() {
         (72 + 8, 20, "inline bytes lie within the message"),
         (72 + 11, 0xff, "inline bytes lie within the message"),
         (72 + 8, 18, "inline bytes fill the message"),
-        (72 + 12, 1, "inline bytes have no file"),
-        (72 + 16, 3, "a segment is inline or of a file"),
+        (72 + 12, 1, "only a file range has a file"),
+        (72 + 24 + 16, 3, "only a file range has a file"),
+        (72 + 16, 4, "a segment is inline, of a file, or sealed"),
     ] {
         let mut bytes = good.clone();
         bytes[at] = value;
@@ -300,7 +579,7 @@ fn an_unknown_reason_does_not_decode() {
             id: 1,
         });
         bytes[16] = byte;
-        assert_eq!(Event::decode(&bytes).is_ok(), (1..=7).contains(&byte));
+        assert_eq!(Event::decode(&bytes).is_ok(), (1..=14).contains(&byte));
     }
 }
 
@@ -320,12 +599,24 @@ enum Owned {
         segments: Vec<OwnedSegment>,
     },
     Acked(u64, u64, bool),
+    Key(u64, u16, Suite, [u8; 32], [u8; 12]),
+    KeyGone(u64, u16),
+    Records {
+        fields: RecordsFields,
+        content_type: ContentType,
+        segments: Vec<OwnedSegment>,
+        tags: Vec<Tag>,
+    },
 }
+
+/// A run's flow, epoch, number, stream offset and what follows, in order.
+type RecordsFields = (u64, u16, u64, u64, u32);
 
 #[derive(Clone, Debug)]
 enum OwnedSegment {
     Inline(Vec<u8>),
     File(u32, u64, u32),
+    Sealed(u32),
 }
 
 impl Owned {
@@ -369,6 +660,33 @@ impl Owned {
                 stream_offset: *stream_offset,
                 last: *last,
             },
+            Owned::Key(flow, epoch, suite, key, iv) => Command::Key(Key {
+                flow: FlowId(*flow),
+                epoch: *epoch,
+                suite: *suite,
+                key: &key[..suite.cipher.key_bytes()],
+                iv: *iv,
+            }),
+            Owned::KeyGone(flow, epoch) => Command::KeyGone {
+                flow: FlowId(*flow),
+                epoch: *epoch,
+            },
+            Owned::Records {
+                fields: (flow, epoch, number, stream_offset, follow_bytes),
+                content_type,
+                segments,
+                tags,
+            } => Command::Records(Records {
+                flow: FlowId(*flow),
+                epoch: *epoch,
+                number: *number,
+                stream_offset: *stream_offset,
+                content_type: *content_type,
+                record_plaintext_bytes: RECORD_PLAINTEXT_BYTES_MAX as u16,
+                follow_bytes: *follow_bytes,
+                segments: segments.iter().map(OwnedSegment::segment).collect(),
+                tags,
+            }),
         }
     }
 }
@@ -382,6 +700,7 @@ impl OwnedSegment {
                 offset: *offset,
                 len: *len,
             },
+            OwnedSegment::Sealed(len) => Segment::Sealed { len: *len },
         }
     }
 }
@@ -398,7 +717,48 @@ fn any_segment() -> impl Strategy<Value = OwnedSegment> {
         prop::collection::vec(any::<u8>(), 0..=EACH).prop_map(OwnedSegment::Inline),
         (any::<u32>(), 0..1u64 << 63, 1..=LEN_MAX)
             .prop_map(|(file, offset, len)| OwnedSegment::File(file, offset, len)),
+        (1..=LEN_MAX).prop_map(OwnedSegment::Sealed),
     ]
+}
+
+fn any_suite() -> impl Strategy<Value = Suite> {
+    let version = prop::sample::select(vec![Version::Tls12, Version::Tls13]);
+    let cipher = prop::sample::select(vec![
+        Cipher::Aes128Gcm,
+        Cipher::Aes256Gcm,
+        Cipher::ChaCha20Poly1305,
+    ]);
+    (version, cipher).prop_map(|(version, cipher)| Suite { version, cipher })
+}
+
+fn any_records() -> impl Strategy<Value = Owned> {
+    let fields = (
+        any::<u64>(),
+        any::<u16>(),
+        0..1u64 << 63,
+        0..1u64 << 63,
+        any::<u32>(),
+    );
+    let content_type = prop::sample::select(vec![
+        ContentType::Alert,
+        ContentType::Handshake,
+        ContentType::ApplicationData,
+    ]);
+    let plaintext = any_segment().prop_filter("plaintext", |segment| {
+        !matches!(segment, OwnedSegment::Sealed(_)) && segment.segment().len() > 0
+    });
+    let segments = prop::collection::vec(plaintext, 1..=SEGMENTS_MAX);
+    let tags = prop::collection::vec(any::<Tag>(), 0..=RECORDS_MAX);
+    (fields, content_type, segments, tags).prop_map(|(fields, content_type, segments, mut tags)| {
+        let bytes: usize = segments.iter().map(|s| s.segment().len() as usize).sum();
+        tags.truncate(bytes.div_ceil(RECORD_PLAINTEXT_BYTES_MAX));
+        Owned::Records {
+            fields,
+            content_type,
+            segments,
+            tags,
+        }
+    })
 }
 
 fn any_send() -> impl Strategy<Value = Owned> {
@@ -430,6 +790,16 @@ fn any_command() -> impl Strategy<Value = Owned> {
             stream_offset,
             last
         )),
+        (
+            any::<u64>(),
+            any::<u16>(),
+            any_suite(),
+            any::<[u8; 32]>(),
+            any::<[u8; 12]>()
+        )
+            .prop_map(|(flow, epoch, suite, key, iv)| Owned::Key(flow, epoch, suite, key, iv)),
+        any::<(u64, u16)>().prop_map(|(flow, epoch)| Owned::KeyGone(flow, epoch)),
+        any_records(),
     ]
 }
 
@@ -452,6 +822,13 @@ fn any_event() -> impl Strategy<Value = Event> {
         RejectReason::RangePastEnd,
         RejectReason::BadHeader,
         RejectReason::TooManyFlows,
+        RejectReason::UnknownKey,
+        RejectReason::KeyConflict,
+        RejectReason::TooManyKeys,
+        RejectReason::RecordsConflict,
+        RejectReason::TooManyRecords,
+        RejectReason::UnknownRecords,
+        RejectReason::RecordsOutOfFile,
     ]);
     prop_oneof![
         (any::<u32>(), meta).prop_map(|(file, meta)| Event::Opened {
@@ -477,6 +854,24 @@ fn any_event() -> impl Strategy<Value = Event> {
             }
         }),
         (reason, any::<u64>()).prop_map(|(reason, id)| Event::Rejected { reason, id }),
+        (
+            any::<(u64, u16, u64)>(),
+            prop::collection::vec(any::<Tag>(), 1..=SEALED_TAGS_MAX)
+        )
+            .prop_map(|((flow, epoch, number), tags)| Event::Sealed {
+                flow: FlowId(flow),
+                epoch,
+                number,
+                tags: tags.into(),
+            }),
+        any::<(u64, u64, u16, u64)>().prop_map(|(send, flow, epoch, number)| {
+            Event::SealMismatch {
+                send: SendId(send),
+                flow: FlowId(flow),
+                epoch,
+                number,
+            }
+        }),
     ]
 }
 

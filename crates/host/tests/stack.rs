@@ -367,6 +367,8 @@ fn hostile_event() -> impl Strategy<Value = Event> {
         Just(RejectReason::RangePastEnd),
         Just(RejectReason::BadHeader),
         Just(RejectReason::TooManyFlows),
+        Just(RejectReason::UnknownKey),
+        Just(RejectReason::UnknownRecords),
     ];
     prop_oneof![
         (file.clone(), any::<u64>()).prop_map(|(file, size)| Event::Opened {

@@ -33,6 +33,23 @@ impl<P: Port> Engine<P> {
                 self.counters.ackds += 1;
                 self.acked(*flow, *stream_offset, *last);
             }
+            Command::Key(key) => {
+                self.counters.keys += 1;
+                if let Err(reason) = self.install_key(key) {
+                    self.reject(reason, key.flow.0);
+                }
+            }
+            Command::KeyGone { flow, epoch } => {
+                if let Err(reason) = self.let_key_go(*flow, *epoch) {
+                    self.reject(reason, flow.0);
+                }
+            }
+            Command::Records(records) => {
+                self.counters.runs += 1;
+                if let Err(reason) = self.define_records(records) {
+                    self.reject(reason, records.flow.0);
+                }
+            }
         }
     }
 
@@ -70,7 +87,11 @@ impl<P: Port> Engine<P> {
             return self.reject(RejectReason::TooManyFlows, send.id.0);
         }
         let mut job = self.spare_job();
-        if let Err(reason) = job.accept(send, |ipv6| self.port.superpacket_max(ipv6), &self.files) {
+        let sealed = known
+            .and_then(|key| self.flows.get(key))
+            .and_then(|flow| flow.sealed.as_deref());
+        let superpacket_max = |ipv6| self.port.superpacket_max(ipv6);
+        if let Err(reason) = job.accept(send, superpacket_max, &self.files, sealed) {
             self.keep_spare_job(job);
             return self.reject(reason, send.id.0);
         }
@@ -89,10 +110,14 @@ impl<P: Port> Engine<P> {
             key
         });
         if let Some(flow) = self.flows.get_mut(key) {
+            if let Some(stream) = &mut flow.sealed {
+                for (start, len) in job.sealed() {
+                    stream.acquire(start, len);
+                }
+            }
             flow.jobs.push_back(job);
-            flow.retention
-                .acknowledge(send.acked_offset, &mut self.blocks);
         }
+        self.acknowledge(key, send.acked_offset);
         self.want_to_plan(key);
     }
 
@@ -104,9 +129,21 @@ impl<P: Port> Engine<P> {
         if last {
             self.empty(key);
             self.forget(key);
-        } else if let Some(flow) = self.flows.get_mut(key) {
-            flow.retention.acknowledge(stream_offset, &mut self.blocks);
+        } else {
+            self.acknowledge(key, stream_offset);
             self.forget_if_idle(key);
+        }
+    }
+
+    /// All bytes of a flow before `stream_offset` have been acknowledged.
+    fn acknowledge(&mut self, key: Key, stream_offset: u64) {
+        let Some(flow) = self.flows.get_mut(key) else {
+            return;
+        };
+        flow.retention.acknowledge(stream_offset, &mut self.blocks);
+        if let Some(stream) = &mut flow.sealed {
+            stream.acknowledge(stream_offset);
+            self.drop_acknowledged(key);
         }
     }
 

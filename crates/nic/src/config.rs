@@ -37,6 +37,9 @@ pub struct Config {
     /// Most SENDs accepted and not departed, some hundred bytes each. Beyond, commands stay in the ring; since
     /// paced SENDs count while they are held, there must be room for some of each busy connection.
     pub jobs_max: usize,
+    /// Memory for records that are defined and not acknowledged, in bytes: their plaintext as far as it is inline, and
+    /// some tens of bytes for each. Taken as they come. RECORDS beyond it are refused.
+    pub records_bytes: usize,
     /// Longest time to poll before sleeping, in microseconds. Polling happens only while sleeps have
     /// been this short lately, and never on the only core that there is. About what falling asleep and
     /// waking up cost is enough.
@@ -74,6 +77,7 @@ impl Default for Config {
             files_max: 1 << 16,
             flows_max: Config::FLOWS_MAX,
             jobs_max: 1 << 15,
+            records_bytes: 256 << 20,
             spin_us_max: 5,
             correct_timestamps: true,
             read_delay: None,

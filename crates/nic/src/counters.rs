@@ -51,6 +51,24 @@ pub struct Counters {
     pub blocks_peak: u64,
     /// Most blocks pinned at once.
     pub blocks_pinned_peak: u64,
+    /// KEY commands taken.
+    pub keys: u64,
+    /// RECORDS commands taken.
+    pub runs: u64,
+    /// Bytes of records handed to the port.
+    pub sealed_bytes_sent: u64,
+    /// Records sealed for the first time.
+    pub records_sealed: u64,
+    /// Records sealed once more, to be sent once more or because the rest of them had not been kept.
+    pub records_sealed_again: u64,
+    /// Records that went on from where a superpacket had ended, without being sealed again.
+    pub records_from_tail: u64,
+    /// Bytes of records made by sealing, again or for the first time.
+    pub bytes_sealed: u64,
+    /// SENDs that failed because a record would have been sealed otherwise than the first time.
+    pub seal_mismatches: u64,
+    /// Times that a superpacket waited for room in the event ring for its tags.
+    pub ring_waits: u64,
     /// Superpackets that the link dropped.
     pub port_drops: u64,
     /// Superpackets that the port refused.
@@ -74,7 +92,7 @@ pub struct Counters {
 
 impl Counters {
     /// How many rows there are.
-    pub const ROWS: usize = 33;
+    pub const ROWS: usize = 42;
 
     /// A paced SEND that leaves later than its time by more than this is late, in microseconds: a packet of
     /// 1500 bytes at 12 Mbit/s.
@@ -107,6 +125,15 @@ impl Counters {
             ("blocks read ahead, wasted", self.blocks_ahead_wasted),
             ("blocks in use, peak", self.blocks_peak),
             ("blocks pinned, peak", self.blocks_pinned_peak),
+            ("KEY commands", self.keys),
+            ("RECORDS commands", self.runs),
+            ("sealed bytes sent", self.sealed_bytes_sent),
+            ("records sealed", self.records_sealed),
+            ("records sealed again", self.records_sealed_again),
+            ("records sent on from their tail", self.records_from_tail),
+            ("bytes sealed", self.bytes_sealed),
+            ("seal mismatches", self.seal_mismatches),
+            ("waits for the event ring", self.ring_waits),
             ("superpackets dropped by the link", self.port_drops),
             ("superpackets refused by the port", self.port_failures),
             ("waits for the port", self.port_waits),
@@ -146,6 +173,15 @@ impl Counters {
             blocks_ahead_wasted,
             blocks_peak,
             blocks_pinned_peak,
+            keys,
+            runs,
+            sealed_bytes_sent,
+            records_sealed,
+            records_sealed_again,
+            records_from_tail,
+            bytes_sealed,
+            seal_mismatches,
+            ring_waits,
             port_drops,
             port_failures,
             port_waits,
@@ -180,6 +216,15 @@ impl Counters {
         self.blocks_ahead_wasted += blocks_ahead_wasted;
         self.blocks_peak += blocks_peak;
         self.blocks_pinned_peak += blocks_pinned_peak;
+        self.keys += keys;
+        self.runs += runs;
+        self.sealed_bytes_sent += sealed_bytes_sent;
+        self.records_sealed += records_sealed;
+        self.records_sealed_again += records_sealed_again;
+        self.records_from_tail += records_from_tail;
+        self.bytes_sealed += bytes_sealed;
+        self.seal_mismatches += seal_mismatches;
+        self.ring_waits += ring_waits;
         self.port_drops += port_drops;
         self.port_failures += port_failures;
         self.port_waits += port_waits;

@@ -3,14 +3,20 @@
 use std::io::IoSlice;
 
 use contract::Event;
+use contract::channel::NicChannel;
 use port::{Port, SendError, Superpacket};
 
 use crate::engine::{Clock, Engine};
 use crate::flow::{Front, Origin, Piece};
 use crate::job::Job;
 use crate::plan::PIECES_MAX;
+use crate::sealed::{SealMismatch, Sealer};
 use crate::segment;
 use crate::slab::Key;
+
+/// Most slices of a superpacket: its pieces, and for each stretch of records one, or three if it begins and ends in the
+/// midst of one.
+const SLICES_MAX: usize = 2 * PIECES_MAX;
 
 /// Superpackets that depart in one turn: some hundred microseconds of work.
 const DEPARTURES_MAX: usize = 32;
@@ -32,10 +38,12 @@ impl<P: Port> Engine<P> {
         }
     }
 
-    /// Sends one superpacket of each flow in turn, until the port is busy. True if any was sent.
-    pub(crate) fn depart(&mut self, clock: Clock<'_>) -> bool {
+    /// Sends one superpacket of each flow in turn, until the port is busy, or the event ring full that `channel` has and
+    /// that must hold the tags of what leaves. True if any was sent.
+    pub(crate) fn depart(&mut self, clock: Clock<'_>, channel: &mut NicChannel) -> bool {
         let mut worked = false;
         self.port_busy = false;
+        self.ring_busy = false;
         for _ in 0..DEPARTURES_MAX {
             let Some(key) = self.senders.pop_front() else {
                 break;
@@ -49,9 +57,16 @@ impl<P: Port> Engine<P> {
                 Front::Failed { origin, errno } => self.fail(key, origin, errno),
                 Front::Ready if self.hold_front(key, clock) => continue,
                 Front::Ready => {
-                    if !self.send_front(key, clock) {
-                        self.port_busy = true;
-                        self.counters.port_waits += 1;
+                    if let Err(SealMismatch { epoch, number }) = self.seal_front(key) {
+                        self.fail_sealing(key, epoch, number);
+                        worked = true;
+                        continue;
+                    }
+                    self.ring_busy = !self.report_front(key, channel);
+                    self.counters.ring_waits += u64::from(self.ring_busy);
+                    if self.ring_busy || !self.send_front(key, clock) {
+                        self.port_busy = !self.ring_busy;
+                        self.counters.port_waits += u64::from(self.port_busy);
                         if let Some(flow) = self.flows.get_mut(key) {
                             flow.wants_to_send = true;
                         }
@@ -105,6 +120,26 @@ impl<P: Port> Engine<P> {
         worked
     }
 
+    /// Seals what the first superpacket of a flow needs. Nothing of it leaves if that fails.
+    fn seal_front(&mut self, key: Key) -> Result<(), SealMismatch> {
+        match self.flows.get_mut(key) {
+            Some(flow) if flow.planned.front().is_some_and(|planned| planned.sealed) => self
+                .sealer
+                .make(key, flow, &self.blocks, &mut self.counters),
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes known to the host what tags the first superpacket of a flow has. False if there is no room for that.
+    fn report_front(&mut self, key: Key, channel: &mut NicChannel) -> bool {
+        match self.flows.get_mut(key) {
+            Some(flow) if flow.planned.front().is_some_and(|planned| planned.sealed) => {
+                Sealer::report(flow, channel)
+            }
+            _ => true,
+        }
+    }
+
     /// Sends the first superpacket of a flow, which is ready. False if the port is busy.
     fn send_front(&mut self, key: Key, clock: Clock<'_>) -> bool {
         let Some(flow) = self.flows.get_mut(key) else {
@@ -114,10 +149,11 @@ impl<P: Port> Engine<P> {
             return true;
         };
         let place = planned.place;
-        let mut slices = [IoSlice::new(&[]); PIECES_MAX];
-        let mut file_bytes = 0;
-        for (slice, piece) in slices.iter_mut().zip(flow.pieces.range(..planned.pieces)) {
-            *slice = IoSlice::new(match *piece {
+        let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+        let (mut file_bytes, mut sealed_bytes) = (0, 0);
+        let mut count = 0;
+        for piece in flow.pieces.range(..planned.pieces) {
+            let bytes = match *piece {
                 Piece::Inline { start, len } => &job.inline[start..start + len],
                 Piece::Block {
                     block, start, len, ..
@@ -125,8 +161,19 @@ impl<P: Port> Engine<P> {
                     file_bytes += len as u64;
                     &self.blocks.bytes(block)[start..start + len]
                 }
-                Piece::Missing { .. } => &[],
-            });
+                Piece::Sealed { len, .. } => {
+                    sealed_bytes += len as u64;
+                    continue;
+                }
+                Piece::Missing { .. } | Piece::PlainInline { .. } | Piece::PlainBlock { .. } => {
+                    continue;
+                }
+            };
+            slices[count] = IoSlice::new(bytes);
+            count += 1;
+        }
+        if planned.sealed {
+            count = self.sealer.payload(&job.inline, &self.blocks, &mut slices);
         }
 
         let stamped_us = match self.correct_timestamps {
@@ -136,7 +183,7 @@ impl<P: Port> Engine<P> {
         let outcome = match segment::header(job, place, stamped_us) {
             Some(header) => self.port.send(&Superpacket {
                 header: header.bytes(),
-                payload: &slices[..planned.pieces],
+                payload: &slices[..count],
                 offload: header.offload,
             }),
             // `Job::accept` has ruled this out; treat it as what the link would do with such a packet.
@@ -148,7 +195,8 @@ impl<P: Port> Engine<P> {
                 self.counters.superpackets += 1;
                 self.counters.packets += place.len.div_ceil(usize::from(job.mss)).max(1) as u64;
                 self.counters.file_bytes_sent += file_bytes;
-                self.counters.inline_bytes_sent += place.len as u64 - file_bytes;
+                self.counters.sealed_bytes_sent += sealed_bytes;
+                self.counters.inline_bytes_sent += place.len as u64 - file_bytes - sealed_bytes;
             }
             // Lost on the way, as packets may be: TCP repairs it.
             Err(SendError::Dropped) => self.counters.port_drops += 1,
@@ -184,7 +232,17 @@ impl<P: Port> Engine<P> {
                     }
                     self.blocks.release(block);
                 }
-                Piece::Missing { .. } => {}
+                Piece::Sealed { len, .. } => stream_end = stream_end.wrapping_add(len as u64),
+                // A record is sealed whole, so all of its plaintext is needed until its end is acknowledged.
+                Piece::PlainBlock {
+                    block, record_end, ..
+                } => {
+                    if let Some(reference) = self.blocks.to_pin(block) {
+                        flow.retention.keep(record_end, reference, &mut self.blocks);
+                    }
+                    self.blocks.release(block);
+                }
+                Piece::PlainInline { .. } | Piece::Missing { .. } => {}
             }
         }
         if planned.place.last
@@ -196,7 +254,7 @@ impl<P: Port> Engine<P> {
                 flow: job.flow,
                 departed_us: clock(),
             });
-            self.retire(job);
+            self.retire(key, job);
         }
     }
 
@@ -220,7 +278,26 @@ impl<P: Port> Engine<P> {
         self.empty(key);
     }
 
-    /// Drops all that is queued or retained for a flow. Reads under way complete for the cache.
+    /// The first SEND of a flow cannot go on, because a record of it would be sealed otherwise than before.
+    fn fail_sealing(&mut self, key: Key, epoch: u16, number: u64) {
+        let Some(flow) = self.flows.get_mut(key) else {
+            return;
+        };
+        flow.failed = true;
+        if let Some(job) = flow.jobs.front() {
+            let event = Event::SealMismatch {
+                send: job.id,
+                flow: job.flow,
+                epoch,
+                number,
+            };
+            self.counters.seal_mismatches += 1;
+            self.emit(event);
+        }
+        self.empty(key);
+    }
+
+    /// Drops all that is queued or retained for a flow, and its keys. Reads under way complete for the cache.
     pub(crate) fn empty(&mut self, key: Key) {
         let Some(flow) = self.flows.get_mut(key) else {
             return;
@@ -231,18 +308,27 @@ impl<P: Port> Engine<P> {
         flow.planned.clear();
         flow.cutting = 0;
         for piece in flow.pieces.drain(..) {
-            if let Piece::Block { block, .. } = piece {
+            if let Piece::Block { block, .. } | Piece::PlainBlock { block, .. } = piece {
                 self.blocks.release(block);
             }
         }
         flow.retention.clear(&mut self.blocks);
         for job in std::mem::take(&mut flow.jobs) {
-            self.retire(job);
+            self.retire(key, job);
         }
+        self.empty_sealed(key);
     }
 
-    /// A job is over.
-    fn retire(&mut self, job: Box<Job>) {
+    /// A job of this flow is over.
+    fn retire(&mut self, key: Key, job: Box<Job>) {
+        if let Some(flow) = self.flows.get_mut(key)
+            && let Some(stream) = &mut flow.sealed
+        {
+            for (start, len) in job.sealed() {
+                stream.release(start, len);
+            }
+            self.drop_acknowledged(key);
+        }
         for file in job.files() {
             self.files
                 .release(file, &mut self.blocks, self.reader.as_mut());

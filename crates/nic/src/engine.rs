@@ -15,6 +15,7 @@ use crate::flow::Flow;
 use crate::job::Job;
 use crate::plan::Need;
 use crate::reader::{Completion, Reader};
+use crate::sealed::Sealer;
 use crate::slab::{Key, Slab};
 use crate::wheel::Wheel;
 
@@ -36,6 +37,7 @@ pub(crate) struct Limits {
     pub(crate) files_max: usize,
     pub(crate) flows_max: usize,
     pub(crate) jobs_max: usize,
+    pub(crate) records_bytes: usize,
 }
 
 /// Takes commands and completions, makes reads, superpackets and events.
@@ -63,6 +65,12 @@ pub(crate) struct Engine<P> {
     pub(crate) senders: VecDeque<Key>,
     /// Flows whose first superpacket could depart and must not yet.
     pub(crate) wheel: Wheel,
+    /// Makes superpackets of sealed stream.
+    pub(crate) sealer: Sealer,
+    /// Memory of all runs, in bytes.
+    pub(crate) sealed_bytes: usize,
+    /// A superpacket waits for room in the event ring.
+    pub(crate) ring_busy: bool,
     /// Jobs in all flows.
     pub(crate) jobs: usize,
     #[expect(clippy::vec_box, reason = "jobs move between here and flows")]
@@ -105,6 +113,9 @@ impl<P: Port> Engine<P> {
             starved: VecDeque::new(),
             senders: VecDeque::new(),
             wheel: Wheel::new(),
+            sealer: Sealer::new(),
+            sealed_bytes: 0,
+            ring_busy: false,
             jobs: 0,
             spare_jobs: Vec::new(),
             events: VecDeque::new(),
@@ -112,6 +123,7 @@ impl<P: Port> Engine<P> {
                 files_max: config.files_max,
                 flows_max: config.flows_max,
                 jobs_max: config.jobs_max.max(1),
+                records_bytes: config.records_bytes,
             },
             correct_timestamps: config.correct_timestamps,
             counters: Counters::default(),

@@ -16,6 +16,7 @@ use crate::blocks::{BlockIndex, Blocks, Content};
 use crate::job::Job;
 use crate::read_ahead::ReadAhead;
 use crate::retention::Retention;
+use crate::sealed::SealedStream;
 use crate::segment::Place;
 use crate::wheel;
 
@@ -31,6 +32,8 @@ pub(crate) struct Flow {
     pub(crate) pieces: VecDeque<Piece>,
     pub(crate) retention: Retention,
     pub(crate) read_ahead: ReadAhead,
+    /// From the first KEY on.
+    pub(crate) sealed: Option<Box<SealedStream>>,
     /// A SEND has failed: what comes until ACKD with `last` is dropped.
     pub(crate) failed: bool,
     /// It is in the queue of those who want to plan.
@@ -47,6 +50,8 @@ pub(crate) struct Planned {
     pub(crate) place: Place,
     /// How many of the flow's pieces it has.
     pub(crate) pieces: usize,
+    /// Some of these are sealed.
+    pub(crate) sealed: bool,
 }
 
 /// A piece of a superpacket's payload.
@@ -61,6 +66,26 @@ pub(crate) enum Piece {
         len: usize,
         /// For the report if reading has failed.
         origin: Origin,
+    },
+    /// A range of one run of records. The next pieces are the plaintext of all records that it lies in.
+    Sealed {
+        /// Where in the stream.
+        offset: u64,
+        len: usize,
+        /// How many pieces.
+        plaintext: usize,
+    },
+    /// Plaintext: bytes of the run's own.
+    PlainInline { start: usize, len: usize },
+    /// Plaintext: bytes of a block, which has the superpacket as a user.
+    PlainBlock {
+        block: BlockIndex,
+        start: usize,
+        len: usize,
+        /// For the report if reading has failed.
+        origin: Origin,
+        /// Where the last record that needs the block ends in the stream.
+        record_end: u64,
     },
     /// What cannot be had: the file is not open, or ends before.
     Missing { origin: Origin, errno: u16 },
@@ -102,6 +127,7 @@ impl Flow {
             pieces: VecDeque::new(),
             retention: Retention::default(),
             read_ahead: ReadAhead::START,
+            sealed: None,
             failed: false,
             wants_to_plan: false,
             wants_to_send: false,
@@ -111,7 +137,7 @@ impl Flow {
 
     /// Nothing would be lost by forgetting the flow.
     pub(crate) fn is_idle(&self) -> bool {
-        self.jobs.is_empty() && self.retention.is_empty() && !self.failed
+        self.jobs.is_empty() && self.retention.is_empty() && self.sealed.is_none() && !self.failed
     }
 
     /// True if the first SEND has departed in part.
@@ -135,13 +161,20 @@ impl Flow {
         };
         for piece in self.pieces.range(..planned.pieces) {
             match *piece {
-                Piece::Inline { .. } => {}
+                Piece::Inline { .. } | Piece::Sealed { .. } | Piece::PlainInline { .. } => {}
                 Piece::Missing { origin, errno } => return Front::Failed { origin, errno },
                 Piece::Block {
                     block,
                     start,
                     len,
                     origin,
+                }
+                | Piece::PlainBlock {
+                    block,
+                    start,
+                    len,
+                    origin,
+                    ..
                 } => match blocks.content(block) {
                     Content::Reading => return Front::Waiting,
                     Content::Ready { valid, failure } if valid < start + len => {

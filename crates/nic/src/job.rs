@@ -7,6 +7,7 @@ use wire::ip::SUPERPACKET_BYTES_MAX;
 
 use crate::files::{FileState, Files};
 use crate::read_ahead::Follow;
+use crate::sealed::SealedStream;
 use crate::slab::Key;
 
 /// A SEND on its way: an own copy of all that was inline in the command.
@@ -39,12 +40,16 @@ pub(crate) enum JobSegment {
     Inline { start: usize, len: usize },
     /// A range of a file.
     File { file: Key, offset: u64, len: usize },
+    /// What of the flow's sealed stream lies in its place.
+    Sealed { len: usize },
 }
 
 impl JobSegment {
     pub(crate) fn len(&self) -> usize {
         match self {
-            JobSegment::Inline { len, .. } | JobSegment::File { len, .. } => *len,
+            JobSegment::Inline { len, .. }
+            | JobSegment::File { len, .. }
+            | JobSegment::Sealed { len } => *len,
         }
     }
 }
@@ -83,12 +88,13 @@ impl Job {
     }
 
     /// Takes over a SEND, if it can be carried out by a port that cuts packets of at most
-    /// `superpacket_max(ipv6)` bytes. Does not acquire the files yet.
+    /// `superpacket_max(ipv6)` bytes. Does not acquire the files and the sealed ranges yet.
     pub(crate) fn accept(
         &mut self,
         send: &Send<'_>,
         superpacket_max: impl Fn(bool) -> usize,
         files: &Files,
+        sealed: Option<&SealedStream>,
     ) -> Result<(), RejectReason> {
         if send.mss == 0 {
             return Err(RejectReason::Malformed);
@@ -139,6 +145,14 @@ impl Job {
                     let len = len as usize;
                     JobSegment::File { file, offset, len }
                 }
+                Segment::Sealed { len } => {
+                    let len = len as usize;
+                    let start = send.stream_offset.saturating_add(self.payload_len as u64);
+                    if !sealed.is_some_and(|sealed| sealed.covers(start, len)) {
+                        return Err(RejectReason::UnknownRecords);
+                    }
+                    JobSegment::Sealed { len }
+                }
             };
             self.payload_len += segment.len();
             if self.payload_len > SEND_BYTES_MAX {
@@ -177,7 +191,25 @@ impl Job {
     pub(crate) fn files(&self) -> impl Iterator<Item = Key> {
         self.segments.iter().filter_map(|segment| match segment {
             JobSegment::File { file, .. } => Some(*file),
-            JobSegment::Inline { .. } => None,
+            JobSegment::Inline { .. } | JobSegment::Sealed { .. } => None,
         })
+    }
+
+    /// The ranges of the sealed stream that the job needs: where they begin, and their length.
+    pub(crate) fn sealed(&self) -> impl Iterator<Item = (u64, usize)> {
+        let mut offset = self.stream_offset;
+        self.segments.iter().filter_map(move |segment| {
+            let start = offset;
+            offset += segment.len() as u64;
+            match *segment {
+                JobSegment::Sealed { len } => Some((start, len)),
+                JobSegment::Inline { .. } | JobSegment::File { .. } => None,
+            }
+        })
+    }
+
+    /// True if the job ends with sealed bytes.
+    pub(crate) fn ends_sealed(&self) -> bool {
+        matches!(self.segments.last(), Some(JobSegment::Sealed { .. }))
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! A [`Worker`] takes commands from its channel, reads files below the root, and hands superpackets to
 //! its port. It knows neither connections nor congestion: a SEND carries the finished header, and the
-//! worker cuts, stamps and sends. What it remembers is soft: open files, and blocks of what has been
-//! sent and not acknowledged.
+//! worker cuts, stamps and sends. What it remembers is soft: open files, blocks of what has been
+//! sent and not acknowledged, and keys and definitions of TLS records.
 //!
 //! A SEND passes through these files:
 //!
@@ -20,6 +20,7 @@
 //! | [`reader`] | blocks that are not there are read: io_uring or threads |
 //! | `wheel` | a paced SEND waits for its time |
 //! | `depart`, `segment` | the superpacket gets its header and leaves |
+//! | `sealed` | TLS: keys, and records that are defined, sealed, and sealed again |
 //! | `retention` | the flow pins what it has sent until ACKD |
 //! | `counters`, `usage` | what a worker has done, and what it holds |
 //! | `files`, `root` | what the host's file ids mean, and how files are opened |
@@ -45,6 +46,7 @@ mod retention;
 mod root;
 mod run;
 mod s3fifo;
+mod sealed;
 mod segment;
 mod slab;
 mod usage;

@@ -10,7 +10,7 @@
 //! well, and no pin is refreshed meanwhile: so a second later at the latest every block is on its way to the head, and
 //! no flow starves however many others find in memory what they need.
 
-use contract::limits::SEGMENTS_MAX;
+use contract::limits::{RECORD_PLAINTEXT_BYTES_MAX, SEGMENTS_MAX};
 use port::Port;
 use rustix::io::Errno;
 use wire::ip::SUPERPACKET_BYTES_MAX;
@@ -23,15 +23,24 @@ use crate::files::{FileState, Files};
 use crate::flow::{Origin, Piece, Planned};
 use crate::job::{Cursor, Job, JobSegment};
 use crate::reader::{FileToken, Read, ReadToken, Reader};
+use crate::sealed::{OUTPUT_BYTES_MAX, SealedStream, Source};
 use crate::segment::Place;
 use crate::slab::Key;
 
 /// Superpackets of a flow that are planned and have not departed: how far reading runs ahead.
 const PLANNED_MAX: usize = 16;
 
-/// Most pieces of a superpacket, and most blocks it can need: each segment may begin and end in the
-/// midst of a block.
+/// Most blocks that a superpacket can need, and most pieces of its payload: each segment may begin and end in the
+/// midst of a block. One that records would make need more is cut sooner.
 pub(crate) const PIECES_MAX: usize = 2 * SEGMENTS_MAX + SUPERPACKET_BYTES_MAX.div_ceil(BLOCK_BYTES);
+
+const _: () = assert!(
+    RECORD_PLAINTEXT_BYTES_MAX <= BLOCK_BYTES && 2 * SEGMENTS_MAX <= PIECES_MAX,
+    "a record needs two blocks for each segment of its run at most"
+);
+
+/// Most pieces of a superpacket, those of plaintext included.
+const NEEDS_MAX: usize = 4 * PIECES_MAX;
 
 /// What a superpacket needs, before its blocks are had.
 #[derive(Debug)]
@@ -128,7 +137,7 @@ impl<P: Port> Engine<P> {
             return Outcome::Enough;
         };
         let start = job.cursor.payload;
-        let cursor = match cut(job, &self.files, &mut self.needs) {
+        let cursor = match cut(job, &self.files, flow.sealed.as_deref(), &mut self.needs) {
             Ok(cursor) => cursor,
             Err(opening) => return Outcome::FileOpening(opening),
         };
@@ -152,10 +161,16 @@ impl<P: Port> Engine<P> {
 
         job.cursor = cursor;
         let last = cursor.payload == job.payload_len;
-        let follow = job.follow.filter(|_| last);
+        let mut follow = job.follow.filter(|_| last);
         if last {
             flow.cutting += 1;
+            if let Some(stream) = &mut flow.sealed
+                && job.ends_sealed()
+            {
+                follow = stream.follow(job.stream_offset + job.payload_len as u64);
+            }
         }
+        let is_sealed = |need: &Need| matches!(need.piece, Piece::Sealed { .. });
         flow.planned.push_back(Planned {
             place: Place {
                 start,
@@ -163,9 +178,11 @@ impl<P: Port> Engine<P> {
                 last,
             },
             pieces: self.needs.len(),
+            sealed: self.needs.iter().any(is_sealed),
         });
         for Need { mut piece, block } in self.needs.drain(..) {
-            if let Piece::Block { block: index, .. } = &mut piece
+            if let Piece::Block { block: index, .. } | Piece::PlainBlock { block: index, .. } =
+                &mut piece
                 && let Some(need) = block
             {
                 *index = match need.found {
@@ -195,8 +212,17 @@ impl<P: Port> Engine<P> {
 
 /// Lists what the next superpacket of a job needs. Returns where the one after it begins, or the file
 /// whose open must complete first.
-fn cut(job: &Job, files: &Files, needs: &mut Vec<Need>) -> Result<Cursor, Key> {
+fn cut(
+    job: &Job,
+    files: &Files,
+    sealed: Option<&SealedStream>,
+    needs: &mut Vec<Need>,
+) -> Result<Cursor, Key> {
     let mut cursor = job.cursor;
+    let mut room = Room {
+        blocks: PIECES_MAX,
+        output_bytes: OUTPUT_BYTES_MAX,
+    };
     let end = job
         .payload_len
         .min(cursor.payload + job.superpacket_payload);
@@ -219,12 +245,171 @@ fn cut(job: &Job, files: &Files, needs: &mut Vec<Need>) -> Result<Cursor, Key> {
             JobSegment::File { file, offset, .. } => {
                 need_of_file(files, file, offset + cursor.within as u64, wanted)?
             }
+            JobSegment::Sealed { .. } => {
+                let start = job.stream_offset + cursor.payload as u64;
+                let stream = sealed.expect("a run that a SEND needs is kept");
+                let len = needs_of_records(stream, files, start, wanted, needs, &mut room)?;
+                if len == 0 {
+                    break;
+                }
+                cursor.payload += len;
+                cursor.within += len;
+                continue;
+            }
         };
+        if !room.takes(&need, needs.len()) {
+            break;
+        }
         needs.push(need);
         cursor.payload += len;
         cursor.within += len;
     }
     Ok(cursor)
+}
+
+/// What a superpacket may still need.
+#[derive(Clone, Copy)]
+struct Room {
+    blocks: usize,
+    /// Of records, whole.
+    output_bytes: usize,
+}
+
+impl Room {
+    /// Takes what another piece needs, if there is so much.
+    fn takes(&mut self, need: &Need, needs: usize) -> bool {
+        let blocks = self
+            .blocks
+            .checked_sub(usize::from(need.block.is_some()))
+            .filter(|_| needs < NEEDS_MAX);
+        self.blocks = blocks.unwrap_or(self.blocks);
+        blocks.is_some()
+    }
+}
+
+/// Lists what a range of the sealed stream needs, as far as it lies in one run and there is room: the plaintext of all
+/// records that it lies in. Returns how many bytes of the range that covers.
+fn needs_of_records(
+    stream: &SealedStream,
+    files: &Files,
+    start: u64,
+    wanted: usize,
+    needs: &mut Vec<Need>,
+    room: &mut Room,
+) -> Result<usize, Key> {
+    let run = stream
+        .run_at(start)
+        .expect("a run that a SEND needs is kept");
+    let end = run.stream_end().min(start + wanted as u64);
+    let first = needs.len();
+    needs.push(Need {
+        piece: Piece::Inline { start: 0, len: 0 },
+        block: None,
+    });
+    let mut covered = 0;
+    for record in run.records(start, (end - start) as usize) {
+        let record_end = record.stream_offset + record.len as u64;
+        let (before, room_before) = (needs.len(), *room);
+        let last_before = needs[before - 1].piece;
+        let mut fits = room.output_bytes >= record.len;
+        room.output_bytes = room.output_bytes.saturating_sub(record.len);
+        for (source, within, len) in run.pieces(record.plaintext_start, record.plaintext_len) {
+            let mut done = 0;
+            while done < len {
+                let (need, len) = match source {
+                    Source::Inline { start, .. } => {
+                        let start = start + within;
+                        let piece = Piece::PlainInline { start, len };
+                        (Need { piece, block: None }, len)
+                    }
+                    Source::File { file, offset, .. } => {
+                        let offset = offset + (within + done) as u64;
+                        let (mut need, len) = need_of_file(files, file, offset, len - done)?;
+                        need.piece = as_plaintext(need.piece, record_end);
+                        (need, len)
+                    }
+                };
+                done += len;
+                let last = &mut needs.last_mut().expect("the sealed range itself").piece;
+                if !goes_on(last, &need.piece) {
+                    fits &= room.takes(&need, needs.len());
+                    needs.push(need);
+                }
+            }
+        }
+        if !fits {
+            needs.truncate(before);
+            needs[before - 1].piece = last_before;
+            *room = room_before;
+            break;
+        }
+        covered = (record_end.min(end) - start) as usize;
+    }
+    let plaintext = needs.len() - first - 1;
+    match covered {
+        0 => needs.truncate(first),
+        len => {
+            needs[first].piece = Piece::Sealed {
+                offset: start,
+                len,
+                plaintext,
+            }
+        }
+    }
+    Ok(covered)
+}
+
+/// A piece of a file, as plaintext of a record that ends at `record_end`.
+fn as_plaintext(piece: Piece, record_end: u64) -> Piece {
+    match piece {
+        Piece::Block {
+            block,
+            start,
+            len,
+            origin,
+        } => Piece::PlainBlock {
+            block,
+            start,
+            len,
+            origin,
+            record_end,
+        },
+        other => other,
+    }
+}
+
+/// Extends a piece of plaintext if the next one goes on where it ends. True if so.
+fn goes_on(last: &mut Piece, next: &Piece) -> bool {
+    match (last, *next) {
+        (
+            Piece::PlainInline { start, len },
+            Piece::PlainInline {
+                start: next_start,
+                len: next_len,
+            },
+        ) if *start + *len == next_start => *len += next_len,
+        (
+            Piece::PlainBlock {
+                start,
+                len,
+                origin,
+                record_end,
+                ..
+            },
+            Piece::PlainBlock {
+                start: next_start,
+                len: next_len,
+                origin: next_origin,
+                record_end: next_end,
+                ..
+            },
+        ) if *origin == next_origin && *start + *len == next_start => {
+            *len += next_len;
+            *record_end = next_end;
+        }
+        _ => return false,
+    }
+    true
 }
 
 /// The need for at most `wanted` bytes at `offset` of a file, and how many bytes it covers.

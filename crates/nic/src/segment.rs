@@ -131,7 +131,7 @@ mod tests {
             segments: [Segment::Inline(payload)].into(),
         };
         let mut job = *Job::new();
-        job.accept(&send, |_| 540, &Files::new())
+        job.accept(&send, |_| 540, &Files::new(), None)
             .expect("a good SEND");
         job
     }

@@ -3,6 +3,7 @@
 use port::Port;
 
 use crate::engine::Engine;
+use crate::sealed::SealedStream;
 
 /// What a worker holds. Once everything is over, only cached blocks are left.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,6 +18,14 @@ pub struct Usage {
     pub flows_held: usize,
     /// Files open, or being opened or sent.
     pub files: usize,
+    /// Keys of all flows.
+    pub keys: usize,
+    /// Runs of records that are defined and not acknowledged.
+    pub runs: usize,
+    /// Their records.
+    pub records: usize,
+    /// Memory that they take, in bytes.
+    pub records_bytes: usize,
     /// Events that wait for room in the ring.
     pub events_waiting: usize,
     /// Blocks, each of [`BLOCK_BYTES`](crate::buffer::BLOCK_BYTES).
@@ -38,12 +47,21 @@ impl<P: Port> Engine<P> {
                 .values()
                 .filter_map(|key| self.flows.get(*key))
         };
+        let streams = || flows().filter_map(|flow| flow.sealed.as_deref());
+        let held = streams().map(SealedStream::held);
+        let (keys, runs, records) = held.fold((0, 0, 0), |sum, of| {
+            (sum.0 + of.0, sum.1 + of.1, sum.2 + of.2)
+        });
         Usage {
             jobs: self.jobs,
             jobs_begun: flows().filter(|flow| flow.has_begun()).count(),
             flows: self.flows.len(),
             flows_held: flows().filter(|flow| flow.held.is_some()).count(),
             files: self.files.len(),
+            keys,
+            runs,
+            records,
+            records_bytes: self.sealed_bytes,
             events_waiting: self.events.len(),
             blocks: self.blocks.len(),
             blocks_occupied: self.blocks.occupied(),

@@ -75,7 +75,7 @@ impl<P: Port> Worker<P> {
         worked |= self.take_commands(clock)?;
         worked |= self.engine.plan();
         worked |= self.engine.release_held(clock);
-        worked |= self.engine.depart(clock);
+        worked |= self.engine.depart(clock, &mut self.channel);
         worked |= self.deliver();
         Ok(if worked {
             Progress::Busy
@@ -122,14 +122,14 @@ impl<P: Port> Worker<P> {
 
     /// To be called after a turn that was [`Progress::Idle`]: arms the wake-up.
     pub fn prepare_sleep(&mut self) -> Sleep {
-        let events_wait = !self.engine.events.is_empty();
+        let reports_wait = !self.engine.events.is_empty() || self.engine.ring_busy;
         let port_wakes = !self.engine.port_busy || self.engine.port.send_fd().is_some();
         let reader_wakes = !self.engine.reader.has_unsubmitted();
         // Without room for more commands they are of no interest, and those in the ring must not keep
         // the worker awake: a completion or the port comes first.
         if self.engine.has_room() && !self.channel.prepare_sleep() {
             Sleep::Not
-        } else if !port_wakes || !reader_wakes || (events_wait && !self.engine.has_room()) {
+        } else if !port_wakes || !reader_wakes || (reports_wait && !self.engine.has_room()) {
             Sleep::Briefly
         } else {
             Sleep::UntilWoken

@@ -3,9 +3,11 @@
 mod support;
 
 use contract::limits::HOLD_US_MAX;
+use contract::tls::{ContentType, Records, Tag};
 use contract::{Command, Event, FileId, FlowId, RejectReason, Segment, Segments, Send, SendId};
 use nic::Config;
 use proptest::prelude::*;
+use support::tls::{SUITES, install};
 use support::{Stage, content, departed, header, range, small_config};
 use wire::tcp::Flags;
 
@@ -353,6 +355,20 @@ enum Wild {
     Acked { flow: u64, offset: u64, last: bool },
     Hold { name: u8, hold: bool },
     Busy { busy: bool },
+    Key { flow: u64, epoch: u16, suite: usize },
+    KeyGone { flow: u64, epoch: u16 },
+    Records(WildRecords),
+}
+
+#[derive(Clone, Debug)]
+struct WildRecords {
+    flow: u64,
+    epoch: u16,
+    number: u64,
+    offset: u64,
+    each: u16,
+    segments: Vec<WildSegment>,
+    tags: Vec<Tag>,
 }
 
 #[derive(Clone, Debug)]
@@ -370,6 +386,17 @@ struct WildSend {
 enum WildSegment {
     Inline(Vec<u8>),
     File { file: u32, offset: u64, len: u32 },
+    Sealed { len: u32 },
+}
+
+impl WildSegment {
+    fn segment(&self) -> Segment<'_> {
+        match self {
+            WildSegment::Inline(bytes) => Segment::Inline(bytes),
+            WildSegment::File { file, offset, len } => range(*file, *offset, *len),
+            WildSegment::Sealed { len } => Segment::Sealed { len: *len },
+        }
+    }
 }
 
 fn wild_number() -> impl Strategy<Value = u64> {
@@ -403,6 +430,7 @@ fn wild_segment() -> impl Strategy<Value = WildSegment> {
             prop_oneof![0..100_000u32, any::<u32>()]
         )
             .prop_map(|(file, offset, len)| WildSegment::File { file, offset, len }),
+        prop_oneof![0..3000u32, 0..100_000u32].prop_map(|len| WildSegment::Sealed { len }),
     ]
 }
 
@@ -431,7 +459,31 @@ fn wild() -> impl Strategy<Value = Wild> {
                 segments,
             })
         });
+    // Often enough what fits together.
+    let records = (
+        (0..5u64, 0..3u16),
+        prop_oneof![3 => (0..10u64).prop_map(|number| 64 * number), 1 => wild_number()],
+        prop_oneof![4 => (0..10u64).prop_map(|at| 20_000 * at), 1 => wild_number()],
+        prop_oneof![Just(16_384u16), 0..2000u16],
+        prop::collection::vec(wild_segment(), 0..4),
+        prop::collection::vec(any::<Tag>(), 0..2),
+    )
+        .prop_map(|((flow, epoch), number, offset, each, segments, tags)| {
+            Wild::Records(WildRecords {
+                flow,
+                epoch,
+                number,
+                offset,
+                each,
+                segments,
+                tags,
+            })
+        });
+    let key = (0..5u64, 0..3u16, 0..6usize);
     prop_oneof![
+        3 => key.prop_map(|(flow, epoch, suite)| Wild::Key { flow, epoch, suite }),
+        1 => (0..5u64, 0..3u16).prop_map(|(flow, epoch)| Wild::KeyGone { flow, epoch }),
+        8 => records,
         3 => (0..6u32, path).prop_map(|(file, path)| Wild::Open { file, path }),
         1 => (0..6u32).prop_map(|file| Wild::Close { file }),
         8 => send,
@@ -453,14 +505,26 @@ impl Wild {
             Wild::Hold { name, hold: true } => stage.disk.hold(&[b'a' + name]),
             Wild::Hold { name, .. } => stage.disk.release(&[b'a' + name]),
             Wild::Busy { busy } => stage.wire.close(*busy),
+            Wild::Key { flow, epoch, suite } => install(stage, *flow, *epoch, SUITES[*suite]),
+            Wild::KeyGone { flow, epoch } => stage.tell(&Command::KeyGone {
+                flow: FlowId(*flow),
+                epoch: *epoch,
+            }),
+            Wild::Records(wild) => stage.tell(&Command::Records(Records {
+                flow: FlowId(wild.flow),
+                epoch: wild.epoch,
+                number: wild.number,
+                stream_offset: wild.offset,
+                content_type: ContentType::ApplicationData,
+                record_plaintext_bytes: wild.each,
+                follow_bytes: 70_000,
+                segments: wild.segments.iter().map(WildSegment::segment).collect(),
+                tags: &wild.tags,
+            })),
             Wild::Send(wild) => {
                 let mut segments = Segments::new();
                 for segment in &wild.segments {
-                    let segment = match segment {
-                        WildSegment::Inline(bytes) => Segment::Inline(bytes),
-                        WildSegment::File { file, offset, len } => range(*file, *offset, *len),
-                    };
-                    segments.push(segment).expect("few segments");
+                    segments.push(segment.segment()).expect("few segments");
                 }
                 stage.tell(&Command::Send(Send {
                     id: SendId(wild.id),
@@ -514,7 +578,10 @@ proptest! {
         let counters = stage.counters();
         let sends = counters.sends;
         let answered = stage.events.iter().filter(|event| {
-            matches!(event, Event::Departed { .. } | Event::ReadFailed { .. })
+            matches!(
+                event,
+                Event::Departed { .. } | Event::ReadFailed { .. } | Event::SealMismatch { .. }
+            )
         }).count() as u64;
         prop_assert!(answered <= sends);
         serves(&mut stage);
@@ -528,5 +595,7 @@ proptest! {
         }
         stage.settle();
         prop_assert_eq!(stage.disk.open_files(), 0);
+        let usage = stage.worker.usage();
+        prop_assert_eq!((usage.flows, usage.keys, usage.runs, usage.records_bytes), (0, 0, 0, 0));
     }
 }

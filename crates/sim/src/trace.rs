@@ -238,6 +238,21 @@ fn describe_command(command: &Command<'_>) -> String {
             flow.0,
             if *last { " last" } else { "" }
         ),
+        Command::Key(key) => format!(
+            "KEY flow {:x} epoch {} {:?}",
+            key.flow.0, key.epoch, key.suite
+        ),
+        Command::KeyGone { flow, epoch } => format!("KEYGONE flow {:x} epoch {epoch}", flow.0),
+        Command::Records(records) => format!(
+            "RECORDS flow {:x} epoch {} from {} at {}: {} of {} bytes, {} tags",
+            records.flow.0,
+            records.epoch,
+            records.number,
+            records.stream_offset,
+            records.count(),
+            records.plaintext_bytes(),
+            records.tags.len()
+        ),
         Command::Send(send) => {
             let mut text = format!(
                 "SEND {:x} flow {:x} acked {} from {}:",
@@ -249,6 +264,7 @@ fn describe_command(command: &Command<'_>) -> String {
                     Segment::File { file, offset, len } => {
                         write!(text, " [file {} {offset}+{len}]", file.0)
                     }
+                    Segment::Sealed { len } => write!(text, " [sealed {len}]"),
                 };
             }
             text

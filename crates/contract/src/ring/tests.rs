@@ -49,6 +49,24 @@ impl Rig {
 }
 
 #[test]
+fn nothing_is_left_of_a_message_that_is_erased() {
+    let mut rig = rig();
+    // Across the end of the ring as well.
+    for len in [8, 64, 61, 299, 300, 1, 0, 250, 250] {
+        rig.write_and_publish(&vec![0xaa; len]);
+        assert_eq!(rig.read().unwrap(), vec![0xaa; len]);
+        rig.consumer.erase();
+        assert_eq!(rig.consumer.last(), vec![0xaa; len]);
+        let words = &rig.memory.words()[DATA..];
+        let left = |word: &AtomicU64| word.load(Ordering::Relaxed).to_ne_bytes().contains(&0xaa);
+        assert!(!words.iter().any(left), "{len} bytes");
+        assert_eq!(rig.read(), None);
+        assert!(!rig.consumer.copy.contains(&0xaa), "{len} bytes");
+        let _ = rig.consumer.release();
+    }
+}
+
+#[test]
 fn a_message_is_invisible_until_published() {
     let mut rig = rig();
     rig.write(b"GET").unwrap();

@@ -73,6 +73,8 @@ impl Stack {
                     None => true,
                 }
             }
+            // No flow has a key.
+            Event::Sealed { .. } | Event::SealMismatch { .. } => false,
             Event::Rejected { reason, id } => self.on_rejected(worker, reason, id),
         };
         if !valid {

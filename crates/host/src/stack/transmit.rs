@@ -178,7 +178,7 @@ fn write_send<'a>(
 ) -> u64 {
     let virtual_bytes = segments.clone().map(|segment| match segment {
         Segment::Inline(_) => 0,
-        Segment::File { len, .. } => u64::from(len),
+        Segment::File { len, .. } | Segment::Sealed { len } => u64::from(len),
     });
     let virtual_bytes = virtual_bytes.sum();
     let follow_bytes = match transmit.retransmission {

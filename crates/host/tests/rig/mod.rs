@@ -195,6 +195,7 @@ impl FakeNic {
                                     (offset..offset + u64::from(len)).map(|at| content(size, at)),
                                 );
                             }
+                            Segment::Sealed { .. } => panic!("no flow has a key"),
                         }
                     }
                     self.file_bytes += payload.len() - inline_bytes;
@@ -205,6 +206,9 @@ impl FakeNic {
                         frames,
                         inline_bytes,
                     });
+                }
+                Command::Key(_) | Command::KeyGone { .. } | Command::Records(_) => {
+                    panic!("no flow has a key")
                 }
             }
         }

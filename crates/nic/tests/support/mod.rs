@@ -7,6 +7,8 @@
     reason = "each test program uses a part of what all of them share"
 )]
 
+pub mod tls;
+
 use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -161,6 +163,8 @@ impl Wire {
 pub struct TestPort {
     wire: Wire,
     superpacket_max: usize,
+    /// Packets until it is closed.
+    takes: Option<usize>,
 }
 
 impl TestPort {
@@ -169,7 +173,13 @@ impl TestPort {
         TestPort {
             wire,
             superpacket_max,
+            takes: None,
         }
+    }
+
+    /// Takes so many packets and is busy then, until opened again.
+    pub fn close_after(&mut self, packets: usize) {
+        self.takes = Some(packets);
     }
 }
 
@@ -215,6 +225,13 @@ impl Port for TestPort {
             packet.check();
         }
         tap.packets.push(packet);
+        if let Some(takes) = &mut self.takes {
+            *takes -= 1;
+            if *takes == 0 {
+                tap.closed = true;
+                self.takes = None;
+            }
+        }
         Ok(())
     }
 

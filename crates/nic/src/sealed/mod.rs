@@ -1,0 +1,132 @@
+//! Sealed stream: the TLS records of a flow, made here ([`contract::tls`]).
+//!
+//! | File | What it holds |
+//! |---|---|
+//! | `keys` | the keys of a flow, by epoch |
+//! | `runs` | records that are defined and not acknowledged, and their tags |
+//! | `seal` | one record is sealed |
+//! | `tails` | sealed records of which only a part has left |
+//! | `output` | what a superpacket needs of the sealed stream, from blocks to packet memory |
+//! | `define` | KEY, KEYGONE and RECORDS are checked and carried out |
+
+mod define;
+mod keys;
+mod output;
+mod runs;
+mod seal;
+mod tails;
+
+use std::collections::VecDeque;
+
+use crate::read_ahead::Follow;
+use keys::Keys;
+use tails::TailSlot;
+
+pub(crate) use output::{OUTPUT_BYTES_MAX, SealMismatch, Sealer};
+pub(crate) use runs::{Run, Source};
+
+/// The sealed stream of a flow.
+#[derive(Debug, Default)]
+pub(crate) struct SealedStream {
+    keys: Keys,
+    /// In the order of the stream; there may be something else between them.
+    runs: VecDeque<Run>,
+    /// Records in all runs.
+    records: usize,
+    /// Where the last run that was defined ends in the stream.
+    defined_end: u64,
+    /// How far it has been acknowledged.
+    acked_offset: u64,
+    /// How far superpackets have been planned.
+    planned_end: u64,
+    /// Where the record is of which the beginning was sent last, and where it begins in the stream.
+    tail: Option<TailSlot>,
+    tail_offset: u64,
+}
+
+impl SealedStream {
+    /// The run in which this byte of the stream lies.
+    pub(crate) fn run_at(&self, stream_offset: u64) -> Option<&Run> {
+        self.runs.get(self.index_at(stream_offset)?)
+    }
+
+    fn index_at(&self, stream_offset: u64) -> Option<usize> {
+        let behind = self
+            .runs
+            .partition_point(|run| run.stream_offset <= stream_offset);
+        let index = behind.checked_sub(1)?;
+        (stream_offset < self.runs[index].stream_end()).then_some(index)
+    }
+
+    /// True if all of this range of the stream is in records that are defined.
+    pub(crate) fn covers(&self, mut start: u64, len: usize) -> bool {
+        let end = start.saturating_add(len as u64);
+        while start < end {
+            let Some(run) = self.run_at(start) else {
+                return false;
+            };
+            start = run.stream_end();
+        }
+        true
+    }
+
+    /// A SEND needs this range: its runs stay until [`SealedStream::release`].
+    pub(crate) fn acquire(&mut self, start: u64, len: usize) {
+        for run in self.runs_of(start, len) {
+            run.users += 1;
+        }
+    }
+
+    /// The inverse of [`SealedStream::acquire`].
+    pub(crate) fn release(&mut self, start: u64, len: usize) {
+        for run in self.runs_of(start, len) {
+            run.users -= 1;
+        }
+    }
+
+    fn runs_of(&mut self, start: u64, len: usize) -> impl Iterator<Item = &mut Run> {
+        let end = start.saturating_add(len as u64);
+        let first = self.index_at(start).unwrap_or(self.runs.len());
+        self.runs
+            .range_mut(first..)
+            .take_while(move |run| run.stream_offset < end)
+    }
+
+    /// All bytes before `stream_offset` have been acknowledged.
+    pub(crate) fn acknowledge(&mut self, stream_offset: u64) {
+        self.acked_offset = self.acked_offset.max(stream_offset);
+    }
+
+    /// Takes out the first run if nobody needs it any more; keys that nobody needs either are removed.
+    pub(crate) fn take_acknowledged(&mut self) -> Option<Run> {
+        let first = self.runs.front()?;
+        if first.users > 0 || first.stream_end() > self.acked_offset {
+            return None;
+        }
+        let run = self.runs.pop_front()?;
+        self.records -= run.count();
+        self.keys.release(run.epoch);
+        Some(run)
+    }
+
+    /// Takes out all runs, and removes all keys: the flow is over.
+    pub(crate) fn clear(&mut self) -> VecDeque<Run> {
+        self.keys.clear();
+        self.records = 0;
+        std::mem::take(&mut self.runs)
+    }
+
+    /// A superpacket has been planned that ends here: what follows in the same file, if this has not been sent before.
+    pub(crate) fn follow(&mut self, stream_end: u64) -> Option<Follow> {
+        if stream_end <= self.planned_end {
+            return None;
+        }
+        self.planned_end = stream_end;
+        self.run_at(stream_end - 1)?.follow(stream_end)
+    }
+
+    /// Keys, runs and records that are held.
+    pub(crate) fn held(&self) -> (usize, usize, usize) {
+        (self.keys.len(), self.runs.len(), self.records)
+    }
+}

@@ -1,0 +1,388 @@
+//! A superpacket's part of the sealed stream: from blocks to packet memory.
+//!
+//! Records are sealed whole, however little of them is to leave, each into its place in the output, from where it leaves
+//! without being copied again. The record in which a superpacket ends goes to a place of its own (`tails`), so that the
+//! next one can go on with it.
+
+use std::io::IoSlice;
+use std::ops::Range;
+
+use contract::channel::NicChannel;
+use contract::limits::{RECORD_PLAINTEXT_BYTES_MAX, RECORDS_MAX, SEALED_TAGS_MAX};
+use contract::tls::{Suite, Tag};
+use contract::{Event, SendId};
+use wire::ip::SUPERPACKET_BYTES_MAX;
+
+use super::SealedStream;
+use super::runs::Run;
+use super::seal::seal;
+use super::tails::{TailSlot, Tails};
+use crate::blocks::{BlockIndex, Blocks};
+use crate::counters::Counters;
+use crate::flow::{Flow, Piece};
+use crate::slab::Key;
+
+/// Most bytes of records that a superpacket may touch: it may begin and end within a record.
+pub(crate) const OUTPUT_BYTES_MAX: usize = SUPERPACKET_BYTES_MAX + 2 * Suite::RECORD_BYTES_MAX;
+
+/// Makes superpackets that have sealed bytes. There is one at a time; if the port is busy, it is kept until it leaves.
+#[derive(Debug)]
+pub(crate) struct Sealer {
+    /// Records one after the other. Empty until first used.
+    output: Vec<u8>,
+    /// Plaintext of a record that does not lie in one place.
+    gathered: Vec<u8>,
+    tails: Tails,
+    /// Which superpacket `slices` are of.
+    made: Option<Made>,
+    slices: Vec<Slice>,
+}
+
+/// Names a superpacket: its flow, its SEND, and how many payload bytes of that come before it.
+type Made = (Key, SendId, usize);
+
+/// A piece of a superpacket's payload.
+#[derive(Clone, Debug)]
+enum Slice {
+    Inline(Range<usize>),
+    Block(BlockIndex, Range<usize>),
+    Output(Range<usize>),
+    Tail(TailSlot, Range<usize>),
+}
+
+/// A record would be sealed otherwise than the first time: its key and number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SealMismatch {
+    pub(crate) epoch: u16,
+    pub(crate) number: u64,
+}
+
+impl Sealer {
+    pub(crate) fn new() -> Sealer {
+        Sealer {
+            output: Vec::new(),
+            gathered: Vec::new(),
+            tails: Tails::new(),
+            made: None,
+            slices: Vec::new(),
+        }
+    }
+
+    /// Seals what the first superpacket of a flow needs, unless that has been done.
+    pub(crate) fn make(
+        &mut self,
+        key: Key,
+        flow: &mut Flow,
+        blocks: &Blocks,
+        counters: &mut Counters,
+    ) -> Result<(), SealMismatch> {
+        let (Some(planned), Some(job), Some(stream)) =
+            (flow.planned.front(), flow.jobs.front(), &mut flow.sealed)
+        else {
+            return Ok(());
+        };
+        let made = (key, job.id, planned.place.start);
+        if self.made == Some(made) {
+            return Ok(());
+        }
+        self.made = None;
+        self.slices.clear();
+        self.output.resize(OUTPUT_BYTES_MAX, 0);
+        let mut superpacket = Superpacket {
+            sealer: self,
+            key,
+            filled: 0,
+            old_tail: stream.tail,
+            new_tail: None,
+            counters,
+        };
+        let mut sealed_end = None;
+        let mut pieces = flow.pieces.range(..planned.pieces);
+        while let Some(piece) = pieces.next() {
+            match *piece {
+                Piece::Sealed {
+                    offset,
+                    len,
+                    plaintext,
+                } => {
+                    let plaintext = pieces.by_ref().take(plaintext);
+                    superpacket.seal(stream, offset, len, plaintext, blocks)?;
+                    sealed_end = Some(offset + len as u64);
+                }
+                Piece::Inline { start, len } => {
+                    superpacket.push(Slice::Inline(start..start + len));
+                }
+                Piece::Block {
+                    block, start, len, ..
+                } => superpacket.push(Slice::Block(block, start..start + len)),
+                Piece::PlainInline { .. } | Piece::PlainBlock { .. } | Piece::Missing { .. } => {}
+            }
+        }
+        if let Some(end) = sealed_end {
+            superpacket.move_tail(stream, end);
+        }
+        self.made = Some(made);
+        Ok(())
+    }
+
+    /// Reports the records of the first superpacket of a flow that have been sealed for the first time, so that the
+    /// host can see it. False if the ring has no room for all: then the superpacket has to wait.
+    pub(crate) fn report(flow: &mut Flow, channel: &mut NicChannel) -> bool {
+        let (Some(planned), Some(stream)) = (flow.planned.front(), &mut flow.sealed) else {
+            return true;
+        };
+        let mut is_complete = true;
+        let mut any = false;
+        for piece in flow.pieces.range(..planned.pieces) {
+            let Piece::Sealed { offset, len, .. } = *piece else {
+                continue;
+            };
+            let Some(run) = stream.run_at_mut(offset) else {
+                continue;
+            };
+            let first = run.index_at(offset);
+            let records = run.index_at(offset + len as u64 - 1) + 1 - first;
+            while let Some((index, tags)) = run.unreported(first, records, SEALED_TAGS_MAX) {
+                let count = tags.len();
+                if !channel.has_room() {
+                    is_complete = false;
+                    break;
+                }
+                let sealed = Event::Sealed {
+                    flow: flow.id,
+                    epoch: run.epoch,
+                    number: run.number + index as u64,
+                    tags: tags.into(),
+                };
+                if channel.send(&sealed).is_err() {
+                    is_complete = false;
+                    break;
+                }
+                any = true;
+                run.on_reported(index, count);
+            }
+        }
+        if any {
+            channel.publish();
+        }
+        is_complete
+    }
+
+    /// The payload of the superpacket that was made last: writes its slices, and returns how many. `inline` is the
+    /// SEND's own bytes.
+    pub(crate) fn payload<'a>(
+        &'a self,
+        inline: &'a [u8],
+        blocks: &'a Blocks,
+        slices: &mut [IoSlice<'a>],
+    ) -> usize {
+        for (slice, made) in slices.iter_mut().zip(&self.slices) {
+            *slice = IoSlice::new(match made {
+                Slice::Inline(range) => &inline[range.clone()],
+                Slice::Block(block, range) => &blocks.bytes(*block)[range.clone()],
+                Slice::Output(range) => &self.output[range.clone()],
+                Slice::Tail(slot, range) => &self.tails.bytes(*slot)[range.clone()],
+            });
+        }
+        self.slices.len().min(slices.len())
+    }
+
+    /// A flow is over.
+    pub(super) fn forget(&mut self, key: Key, stream: &mut SealedStream) {
+        if let Some(slot) = stream.tail.take() {
+            self.tails.release(slot, key);
+        }
+        if self.made.is_some_and(|(flow, ..)| flow == key) {
+            self.made = None;
+        }
+    }
+}
+
+/// A superpacket being made.
+struct Superpacket<'a> {
+    sealer: &'a mut Sealer,
+    key: Key,
+    /// Bytes of the output in use.
+    filled: usize,
+    /// The record in which the one before it ended.
+    old_tail: Option<TailSlot>,
+    /// Where the record has gone in which it ends itself.
+    new_tail: Option<TailSlot>,
+    counters: &'a mut Counters,
+}
+
+impl Superpacket<'_> {
+    /// Appends a range of a run, whose plaintext these pieces are: that of all records it lies in.
+    fn seal<'p>(
+        &mut self,
+        stream: &mut SealedStream,
+        offset: u64,
+        len: usize,
+        plaintext: impl Iterator<Item = &'p Piece>,
+        blocks: &Blocks,
+    ) -> Result<(), SealMismatch> {
+        let end = offset + len as u64;
+        let index = stream
+            .index_at(offset)
+            .expect("a run that a SEND needs is kept");
+        let mut tags = [None::<Tag>; RECORDS_MAX];
+        let run = &stream.runs[index];
+        let sealing_key = stream
+            .keys
+            .get(run.epoch)
+            .expect("a key that a run needs is kept");
+        let mut plaintext = Plaintext {
+            pieces: plaintext,
+            rest: &[],
+            run,
+            blocks,
+        };
+        for record in run.records(offset, len) {
+            let record_end = record.stream_offset + record.len as u64;
+            let from = (offset.max(record.stream_offset) - record.stream_offset) as usize;
+            let to = (end.min(record_end) - record.stream_offset) as usize;
+            let mut gathered = std::mem::take(&mut self.sealer.gathered);
+            let plain = plaintext.next(record.plaintext_len, &mut gathered);
+            if let Some(slot) = self.old_tail
+                && self
+                    .sealer
+                    .tails
+                    .holds(slot, self.key, record.stream_offset)
+            {
+                self.counters.records_from_tail += 1;
+                self.push(Slice::Tail(slot, from..to));
+            } else {
+                // A retransmission leaves the tail of what was sent last alone.
+                let is_tail = to < record.len
+                    && self.new_tail.is_none()
+                    && record.stream_offset >= stream.tail_offset;
+                let out = match is_tail {
+                    true => {
+                        let tails = &mut self.sealer.tails;
+                        let slot = tails.take(self.key, record.stream_offset, self.old_tail);
+                        self.new_tail = Some(slot);
+                        self.push(Slice::Tail(slot, from..to));
+                        &mut self.sealer.tails.bytes_mut(slot)[..record.len]
+                    }
+                    false => {
+                        let at = self.filled;
+                        self.filled += record.len;
+                        self.push(Slice::Output(at + from..at + to));
+                        &mut self.sealer.output[at..self.filled]
+                    }
+                };
+                let number = run.number + record.index as u64;
+                let tag = seal(sealing_key, number, run.content_type, plain, out);
+                tags[record.index] = Some(tag);
+                self.counters.bytes_sealed += record.len as u64;
+            }
+            self.sealer.gathered = gathered;
+        }
+
+        let run = &mut stream.runs[index];
+        for (index, tag) in tags.into_iter().enumerate() {
+            let Some(tag) = tag else {
+                continue;
+            };
+            match run.on_sealed(index, tag) {
+                Ok(true) => self.counters.records_sealed += 1,
+                Ok(false) => self.counters.records_sealed_again += 1,
+                Err(_) => {
+                    return Err(SealMismatch {
+                        epoch: run.epoch,
+                        number: run.number + index as u64,
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What of the sealed stream is in the superpacket goes up to `end`.
+    fn move_tail(&mut self, stream: &mut SealedStream, end: u64) {
+        let Some(run) = stream.run_at(end - 1) else {
+            return;
+        };
+        let last = run.record(run.index_at(end - 1));
+        let is_whole = end == last.stream_offset + last.len as u64;
+        let slot = self.new_tail;
+        if last.stream_offset < stream.tail_offset || (!is_whole && slot.is_none()) {
+            return;
+        }
+        // What is in the old one may be part of this superpacket, and stays there until another is made.
+        if let Some(old) = stream.tail.take().filter(|old| Some(*old) != slot) {
+            self.sealer.tails.release(old, self.key);
+        }
+        stream.tail = slot;
+        stream.tail_offset = last.stream_offset;
+    }
+
+    fn push(&mut self, slice: Slice) {
+        let slices = &mut self.sealer.slices;
+        match (slices.last_mut(), &slice) {
+            (Some(Slice::Output(last)), Slice::Output(next)) if last.end == next.start => {
+                last.end = next.end;
+            }
+            _ => slices.push(slice),
+        }
+    }
+}
+
+/// The plaintext of records that follow each other.
+struct Plaintext<'a, I> {
+    pieces: I,
+    /// Of the last piece, what has not been used.
+    rest: &'a [u8],
+    run: &'a Run,
+    blocks: &'a Blocks,
+}
+
+impl<'a, 'p, I: Iterator<Item = &'p Piece>> Plaintext<'a, I> {
+    /// The next `len` bytes: where they are, or copied together.
+    fn next<'o>(&mut self, len: usize, gathered: &'o mut Vec<u8>) -> &'o [u8]
+    where
+        'a: 'o,
+    {
+        if self.rest.is_empty() {
+            self.advance();
+        }
+        if let Some((plaintext, rest)) = self.rest.split_at_checked(len) {
+            self.rest = rest;
+            return plaintext;
+        }
+        gathered.clear();
+        gathered.reserve_exact(RECORD_PLAINTEXT_BYTES_MAX);
+        while gathered.len() < len {
+            if self.rest.is_empty() && !self.advance() {
+                break;
+            }
+            let (plaintext, rest) = self
+                .rest
+                .split_at(self.rest.len().min(len - gathered.len()));
+            gathered.extend_from_slice(plaintext);
+            self.rest = rest;
+        }
+        gathered
+    }
+
+    fn advance(&mut self) -> bool {
+        let Some(piece) = self.pieces.next() else {
+            return false;
+        };
+        self.rest = match *piece {
+            Piece::PlainInline { start, len } => &self.run.inline[start..start + len],
+            Piece::PlainBlock {
+                block, start, len, ..
+            } => &self.blocks.bytes(block)[start..start + len],
+            _ => &[],
+        };
+        true
+    }
+}
+
+impl SealedStream {
+    fn run_at_mut(&mut self, stream_offset: u64) -> Option<&mut Run> {
+        let index = self.index_at(stream_offset)?;
+        self.runs.get_mut(index)
+    }
+}

@@ -1,0 +1,62 @@
+//! Sealing one record (RFC 8446 §5.2, RFC 5246 §6.2.3.3).
+
+use aws_lc_rs::aead::{Aad, Nonce};
+use contract::tls::{ContentType, RECORD_HEADER_BYTES, TAG_BYTES, Tag, Version};
+
+use super::keys::SealingKey;
+
+/// Writes the record of this number to `out`, which is as long as it. Returns its tag.
+///
+/// # Panics
+/// If `out` is not as long as the record, or the plaintext longer than a record's.
+pub(super) fn seal(
+    key: &SealingKey,
+    number: u64,
+    content_type: ContentType,
+    plaintext: &[u8],
+    out: &mut [u8],
+) -> Tag {
+    let suite = key.suite;
+    let mut nonce = key.iv;
+    for (byte, number) in nonce[4..].iter_mut().zip(number.to_be_bytes()) {
+        *byte ^= number;
+    }
+    let (prefix, rest) = out.split_at_mut(suite.prefix_bytes());
+    let (ciphertext, suffix) = rest.split_at_mut(plaintext.len());
+    let (header, explicit_nonce) = prefix.split_at_mut(RECORD_HEADER_BYTES);
+    let fragment_len = (explicit_nonce.len() + plaintext.len() + suffix.len()) as u16;
+    // Where there is one, it is the last 8 bytes.
+    explicit_nonce.copy_from_slice(&nonce[nonce.len() - explicit_nonce.len()..]);
+
+    // The version on the wire is that of TLS 1.2, also for TLS 1.3.
+    let record_header = |content_type: ContentType, len: u16| {
+        let [high, low] = len.to_be_bytes();
+        [content_type as u8, 3, 3, high, low]
+    };
+    let mut additional = [0; 8 + RECORD_HEADER_BYTES];
+    let (additional, inner_type) = match suite.version {
+        Version::Tls13 => {
+            header.copy_from_slice(&record_header(ContentType::ApplicationData, fragment_len));
+            (&header[..], &[content_type as u8][..])
+        }
+        Version::Tls12 => {
+            header.copy_from_slice(&record_header(content_type, fragment_len));
+            additional[..8].copy_from_slice(&number.to_be_bytes());
+            additional[8..].copy_from_slice(&record_header(content_type, plaintext.len() as u16));
+            (&additional[..], &[][..])
+        }
+    };
+    key.key
+        .seal_out_of_place_scatter(
+            Nonce::assume_unique_for_key(nonce),
+            Aad::from(additional),
+            plaintext,
+            ciphertext,
+            inner_type,
+            suffix,
+        )
+        .expect("the lengths are a record's");
+    *suffix
+        .last_chunk::<TAG_BYTES>()
+        .expect("a record ends with its tag")
+}
