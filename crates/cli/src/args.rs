@@ -81,7 +81,7 @@ pub(crate) enum Command {
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ServeArgs {
     /// Directory whose files are served
-    #[arg(value_name = "ROOT", required_unless_present = "nic")]
+    #[arg(value_name = "ROOT", required_unless_present = "nic", group = "content")]
     pub(crate) root: Option<PathBuf>,
 
     /// TCP port to listen on
@@ -245,7 +245,7 @@ impl NicArgs {
 
 /// The same directory in either of two ways.
 #[derive(Clone, Debug, Args)]
-#[group(required = true, multiple = false)]
+#[group(id = "content", required = true, multiple = false)]
 struct RootOption {
     /// Directory below which files are opened, and never outside
     #[arg(value_name = "ROOT")]

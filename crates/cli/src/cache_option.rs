@@ -16,7 +16,7 @@ pub(crate) struct CacheOption {
     /// Memory of the NIC stack for content, all workers together, such as 512M or 2G: the cache, what is on its way,
     /// and what is kept until it is acknowledged [default: a quarter of the memory of the machine, or of the
     /// control group if that may use less, at most 1G]
-    #[arg(long, value_name = "SIZE", requires = "root")]
+    #[arg(long, value_name = "SIZE", requires = "content")]
     cache: Option<Size>,
 }
 

@@ -1,0 +1,172 @@
+//! What all connections of a listener have in common.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use rustls::ServerConfig;
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::pki_types::UnixTime;
+use rustls::server::NoServerSessionStorage;
+use rustls::time_provider::TimeProvider;
+use rustls::version::{TLS12, TLS13};
+
+use crate::certificates::Certificates;
+use crate::suite::{Cipher, Version};
+
+/// What a client may make the host keep, and for how long.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Bytes that a client may send before the handshake's end.
+    pub handshake_bytes_max: usize,
+    /// Time that a handshake may take, in microseconds.
+    pub handshake_us_max: u64,
+    /// Received plaintext that waits for [`crate::Connection::read`], one record more apart, in bytes.
+    pub received_bytes_max: usize,
+    /// Real plaintext that waits to be cut into records, in bytes.
+    pub real_bytes_max: usize,
+    /// Records that one key seals. AES-GCM allows 2^24 (RFC 8446 §5.5).
+    pub records_per_key_max: u64,
+    /// Time that one key of TLS 1.3 seals, in microseconds.
+    pub key_us_max: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            handshake_bytes_max: 64 << 10,
+            handshake_us_max: 10_000_000,
+            received_bytes_max: 64 << 10,
+            real_bytes_max: 64 << 10,
+            records_per_key_max: 1 << 23,
+            key_us_max: 3_600_000_000,
+        }
+    }
+}
+
+/// What a listener wants.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Versions, at least one.
+    pub versions: Vec<Version>,
+    /// Ciphers, at least one.
+    pub ciphers: Vec<Cipher>,
+    /// Application protocols, best first; a client that asks for others only is refused. Empty: not negotiated.
+    pub alpn: Vec<Vec<u8>>,
+    /// Session tickets after a handshake of TLS 1.3; 0: sessions are not resumed.
+    pub tickets: usize,
+    /// Bounds.
+    pub limits: Limits,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            versions: vec![Version::Tls13, Version::Tls12],
+            ciphers: vec![
+                Cipher::Aes256Gcm,
+                Cipher::Aes128Gcm,
+                Cipher::ChaCha20Poly1305,
+            ],
+            alpn: vec![b"http/1.1".to_vec()],
+            tickets: 2,
+            limits: Limits::default(),
+        }
+    }
+}
+
+/// What all connections of a listener have in common, and the keys of their tickets: a session of one can be resumed
+/// as another only with the same `Config`.
+#[derive(Debug)]
+pub struct Config {
+    pub(crate) rustls: Arc<ServerConfig>,
+    pub(crate) limits: Limits,
+    pub(crate) has_tls13: bool,
+    clock: Arc<Clock>,
+}
+
+impl Config {
+    /// Serves with these certificates, which may be replaced later ([`Certificates::replace`]).
+    ///
+    /// # Errors
+    /// If the settings leave nothing to negotiate, or the system gives no random numbers.
+    pub fn new(
+        certificates: Arc<Certificates>,
+        settings: &Settings,
+        unix_time: Duration,
+    ) -> Result<Self, rustls::Error> {
+        let mut provider = aws_lc_rs::default_provider();
+        provider
+            .cipher_suites
+            .retain(|suite| cipher(suite).is_some_and(|cipher| settings.ciphers.contains(&cipher)));
+        let versions: Vec<_> = settings
+            .versions
+            .iter()
+            .map(|version| match version {
+                Version::Tls12 => &TLS12,
+                Version::Tls13 => &TLS13,
+            })
+            .collect();
+        let clock = Arc::new(Clock(AtomicU64::new(unix_time.as_secs())));
+        let provider: Arc<CryptoProvider> = Arc::new(provider);
+        let mut rustls = ServerConfig::builder_with_details(
+            provider,
+            Arc::clone(&clock) as Arc<dyn TimeProvider>,
+        )
+        .with_protocol_versions(&versions)?
+        .with_no_client_auth()
+        .with_cert_resolver(certificates);
+        rustls.enable_secret_extraction = true;
+        rustls.alpn_protocols.clone_from(&settings.alpn);
+        // A server that keeps sessions in memory could be made to fill it; tickets cost it nothing.
+        rustls.session_storage = Arc::new(NoServerSessionStorage {});
+        rustls.send_tls13_tickets = settings.tickets;
+        if settings.tickets > 0 {
+            rustls.ticketer = aws_lc_rs::Ticketer::new()?;
+        }
+        Ok(Self {
+            rustls: Arc::new(rustls),
+            limits: settings.limits,
+            has_tls13: settings.versions.contains(&Version::Tls13),
+            clock,
+        })
+    }
+
+    /// Tells the time, by which tickets are too old or not. Exact to a second is enough.
+    pub fn set_unix_time(&self, unix_time: Duration) {
+        self.clock.0.store(unix_time.as_secs(), Ordering::Relaxed);
+    }
+}
+
+/// The time that rustls is told, in seconds since the epoch.
+struct Clock(AtomicU64);
+
+impl TimeProvider for Clock {
+    fn current_time(&self) -> Option<UnixTime> {
+        let seconds = self.0.load(Ordering::Relaxed);
+        Some(UnixTime::since_unix_epoch(Duration::from_secs(seconds)))
+    }
+}
+
+impl fmt::Debug for Clock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.0)
+    }
+}
+
+fn cipher(suite: &rustls::SupportedCipherSuite) -> Option<Cipher> {
+    use rustls::CipherSuite as Suite;
+    match suite.suite() {
+        Suite::TLS13_AES_128_GCM_SHA256
+        | Suite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256
+        | Suite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256 => Some(Cipher::Aes128Gcm),
+        Suite::TLS13_AES_256_GCM_SHA384
+        | Suite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384
+        | Suite::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384 => Some(Cipher::Aes256Gcm),
+        Suite::TLS13_CHACHA20_POLY1305_SHA256
+        | Suite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256
+        | Suite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256 => Some(Cipher::ChaCha20Poly1305),
+        _ => None,
+    }
+}

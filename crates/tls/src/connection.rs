@@ -1,0 +1,722 @@
+//! A TLS connection, as the server.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+
+use rustls::AlertDescription;
+
+use crate::config::Config;
+use crate::error::Error;
+use crate::framing::{Cut, Framing};
+use crate::handshake::{Agreed, Done, Handshake, NextKeys};
+use crate::hello;
+use crate::key::Key;
+use crate::ledger::{Ledger, Replay, SealedError};
+use crate::opener::Opener;
+use crate::run::{Piece, Run, RunLimits};
+use crate::suite::{ContentType, RECORD_HEADER_BYTES, Suite, Tag, Version};
+
+/// Longest that a record may say it is during the handshake, header excluded, in bytes.
+const HANDSHAKE_RECORD_BYTES_MAX: usize = (1 << 14) + 2048;
+
+/// Empty records in a row, and warnings of TLS 1.2, that a client may send: as many as OpenSSL allows.
+const USELESS_RECORDS_MAX: u32 = 32;
+
+/// KeyUpdates that a client may send within [`KEY_UPDATE_WINDOW_US`].
+const KEY_UPDATES_MAX: u32 = 32;
+const KEY_UPDATE_WINDOW_US: u64 = 60_000_000;
+
+const CLIENT_HELLO: u8 = 1;
+const KEY_UPDATE: u8 = 24;
+const WARNING: u8 = 1;
+const FATAL: u8 = 2;
+
+/// A TLS connection, as the server.
+///
+/// It does no I/O and has no clock. Time is given as microseconds of any clock that does not go back. The stream below
+/// is TCP's; byte 0 of it is the first that was ever sent on it.
+///
+/// Inputs:
+/// - [`received`](Self::received) with bytes of the stream as they come, [`on_fin`](Self::on_fin) at its end,
+/// - [`write`](Self::write), [`write_range`](Self::write_range) and [`close`](Self::close) from the application, also
+///   before the handshake's end,
+/// - [`on_sealed`](Self::on_sealed) with the tags that the NIC stack reports, [`acknowledge`](Self::acknowledge) with
+///   what the peer's TCP acknowledges,
+/// - [`on_timeout`](Self::on_timeout) at [`deadline_us`](Self::deadline_us).
+///
+/// After each input, call in this order:
+/// 1. [`poll_event`](Self::poll_event) until `None`. [`Event::Failed`] ends the connection, but for what
+///    `poll_transmit` has still to say.
+/// 2. [`read`](Self::read) until 0. While plaintext waits, `received` takes no more: offer the rest again.
+/// 3. [`poll_transmit`](Self::poll_transmit): what is next in the stream. Call it only while little of what it returned
+///    before waits to be sent, some hundred kilobytes: what it has returned cannot be changed any more, and an alert or
+///    KeyUpdate comes behind it. A [`Transmit::Key`] and each [`Transmit::Run`] go to the NIC stack before a byte of
+///    them is sent.
+/// 4. When it returns `None` and [`is_finished`](Self::is_finished), close the stream below.
+///
+/// A NIC stack that starts anew is given [`replay`](Self::replay).
+pub struct Connection {
+    config: Arc<Config>,
+    rx: Rx,
+    /// There from the handshake's end.
+    established: Option<Box<Established>>,
+    /// The beginning of a record that is not complete.
+    record: Vec<u8>,
+    plaintext: VecDeque<u8>,
+    /// To be sent as it is.
+    raw: Vec<u8>,
+    /// Behind what was polled.
+    stream_offset: u64,
+    framing: Framing,
+    ledger: Ledger,
+    events: VecDeque<Event>,
+    released: Vec<u32>,
+    is_closing: bool,
+    is_finished: bool,
+}
+
+/// What the stream from the client is at.
+enum Rx {
+    Handshaking {
+        handshake: Box<Handshake>,
+        bytes: usize,
+        deadline_us: u64,
+    },
+    Open,
+    /// After close_notify or the end of the stream.
+    Finished,
+    Failed,
+}
+
+struct Established {
+    agreed: Agreed,
+    next_keys: Box<dyn NextKeys>,
+    opener: Opener,
+    /// A handshake message that is not complete.
+    message: Vec<u8>,
+    /// Bytes still to come of a message that is refused.
+    message_refused_bytes: usize,
+    useless_records: u32,
+    has_renegotiated: bool,
+    key_updates: u32,
+    key_updates_since_us: u64,
+    /// What seals from now on, until it is polled.
+    key: Option<Key>,
+    epoch: u16,
+    suite: Suite,
+    /// Of the next record.
+    number: u64,
+    key_since_us: u64,
+    is_key_update_due: bool,
+    /// Level and description.
+    warning: Option<[u8; 2]>,
+    fatal: Option<[u8; 2]>,
+}
+
+/// What has happened.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// The handshake has ended.
+    Connected(Agreed),
+    /// The client sends no more. What it sent before can still be read, and it can still be sent to.
+    PeerFinished {
+        /// True if it has not said so, but its TCP: somebody may have cut the stream (RFC 8446 §6.1).
+        is_truncated: bool,
+    },
+    /// The connection has failed.
+    Failed(Error),
+}
+
+/// What is next in the stream.
+#[derive(Debug)]
+pub enum Transmit<'a> {
+    /// Bytes, to be sent as they are.
+    Raw(Vec<u8>),
+    /// No byte: runs that follow are sealed with this key.
+    Key(&'a Key),
+    /// Records.
+    Run(&'a Run),
+}
+
+impl Connection {
+    /// A connection that a client has just opened.
+    ///
+    /// # Errors
+    /// If the system gives no random numbers.
+    pub fn new(config: Arc<Config>, now_us: u64) -> Result<Self, Error> {
+        let handshake = Handshake::new(Arc::clone(&config.rustls)).map_err(Error::Handshake)?;
+        Ok(Self {
+            rx: Rx::Handshaking {
+                handshake: Box::new(handshake),
+                bytes: 0,
+                deadline_us: now_us.saturating_add(config.limits.handshake_us_max),
+            },
+            config,
+            established: None,
+            record: Vec::new(),
+            plaintext: VecDeque::new(),
+            raw: Vec::new(),
+            stream_offset: 0,
+            framing: Framing::default(),
+            ledger: Ledger::default(),
+            events: VecDeque::new(),
+            released: Vec::new(),
+            is_closing: false,
+            is_finished: false,
+        })
+    }
+
+    /// Takes bytes that the client has sent; returns how many: all, unless plaintext waits to be read.
+    pub fn received(&mut self, now_us: u64, bytes: &[u8]) -> usize {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            // What follows the end is ignored (RFC 8446 §6.1).
+            if matches!(self.rx, Rx::Finished | Rx::Failed) {
+                return bytes.len();
+            }
+            if self.plaintext.len() >= self.config.limits.received_bytes_max {
+                break;
+            }
+            if let Err(error) = self.take(now_us, &mut rest) {
+                self.fail(error);
+            }
+        }
+        bytes.len() - rest.len()
+    }
+
+    /// The client's stream has ended.
+    pub fn on_fin(&mut self) {
+        match self.rx {
+            Rx::Handshaking { .. } => self.fail(Error::ClosedInHandshake),
+            Rx::Open => self.peer_finished(true),
+            Rx::Finished | Rx::Failed => {}
+        }
+    }
+
+    /// Takes received plaintext; returns how many bytes, 0 if there are none.
+    pub fn read(&mut self, buffer: &mut [u8]) -> usize {
+        let count = buffer.len().min(self.plaintext.len());
+        for (slot, byte) in buffer.iter_mut().zip(self.plaintext.drain(..count)) {
+            *slot = byte;
+        }
+        if self.plaintext.is_empty() {
+            self.plaintext = VecDeque::new();
+        }
+        count
+    }
+
+    /// Plaintext that waits for [`Connection::read`], in bytes.
+    pub fn readable_bytes(&self) -> usize {
+        self.plaintext.len()
+    }
+
+    /// Queues plaintext; returns how many bytes were taken: fewer if much waits, none after [`Connection::close`] or a
+    /// failure.
+    pub fn write(&mut self, bytes: &[u8]) -> usize {
+        if !self.is_writable() {
+            return 0;
+        }
+        let room = self.config.limits.real_bytes_max;
+        let room = room.saturating_sub(self.framing.real_bytes());
+        let taken = &bytes[..bytes.len().min(room)];
+        self.framing.push_real(taken);
+        taken.len()
+    }
+
+    /// Queues a range of an object. False, and nothing is queued, after [`Connection::close`] or a failure, or if the
+    /// range ends beyond what 64 bits count. Otherwise [`Connection::poll_released`] names the object once.
+    pub fn write_range(&mut self, object: u32, offset: u64, len: u64) -> bool {
+        self.is_writable() && len > 0 && self.framing.push_virtual(object, offset, len)
+    }
+
+    /// Says close_notify after all that is queued. Before the handshake's end, there is nobody to say it to.
+    pub fn close(&mut self) {
+        self.is_closing = true;
+        if self.established.is_none() {
+            self.is_finished = true;
+        }
+    }
+
+    /// Plaintext that waits to be cut into records, in bytes.
+    pub fn queued_bytes(&self) -> u64 {
+        self.framing.bytes()
+    }
+
+    /// What has happened since.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// An object of which a range that was queued is not needed any more.
+    pub fn poll_released(&mut self) -> Option<u32> {
+        self.released.pop()
+    }
+
+    /// When [`Connection::on_timeout`] is to be called.
+    pub fn deadline_us(&self) -> Option<u64> {
+        match self.rx {
+            Rx::Handshaking { deadline_us, .. } => Some(deadline_us),
+            _ => None,
+        }
+    }
+
+    /// The time has come.
+    pub fn on_timeout(&mut self, now_us: u64) {
+        if self.deadline_us().is_some_and(|at| at <= now_us) {
+            self.fail(Error::HandshakeTimedOut);
+        }
+    }
+
+    /// True when all that this side had to say has been polled.
+    pub fn is_finished(&self) -> bool {
+        self.is_finished && self.raw.is_empty()
+    }
+
+    /// The next of what is to be sent, or `None` if nothing is. Records stay within `limits`.
+    pub fn poll_transmit(&mut self, now_us: u64, limits: &RunLimits) -> Option<Transmit<'_>> {
+        if !self.raw.is_empty() {
+            self.stream_offset += self.raw.len() as u64;
+            return Some(Transmit::Raw(std::mem::take(&mut self.raw)));
+        }
+        let established = self.established.as_mut()?;
+        if let Some(key) = established.key.take() {
+            return Some(Transmit::Key(self.ledger.install(key, self.stream_offset)));
+        }
+        if self.is_finished {
+            return None;
+        }
+        if let Some(alert) = established.fatal.take() {
+            self.is_finished = true;
+            return self.define(ContentType::Alert, message(&alert));
+        }
+        if let Some(alert) = established.warning.take() {
+            return self.define(ContentType::Alert, message(&alert));
+        }
+        let records_left = self.config.limits.records_per_key_max;
+        let records_left = records_left.saturating_sub(established.number);
+        let is_old =
+            now_us.saturating_sub(established.key_since_us) > self.config.limits.key_us_max;
+        let is_worn = self.framing.bytes() > 0 && (records_left == 0 || is_old);
+        match established.suite.version {
+            Version::Tls13 if established.is_key_update_due || is_worn => {
+                return self.update_key(now_us);
+            }
+            Version::Tls12 if is_worn && records_left == 0 => {
+                self.fail(Error::KeyUsedUp);
+                self.is_finished = true;
+                return self.close_notify();
+            }
+            _ => {}
+        }
+        match self.framing.cut(now_us, limits, records_left) {
+            Some(cut) => self.define(ContentType::ApplicationData, cut),
+            None if self.is_closing && self.framing.bytes() == 0 => {
+                self.is_finished = true;
+                self.close_notify()
+            }
+            None => None,
+        }
+    }
+
+    /// The NIC stack has sealed records for the first time, from `number` on: these are their tags.
+    ///
+    /// # Errors
+    /// If that contradicts what it said before. The connection must be reset.
+    pub fn on_sealed(&mut self, epoch: u16, number: u64, tags: &[Tag]) -> Result<(), SealedError> {
+        self.ledger.on_sealed(epoch, number, tags)
+    }
+
+    /// The peer has all bytes of the stream before `upto`. Calls `removed` with the epoch of each key that the NIC stack
+    /// may forget.
+    pub fn acknowledge(&mut self, upto: u64, removed: impl FnMut(u16)) {
+        let released = &mut self.released;
+        self.ledger
+            .acknowledge(upto, |object| released.push(object), removed);
+    }
+
+    /// What a NIC stack that knows nothing must be told before it seals any of what is not acknowledged.
+    pub fn replay(&self) -> impl Iterator<Item = Replay<'_>> {
+        self.ledger.replay()
+    }
+
+    /// True if of a record that begins before `stream_offset` no tag is known. If such a record may have left, it must
+    /// not be sealed by a NIC stack that does not know its tag either.
+    pub fn untagged_before(&self, stream_offset: u64) -> bool {
+        self.ledger.untagged_before(stream_offset)
+    }
+
+    fn is_writable(&self) -> bool {
+        !self.is_closing && !self.is_finished && !matches!(self.rx, Rx::Failed)
+    }
+
+    /// Takes as much as belongs to one record.
+    fn take(&mut self, now_us: u64, rest: &mut &[u8]) -> Result<(), Error> {
+        if self.record.len() < RECORD_HEADER_BYTES {
+            self.fill(RECORD_HEADER_BYTES, rest);
+            if self.record.len() == RECORD_HEADER_BYTES {
+                self.check_header()?;
+            } else {
+                return Ok(());
+            }
+        }
+        let length = usize::from(u16::from_be_bytes([self.record[3], self.record[4]]));
+        self.fill(RECORD_HEADER_BYTES + length, rest);
+        if self.record.len() < RECORD_HEADER_BYTES + length {
+            return Ok(());
+        }
+        let mut record = std::mem::take(&mut self.record);
+        match self.rx {
+            Rx::Handshaking { .. } => self.on_handshake_record(now_us, &record),
+            _ => self.on_record(now_us, &mut record),
+        }
+    }
+
+    fn fill(&mut self, upto: usize, rest: &mut &[u8]) {
+        let missing = upto.saturating_sub(self.record.len()).min(rest.len());
+        let (taken, left) = rest.split_at(missing);
+        self.record.extend_from_slice(taken);
+        *rest = left;
+    }
+
+    fn check_header(&self) -> Result<(), Error> {
+        let content_type = self.record[0];
+        let version = u16::from_be_bytes([self.record[1], self.record[2]]);
+        let length = usize::from(u16::from_be_bytes([self.record[3], self.record[4]]));
+        let Some(established) = &self.established else {
+            let is_first = matches!(self.rx, Rx::Handshaking { bytes: 0, .. });
+            if is_first && (content_type != ContentType::Handshake as u8 || version >> 8 != 3) {
+                return Err(Error::NotTls);
+            }
+            return match length > HANDSHAKE_RECORD_BYTES_MAX {
+                true => Err(Error::OversizedRecord),
+                false => Ok(()),
+            };
+        };
+        match established.suite.version {
+            // All else would have to be sealed, and the version means nothing (RFC 8446 §5.1, §5.2).
+            Version::Tls13 if content_type != ContentType::ApplicationData as u8 => {
+                return Err(Error::UnexpectedRecord { content_type });
+            }
+            Version::Tls12 if version != 0x0303 => return Err(Error::RecordVersion(version)),
+            _ => {}
+        }
+        match length > established.opener.length_max() {
+            true => Err(Error::OversizedRecord),
+            false => Ok(()),
+        }
+    }
+
+    fn on_handshake_record(&mut self, now_us: u64, record: &[u8]) -> Result<(), Error> {
+        let Rx::Handshaking {
+            handshake, bytes, ..
+        } = &mut self.rx
+        else {
+            return Ok(());
+        };
+        let is_first = *bytes == 0;
+        *bytes += record.len();
+        if *bytes > self.config.limits.handshake_bytes_max {
+            return Err(Error::HandshakeTooLong);
+        }
+        if is_first {
+            hello::check(&record[RECORD_HEADER_BYTES..], self.config.has_tls13)?;
+        }
+        if !handshake.on_record(record, &mut self.raw)? {
+            return Ok(());
+        }
+        let Rx::Handshaking { handshake, .. } = std::mem::replace(&mut self.rx, Rx::Open) else {
+            return Ok(());
+        };
+        let Done {
+            agreed,
+            tx,
+            tx_number,
+            opener,
+            next_keys,
+        } = handshake.finish()?;
+        self.events.push_back(Event::Connected(agreed.clone()));
+        self.established = Some(Box::new(Established {
+            agreed,
+            next_keys,
+            opener,
+            message: Vec::new(),
+            message_refused_bytes: 0,
+            useless_records: 0,
+            has_renegotiated: false,
+            key_updates: 0,
+            key_updates_since_us: now_us,
+            epoch: tx.epoch,
+            suite: tx.suite,
+            key: Some(tx),
+            number: tx_number,
+            key_since_us: now_us,
+            is_key_update_due: false,
+            warning: None,
+            fatal: None,
+        }));
+        Ok(())
+    }
+
+    fn on_record(&mut self, now_us: u64, record: &mut [u8]) -> Result<(), Error> {
+        let Some(established) = self.established.as_mut() else {
+            return Ok(());
+        };
+        let (content_type, content) = established.opener.open(record)?;
+        let content_type = ContentType::try_from(content_type)?;
+        let is_amid_message =
+            established.message_refused_bytes > 0 || !established.message.is_empty();
+        if is_amid_message && content_type != ContentType::Handshake {
+            // RFC 8446 §5.1: no other record between the parts of a message.
+            return Err(Error::UnexpectedRecord {
+                content_type: content_type as u8,
+            });
+        }
+        match content_type {
+            ContentType::ApplicationData if content.is_empty() => {
+                established.useless_records += 1;
+                match established.useless_records > USELESS_RECORDS_MAX {
+                    true => Err(Error::TooMany("empty records")),
+                    false => Ok(()),
+                }
+            }
+            ContentType::ApplicationData => {
+                established.useless_records = 0;
+                self.plaintext.extend(content);
+                Ok(())
+            }
+            ContentType::Alert => self.on_alert(content),
+            ContentType::Handshake => established.on_handshake(now_us, content),
+            ContentType::ChangeCipherSpec => Err(Error::UnexpectedRecord {
+                content_type: content_type as u8,
+            }),
+        }
+    }
+
+    fn on_alert(&mut self, content: &[u8]) -> Result<(), Error> {
+        let &[level, description] = content else {
+            return Err(Error::Malformed("an alert"));
+        };
+        let description = AlertDescription::from(description);
+        let established = self.established.as_mut();
+        let is_tls12 = established
+            .as_ref()
+            .is_some_and(|established| established.suite.version == Version::Tls12);
+        match description {
+            AlertDescription::CloseNotify => {
+                self.peer_finished(false);
+                Ok(())
+            }
+            // In TLS 1.3 every other alert is fatal (RFC 8446 §6.2).
+            AlertDescription::UserCanceled => self.on_warning(),
+            _ if is_tls12 && level == WARNING => self.on_warning(),
+            _ if is_tls12 && level != FATAL => {
+                Err(Error::IllegalParameter("the level of an alert"))
+            }
+            _ => Err(Error::PeerAlert(description)),
+        }
+    }
+
+    fn on_warning(&mut self) -> Result<(), Error> {
+        let Some(established) = self.established.as_mut() else {
+            return Ok(());
+        };
+        established.useless_records += 1;
+        match established.useless_records > USELESS_RECORDS_MAX {
+            true => Err(Error::TooMany("warnings")),
+            false => Ok(()),
+        }
+    }
+
+    fn peer_finished(&mut self, is_truncated: bool) {
+        self.rx = Rx::Finished;
+        self.record = Vec::new();
+        self.events.push_back(Event::PeerFinished { is_truncated });
+    }
+
+    fn fail(&mut self, error: Error) {
+        let framed = &mut self.released;
+        self.framing.clear(|object| framed.push(object));
+        self.record = Vec::new();
+        self.is_closing = true;
+        match (&mut self.established, error.alert()) {
+            (Some(established), Some(alert)) => established.fatal = Some([FATAL, alert.into()]),
+            (Some(_), None) => self.is_finished = true,
+            (None, alert) => {
+                self.is_finished = true;
+                // Later ones would have to be sealed, and only rustls has the keys.
+                let is_first = self.stream_offset == 0 && self.raw.is_empty();
+                if let Some(alert) = alert.filter(|_| is_first) {
+                    self.raw
+                        .extend([ContentType::Alert as u8, 3, 3, 0, 2, FATAL, alert.into()]);
+                }
+            }
+        }
+        self.rx = Rx::Failed;
+        self.events.push_back(Event::Failed(error));
+    }
+
+    /// Says KeyUpdate, and makes the next key.
+    fn update_key(&mut self, now_us: u64) -> Option<Transmit<'_>> {
+        const UPDATE_NOT_REQUESTED: [u8; 5] = [KEY_UPDATE, 0, 0, 1, 0];
+
+        let established = self.established.as_mut()?;
+        // The message is the last that the old key seals.
+        let at = (established.epoch, established.number);
+        match established.next_key(now_us) {
+            Ok(()) => {
+                let cut = message(&UPDATE_NOT_REQUESTED);
+                self.define_at(at, ContentType::Handshake, cut)
+            }
+            Err(error) => {
+                self.fail(error);
+                self.is_finished = true;
+                self.close_notify()
+            }
+        }
+    }
+
+    fn close_notify(&mut self) -> Option<Transmit<'_>> {
+        let alert = [WARNING, AlertDescription::CloseNotify.into()];
+        self.define(ContentType::Alert, message(&alert))
+    }
+
+    /// Defines the next records.
+    fn define(&mut self, content_type: ContentType, cut: Cut) -> Option<Transmit<'_>> {
+        let established = self.established.as_mut()?;
+        let at = (established.epoch, established.number);
+        established.number += cut.records();
+        self.define_at(at, content_type, cut)
+    }
+
+    fn define_at(
+        &mut self,
+        (epoch, number): (u16, u64),
+        content_type: ContentType,
+        cut: Cut,
+    ) -> Option<Transmit<'_>> {
+        let run = Run {
+            epoch,
+            number,
+            stream_offset: self.stream_offset,
+            content_type,
+            record_plaintext_bytes: cut.record_plaintext_bytes,
+            follow_bytes: cut.follow_bytes,
+            pieces: cut.pieces,
+            tags: Vec::new(),
+            suite: self.established.as_ref()?.suite,
+        };
+        self.stream_offset = run.stream_end();
+        Some(Transmit::Run(self.ledger.define(run)))
+    }
+}
+
+fn message(content: &[u8]) -> Cut {
+    Cut {
+        record_plaintext_bytes: content.len() as u16,
+        pieces: vec![Piece::Real(content.into())],
+        follow_bytes: 0,
+    }
+}
+
+impl Established {
+    /// Replaces the key that seals.
+    fn next_key(&mut self, now_us: u64) -> Result<(), Error> {
+        let epoch = self.epoch.checked_add(1).ok_or(Error::KeyUsedUp)?;
+        let secrets = self.next_keys.next_tx().map_err(Error::Handshake)?;
+        let key = Key::new(epoch, self.suite.version, &secrets)?;
+        self.key = Some(key);
+        self.epoch = epoch;
+        self.number = 0;
+        self.key_since_us = now_us;
+        self.is_key_update_due = false;
+        Ok(())
+    }
+
+    /// Takes the content of a handshake record.
+    fn on_handshake(&mut self, now_us: u64, content: &[u8]) -> Result<(), Error> {
+        if content.is_empty() {
+            // RFC 8446 §5.1
+            return Err(Error::UnexpectedRecord {
+                content_type: ContentType::Handshake as u8,
+            });
+        }
+        let mut rest = content;
+        while !rest.is_empty() {
+            let refused = self.message_refused_bytes.min(rest.len());
+            self.message_refused_bytes -= refused;
+            rest = &rest[refused..];
+            self.fill(4, &mut rest);
+            let &[handshake_type, high, middle, low, ..] = &self.message[..] else {
+                continue;
+            };
+            let length = usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low);
+            match (self.suite.version, handshake_type) {
+                (Version::Tls13, KEY_UPDATE) if length != 1 => {
+                    return Err(Error::Malformed("a KeyUpdate"));
+                }
+                (Version::Tls13, KEY_UPDATE) => {
+                    self.fill(5, &mut rest);
+                    if let &[.., request] = &self.message[4..] {
+                        self.message.clear();
+                        if !rest.is_empty() {
+                            // What follows is of another key (RFC 8446 §5.1).
+                            return Err(Error::UnexpectedMessage { handshake_type });
+                        }
+                        self.on_key_update(now_us, request)?;
+                    }
+                }
+                (Version::Tls12, CLIENT_HELLO) if !self.has_renegotiated => {
+                    // RFC 5246 §7.2.2: a warning, after which the client may go on as it was.
+                    self.message.clear();
+                    self.has_renegotiated = true;
+                    self.message_refused_bytes = length;
+                    self.warning = Some([WARNING, AlertDescription::NoRenegotiation.into()]);
+                }
+                (Version::Tls12, CLIENT_HELLO) => {
+                    return Err(Error::TooMany("attempts to renegotiate"));
+                }
+                _ => return Err(Error::UnexpectedMessage { handshake_type }),
+            }
+        }
+        Ok(())
+    }
+
+    fn fill(&mut self, upto: usize, rest: &mut &[u8]) {
+        let missing = upto.saturating_sub(self.message.len()).min(rest.len());
+        let (taken, left) = rest.split_at(missing);
+        self.message.extend_from_slice(taken);
+        *rest = left;
+    }
+
+    /// RFC 8446 §4.6.3.
+    fn on_key_update(&mut self, now_us: u64, request: u8) -> Result<(), Error> {
+        if request > 1 {
+            return Err(Error::IllegalParameter("the request of a KeyUpdate"));
+        }
+        if now_us.saturating_sub(self.key_updates_since_us) > KEY_UPDATE_WINDOW_US {
+            self.key_updates_since_us = now_us;
+            self.key_updates = 0;
+        }
+        self.key_updates += 1;
+        if self.key_updates > KEY_UPDATES_MAX {
+            return Err(Error::TooMany("KeyUpdates"));
+        }
+        let secrets = self.next_keys.next_rx().map_err(Error::Handshake)?;
+        self.opener = Opener::new(&Key::new(0, self.suite.version, &secrets)?, 0)?;
+        // One answer will do for all that ask before it is said.
+        self.is_key_update_due |= request == 1;
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let agreed = self.established.as_ref().map(|it| &it.agreed);
+        f.debug_struct("Connection")
+            .field("agreed", &agreed)
+            .field("stream_offset", &self.stream_offset)
+            .field("is_finished", &self.is_finished)
+            .finish_non_exhaustive()
+    }
+}

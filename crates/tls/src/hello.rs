@@ -1,0 +1,75 @@
+//! What rustls does not say about a ClientHello.
+
+use crate::error::Error;
+
+const CLIENT_HELLO: u8 = 1;
+const TLS12: u16 = 0x0303;
+const TLS13: u16 = 0x0304;
+const FALLBACK_SCSV: [u8; 2] = [0x56, 0x00];
+const SUPPORTED_VERSIONS: [u8; 2] = [0, 43];
+
+/// Looks at the versions of a ClientHello, if a record's content is one, and all of it. What makes no sense is left to
+/// rustls.
+///
+/// # Errors
+/// [`Error::OldVersion`] if the best that the client can do is older than TLS 1.2: rustls misses extensions first, which
+/// clients of that age do not have. [`Error::InappropriateFallback`] if the server `has_tls13` and the client has given
+/// up what it has above TLS 1.2 (TLS_FALLBACK_SCSV, RFC 7507 §3): rustls leaves this to the downgrade protection of TLS
+/// 1.3, which only clients have that try it.
+pub(crate) fn check(content: &[u8], has_tls13: bool) -> Result<(), Error> {
+    let Some((version, has_fallen_back)) = parse(content) else {
+        return Ok(());
+    };
+    match version {
+        TLS12 if has_tls13 && has_fallen_back => Err(Error::InappropriateFallback),
+        TLS12.. => Ok(()),
+        _ => Err(Error::OldVersion(version)),
+    }
+}
+
+/// The best version that is offered, and whether it is said not to be the best that the client has.
+fn parse(content: &[u8]) -> Option<(u16, bool)> {
+    let mut rest = content;
+    if take(&mut rest, 1)? != [CLIENT_HELLO] {
+        return None;
+    }
+    let mut hello = vector(&mut rest, 3)?;
+    let version = number(take(&mut hello, 2)?);
+    let _random = take(&mut hello, 32)?;
+    let _session_id = vector(&mut hello, 1)?;
+    let mut suites = vector(&mut hello, 2)?.chunks(2);
+    let has_fallen_back = suites.any(|suite| suite == FALLBACK_SCSV);
+    let _compressions = vector(&mut hello, 1)?;
+    let mut extensions = vector(&mut hello, 2).unwrap_or_default();
+    while !extensions.is_empty() {
+        let extension_type = take(&mut extensions, 2)?;
+        let mut extension = vector(&mut extensions, 2)?;
+        if extension_type == SUPPORTED_VERSIONS {
+            let versions = vector(&mut extension, 1)?.chunks(2).map(number);
+            // Others, such as those of GREASE (RFC 8701), mean nothing.
+            let best = versions.filter(|version| (0x0300..=TLS13).contains(version));
+            return Some((best.max()?, has_fallen_back));
+        }
+    }
+    Some((version.min(TLS12), has_fallen_back))
+}
+
+fn take<'a>(rest: &mut &'a [u8], bytes: usize) -> Option<&'a [u8]> {
+    let (taken, left) = rest.split_at_checked(bytes)?;
+    *rest = left;
+    Some(taken)
+}
+
+fn vector<'a>(rest: &mut &'a [u8], length_bytes: usize) -> Option<&'a [u8]> {
+    let length = take(rest, length_bytes)?;
+    let length = length
+        .iter()
+        .fold(0, |sum, &byte| sum << 8 | usize::from(byte));
+    take(rest, length)
+}
+
+fn number(bytes: &[u8]) -> u16 {
+    bytes
+        .iter()
+        .fold(0, |sum, &byte| sum << 8 | u16::from(byte))
+}

@@ -1,0 +1,36 @@
+//! TLS on the host: handshakes, what clients send, and how plaintext is framed into records that the NIC stack seals.
+//!
+//! Sans-IO: it is given bytes and the time, and returns bytes, keys and runs of records. The handshake is done by
+//! rustls, the cryptography by aws-lc. Nothing here seals a record: after the handshake, all that a [`Connection`]
+//! sends is described by [`Run`]s, whose plaintext may be ranges of objects that the host never sees.
+//!
+//! Begin with [`Connection`]. [`Certificates`] are what it authenticates itself with, [`Config`] is what connections
+//! have in common.
+#![forbid(unsafe_code)]
+
+mod certificates;
+mod config;
+mod connection;
+mod error;
+mod framing;
+mod handshake;
+mod hello;
+mod key;
+mod ledger;
+mod opener;
+mod run;
+mod suite;
+
+pub use certificates::{CertificateError, Certificates, Files, Problem};
+pub use config::{Config, Limits, Settings};
+pub use connection::{Connection, Event, Transmit};
+pub use error::Error;
+pub use handshake::Agreed;
+pub use key::Key;
+pub use ledger::{Replay, SealedError};
+pub use run::{Piece, Run, RunLimits};
+pub use rustls::AlertDescription;
+pub use suite::{
+    Cipher, ContentType, RECORD_HEADER_BYTES, RECORD_PLAINTEXT_BYTES_MAX, Suite, TAG_BYTES, Tag,
+    Version,
+};

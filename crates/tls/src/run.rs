@@ -1,0 +1,92 @@
+//! Runs of records: what the NIC stack is told to seal.
+
+use crate::suite::{ContentType, Suite, Tag};
+
+/// A piece of plaintext.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Piece {
+    /// Bytes.
+    Real(Box<[u8]>),
+    /// A range of an object that only the NIC stack can read. Not empty.
+    Virtual {
+        /// The object.
+        object: u32,
+        /// Offset of the first byte in the object.
+        offset: u64,
+        /// Length, in bytes.
+        len: u64,
+        /// True for the last piece of what was queued at once.
+        is_last: bool,
+    },
+}
+
+impl Piece {
+    /// Length, in bytes.
+    pub fn len(&self) -> u64 {
+        match self {
+            Piece::Real(bytes) => bytes.len() as u64,
+            Piece::Virtual { len, .. } => *len,
+        }
+    }
+
+    /// True if there is nothing in it.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// Records that follow each other in number and in the stream, sealed with one key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// [`crate::Key::epoch`] of the key.
+    pub epoch: u16,
+    /// Number of the first record: how many were sealed before with this key.
+    pub number: u64,
+    /// Stream offset of the first record's first byte; byte 0 is the first that was sent on the connection.
+    pub stream_offset: u64,
+    /// What they carry.
+    pub content_type: ContentType,
+    /// Plaintext of each record but the last, which has the rest, in bytes.
+    pub record_plaintext_bytes: u16,
+    /// How far the last piece goes on in its object behind the run, as far as is queued, in bytes.
+    pub follow_bytes: u64,
+    /// The plaintext, in order. Not empty.
+    pub pieces: Vec<Piece>,
+    /// Tags of the first records, as far as the NIC stack has reported them.
+    pub tags: Vec<Tag>,
+    pub(crate) suite: Suite,
+}
+
+/// What a run may hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RunLimits {
+    /// Records.
+    pub records_max: usize,
+    /// Pieces.
+    pub pieces_max: usize,
+    /// Bytes of all real pieces together.
+    pub real_bytes_max: usize,
+}
+
+impl Run {
+    /// Plaintext of all records, in bytes.
+    pub fn plaintext_bytes(&self) -> u64 {
+        self.pieces.iter().map(Piece::len).sum()
+    }
+
+    /// How many records there are.
+    pub fn count(&self) -> u64 {
+        self.plaintext_bytes()
+            .div_ceil(u64::from(self.record_plaintext_bytes).max(1))
+    }
+
+    /// How long the records are in the stream, in bytes.
+    pub fn stream_bytes(&self) -> u64 {
+        self.plaintext_bytes() + self.count() * self.suite.overhead_bytes() as u64
+    }
+
+    /// Stream offset behind the last record.
+    pub fn stream_end(&self) -> u64 {
+        self.stream_offset + self.stream_bytes()
+    }
+}

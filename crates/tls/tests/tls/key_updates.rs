@@ -1,0 +1,164 @@
+//! KeyUpdate from either side (RFC 8446 §4.6.3).
+
+use std::sync::Arc;
+
+use tls::{Error, Event, Limits, Settings, Version};
+
+use crate::support::{Forger, Identity, Pair, SUITES, Site, content};
+
+const UPDATE: [u8; 5] = [24, 0, 0, 1, 0];
+const UPDATE_REQUESTED: [u8; 5] = [24, 0, 0, 1, 1];
+
+fn site(limits: Limits) -> Site {
+    let settings = Settings {
+        limits,
+        ..Settings::default()
+    };
+    Site::new(&[Identity::ecdsa(&["localhost"])], &settings)
+}
+
+#[test]
+fn a_client_updates_its_key_and_asks_for_ours() {
+    let site = Site::plain();
+    for suite in &SUITES[..3] {
+        let mut pair = Pair::new(&site, Arc::new(site.client_config(*suite)));
+        pair.pump().unwrap();
+        for epoch in 1..10 {
+            pair.client.refresh_traffic_keys().unwrap();
+            pair.download(u32::from(epoch), 50_000);
+            assert!(pair.server.nic.keys.contains_key(&epoch));
+        }
+        assert_eq!(pair.server.nic.keys.len(), 10);
+    }
+}
+
+#[test]
+fn a_key_is_replaced_before_it_has_sealed_too_much() {
+    let limits = Limits {
+        records_per_key_max: 7,
+        ..Limits::default()
+    };
+    let site = site(limits);
+    for suite in &SUITES[..3] {
+        let mut pair = Pair::new(&site, Arc::new(site.client_config(*suite)));
+        pair.pump().unwrap();
+        pair.download(1, 500_000);
+        pair.download(2, 500_000);
+        assert!(pair.server.nic.keys.len() > 10);
+    }
+}
+
+#[test]
+fn a_key_is_replaced_when_it_is_old_and_there_is_something_to_seal() {
+    let site = site(Limits::default());
+    let mut pair = Pair::new(&site, Arc::new(site.client_config(SUITES[0])));
+    pair.pump().unwrap();
+    pair.download(1, 1000);
+    pair.server.now_us = Limits::default().key_us_max + 1;
+    assert_eq!(pair.server.transmit(), b"", "nobody waits for anything");
+    pair.download(1, 1000);
+    pair.download(1, 1000);
+    assert_eq!(pair.server.nic.keys.len(), 2);
+}
+
+#[test]
+fn a_connection_of_tls_1_2_ends_when_its_key_has_sealed_enough() {
+    let limits = Limits {
+        records_per_key_max: 7,
+        ..Limits::default()
+    };
+    let site = site(limits);
+    for suite in &SUITES[3..] {
+        let mut pair = Pair::new(&site, Arc::new(site.client_config(*suite)));
+        pair.pump().unwrap();
+        pair.server.connection.write_range(1, 0, 1 << 20);
+        pair.pump().unwrap();
+        // Number 0 was Finished.
+        assert_eq!(pair.received.len(), 6 * 4096);
+        assert_eq!(pair.server.events[1..], [Event::Failed(Error::KeyUsedUp)]);
+        assert!(pair.server.connection.is_finished());
+    }
+}
+
+#[test]
+fn an_update_comes_between_two_records_of_a_response() {
+    let site = Site::plain();
+    let mut pair = Pair::new(&site, Arc::new(site.client_config(SUITES[0])));
+    pair.pump().unwrap();
+    pair.server.connection.write_range(1, 0, 1 << 20);
+    // A part of it is defined, and cannot be changed any more.
+    let Some(tls::Transmit::Run(run)) = pair
+        .server
+        .connection
+        .poll_transmit(0, &crate::support::LIMITS)
+    else {
+        panic!("there is a response");
+    };
+    let run = run.clone();
+    let (bytes, _) = pair.server.nic.seal(&run);
+    pair.client_receives(&bytes).unwrap();
+    pair.client.refresh_traffic_keys().unwrap();
+    pair.pump().unwrap();
+    let wrong = pair.received.iter().zip(0..);
+    let wrong = wrong.filter(|&(&byte, at)| byte != content(1, at)).count();
+    assert_eq!((pair.received.len(), wrong), (1 << 20, 0));
+    assert_eq!(pair.server.nic.keys.len(), 2);
+}
+
+#[test]
+fn an_update_may_be_split_over_records_and_need_not_be_answered() {
+    let site = Site::plain();
+    for suite in &SUITES[..3] {
+        let mut forger = Forger::new(&site, *suite);
+        for byte in UPDATE {
+            assert_eq!(forger.send(22, &[byte]), []);
+        }
+        forger.next_tx();
+        assert_eq!(forger.send(23, b"GET"), []);
+        assert_eq!(forger.server.received, b"GET");
+        assert_eq!(forger.server.nic.keys.len(), 1);
+    }
+}
+
+#[test]
+fn several_requests_at_once_get_one_answer() {
+    let site = Site::plain();
+    for suite in &SUITES[..3] {
+        let mut forger = Forger::new(&site, *suite);
+        let mut both = forger.tx.seal(forger.tx_number, 22, &UPDATE_REQUESTED);
+        forger.next_tx();
+        both.extend(forger.tx.seal(forger.tx_number, 22, &UPDATE_REQUESTED));
+        forger.next_tx();
+        // Under the old key, and said to need no answer.
+        assert_eq!(forger.send_raw(&both), [(22, UPDATE.to_vec())]);
+        assert_eq!(forger.server.nic.keys.len(), 2);
+        forger.server.connection.write(b"x");
+        forger.next_rx(1);
+        assert_eq!(forger.send(23, b"GET"), [(23, b"x".to_vec())]);
+    }
+}
+
+#[test]
+fn too_many_updates_within_a_minute_are_refused() {
+    let site = Site::plain();
+    let mut forger = Forger::new(&site, SUITES[0]);
+    for minute in 0..3 {
+        forger.server.now_us = minute * 61_000_000;
+        for _ in 0..32 {
+            assert_eq!(forger.send(22, &UPDATE), []);
+            forger.next_tx();
+        }
+    }
+    assert_eq!(forger.send(22, &UPDATE), [(21, vec![2, 10])]);
+}
+
+#[test]
+fn an_update_of_tls_1_2_is_none() {
+    let site = Site::plain();
+    for suite in SUITES {
+        if suite.version == Version::Tls12 {
+            let mut forger = Forger::new(&site, suite);
+            assert_eq!(forger.send(22, &UPDATE), [(21, vec![2, 10])]);
+        }
+    }
+}
