@@ -350,7 +350,7 @@ fn two_hundred_downloads_outlive_ten_nic_processes_over_a_bad_link() {
 }
 
 #[test]
-#[ignore = "takes half an hour"]
+#[ignore = "takes twenty minutes"]
 fn two_hundred_downloads_outlive_a_thousand_nic_processes_over_a_bad_link() {
     isolated_long(|site| downloads_outlive(site, 1000));
 }
