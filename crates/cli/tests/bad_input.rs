@@ -418,17 +418,6 @@ fn a_nic_socket_that_nobody_listens_on() {
         fs::write(site.root().join("file"), "").unwrap();
         attach("file").refused(&["NIC socket file", "no NIC process listens"]);
         attach(&"long".repeat(30)).refused(&["NIC socket"]);
-        let both = [
-            "serve",
-            ".",
-            "--nic",
-            "socket",
-            "--dev",
-            "wire",
-            "--addr",
-            "192.0.2.10/24",
-        ];
-        splitway_in(site.root(), &both).refused(&["ROOT", "--nic"]);
     });
 }
 
