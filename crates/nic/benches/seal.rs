@@ -1,0 +1,223 @@
+//! How fast a worker seals, against the cipher alone, on the same core in the same run.
+//!
+//! Sixty-four flows send a file that is in memory, in records of 16 KiB, AES-256-GCM, TLS 1.3, through a port that
+//! takes packets and does nothing with them. What is timed is all that the NIC stack does: commands, planning, sealing,
+//! reports. The cipher alone seals one record of 16 KiB again and again, from one place to another.
+//!
+//! `cargo bench -p splitway-nic --bench seal` prints both and their ratio; nothing fails. Rounds of both alternate, and
+//! the fastest of each counts, so that what else the machine does matters little.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::time::Instant;
+
+use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+use contract::channel::{HostChannel, in_memory};
+use contract::tls::{Cipher, ContentType, Key, Records, Suite, Version};
+use contract::{Command, Event, FileId, FlowId, Segment, Send, SendId};
+use nic::reader::memory::MemoryDisk;
+use nic::{Config, Worker};
+use port::{Frame, Port, SendError, Superpacket};
+use wire::frame::{HEADER_BYTES_MAX, TcpTemplate};
+use wire::tcp::{self, Flags};
+
+const FLOWS: u64 = 64;
+const ROUNDS: usize = 30;
+const RECORD_BYTES: usize = 16 << 10;
+/// What one flow sends in a round: a run of records.
+const RUN_BYTES: usize = 1 << 20;
+const SUITE: Suite = Suite {
+    version: Version::Tls13,
+    cipher: Cipher::Aes256Gcm,
+};
+const KEY: [u8; 32] = [7; 32];
+
+/// Takes packets, and does nothing with them.
+struct Nowhere {
+    superpacket_max: usize,
+}
+
+impl Port for Nowhere {
+    fn mac(&self) -> [u8; 6] {
+        [2; 6]
+    }
+    fn mtu(&self) -> usize {
+        1500
+    }
+    fn superpacket_max(&self, _ipv6: bool) -> usize {
+        self.superpacket_max
+    }
+    fn send(&mut self, packet: &Superpacket<'_>) -> Result<(), SendError> {
+        std::hint::black_box(packet);
+        Ok(())
+    }
+    fn receive(&mut self, _: usize, _: &mut dyn FnMut(Frame<'_>)) -> io::Result<usize> {
+        Ok(0)
+    }
+    fn receive_fds(&self) -> Vec<BorrowedFd<'_>> {
+        Vec::new()
+    }
+    fn send_fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+}
+
+fn main() {
+    for superpacket_max in [64 << 10, 257 << 10] {
+        let mut sealing = Sealing::new(superpacket_max);
+        sealing.round(0);
+        let (mut worker, mut cipher) = (0.0f64, 0.0f64);
+        for round in 1..=ROUNDS {
+            cipher = cipher.max(cipher_alone());
+            worker = worker.max(sealing.round(round as u64));
+        }
+        println!(
+            "superpackets of {:>3} KiB: the worker seals {worker:.2} GB/s, aws-lc alone {cipher:.2} GB/s: {:.0} %",
+            superpacket_max >> 10,
+            100.0 * worker / cipher
+        );
+    }
+}
+
+/// GB/s of the cipher on records of 16 KiB.
+fn cipher_alone() -> f64 {
+    const RECORDS: u64 = 4096;
+    let key = UnboundKey::new(&AES_256_GCM, &KEY).expect("a key");
+    let key = LessSafeKey::new(key);
+    let plaintext = vec![1; RECORD_BYTES];
+    let mut ciphertext = vec![0; RECORD_BYTES];
+    let start = Instant::now();
+    for number in 0..RECORDS {
+        let mut nonce = [0; 12];
+        nonce[4..].copy_from_slice(&number.to_be_bytes());
+        let nonce = Nonce::assume_unique_for_key(nonce);
+        let header = Aad::from([23, 3, 3, 0x40, 0x11]);
+        let mut suffix = [0; 17];
+        key.seal_out_of_place_scatter(
+            nonce,
+            header,
+            &plaintext,
+            &mut ciphertext,
+            &[23],
+            &mut suffix,
+        )
+        .expect("the lengths are a record's");
+        std::hint::black_box(&ciphertext);
+    }
+    RECORDS as f64 * RECORD_BYTES as f64 / start.elapsed().as_secs_f64() / 1e9
+}
+
+struct Sealing {
+    host: HostChannel,
+    worker: Worker<Nowhere>,
+    header: Vec<u8>,
+}
+
+impl Sealing {
+    fn new(superpacket_max: usize) -> Sealing {
+        let disk = MemoryDisk::new();
+        disk.put(b"file", vec![5; RUN_BYTES]);
+        let (host, channel) = in_memory();
+        let port = Nowhere { superpacket_max };
+        let worker = Worker::new(&Config::default(), channel, port, Box::new(disk));
+        let template = TcpTemplate::new(
+            [2; 6],
+            [4; 6],
+            "10.0.0.1:443".parse().expect("an address"),
+            "10.0.0.2:5000".parse().expect("an address"),
+        );
+        let header = tcp::Header {
+            flags: Flags::ACK,
+            ..tcp::Header::default()
+        };
+        let mut bytes = [0; HEADER_BYTES_MAX];
+        let len = template.write(&header, &mut bytes).expect("it fits");
+        let mut sealing = Sealing {
+            host,
+            worker: worker.expect("memory"),
+            header: bytes[..len].to_vec(),
+        };
+        let file = FileId(1);
+        let path = b"file";
+        sealing.tell(&Command::Open { file, path });
+        for flow in 0..FLOWS {
+            sealing.tell(&Command::Key(Key {
+                flow: FlowId(flow),
+                epoch: 1,
+                suite: SUITE,
+                key: &KEY,
+                iv: [9; 12],
+            }));
+        }
+        sealing.run_until(0);
+        sealing
+    }
+
+    fn tell(&mut self, command: &Command<'_>) {
+        self.host.send(command).expect("room in the ring");
+        self.host.flush();
+    }
+
+    /// Turns until so many SENDs have departed.
+    fn run_until(&mut self, departures: u64) {
+        let mut departed = 0;
+        loop {
+            let progress = self.worker.turn(&|| 0).expect("the ring is sound");
+            while let Some(event) = self.host.receive().expect("the ring is sound") {
+                assert!(!matches!(event, Event::Rejected { .. }), "{event:?}");
+                departed += u64::from(matches!(event, Event::Departed { .. }));
+            }
+            if departed >= departures && progress == nic::Progress::Idle {
+                return;
+            }
+        }
+    }
+
+    /// Each flow sends a run, in SENDs of 256 KiB. GB/s of plaintext.
+    fn round(&mut self, round: u64) -> f64 {
+        let start = Instant::now();
+        for flow in 0..FLOWS {
+            let count = (RUN_BYTES / RECORD_BYTES) as u64;
+            let mut records = Records {
+                flow: FlowId(flow),
+                epoch: 1,
+                number: round * count,
+                stream_offset: 0,
+                content_type: ContentType::ApplicationData,
+                record_plaintext_bytes: RECORD_BYTES as u16,
+                follow_bytes: 0,
+                segments: [Segment::File {
+                    file: FileId(1),
+                    offset: 0,
+                    len: RUN_BYTES as u32,
+                }]
+                .into(),
+                tags: &[],
+            };
+            let run_bytes = records.stream_bytes(SUITE);
+            records.stream_offset = round * run_bytes;
+            let run = records.stream_offset;
+            self.tell(&Command::Records(records));
+            for (id, at) in (0..run_bytes).step_by(256 << 10).enumerate() {
+                let len = (run_bytes - at).min(256 << 10) as u32;
+                let header = std::mem::take(&mut self.header);
+                self.tell(&Command::Send(Send {
+                    id: SendId(id as u64),
+                    flow: FlowId(flow),
+                    stream_offset: run + at,
+                    acked_offset: run,
+                    issued_us: 0,
+                    not_before_us: 0,
+                    tsval_fraction_us: 0,
+                    follow_bytes: 0,
+                    mss: 1448,
+                    header: &header,
+                    segments: [Segment::Sealed { len }].into(),
+                }));
+                self.header = header;
+            }
+        }
+        self.run_until(FLOWS * 5);
+        (FLOWS * RUN_BYTES as u64) as f64 / start.elapsed().as_secs_f64() / 1e9
+    }
+}
