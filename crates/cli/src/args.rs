@@ -81,7 +81,11 @@ pub(crate) enum Command {
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ServeArgs {
     /// Directory whose files are served
-    #[arg(value_name = "ROOT", required_unless_present = "nic", group = "content")]
+    #[arg(
+        value_name = "ROOT",
+        required_unless_present = "nic",
+        group = "content"
+    )]
     pub(crate) root: Option<PathBuf>,
 
     /// TCP port to listen on
