@@ -23,8 +23,8 @@ demo: setup-serve release ## Downloads examples/site in a namespace of its own, 
 test: setup-test ## Runs every test but fuzzing and the long ones
 	$(CARGO) test --workspace --locked
 	@$(MAKE) --no-print-directory test-loom
-	@$(MAKE) --no-print-directory test-aarch64
 	@$(MAKE) --no-print-directory bench-instructions
+	@[ -n "$$SPLITWAY_NO_AARCH64" ] || $(MAKE) --no-print-directory test-aarch64
 
 test-long: test test-fuzz test-machine ## The same, and the long ones: fuzzing, an emulated Arm machine, large and lossy downloads
 	$(CARGO) test --workspace --locked --lib --bins --tests -- --ignored

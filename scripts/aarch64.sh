@@ -28,12 +28,14 @@ emulated() { qemu-aarch64 -L "$LIBRARIES" "$PROGRAM" "$@"; }
 
 # Both stacks in the simulator: every promise holds, and a seed is the same run there as here.
 try() {
+    local seed here there
     emulated --version
     emulated sim --seeds 0..40
     cargo build --locked -p splitway-cli
     for seed in 3 7 11; do
-        diff <("$TARGET/debug/splitway" sim --seed "$seed") <(emulated sim --seed "$seed") ||
-            die "the simulation of seed $seed is another one on aarch64"
+        here=$("$TARGET/debug/splitway" sim --seed "$seed")
+        there=$(emulated sim --seed "$seed")
+        diff <(echo "$here") <(echo "$there") || die "the simulation of seed $seed is another one on aarch64"
     done
 }
 
@@ -46,7 +48,7 @@ fetch_machine() {
     command -v apt-get >/dev/null || die "the emulated machine's kernel is Debian's, and there is no apt-get to fetch it with"
     mkdir -p "$directory"/{lists,cache/archives}/partial
     apt-get "${apt[@]}" update -qq
-    kernel=$(apt-cache "${apt[@]}" depends linux-image-cloud-arm64 2>/dev/null | sed -n 's/^ *Depends: \(linux-image[^ ]*\)$/\1/p')
+    kernel=$({ apt-cache "${apt[@]}" depends linux-image-cloud-arm64 2>/dev/null || true; } | sed -n 's/^ *Depends: \(linux-image[^ ]*\)$/\1/p')
     [ -n "$kernel" ] || die "none of this machine's package sources has Debian's linux-image-cloud-arm64"
     (cd "$directory" && apt-get "${apt[@]}" download -qq "$kernel" busybox-static)
     for package in "$directory"/*.deb; do dpkg-deb -x "$package" "$directory"; done

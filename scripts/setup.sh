@@ -45,6 +45,11 @@ at_least() { [ "$(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n 1)" = "$2" ]; 
 rust_is_recent() { has cargo && at_least "$(rustc --version 2>/dev/null | cut -d' ' -f2)" "$RUST_MIN"; }
 apt_candidate() { apt-cache policy "$1" 2>/dev/null | sed -n 's/^  Candidate: //p' | grep -v '(none)'; }
 
+fetch_rustup() {
+    apt_install curl ca-certificates
+    curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y --profile minimal --no-modify-path
+}
+
 # A compiler: the one that is there, else rustup's, else the distribution's own if it is recent enough.
 need_rust() {
     rust_is_recent && return
@@ -59,11 +64,8 @@ need_rust() {
             # Debian 12 keeps a recent compiler for its browsers.
             apt_install cargo-web rustc-web rustfmt-web rust-web-clippy
         else
-            apt_install curl ca-certificates
             say "this release packages neither rustup nor Rust $RUST_MIN: fetching rustup from its own site"
-            curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs |
-                sh -s -- -y --profile minimal --no-modify-path ||
-                die "that failed; install Rust $RUST_MIN or later yourself (https://rustup.rs) and try again"
+            fetch_rustup || die "that failed; install Rust $RUST_MIN or later yourself (https://rustup.rs) and try again"
         fi
     fi
     if has rustup; then
@@ -128,10 +130,13 @@ setup_aarch64() {
     local target=aarch64-unknown-linux-gnu
     # Wherever it comes from: another distribution's packages bring it along as well.
     [ -n "$(compgen -G "$(rustc --print sysroot)/lib/rustlib/$target/lib/libstd-*.rlib")" ] && return
-    has rustup || die "building for aarch64 needs Rust's standard library for $target, and $(rustc --print sysroot)" \
-        "has none: install rustup (https://rustup.rs), which fetches it, or your distribution's package of it for arm64"
+    local otherwise="SPLITWAY_NO_AARCH64=1 makes the tests do without"
+    if ! has rustup; then
+        say "$(rustc --print sysroot) has no standard library for $target: fetching rustup, which has one, from its own site"
+        fetch_rustup || die "that failed; install rustup (https://rustup.rs) yourself and try again; $otherwise"
+    fi
     say "adding Rust's standard library for $target"
-    rustup target add "$target" >/dev/null
+    rustup target add "$target" >/dev/null || die "rustup could not fetch the standard library for $target; $otherwise"
 }
 
 # An emulated machine: qemu, and what is put into its memory (scripts/aarch64.sh fetches its kernel).

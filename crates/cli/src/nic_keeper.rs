@@ -29,7 +29,7 @@ use crate::program::Program;
 use crate::{handover, socket};
 
 /// How long a NIC process may take to say hello, and the host process to answer it.
-const START_WAIT: Duration = Duration::from_secs(20);
+pub(crate) const START_WAIT: Duration = Duration::from_secs(20);
 
 /// How long a NIC process that is not used any more may take to end.
 const END_WAIT: Duration = Duration::from_secs(2);

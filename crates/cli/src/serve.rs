@@ -24,13 +24,18 @@ use crate::family::{Family, Happening, Role};
 use crate::link::{self, INNER_NAME, Inventory, OUTER_NAME, VethPair};
 use crate::lockdown::LockedOut;
 use crate::messages::{Message, Report};
-use crate::nic_keeper::{NicKeeper, NicNews, NicOrigin};
+use crate::nic_keeper::{NicKeeper, NicNews, NicOrigin, START_WAIT};
 use crate::program::Program;
 use crate::signals::EndSignals;
 use crate::{features, key_file, privileges, report, say, socket, url};
 
-/// How long the two processes may take until they serve.
-const READY_WAIT: Duration = Duration::from_secs(20);
+/// How long the two processes may take until they serve. Who is missing is known before.
+const READY_WAIT: Duration = Duration::from_secs(25);
+
+const _: () = assert!(
+    START_WAIT.as_secs() < READY_WAIT.as_secs(),
+    "a NIC stack that is silent does not end a server that has others"
+);
 
 /// Serves until the user or a failure ends it.
 pub(crate) fn run(args: &ServeArgs, log: &str) -> Result<(), Failure> {
@@ -370,7 +375,7 @@ fn start(
         let next = deadlines.chain([deadline]).min();
         let happening = family.next_or_readable(&watched, next)?;
         starting.on(family, &happening)?;
-        if Instant::now() >= deadline {
+        if Instant::now() >= deadline && starting.ready()?.is_none() {
             return Err(starting.late());
         }
     }

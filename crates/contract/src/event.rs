@@ -46,7 +46,9 @@ pub enum Event {
         errno: u16,
     },
     /// Records have been sealed for the first time. Is in the ring before any byte of them leaves: a host that has
-    /// read all events of a NIC stack that has ended knows the tag of every record of which anything has left.
+    /// read all events of a NIC stack on its own machine that has ended knows the tag of every record of which anything
+    /// has left. Over Ethernet the event can be lost with the session: there, a record of a SEND that has no tag must
+    /// not be sealed again.
     Sealed {
         /// Their flow.
         flow: FlowId,

@@ -76,6 +76,10 @@ impl Io for Streams<'_> {
         })
         .check()
         .is_ok();
+        // Before an id is taken that one of them may have had.
+        if let Some(entry) = self.stack.connections.by_stream_mut(stream) {
+            forget_closed(&mut entry.files, &self.stack.files, stream);
+        }
         let opened = sane
             .then(|| self.stack.open_file(stream, worker, path))
             .flatten();
@@ -88,7 +92,6 @@ impl Io for Streams<'_> {
             return NOWHERE;
         };
         if let Some(entry) = self.stack.connections.by_stream_mut(stream) {
-            forget_closed(&mut entry.files, &self.stack.files, stream);
             entry.files.push(file);
         }
         handle

@@ -69,6 +69,23 @@ fn a_download_goes_on_from_another_replica() {
 }
 
 #[test]
+fn a_later_download_of_a_connection_goes_on_as_well() {
+    let mut rig = two_replicas();
+    for _ in 0..3 {
+        rig.ask(&["2000"]);
+        rig.run_until(|rig| rig.received.len() == 2_002);
+        rig.received.clear();
+    }
+    rig.ask(&["3000000"]);
+    rig.run_until(|rig| rig.received.len() > 700_000);
+    let first = (0..2).max_by_key(|&number| rig.nic(number).file_bytes);
+    rig.lose_nic(first.expect("one of them serves"));
+    rig.run_until(|rig| rig.received.len() == 3_000_002);
+    assert!(rig.received == answer(3_000_000));
+    assert_eq!(rig.stack.counters().events_invalid, 0);
+}
+
+#[test]
 fn whoever_connects_while_a_nic_stack_is_away_goes_to_another() {
     let mut rig = two_replicas();
     rig.lose_nic(0);

@@ -221,6 +221,9 @@ impl<P: Port> Engine<P> {
         let (Some(planned), Some(job)) = (flow.planned.pop_front(), flow.jobs.front()) else {
             return;
         };
+        if planned.sealed {
+            self.sealer.on_departed();
+        }
         let mut stream_end = job.stream_offset.wrapping_add(planned.place.start as u64);
         for piece in flow.pieces.drain(..planned.pieces) {
             match piece {

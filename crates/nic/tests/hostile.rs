@@ -440,7 +440,7 @@ fn wild() -> impl Strategy<Value = Wild> {
         1 => prop::collection::vec(any::<u8>(), 0..300),
     ];
     let send = (
-        any::<u64>(),
+        prop_oneof![0..3u64, any::<u64>()],
         0..5u64,
         wild_number(),
         (wild_number(), wild_number(), any::<u16>()),

@@ -408,7 +408,7 @@ impl Connection {
         let mut spurious = false;
         if advances {
             let echo = header.options.timestamps.map(|ts| ts.echo_reply);
-            spurious = recovery.undo.is_original(una, echo);
+            spurious = recovery.undo.is_original(una, echo, delivery.retransmitted);
         }
         if recovery.phase == Phase::AfterTimeout {
             let (nxt, mss) = (self.snd.nxt, u64::from(self.snd.mss));

@@ -1,7 +1,8 @@
 //! Was it a mistake? A reduction of the window is undone when it turns out that nothing was lost: by timestamps
 //! (the Eifel detection, RFC 3522), or by D-SACKs for all that was sent again (in the spirit of RFC 3708). If nothing
 //! was sent again yet, the acknowledgment itself tells: acknowledgments are taken in one after the other, and the one
-//! that is late may be in the same go as the one that made it look lost. The response is that of RFC 4015. Forward RTO-recovery, a third way, has a file of its own.
+//! that is late may be in the same go as the one that made it look lost. The response is that of RFC 4015. Forward
+//! RTO-recovery, a third way, has a file of its own.
 
 use std::ops::Range;
 
@@ -71,13 +72,14 @@ impl Undo {
     }
 
     /// RFC 3522 §3.2: the first acknowledgment that covers what was sent again echoes a timestamp from before. So
-    /// it answers the original, as any does while nothing was sent again. True: nothing was lost.
-    pub(crate) fn is_original(&mut self, una: u64, echo: Option<u32>) -> bool {
+    /// it answers the original, as any does while nothing was sent again, unless it is for what was `retransmitted`
+    /// before this reduction. True: nothing was lost.
+    pub(crate) fn is_original(&mut self, una: u64, echo: Option<u32>, retransmitted: bool) -> bool {
         if !self.active {
             return false;
         }
         if self.start == u64::MAX {
-            return una > self.lost_from;
+            return una > self.lost_from && !retransmitted;
         }
         if una <= self.start {
             return false;

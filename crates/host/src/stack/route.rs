@@ -185,7 +185,7 @@ impl Stack {
             return self.tell_open_failed(file, answer.unwrap_or(NO_FILE));
         }
         let Some(worker) = self.worker_to_ask(home, asked) else {
-            return self.wait_for_nic(file, asked, answer);
+            return self.wait_for_nic(file, home, asked, answer);
         };
         let Some(found) = self.files.by_id_mut(file) else {
             return;
@@ -205,7 +205,13 @@ impl Stack {
     }
 
     /// Nobody is left who could be asked for a file now.
-    fn wait_for_nic(&mut self, file: FileId, asked: NicSet, answer: Option<u16>) {
+    fn wait_for_nic(
+        &mut self,
+        file: FileId,
+        home: Option<usize>,
+        asked: NicSet,
+        answer: Option<u16>,
+    ) {
         let away = |&nic: &usize| !self.nic_stacks.is_there(nic) && !asked.contains(nic);
         let is_away = (0..self.nic_stacks.len()).any(|nic| away(&nic));
         let awaited =
@@ -221,8 +227,10 @@ impl Stack {
             // Should it be back, it is asked at once.
             (_, Some(nic)) => {
                 let workers = self.nic_stacks.workers(nic);
-                if let Some(found) = self.files.by_id_mut(file) {
-                    found.worker = workers.start;
+                let own = home.filter(|home| workers.contains(home));
+                let worker = own.or_else(|| self.connections.least_busy(workers));
+                if let (Some(found), Some(worker)) = (self.files.by_id_mut(file), worker) {
+                    found.worker = worker;
                 }
             }
             // Nobody is there.
@@ -348,7 +356,14 @@ impl Stack {
             let found = told.iter().filter_map(|&file| self.files.by_id(file));
             found.filter(|found| found.is_needed())
         };
-        let may_be_elsewhere = self.config.roots_are_replicas || needed().next().is_none();
+        let is_free = needed().next().is_none();
+        // Who refused has refused a file that is needed no more.
+        let refused_by = if is_free {
+            NicSet::default()
+        } else {
+            refused_by
+        };
+        let may_be_elsewhere = self.config.roots_are_replicas || is_free;
         let next = match may_be_elsewhere {
             true => {
                 let there = self.nic_stacks.workers_there(refused_by);
@@ -372,7 +387,10 @@ impl Stack {
                 let workers = self.nic_stacks.workers(home);
                 let home = match workers.contains(&worker) {
                     true => worker,
-                    false => workers.start,
+                    false => {
+                        let least_busy = self.connections.least_busy(workers.clone());
+                        least_busy.unwrap_or(workers.start)
+                    }
                 };
                 self.change_worker(index, home);
                 for file in told {

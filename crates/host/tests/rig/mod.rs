@@ -161,7 +161,8 @@ impl FakeNic {
                     let path_text = std::str::from_utf8(path).ok();
                     let path_text = path_text.filter(|&path| !self.lacks.contains(path));
                     let size = path_text.and_then(|path| path.parse().ok());
-                    self.sizes.insert(file, size.unwrap_or(u64::MAX));
+                    let before = self.sizes.insert(file, size.unwrap_or(u64::MAX));
+                    assert!(before.is_none() || self.lenient, "OPEN of a free id");
                     self.work.push_back(Work::Open(file, path.to_vec()));
                 }
                 Command::Close { file } => {

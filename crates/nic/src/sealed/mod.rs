@@ -25,6 +25,9 @@ use tails::TailSlot;
 pub(crate) use output::{OUTPUT_BYTES_MAX, SealMismatch, Sealer};
 pub(crate) use runs::{Run, Source};
 
+/// Memory for more runs than this is given back when none is left.
+const IDLE_RUNS_MAX: usize = 8;
+
 /// The sealed stream of a flow.
 #[derive(Debug, Default)]
 pub(crate) struct SealedStream {
@@ -104,6 +107,9 @@ impl SealedStream {
             return None;
         }
         let run = self.runs.pop_front()?;
+        if self.runs.is_empty() && self.runs.capacity() > IDLE_RUNS_MAX {
+            self.runs = VecDeque::new();
+        }
         self.records -= run.count();
         self.keys.release(run.epoch);
         Some(run)

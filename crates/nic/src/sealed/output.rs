@@ -187,6 +187,11 @@ impl Sealer {
         self.slices.len().min(slices.len())
     }
 
+    /// The superpacket that was made has left: a SEND of the same id is another one.
+    pub(crate) fn on_departed(&mut self) {
+        self.made = None;
+    }
+
     /// A flow is over.
     pub(super) fn forget(&mut self, key: Key, stream: &mut SealedStream) {
         if let Some(slot) = stream.tail.take() {
