@@ -12,7 +12,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("contract", &[]),
     ("wire", &[]),
     ("tcp", &["wire"]),
-    ("tls", &[]),
+    ("tls", &["contract"]),
     ("port", &["wire"]),
     ("nic", &["contract", "wire", "port"]),
     ("host", &["contract", "wire", "tcp", "port"]),

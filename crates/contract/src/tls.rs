@@ -140,12 +140,17 @@ impl Cipher {
 }
 
 impl Suite {
+    /// Length of the nonce that a record of TLS 1.2 carries (RFC 5288 §3), in bytes.
+    pub const fn explicit_nonce_bytes(self) -> usize {
+        match (self.version, self.cipher) {
+            (Version::Tls12, Cipher::Aes128Gcm | Cipher::Aes256Gcm) => 8,
+            _ => 0,
+        }
+    }
+
     /// Length of what comes before the ciphertext, in bytes: header and explicit nonce.
     pub const fn prefix_bytes(self) -> usize {
-        match (self.version, self.cipher) {
-            (Version::Tls12, Cipher::Aes128Gcm | Cipher::Aes256Gcm) => RECORD_HEADER_BYTES + 8,
-            _ => RECORD_HEADER_BYTES,
-        }
+        RECORD_HEADER_BYTES + self.explicit_nonce_bytes()
     }
 
     /// Length of what comes behind the ciphertext of the plaintext, in bytes: content type and tag.

@@ -13,7 +13,7 @@ use rustls::time_provider::TimeProvider;
 use rustls::version::{TLS12, TLS13};
 
 use crate::certificates::Certificates;
-use crate::suite::{Cipher, Version};
+use contract::tls::{Cipher, Version};
 
 /// What a client may make the host keep, and for how long.
 #[derive(Clone, Copy, Debug)]

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use rustls::AlertDescription;
 
 use crate::config::Config;
+use crate::content_type::ContentType;
 use crate::error::Error;
 use crate::framing::{Cut, Framing};
 use crate::handshake::{Agreed, Done, Handshake, NextKeys};
@@ -15,7 +16,7 @@ use crate::key::Key;
 use crate::ledger::{Ledger, Replay, SealedError};
 use crate::opener::Opener;
 use crate::run::{Piece, Run, RunLimits};
-use crate::suite::{ContentType, RECORD_HEADER_BYTES, Suite, Tag, Version};
+use contract::tls::{RECORD_HEADER_BYTES, Suite, Tag, Version};
 
 /// Longest that a record may say it is during the handshake, header excluded, in bytes.
 const HANDSHAKE_RECORD_BYTES_MAX: usize = (1 << 14) + 2048;

@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 
 use crate::run::{Piece, RunLimits};
-use crate::suite::RECORD_PLAINTEXT_BYTES_MAX;
+use contract::limits::RECORD_PLAINTEXT_BYTES_MAX;
 
 /// Plaintext of a record at the start, in bytes: two or three packets.
 const SMALL_RECORD_BYTES: u64 = 4 << 10;

@@ -13,7 +13,7 @@ use rustls::{ConnectionTrafficSecrets, HandshakeKind, ServerConfig};
 use crate::error::Error;
 use crate::key::{Key, version};
 use crate::opener::Opener;
-use crate::suite::Suite;
+use contract::tls::Suite;
 
 /// Where the keys come from that follow a KeyUpdate (RFC 8446 §7.2).
 pub(crate) trait NextKeys: Send {

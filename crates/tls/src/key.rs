@@ -6,7 +6,7 @@ use rustls::{ConnectionTrafficSecrets, ProtocolVersion};
 use zeroize::Zeroizing;
 
 use crate::error::Error;
-use crate::suite::{Cipher, Suite, Version};
+use contract::tls::{Cipher, Suite, Version};
 
 /// A key for the records of one direction.
 ///

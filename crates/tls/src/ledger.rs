@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 use crate::key::Key;
 use crate::run::{Piece, Run};
-use crate::suite::Tag;
+use contract::tls::Tag;
 
 /// A report of sealed records makes no sense: the NIC stack is not to be trusted with the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

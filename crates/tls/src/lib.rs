@@ -11,6 +11,7 @@
 mod certificates;
 mod config;
 mod connection;
+mod content_type;
 mod error;
 mod framing;
 mod handshake;
@@ -19,18 +20,16 @@ mod key;
 mod ledger;
 mod opener;
 mod run;
-mod suite;
 
 pub use certificates::{CertificateError, Certificates, Files, Problem};
 pub use config::{Config, Limits, Settings};
 pub use connection::{Connection, Event, Transmit};
+pub use content_type::ContentType;
+pub use contract::limits::RECORD_PLAINTEXT_BYTES_MAX;
+pub use contract::tls::{Cipher, RECORD_HEADER_BYTES, Suite, TAG_BYTES, Tag, Version};
 pub use error::Error;
 pub use handshake::Agreed;
 pub use key::Key;
 pub use ledger::{Replay, SealedError};
 pub use run::{Piece, Run, RunLimits};
 pub use rustls::AlertDescription;
-pub use suite::{
-    Cipher, ContentType, RECORD_HEADER_BYTES, RECORD_PLAINTEXT_BYTES_MAX, Suite, TAG_BYTES, Tag,
-    Version,
-};

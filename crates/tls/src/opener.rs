@@ -6,9 +6,8 @@ use aws_lc_rs::aead::{
 
 use crate::error::Error;
 use crate::key::Key;
-use crate::suite::{
-    Cipher, RECORD_HEADER_BYTES, RECORD_PLAINTEXT_BYTES_MAX, Suite, TAG_BYTES, Version,
-};
+use contract::limits::RECORD_PLAINTEXT_BYTES_MAX;
+use contract::tls::{Cipher, RECORD_HEADER_BYTES, Suite, TAG_BYTES, Version};
 
 /// One key, and how many records it has opened.
 pub(crate) struct Opener {

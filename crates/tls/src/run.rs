@@ -1,6 +1,7 @@
 //! Runs of records: what the NIC stack is told to seal.
 
-use crate::suite::{ContentType, Suite, Tag};
+use crate::content_type::ContentType;
+use contract::tls::{Suite, Tag};
 
 /// A piece of plaintext.
 #[derive(Clone, Debug, PartialEq, Eq)]
