@@ -15,7 +15,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("tls", &["contract"]),
     ("port", &["wire"]),
     ("nic", &["contract", "wire", "port"]),
-    ("host", &["contract", "wire", "tcp", "port"]),
+    ("host", &["contract", "wire", "tcp", "tls", "port"]),
     ("server", &["host"]),
     ("link", &["wire", "port"]),
     ("carrier", &["contract", "port"]),

@@ -7,6 +7,8 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::time::Duration;
 
+pub use tls::Agreed as TlsAgreed;
+
 /// A connection, as applications name it. Never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StreamId(pub u64);
@@ -43,17 +45,21 @@ pub enum CloseReason {
     Aborted,
     /// The NIC stack could not read what was to be sent, or is gone.
     DataPlaneFailed,
+    /// TLS has ended it: what the peer sent made no sense, or it said that it is over.
+    TlsFailed,
 }
 
 /// What an application is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AppEvent {
-    /// A connection was established by a peer.
+    /// A connection was established by a peer; on a port that speaks TLS, the handshake of TLS is over, too.
     Accepted {
         /// The new stream.
         stream: StreamId,
         /// Who.
         peer: SocketAddr,
+        /// What was agreed upon, if the stream speaks TLS.
+        tls: Option<Box<TlsAgreed>>,
     },
     /// Bytes have arrived: read until [`Io::read`] returns 0.
     Readable {
@@ -128,7 +134,7 @@ pub trait Io {
     fn open(&mut self, stream: StreamId, path: &[u8]) -> FileHandle;
     /// The application is done with the file. What is queued of it is still sent.
     fn close_file(&mut self, file: FileHandle);
-    /// Sends FIN after all that is queued. Reading goes on.
+    /// Sends FIN after all that is queued, in TLS close_notify before that. Reading goes on.
     fn shutdown(&mut self, stream: StreamId);
     /// Sends RST and forgets the stream; `Closed` follows.
     fn abort(&mut self, stream: StreamId);
@@ -138,7 +144,7 @@ pub trait Io {
     /// congestion control may be slower. What has been handed to the NIC stack already, a few milliseconds ahead,
     /// still leaves as it was meant to.
     fn set_max_pacing_rate(&mut self, stream: StreamId, bytes_per_second: Option<u64>);
-    /// Bytes of the stream that the peer has acknowledged so far.
+    /// Bytes of the stream that the peer has acknowledged so far; in TLS, of what was queued.
     fn acknowledged(&self, stream: StreamId) -> u64;
     /// Bytes queued and not acknowledged yet.
     fn unacknowledged(&self, stream: StreamId) -> u64;

@@ -9,12 +9,15 @@ use crate::balance::Balance;
 use crate::neighbor::Route;
 use crate::nic_stacks::{NicSet, NicStacks};
 use crate::orphans::Since;
+use crate::secure::Secure;
 use crate::tuple::{Tuple, TupleMap};
 
 /// A connection and what the shard keeps beside it.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) tcp: tcp::Connection,
+    /// If it speaks TLS, until it has ended.
+    pub(crate) tls: Option<Box<Secure>>,
     pub(crate) stream: StreamId,
     pub(crate) tuple: Tuple,
     /// Where its packets go on this link: the peer, or a gateway.
@@ -29,7 +32,7 @@ pub(crate) struct Entry {
     pub(crate) dirty: bool,
     /// The application knows of it: accepted, and not yet closed.
     pub(crate) told: bool,
-    /// The peer has sent something.
+    /// The peer has sent something, with TLS all of its handshake.
     pub(crate) heard: bool,
     /// Nothing but the peer is waited for.
     pub(crate) orphan_since: Option<Since>,
@@ -64,6 +67,12 @@ impl Entry {
     /// Its place in the table.
     pub(crate) fn index(&self) -> usize {
         place(self.stream)
+    }
+
+    /// True if all that was queued has been acknowledged.
+    pub(crate) fn is_drained(&self) -> bool {
+        let tls = self.tls.as_deref();
+        self.tcp.queued_bytes() == 0 && tls.is_none_or(Secure::is_drained)
     }
 
     /// The flow under which the NIC stack knows it.
@@ -137,6 +146,7 @@ impl Connections {
         let index = slot.key();
         slot.insert(Box::new(Entry {
             tcp,
+            tls: None,
             stream: StreamId(u64::from(self.generation) << 32 | index as u64),
             tuple,
             route,

@@ -28,7 +28,7 @@ counters! {
     packets_dropped,
     /// Real bytes sent or handed down inline: response headers and the like.
     real_bytes,
-    /// Virtual bytes handed down as file ranges; the host never sees them.
+    /// Virtual bytes handed down as file ranges, or as records of TLS; the host never sees them.
     virtual_bytes,
     /// SEND commands.
     sends,
@@ -72,6 +72,18 @@ counters! {
     connections_finished,
     /// Connections that ended by RST, time-out or failure.
     connections_broken,
+    /// Handshakes of TLS that were completed.
+    tls_handshakes,
+    /// Of these, such that have resumed an earlier session.
+    tls_handshakes_resumed,
+    /// Connections that TLS has ended, before the handshake's end or later.
+    tls_failed,
+    /// Keys of TLS that have taken the place of another, as either side wanted.
+    tls_key_updates,
+    /// Connections reset because a record, sealed once more, would have been another one: its file has changed.
+    tls_seal_mismatches,
+    /// Connections reset because a NIC stack may have sent records whose tags it has not reported.
+    tls_records_unproven,
     /// Connections aborted because too many were waiting for their peers alone, their FIN sent.
     orphans_aborted,
     /// Windows reduced because a peer has echoed marks of a router (ECN).

@@ -13,11 +13,12 @@
 //! | `tuple`, `keyed_hash` | what they are searched by |
 //! | `neighbor`, `icmp` | ARP, neighbour discovery, next hops; echo |
 //! | `nic_stacks`, `balance` | which NIC stacks are there, which of their workers a connection goes to |
+//! | `secure` | the TLS layer of a connection |
 //! | `timer` | the timing wheel |
 //! | `shard`, `polling` | the event loop and its sleep |
 //! | `nic_source` | where NIC stacks come from |
 //!
-//! This room may touch the clock, ports, the contract and `tcp`. It never touches file content, and it
+//! This room may touch the clock, ports, the contract, `tcp` and `tls`. It never touches file content, and it
 //! does not know the NIC stack's code.
 
 #![forbid(unsafe_code)]
@@ -35,6 +36,7 @@ mod nic_source;
 mod nic_stacks;
 mod orphans;
 mod polling;
+mod secure;
 mod shard;
 mod sources;
 mod stack;

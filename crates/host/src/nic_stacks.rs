@@ -43,6 +43,8 @@ pub(crate) struct NicStacks {
 struct NicStack {
     workers: Range<usize>,
     presence: Presence,
+    /// It is on another machine.
+    is_elsewhere: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -101,6 +103,15 @@ impl NicStacks {
     /// It is away, and expected back.
     pub(crate) fn is_awaited(&self, nic: usize) -> bool {
         matches!(self.stacks[nic].presence, Presence::Away { .. })
+    }
+
+    /// What it says last can be lost on the way.
+    pub(crate) fn is_elsewhere(&self, nic: usize) -> bool {
+        self.stacks[nic].is_elsewhere
+    }
+
+    pub(crate) fn set_elsewhere(&mut self, nic: usize) {
+        self.stacks[nic].is_elsewhere = true;
     }
 
     pub(crate) fn has_come(&mut self, nic: usize) {

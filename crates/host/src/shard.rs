@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use contract::control::HostSession;
 use port::Port;
 use rustix::event::epoll;
+use rustix::net::{Shutdown, shutdown};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
 use crate::app::Application;
@@ -25,6 +26,10 @@ const END_CHECK_US: u64 = 10_000;
 /// Ending, the shard answers for so long, in microseconds, or until it has heard nothing for so long.
 const PARTING_US_MAX: u64 = 500_000;
 const PARTING_SILENCE_US: u64 = 50_000;
+
+/// A NIC stack that is replaced may take so long to end, in microseconds, before connections are reset of which it may
+/// still send records. Whoever starts NIC stacks kills one that takes two seconds.
+const NIC_END_US_MAX: u64 = 4_000_000;
 
 /// Why a shard has ended.
 #[derive(Debug)]
@@ -46,6 +51,14 @@ impl std::fmt::Display for ShardError {
 
 impl std::error::Error for ShardError {}
 
+/// A NIC stack that is to take the place of one which has been asked to end.
+#[derive(Debug)]
+struct Coming {
+    nic: usize,
+    session: HostSession,
+    until_us: u64,
+}
+
 /// One event loop with all that it owns.
 #[derive(Debug)]
 pub struct Shard<P, A> {
@@ -55,6 +68,8 @@ pub struct Shard<P, A> {
     polling: Polling,
     /// The socket of each NIC stack that is there, which hangs up when that is gone.
     nics: Vec<Option<OwnedFd>>,
+    /// NIC stacks that are to take the place of one which is still there, and for how long its end is waited for.
+    coming: Vec<Coming>,
     /// What a NIC stack says makes no sense.
     corrupt: Option<ChannelCorrupt>,
 }
@@ -81,6 +96,7 @@ impl<P: Port, A: Application> Shard<P, A> {
             app,
             polling,
             nics: Vec::new(),
+            coming: Vec::new(),
             corrupt: None,
         };
         let (nic, socket) = nic;
@@ -219,8 +235,13 @@ impl<P: Port, A: Application> Shard<P, A> {
             match woken {
                 Woken::Work => {}
                 Woken::Stop => return Ok(()),
-                Woken::NicGone(nic) => self.lose_nic(nic, NicLoss::HungUp, waiter, nics)?,
+                Woken::NicGone(nic) => self.on_hang_up(nic, waiter, nics)?,
                 Woken::NicCome => self.take_nic(waiter, nics)?,
+            }
+            while let Some(late) = self.coming.iter().position(|it| it.until_us <= now_us) {
+                let Coming { nic, session, .. } = self.coming.swap_remove(late);
+                tracing::warn!(nic, "the NIC stack before does not end");
+                self.use_nic(nic, session, waiter)?;
             }
             self.stack.retry_waiting_room();
         }
@@ -236,6 +257,10 @@ impl<P: Port, A: Application> Shard<P, A> {
     ) -> Result<(), ShardError> {
         let now_us = monotonic_us();
         self.hear(now_us, EVENTS_MAX);
+        if let Some(next) = self.coming.iter().position(|coming| coming.nic == nic) {
+            let Coming { session, .. } = self.coming.swap_remove(next);
+            return self.use_nic(nic, session, waiter);
+        }
         self.watch_nic(waiter, nic, false)
             .map_err(ShardError::Wait)?;
         self.replace_socket(nic, None);
@@ -245,29 +270,63 @@ impl<P: Port, A: Application> Shard<P, A> {
         Ok(())
     }
 
+    /// A NIC stack has closed its socket. It does so when its workers have ended, by itself or by being killed: nothing
+    /// leaves it any more.
+    fn on_hang_up(
+        &mut self,
+        nic: usize,
+        waiter: &Waiter,
+        nics: &mut impl NicSource,
+    ) -> Result<(), ShardError> {
+        self.hear(monotonic_us(), EVENTS_MAX);
+        self.stack.on_nic_ended(nic);
+        self.lose_nic(nic, NicLoss::HungUp, waiter, nics)
+    }
+
     /// A NIC stack has come: for the first time, after it was gone, or to take the place of itself.
     fn take_nic(&mut self, waiter: &Waiter, nics: &mut impl NicSource) -> Result<(), ShardError> {
-        let Some((nic, HostSession { channels, socket })) = nics.take() else {
+        let Some((nic, session)) = nics.take() else {
             return Ok(());
         };
-        if let Some(refusal) = self.stack.nic_refusal(nic, channels.len()) {
+        if let Some(refusal) = self.stack.nic_refusal(nic, session.channels.len()) {
             nics.on_refused(nic, refusal);
             return Ok(());
         }
+        // Whoever starts NIC stacks is not to see the end of the one before, should it be there, ahead of the reason for
+        // it.
+        nics.on_joined(nic);
+        self.coming.retain(|coming| coming.nic != nic);
+        if self.stack.has_unproven(nic)
+            && let Some(Some(before)) = self.nics.get(nic)
+            && shutdown(before, Shutdown::Write).is_ok()
+        {
+            // It ends, and until then tells the tags of what it has sealed.
+            self.coming.push(Coming {
+                nic,
+                session,
+                until_us: monotonic_us() + NIC_END_US_MAX,
+            });
+            return Ok(());
+        }
+        self.use_nic(nic, session, waiter)
+    }
+
+    /// A NIC stack is used from now on. Closing the socket of the one before tells it to end.
+    fn use_nic(
+        &mut self,
+        nic: usize,
+        session: HostSession,
+        waiter: &Waiter,
+    ) -> Result<(), ShardError> {
+        let HostSession { channels, socket } = session;
         self.hear(monotonic_us(), EVENTS_MAX);
         self.watch_nic(waiter, nic, false)
             .map_err(ShardError::Wait)?;
         let come = self.stack.on_nic_come(nic, channels);
         debug_assert_eq!(come, Ok(()), "it was asked");
-        let before = self.replace_socket(nic, Some(socket));
+        self.replace_socket(nic, Some(socket));
         self.corrupt = None;
-        self.watch_nic(waiter, nic, true)
-            .map_err(ShardError::Wait)?;
-        nics.on_joined(nic);
-        // Closing its socket tells the NIC stack before, should it be there, to end. Whoever starts NIC stacks is not to
-        // see that end before the reason for it.
-        drop(before);
-        Ok(())
+        self.watch_nic(waiter, nic, true).map_err(ShardError::Wait)
     }
 
     /// Has a NIC stack's socket and wake-ups end a sleep, or not any more: closing our descriptors would not
@@ -310,6 +369,15 @@ impl<P: Port, A: Application> Shard<P, A> {
         Ok(())
     }
 
+    /// When something is to be done that nobody wakes the shard for.
+    fn next_timeout_us(&self) -> Option<u64> {
+        let coming_us = self.coming.iter().map(|coming| coming.until_us).min();
+        [self.stack.next_timeout_us(), coming_us]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
     /// Sleeps until a frame, an event, a timer or an end.
     fn sleep(&mut self, waiter: &Waiter, now_us: u64) -> Result<Woken, ShardError> {
         let mut quiet = true;
@@ -317,7 +385,7 @@ impl<P: Port, A: Application> Shard<P, A> {
             quiet &= channel.prepare_sleep();
         }
         let timeout = match quiet {
-            true => timeout(&self.stack, now_us),
+            true => timeout(self.next_timeout_us(), now_us),
             false => Some(NO_TIME),
         };
         self.stack.counters_mut().sleeps += u64::from(quiet);
@@ -351,8 +419,8 @@ fn unix_time() -> std::time::Duration {
 }
 
 /// How long the shard may sleep.
-fn timeout(stack: &Stack, now_us: u64) -> Option<Timespec> {
-    let us = stack.next_timeout_us()?.saturating_sub(now_us);
+fn timeout(at_us: Option<u64>, now_us: u64) -> Option<Timespec> {
+    let us = at_us?.saturating_sub(now_us);
     Some(Timespec {
         tv_sec: (us / 1_000_000) as i64,
         tv_nsec: (us % 1_000_000 * 1_000) as i64,

@@ -18,6 +18,8 @@
 //! | `route` | which NIC stack has a file, and where a connection goes whose NIC stack is gone |
 //! | `transmit` | SENDs, own packets, ACKD |
 //! | `workers` | the channels, and what did not fit |
+//! | `secure` | connections that speak TLS |
+//! | `records` | their records, for the NIC workers, and what becomes of the tags |
 //! | `congestion` | congestion control by listener and by stream |
 //! | `link` | the link, and how much fits into a SEND |
 //! | `inspect` | what the stack holds, for those who watch over it |
@@ -27,13 +29,16 @@ mod arrival;
 mod congestion;
 mod inspect;
 mod link;
+mod records;
 mod reports;
 mod restart;
 mod route;
+mod secure;
 mod transmit;
 mod workers;
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 use contract::FileId;
@@ -69,6 +74,8 @@ pub struct Stack {
     tcp_config_v6: tcp::Config,
     /// Listening ports with a congestion control of their own.
     port_congestion: Vec<(u16, tcp::CongestionAlgorithm)>,
+    /// Listening ports that speak TLS.
+    tls_listeners: Vec<(u16, Arc<tls::Config>)>,
     link: Link,
     isn: tcp::IsnGenerator,
     neighbors: Neighbors,
@@ -131,6 +138,7 @@ impl Stack {
             tcp_config_v4: with_mss(mss(40), 536, false),
             tcp_config_v6: with_mss(mss(60), 1220, true),
             port_congestion: Vec::new(),
+            tls_listeners: Vec::new(),
             link,
             isn: tcp::IsnGenerator::new(config.secret),
             neighbors: Neighbors::new(link.mac, &config.addresses, &config.gateways),
@@ -159,6 +167,9 @@ impl Stack {
     /// Sets the time since the epoch that applications are told.
     pub fn set_unix_time(&mut self, unix_time: Duration) {
         self.unix_time = unix_time;
+        for (_, config) in &self.tls_listeners {
+            config.set_unix_time(unix_time);
+        }
     }
 
     /// What was done so far.
@@ -242,6 +253,9 @@ impl Stack {
             if entry.tcp.next_timeout().is_some_and(|at| at <= now) {
                 entry.tcp.on_timeout(now);
             }
+        }
+        if let Some(tls) = entry.tls.as_mut() {
+            tls.on_timeout(&mut entry.tcp, now_us);
         }
         if entry.app_wheel_us <= now_us {
             entry.app_wheel_us = u64::MAX;
@@ -357,7 +371,8 @@ impl Stack {
         if !self.config.departs_at_issue {
             count_sends(&mut self.sends_outstanding, entry);
         }
-        let is_reachable = self.transmit(now_us, index, port);
+        let may_send = entry.tls.is_none() || self.define_records(now_us, index);
+        let is_reachable = self.transmit(now_us, index, port, may_send);
         self.acknowledge_below(index);
         let Some(entry) = self.connections.get_mut(index) else {
             return;
@@ -403,6 +418,9 @@ impl Stack {
             let Some(entry) = self.connections.get_mut(index) else {
                 return;
             };
+            if entry.tls.is_some() {
+                return self.pass_on_tls_events(now_us, index, app);
+            }
             let (stream, peer) = (entry.stream, entry.tuple.remote);
             let Some(event) = entry.tcp.poll_event() else {
                 return;
@@ -415,7 +433,8 @@ impl Stack {
                 ConnectionEvent::Connected => {
                     entry.told = true;
                     self.counters.connections_accepted += 1;
-                    AppEvent::Accepted { stream, peer }
+                    let tls = None;
+                    AppEvent::Accepted { stream, peer, tls }
                 }
                 ConnectionEvent::Readable => AppEvent::Readable { stream },
                 ConnectionEvent::Writable => AppEvent::Writable { stream },
@@ -427,26 +446,10 @@ impl Stack {
                     }
                     continue;
                 }
-                ConnectionEvent::Closed { reason } => {
-                    let reason = match reason {
-                        _ if entry.data_plane_failed => CloseReason::DataPlaneFailed,
-                        tcp::CloseReason::Finished => CloseReason::Finished,
-                        tcp::CloseReason::Reset | tcp::CloseReason::Refused => CloseReason::Reset,
-                        tcp::CloseReason::TimedOut => CloseReason::TimedOut,
-                        tcp::CloseReason::Aborted => CloseReason::Aborted,
-                    };
-                    let told = std::mem::replace(&mut entry.told, false);
-                    entry.app_deadline_us = None;
-                    self.end_of_stream(index);
-                    if !told {
-                        continue;
-                    }
-                    match reason {
-                        CloseReason::Finished => self.counters.connections_finished += 1,
-                        _ => self.counters.connections_broken += 1,
-                    }
-                    AppEvent::Closed { stream, reason }
-                }
+                ConnectionEvent::Closed { reason } => match self.on_closed(index, reason) {
+                    Some(event) => event,
+                    None => continue,
+                },
             };
             let told = self.connections.get(index).is_some_and(|entry| entry.told);
             if told || matches!(event, AppEvent::Closed { .. }) {
@@ -461,6 +464,31 @@ impl Stack {
         }
     }
 
+    /// TCP has ended: what the application is told, if it knows of the connection.
+    fn on_closed(&mut self, index: usize, reason: tcp::CloseReason) -> Option<AppEvent> {
+        let entry = self.connections.get_mut(index)?;
+        let stream = entry.stream;
+        let reason = match reason {
+            _ if entry.data_plane_failed => CloseReason::DataPlaneFailed,
+            _ if entry.tls.as_ref().is_some_and(|tls| tls.has_failed) => CloseReason::TlsFailed,
+            tcp::CloseReason::Finished => CloseReason::Finished,
+            tcp::CloseReason::Reset | tcp::CloseReason::Refused => CloseReason::Reset,
+            tcp::CloseReason::TimedOut => CloseReason::TimedOut,
+            tcp::CloseReason::Aborted => CloseReason::Aborted,
+        };
+        let told = std::mem::replace(&mut entry.told, false);
+        entry.app_deadline_us = None;
+        self.end_of_stream(index);
+        if !told {
+            return None;
+        }
+        match reason {
+            CloseReason::Finished => self.counters.connections_finished += 1,
+            _ => self.counters.connections_broken += 1,
+        }
+        Some(AppEvent::Closed { stream, reason })
+    }
+
     /// The stream is over: the NIC stack may forget its flow and close its files.
     fn end_of_stream(&mut self, index: usize) {
         let Some(entry) = self.connections.get_mut(index) else {
@@ -471,6 +499,7 @@ impl Stack {
         // What has not departed never will, and is not reported.
         self.sends_outstanding -= std::mem::take(&mut entry.sends_outstanding);
         let files = std::mem::take(&mut entry.files);
+        entry.tls = None;
         if std::mem::replace(&mut entry.flow_open, false) {
             self.counters.ackds += 1;
             self.nics[worker].send_or_defer(Deferred::Acked {

@@ -40,11 +40,18 @@ impl Streams<'_> {
 
 impl Io for Streams<'_> {
     fn read(&mut self, stream: StreamId, buffer: &mut [u8]) -> usize {
-        self.act(stream, |entry| entry.tcp.read(buffer))
+        let now_us = self.now_us;
+        self.act(stream, |entry| match &mut entry.tls {
+            None => entry.tcp.read(buffer),
+            Some(tls) => tls.read(&mut entry.tcp, now_us, buffer),
+        })
     }
 
     fn write(&mut self, stream: StreamId, bytes: &[u8]) -> usize {
-        self.act(stream, |entry| entry.tcp.write(bytes))
+        self.act(stream, |entry| match &mut entry.tls {
+            None => entry.tcp.write(bytes),
+            Some(tls) => tls.write(bytes),
+        })
     }
 
     fn write_file(&mut self, stream: StreamId, file: FileHandle, range: Range<u64>) -> u64 {
@@ -56,8 +63,9 @@ impl Io for Streams<'_> {
             return 0;
         }
         let len = range.end - range.start;
-        let queued = self.act(stream, |entry| {
-            entry.tcp.write_virtual(id.0, range.start, len)
+        let queued = self.act(stream, |entry| match &mut entry.tls {
+            None => entry.tcp.write_virtual(id.0, range.start, len),
+            Some(tls) => tls.write_range(id.0, range.start, len),
         });
         if queued > 0 {
             self.stack.files.extent_queued(id);
@@ -115,7 +123,10 @@ impl Io for Streams<'_> {
     }
 
     fn shutdown(&mut self, stream: StreamId) {
-        self.act(stream, |entry| entry.tcp.shutdown());
+        self.act(stream, |entry| match &mut entry.tls {
+            None => entry.tcp.shutdown(),
+            Some(tls) => tls.connection.close(),
+        });
     }
 
     fn abort(&mut self, stream: StreamId) {
@@ -134,13 +145,17 @@ impl Io for Streams<'_> {
     }
 
     fn acknowledged(&self, stream: StreamId) -> u64 {
-        self.entry(stream)
-            .map_or(0, |entry| entry.tcp.acknowledged_bytes())
+        self.entry(stream).map_or(0, |entry| match &entry.tls {
+            None => entry.tcp.acknowledged_bytes(),
+            Some(tls) => tls.connection.acknowledged_bytes(),
+        })
     }
 
     fn unacknowledged(&self, stream: StreamId) -> u64 {
-        self.entry(stream)
-            .map_or(0, |entry| entry.tcp.queued_bytes())
+        self.entry(stream).map_or(0, |entry| match &entry.tls {
+            None => entry.tcp.queued_bytes(),
+            Some(tls) => tls.connection.unacknowledged_bytes(),
+        })
     }
 
     fn unix_time(&self) -> Duration {

@@ -530,6 +530,11 @@ impl Connection {
         }
     }
 
+    /// True if [`Connection::write_virtual`] takes a range now.
+    pub fn takes_virtual(&self) -> bool {
+        self.may_write() && self.queue.extents() < self.config.extents_max
+    }
+
     fn may_write(&self) -> bool {
         !self.fin_queued && self.state != State::Closed
     }

@@ -26,6 +26,8 @@ pub struct Limits {
     pub received_bytes_max: usize,
     /// Real plaintext that waits to be cut into records, in bytes.
     pub real_bytes_max: usize,
+    /// Ranges of objects, and stretches of real plaintext between them, that wait to be cut into records.
+    pub extents_max: usize,
     /// Records that one key seals. AES-GCM allows 2^24 (RFC 8446 §5.5).
     pub records_per_key_max: u64,
     /// Time that one key of TLS 1.3 seals, in microseconds.
@@ -39,6 +41,7 @@ impl Default for Limits {
             handshake_us_max: 10_000_000,
             received_bytes_max: 64 << 10,
             real_bytes_max: 64 << 10,
+            extents_max: 256,
             records_per_key_max: 1 << 23,
             key_us_max: 3_600_000_000,
         }

@@ -13,7 +13,7 @@ use crate::framing::{Cut, Framing};
 use crate::handshake::{Agreed, Done, Handshake, NextKeys};
 use crate::hello;
 use crate::key::Key;
-use crate::ledger::{Ledger, Replay, SealedError};
+use crate::ledger::{Definition, Known, Ledger, SealedError};
 use crate::opener::Opener;
 use crate::run::{Piece, Run, RunLimits};
 use contract::tls::{RECORD_HEADER_BYTES, Suite, Tag, Version};
@@ -52,11 +52,10 @@ const FATAL: u8 = 2;
 /// 2. [`read`](Self::read) until 0. While plaintext waits, `received` takes no more: offer the rest again.
 /// 3. [`poll_transmit`](Self::poll_transmit): what is next in the stream. Call it only while little of what it returned
 ///    before waits to be sent, some hundred kilobytes: what it has returned cannot be changed any more, and an alert or
-///    KeyUpdate comes behind it. A [`Transmit::Key`] and each [`Transmit::Run`] go to the NIC stack before a byte of
-///    them is sent.
-/// 4. When it returns `None` and [`is_finished`](Self::is_finished), close the stream below.
-///
-/// A NIC stack that starts anew is given [`replay`](Self::replay).
+///    KeyUpdate comes behind it.
+/// 4. [`missing`](Self::missing) until `None`, and tell the NIC stack: it must know what it is to seal before a byte of
+///    that is sent. One that starts anew knows nothing.
+/// 5. When `poll_transmit` returns `None` and [`is_finished`](Self::is_finished), close the stream below.
 pub struct Connection {
     config: Arc<Config>,
     rx: Rx,
@@ -73,6 +72,7 @@ pub struct Connection {
     ledger: Ledger,
     events: VecDeque<Event>,
     released: Vec<u32>,
+    taken_bytes: u64,
     is_closing: bool,
     is_finished: bool,
 }
@@ -83,6 +83,8 @@ enum Rx {
         handshake: Box<Handshake>,
         bytes: usize,
         deadline_us: u64,
+        /// The beginning of the ClientHello, which may be in several records; `None` when it has been looked at.
+        hello: Option<Vec<u8>>,
     },
     Open,
     /// After close_notify or the end of the stream.
@@ -152,6 +154,7 @@ impl Connection {
                 handshake: Box::new(handshake),
                 bytes: 0,
                 deadline_us: now_us.saturating_add(config.limits.handshake_us_max),
+                hello: Some(Vec::new()),
             },
             config,
             established: None,
@@ -163,6 +166,7 @@ impl Connection {
             ledger: Ledger::default(),
             events: VecDeque::new(),
             released: Vec::new(),
+            taken_bytes: 0,
             is_closing: false,
             is_finished: false,
         })
@@ -186,7 +190,8 @@ impl Connection {
         bytes.len() - rest.len()
     }
 
-    /// The client's stream has ended.
+    /// The client's stream has ended, and [`Connection::received`] has taken all of it: what it has not is lost, and the
+    /// stream is reported as truncated.
     pub fn on_fin(&mut self) {
         match self.rx {
             Rx::Handshaking { .. } => self.fail(Error::ClosedInHandshake),
@@ -215,20 +220,35 @@ impl Connection {
     /// Queues plaintext; returns how many bytes were taken: fewer if much waits, none after [`Connection::close`] or a
     /// failure.
     pub fn write(&mut self, bytes: &[u8]) -> usize {
-        if !self.is_writable() {
+        if !self.is_writable() || self.framing.extents() >= self.config.limits.extents_max {
             return 0;
         }
         let room = self.config.limits.real_bytes_max;
         let room = room.saturating_sub(self.framing.real_bytes());
         let taken = &bytes[..bytes.len().min(room)];
         self.framing.push_real(taken);
+        self.taken_bytes += taken.len() as u64;
         taken.len()
     }
 
-    /// Queues a range of an object. False, and nothing is queued, after [`Connection::close`] or a failure, or if the
-    /// range ends beyond what 64 bits count. Otherwise [`Connection::poll_released`] names the object once.
+    /// Queues a range of an object. False, and nothing is queued, if much waits, after [`Connection::close`] or a
+    /// failure, or if the range ends beyond what 64 bits count. Otherwise [`Connection::poll_released`] names the object
+    /// once.
     pub fn write_range(&mut self, object: u32, offset: u64, len: u64) -> bool {
-        self.is_writable() && len > 0 && self.framing.push_virtual(object, offset, len)
+        let is_taken = self.is_writable()
+            && len > 0
+            && self.framing.extents() < self.config.limits.extents_max
+            && self.framing.push_virtual(object, offset, len);
+        self.taken_bytes += if is_taken { len } else { 0 };
+        is_taken
+    }
+
+    /// True if a good part of what may wait could be taken now.
+    pub fn has_room(&self) -> bool {
+        let limits = &self.config.limits;
+        self.is_writable()
+            && self.framing.real_bytes() <= limits.real_bytes_max / 2
+            && self.framing.extents() <= limits.extents_max / 2
     }
 
     /// Says close_notify after all that is queued. Before the handshake's end, there is nobody to say it to.
@@ -242,6 +262,27 @@ impl Connection {
     /// Plaintext that waits to be cut into records, in bytes.
     pub fn queued_bytes(&self) -> u64 {
         self.framing.bytes()
+    }
+
+    /// Plaintext that the application has queued so far, in bytes.
+    pub fn taken_bytes(&self) -> u64 {
+        self.taken_bytes
+    }
+
+    /// How much of that the peer's TCP has acknowledged, as far as [`Connection::acknowledge`] was told, in bytes. Of a
+    /// record that it has in part, a part.
+    pub fn acknowledged_bytes(&self) -> u64 {
+        self.ledger.acknowledged_plaintext()
+    }
+
+    /// What is left of it, in bytes.
+    pub fn unacknowledged_bytes(&self) -> u64 {
+        self.taken_bytes.saturating_sub(self.acknowledged_bytes())
+    }
+
+    /// True if [`Connection::poll_event`] has something to say.
+    pub fn has_event(&self) -> bool {
+        !self.events.is_empty()
     }
 
     /// What has happened since.
@@ -294,23 +335,33 @@ impl Connection {
         if let Some(alert) = established.warning.take() {
             return self.define(ContentType::Alert, message(&alert));
         }
+        let outstanding_left = limits.outstanding_max.saturating_sub(self.ledger.records());
+        if outstanding_left == 0 {
+            return None;
+        }
         let records_left = self.config.limits.records_per_key_max;
         let records_left = records_left.saturating_sub(established.number);
         let is_old =
             now_us.saturating_sub(established.key_since_us) > self.config.limits.key_us_max;
         let is_worn = self.framing.bytes() > 0 && (records_left == 0 || is_old);
         match established.suite.version {
+            // No data may come before the answer (RFC 8446 §4.6.3): all wait until a key is acknowledged.
             Version::Tls13 if established.is_key_update_due || is_worn => {
-                return self.update_key(now_us);
+                return match self.ledger.keys() < limits.keys_max {
+                    true => self.update_key(now_us),
+                    false => None,
+                };
             }
             Version::Tls12 if is_worn && records_left == 0 => {
                 self.fail(Error::KeyUsedUp);
-                self.is_finished = true;
-                return self.close_notify();
+                return self.poll_transmit(now_us, limits);
             }
             _ => {}
         }
-        match self.framing.cut(now_us, limits, records_left) {
+        match self
+            .framing
+            .cut(now_us, limits, records_left.min(outstanding_left))
+        {
             Some(cut) => self.define(ContentType::ApplicationData, cut),
             None if self.is_closing && self.framing.bytes() == 0 => {
                 self.is_finished = true;
@@ -336,9 +387,10 @@ impl Connection {
             .acknowledge(upto, |object| released.push(object), removed);
     }
 
-    /// What a NIC stack that knows nothing must be told before it seals any of what is not acknowledged.
-    pub fn replay(&self) -> impl Iterator<Item = Replay<'_>> {
-        self.ledger.replay()
+    /// What a NIC stack that knows this much must be told next before it seals what is defined and not acknowledged;
+    /// `None` if nothing is missing.
+    pub fn missing(&self, known: &Known) -> Option<Definition<'_>> {
+        self.ledger.missing(known)
     }
 
     /// True if of a record that begins before `stream_offset` no tag is known. If such a record may have left, it must
@@ -410,18 +462,26 @@ impl Connection {
 
     fn on_handshake_record(&mut self, now_us: u64, record: &[u8]) -> Result<(), Error> {
         let Rx::Handshaking {
-            handshake, bytes, ..
+            handshake,
+            bytes,
+            hello,
+            ..
         } = &mut self.rx
         else {
             return Ok(());
         };
-        let is_first = *bytes == 0;
         *bytes += record.len();
         if *bytes > self.config.limits.handshake_bytes_max {
             return Err(Error::HandshakeTooLong);
         }
-        if is_first {
-            hello::check(&record[RECORD_HEADER_BYTES..], self.config.has_tls13)?;
+        // Records are not authentic yet: whoever changes what is offered can also cut it in two.
+        let is_handshake = record[0] == ContentType::Handshake as u8;
+        if let Some(content) = hello.as_mut().filter(|_| is_handshake) {
+            content.extend_from_slice(&record[RECORD_HEADER_BYTES..]);
+            if hello::is_whole(content) {
+                hello::check(content, self.config.has_tls13)?;
+                *hello = None;
+            }
         }
         if !handshake.on_record(record, &mut self.raw)? {
             return Ok(());
@@ -495,6 +555,12 @@ impl Connection {
     }
 
     fn on_alert(&mut self, content: &[u8]) -> Result<(), Error> {
+        if content.is_empty() {
+            // RFC 8446 §5.4, RFC 5246 §6.2.1
+            return Err(Error::UnexpectedRecord {
+                content_type: ContentType::Alert as u8,
+            });
+        }
         let &[level, description] = content else {
             return Err(Error::Malformed("an alert"));
         };
@@ -569,10 +635,10 @@ impl Connection {
                 let cut = message(&UPDATE_NOT_REQUESTED);
                 self.define_at(at, ContentType::Handshake, cut)
             }
+            // If there is no alert for it, TCP ends without close_notify, and the client sees that something is missing.
             Err(error) => {
                 self.fail(error);
-                self.is_finished = true;
-                self.close_notify()
+                None
             }
         }
     }

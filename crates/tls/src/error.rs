@@ -58,7 +58,6 @@ impl Error {
             Error::Handshake(_)
             | Error::HandshakeTimedOut
             | Error::ClosedInHandshake
-            | Error::KeyUsedUp
             | Error::PeerAlert(_) => None,
             Error::InappropriateFallback => Some(AlertDescription::InappropriateFallback),
             Error::BadRecord => Some(AlertDescription::BadRecordMac),
@@ -72,7 +71,10 @@ impl Error {
             }
             Error::Malformed(_) => Some(AlertDescription::DecodeError),
             Error::IllegalParameter(_) => Some(AlertDescription::IllegalParameter),
-            Error::HandshakeTooLong | Error::Unsupported => Some(AlertDescription::InternalError),
+            // No close_notify: what is missing of a response would not be missed (§6.1).
+            Error::HandshakeTooLong | Error::KeyUsedUp | Error::Unsupported => {
+                Some(AlertDescription::InternalError)
+            }
         }
     }
 }

@@ -51,6 +51,8 @@ pub(crate) struct Framing {
     /// Of the small records, what has been cut.
     small_sent: u64,
     cut_us: u64,
+    /// Nothing was left then: since, there was a pause.
+    was_empty: bool,
 }
 
 /// Plaintext of a run.
@@ -72,6 +74,11 @@ impl Framing {
     /// Bytes that wait.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// Stretches of real bytes, and ranges of objects, that wait.
+    pub(crate) fn extents(&self) -> usize {
+        self.extents.len()
     }
 
     /// Real bytes that wait.
@@ -121,7 +128,8 @@ impl Framing {
     /// Cuts the next run: as many records of one size as there are, and a shorter one to end with if it comes next.
     /// Never more than `records_max` records.
     pub(crate) fn cut(&mut self, now_us: u64, limits: &RunLimits, records_max: u64) -> Option<Cut> {
-        if now_us.saturating_sub(self.cut_us) > IDLE_US {
+        // If something has waited all the while, the client is slow, and nobody has paused.
+        if self.was_empty && now_us.saturating_sub(self.cut_us) > IDLE_US {
             self.small_sent = 0;
         }
         let bytes_max = self.fit(limits);
@@ -149,6 +157,7 @@ impl Framing {
         }
         self.cut_us = now_us;
         let pieces = self.take(end);
+        self.was_empty = self.bytes == 0;
         let follow_bytes = match (pieces.last(), self.extents.front()) {
             (
                 Some(Piece::Virtual {
@@ -270,6 +279,8 @@ mod tests {
         records_max: 64,
         pieces_max: 32,
         real_bytes_max: 4096,
+        outstanding_max: u64::MAX,
+        keys_max: usize::MAX,
     };
 
     /// Records as (plaintext bytes, file offset behind them, if they end in a file).
@@ -337,6 +348,20 @@ mod tests {
         assert_eq!(second[2], (16384, Some(32768)));
         framing.push_virtual(7, 0, 100_000);
         assert_eq!(records(&mut framing, 3_000_000)[0].0, 4096);
+    }
+
+    #[test]
+    fn a_client_that_is_slow_does_not_get_small_records_again() {
+        let mut framing = Framing::default();
+        framing.push_virtual(7, 0, 10 << 20);
+        for seconds in 0.. {
+            // A megabyte, and nobody asks for more for two seconds.
+            let Some(cut) = framing.cut(seconds * 2_000_000, &LIMITS, u64::MAX) else {
+                break;
+            };
+            let each = cut.record_plaintext_bytes;
+            assert!(seconds == 0 || each == 16_384, "{each} at {seconds} s");
+        }
     }
 
     #[test]

@@ -8,8 +8,19 @@ const TLS13: u16 = 0x0304;
 const FALLBACK_SCSV: [u8; 2] = [0x56, 0x00];
 const SUPPORTED_VERSIONS: [u8; 2] = [0, 43];
 
-/// Looks at the versions of a ClientHello, if a record's content is one, and all of it. What makes no sense is left to
-/// rustls.
+/// True if these first bytes of the handshake are a whole ClientHello, or can become none.
+pub(crate) fn is_whole(content: &[u8]) -> bool {
+    match content {
+        &[CLIENT_HELLO, high, middle, low, ref rest @ ..] => {
+            let length = usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low);
+            rest.len() >= length
+        }
+        [] | [CLIENT_HELLO, ..] => false,
+        _ => true,
+    }
+}
+
+/// Looks at the versions of a ClientHello, if the content is one, and all of it. What makes no sense is left to rustls.
 ///
 /// # Errors
 /// [`Error::OldVersion`] if the best that the client can do is older than TLS 1.2: rustls misses extensions first, which

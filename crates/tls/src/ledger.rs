@@ -4,6 +4,7 @@
 //! sealed with other content under the same number; its tag proves that it is not.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use crate::key::Key;
 use crate::run::{Piece, Run};
@@ -13,13 +14,52 @@ use contract::tls::Tag;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SealedError;
 
-/// What has to be installed in a NIC stack, in order.
+/// What a NIC stack has to be told.
 #[derive(Clone, Copy, Debug)]
-pub enum Replay<'a> {
+pub enum Definition<'a> {
     /// A key.
     Key(&'a Key),
     /// A run, with the tags that are known.
     Run(&'a Run),
+}
+
+/// What a NIC stack has been told of a connection: at first, nothing.
+#[derive(Clone, Debug, Default)]
+pub struct Known {
+    /// Epochs of the keys that it has.
+    epochs: Range<u32>,
+    /// Behind the last run.
+    stream_end: u64,
+}
+
+impl Known {
+    /// It has been told.
+    pub fn add(&mut self, definition: Definition<'_>) {
+        match definition {
+            Definition::Key(key) => {
+                let epoch = u32::from(key.epoch);
+                if self.epochs.is_empty() {
+                    self.epochs.start = epoch;
+                }
+                self.epochs.end = epoch + 1;
+            }
+            Definition::Run(run) => self.stream_end = run.stream_end(),
+        }
+    }
+
+    /// A key is not needed any more. True if it has that key, and is to be told.
+    pub fn remove_key(&mut self, epoch: u16) -> bool {
+        let had = self.epochs.contains(&u32::from(epoch));
+        if had {
+            self.epochs.start = u32::from(epoch) + 1;
+        }
+        had
+    }
+
+    /// True if it has been told something.
+    pub fn is_any(&self) -> bool {
+        self.epochs.end > 0
+    }
 }
 
 #[derive(Debug)]
@@ -36,6 +76,11 @@ pub(crate) struct Ledger {
     runs: VecDeque<Run>,
     /// Epoch and number behind the last record defined.
     defined: (u16, u64),
+    /// Records in all runs.
+    records: u64,
+    acknowledged: u64,
+    /// Application data of the runs that are acknowledged, in bytes.
+    plaintext_acknowledged: u64,
 }
 
 impl Ledger {
@@ -49,7 +94,18 @@ impl Ledger {
         &self.epochs[self.epochs.len() - 1].key
     }
 
+    /// Keys that are in use, or have sealed what is not acknowledged.
+    pub(crate) fn keys(&self) -> usize {
+        self.epochs.len()
+    }
+
+    /// Records that are defined and not acknowledged.
+    pub(crate) fn records(&self) -> u64 {
+        self.records
+    }
+
     pub(crate) fn define(&mut self, run: Run) -> &Run {
+        self.records += run.count();
         self.defined = (run.epoch, run.number + run.count());
         self.runs.push_back(run);
         &self.runs[self.runs.len() - 1]
@@ -63,7 +119,10 @@ impl Ledger {
         mut released: impl FnMut(u32),
         mut removed: impl FnMut(u16),
     ) {
+        self.acknowledged = self.acknowledged.max(upto);
         while let Some(run) = self.runs.pop_front_if(|run| run.stream_end() <= upto) {
+            self.records -= run.count();
+            self.plaintext_acknowledged += run.application_bytes(upto);
             for piece in run.pieces {
                 if let Piece::Virtual {
                     object,
@@ -123,11 +182,24 @@ impl Ledger {
         })
     }
 
-    /// Everything that is not acknowledged: each key, and the runs that it seals.
-    pub(crate) fn replay(&self) -> impl Iterator<Item = Replay<'_>> {
-        self.epochs.iter().flat_map(|Epoch { key, .. }| {
-            let runs = self.runs.iter().filter(|run| run.epoch == key.epoch);
-            std::iter::once(Replay::Key(key)).chain(runs.map(Replay::Run))
-        })
+    /// Application data that is acknowledged, in bytes.
+    pub(crate) fn acknowledged_plaintext(&self) -> u64 {
+        let first = self.runs.front();
+        self.plaintext_acknowledged
+            + first.map_or(0, |run| run.application_bytes(self.acknowledged))
+    }
+
+    /// Of what is not acknowledged, the first run that a NIC stack does not know, and before that its key.
+    pub(crate) fn missing(&self, known: &Known) -> Option<Definition<'_>> {
+        let at = self
+            .runs
+            .partition_point(|run| run.stream_offset < known.stream_end);
+        let run = self.runs.get(at)?;
+        if u32::from(run.epoch) < known.epochs.end {
+            return Some(Definition::Run(run));
+        }
+        let of_run = |epoch: &&Epoch| epoch.key.epoch == run.epoch;
+        let epoch = self.epochs.iter().find(of_run)?;
+        Some(Definition::Key(&epoch.key))
     }
 }

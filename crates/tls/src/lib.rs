@@ -30,6 +30,6 @@ pub use contract::tls::{Cipher, RECORD_HEADER_BYTES, Suite, TAG_BYTES, Tag, Vers
 pub use error::Error;
 pub use handshake::Agreed;
 pub use key::Key;
-pub use ledger::{Replay, SealedError};
+pub use ledger::{Definition, Known, SealedError};
 pub use run::{Piece, Run, RunLimits};
 pub use rustls::AlertDescription;

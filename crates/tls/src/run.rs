@@ -58,15 +58,19 @@ pub struct Run {
     pub(crate) suite: Suite,
 }
 
-/// What a run may hold.
+/// What a run may hold, and what all together that are not acknowledged may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RunLimits {
-    /// Records.
+    /// Records of a run.
     pub records_max: usize,
-    /// Pieces.
+    /// Pieces of a run.
     pub pieces_max: usize,
-    /// Bytes of all real pieces together.
+    /// Bytes of all real pieces of a run.
     pub real_bytes_max: usize,
+    /// Records of all runs, more than those of one run.
+    pub outstanding_max: u64,
+    /// Keys of all runs.
+    pub keys_max: usize,
 }
 
 impl Run {
@@ -84,6 +88,20 @@ impl Run {
     /// How long the records are in the stream, in bytes.
     pub fn stream_bytes(&self) -> u64 {
         self.plaintext_bytes() + self.count() * self.suite.overhead_bytes() as u64
+    }
+
+    /// How much of the application's data in it lies before `upto` in the stream, in bytes; of a record that does not
+    /// end there, as much as its length allows.
+    pub(crate) fn application_bytes(&self, upto: u64) -> u64 {
+        if self.content_type != ContentType::ApplicationData {
+            return 0;
+        }
+        let each = u64::from(self.record_plaintext_bytes).max(1);
+        let record_bytes = each + self.suite.overhead_bytes() as u64;
+        let before = upto.saturating_sub(self.stream_offset);
+        let in_last = before % record_bytes;
+        let in_last = in_last.saturating_sub(self.suite.prefix_bytes() as u64);
+        (before / record_bytes * each + in_last.min(each)).min(self.plaintext_bytes())
     }
 
     /// Stream offset behind the last record.

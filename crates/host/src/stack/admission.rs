@@ -6,7 +6,7 @@
 //! | Limit | What happens beyond |
 //! |---|---|
 //! | connections | the segment is dropped; the peer tries again |
-//! | connections of which nothing was heard (the backlog) | the same |
+//! | connections of which nothing was heard, or whose handshake of TLS is not over (the backlog) | the same |
 //! | connections of one source | SYNs are dropped, ACKs are answered with RST |
 
 use std::net::{IpAddr, SocketAddr};
@@ -32,7 +32,7 @@ pub(super) struct Gate {
     limits: Admission,
     syn_queue: SynQueue,
     cookies: SynCookies,
-    /// Established connections of which nothing was heard.
+    /// Established connections of which nothing was heard; with TLS, until the end of its handshake.
     unheard: usize,
     sources: Sources,
     flood: Episode,
@@ -94,7 +94,7 @@ impl Gate {
         self.syn_queue.next_timeout()
     }
 
-    /// A peer has sent something on its connection for the first time.
+    /// A peer has sent something on its connection for the first time, or completed its handshake of TLS.
     pub(super) fn on_heard(&mut self) {
         self.unheard -= 1;
     }
@@ -154,7 +154,7 @@ impl Stack {
             HalfOpenReaction::Opened(connection) => match self.admit(now_us, &tuple) {
                 Ok(()) => {
                     self.gate.syn_queue.remove(&tuple);
-                    self.open(tuple, connection);
+                    self.open(now_us, tuple, connection);
                 }
                 Err(Refusal::Later) => {}
                 Err(Refusal::Reset) => {
@@ -203,7 +203,7 @@ impl Stack {
         match self.admit(now_us, &tuple) {
             Ok(()) => {
                 self.counters.syn_cookies_accepted += 1;
-                self.open(tuple, connection);
+                self.open(now_us, tuple, connection);
             }
             Err(Refusal::Later) => {}
             Err(Refusal::Reset) => self.refuse(now_us, tuple, segment),
@@ -286,11 +286,19 @@ impl Stack {
     }
 
     /// A connection takes its place in the table.
-    fn open(&mut self, tuple: Tuple, connection: tcp::Connection) {
+    fn open(&mut self, now_us: u64, tuple: Tuple, mut connection: tcp::Connection) {
+        let tls = self.secure_layer(now_us, tuple.local.port());
+        if let Err(error) = &tls {
+            tracing::error!(%error, "no TLS for a new connection: it is reset");
+            connection.abort();
+        }
         let route = self.neighbors.route(tuple.remote.ip());
         let index = self
             .connections
             .insert(connection, tuple, route, &self.nic_stacks);
+        if let Some(entry) = self.connections.get_mut(index) {
+            entry.tls = tls.ok().flatten();
+        }
         self.gate.unheard += 1;
         self.gate.sources.add(tuple.remote.ip());
         self.mark_dirty(index);

@@ -73,8 +73,18 @@ impl Stack {
                     None => true,
                 }
             }
-            // No flow has a key.
-            Event::Sealed { .. } | Event::SealMismatch { .. } => false,
+            Event::Sealed {
+                flow,
+                epoch,
+                number,
+                ref tags,
+            } => self.on_sealed(worker, flow, epoch, number, tags),
+            Event::SealMismatch {
+                flow,
+                epoch,
+                number,
+                ..
+            } => self.on_seal_mismatch(worker, flow, epoch, number),
             Event::Rejected { reason, id } => self.on_rejected(worker, reason, id),
         };
         if !valid {
@@ -120,6 +130,9 @@ impl Stack {
     /// The NIC stack did not carry a command out: whatever depends on it fails.
     fn on_rejected(&mut self, worker: usize, reason: RejectReason, id: u64) -> bool {
         tracing::warn!(worker, ?reason, id, "the NIC stack rejected a command");
+        if let Some(valid) = self.on_records_rejected(worker, reason, id) {
+            return valid;
+        }
         if let Some(index) = index_of_send(id) {
             // The connection that it was for may be gone, and another one be in its place.
             let entry = self.connections.get(index);

@@ -13,18 +13,20 @@ use crate::files::{Reopened, Reopening};
 use crate::nic_stacks::NicSet;
 
 impl Stack {
-    /// A worker has been replaced by a new one, which knows nothing yet and listens on `channel`. What the old one
-    /// had still to say is not heard any more.
+    /// A worker has been replaced by a new one, which knows nothing yet and listens on `channel`. Of what the old one
+    /// had still to say, only tags of records are heard.
     ///
     /// Files that were open are opened again, under the same ids, and their connections wait for the answer. One that
     /// is not the same version any more ends its connection: no response mixes two versions. SENDs that had
     /// not departed, as far as the host has heard, are issued again; if one had, and only its echo is missing,
-    /// the peer gets these bytes twice, which TCP allows for. Nothing of this counts as loss.
+    /// the peer gets these bytes twice, which TCP allows for. Nothing of this counts as loss. Keys and records that are
+    /// not acknowledged are told to the new one, with the tags that are known.
     ///
     /// # Panics
     /// If there is no such worker.
     pub fn on_nic_restarted(&mut self, worker: usize, channel: HostChannel) {
         let nic = self.nic_stacks.of(worker);
+        self.leave_worker(worker);
         // What waited for room in the old ring is replayed from the tables, or means nothing to the new worker.
         self.nics[worker] = Nic::new(channel);
         for index in self.connections.indices() {

@@ -76,8 +76,8 @@ impl Stack {
         self.nics.extend(channels.into_iter().map(Nic::new));
     }
 
-    /// NIC stack `nic` is gone. What it has said and nobody has heard is not heard any more. Connections go on through
-    /// others that have what they need, or wait for it to come back.
+    /// NIC stack `nic` is gone. Of what it has said and nobody has heard, only tags of records are heard. Connections go
+    /// on through others that have what they need, or wait for it to come back.
     ///
     /// # Panics
     /// If there is no such NIC stack.
@@ -89,6 +89,7 @@ impl Stack {
         self.nic_stacks.has_gone(nic, now_us);
         let workers = self.nic_stacks.workers(nic);
         for worker in workers.clone() {
+            self.leave_worker(worker);
             self.nics[worker].lose();
         }
         self.files.lose(nic, &workers);
@@ -296,7 +297,7 @@ impl Stack {
                 State::Found => {
                     let worker = found.worker;
                     if worker != entry.worker {
-                        if is_held || entry.tcp.queued_bytes() > 0 {
+                        if is_held || !entry.is_drained() {
                             entry.is_to_move = true;
                             return;
                         }
@@ -317,6 +318,9 @@ impl Stack {
 
     /// Another worker sends for the connection from now on. Nothing that has not departed is left at the one before.
     fn change_worker(&mut self, index: usize, worker: usize) {
+        if (self.connections.get(index)).is_some_and(|entry| entry.worker != worker) {
+            self.leave_records(index, false);
+        }
         let before = self.connections.change_worker(index, worker);
         let Some(entry) = self.connections.get_mut(index) else {
             return;

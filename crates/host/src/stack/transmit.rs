@@ -19,9 +19,15 @@ use crate::tuple::Tuple;
 const ACKD_BYTES: u64 = 32 << 10;
 
 impl Stack {
-    /// Hands out what the connection wants to send. False if nothing can be sent, and all waits: the next hop is being
-    /// asked for.
-    pub(super) fn transmit<P: Port>(&mut self, now_us: u64, index: usize, port: &mut P) -> bool {
+    /// Hands out what the connection wants to send; a SEND only if it `may_send`, because the NIC worker has been told
+    /// all that it needs for that. False if nothing can be sent, and all waits: the next hop is being asked for.
+    pub(super) fn transmit<P: Port>(
+        &mut self,
+        now_us: u64,
+        index: usize,
+        port: &mut P,
+        may_send: bool,
+    ) -> bool {
         let Some(entry) = self.connections.get_mut(index) else {
             return true;
         };
@@ -51,7 +57,7 @@ impl Stack {
         loop {
             // What a SEND would read may be another version. The answer to the OPEN marks the connection dirty again.
             let is_reopening = entry.files_reopening > 0;
-            let takes_send = !is_reopening && nic.has_room();
+            let takes_send = may_send && !is_reopening && nic.has_room();
             // Acknowledgments and resets leave even if no SEND can: they need neither room nor files.
             // Looked at where it was put: it is large.
             let polled = match takes_send {
@@ -143,6 +149,7 @@ fn issue_send(
     header: &[u8],
 ) {
     let virtual_bytes = match entry.tcp.only_piece(&transmit.range) {
+        _ if entry.tls.is_some() => write_sealed(nic, entry, transmit, id, header),
         Some((piece, behind)) => {
             let segments = iter::once(segment(piece));
             write_send(nic, entry, transmit, id, header, segments, behind)
@@ -163,6 +170,26 @@ fn issue_send(
         entry.ackd_offset = acked_offset;
         entry.route.confirm();
     }
+}
+
+/// Writes a SEND whose virtual bytes are records; returns how many.
+fn write_sealed(
+    nic: &mut Nic,
+    entry: &mut Entry,
+    transmit: &Transmit,
+    id: SendId,
+    header: &[u8],
+) -> u64 {
+    if let Some(tls) = entry.tls.as_mut() {
+        tls.sent_end = tls.sent_end.max(transmit.range.end);
+    }
+    let segments = entry.tcp.pieces(transmit.range.clone());
+    let segments = segments.map(|piece| match piece {
+        Piece::Real(bytes) => Segment::Inline(bytes),
+        Piece::Virtual { len, .. } => Segment::Sealed { len: len as u32 },
+    });
+    // How their files go on, RECORDS has said.
+    write_send(nic, entry, transmit, id, header, segments, 0)
 }
 
 /// Writes a SEND into the ring, of whose last object `virtual_bytes_behind` are queued behind it; returns how many of

@@ -12,10 +12,12 @@ pub(super) struct Nic {
     /// Its NIC stack is not gone. Else nothing goes into the ring, which nobody reads, and nothing is lost: the one that
     /// comes back knows nothing, and is told everything.
     pub(super) is_there: bool,
+    /// It has ended, and all that it has said was read.
+    pub(super) has_ended: bool,
     backlog: VecDeque<Deferred>,
 }
 
-/// A small command that waits for room. Their number is bounded by the files, the flows, and the bytes in
+/// A small command that waits for room. Their number is bounded by the files, the flows, their keys, and the bytes in
 /// flight.
 #[derive(Debug)]
 pub(super) enum Deferred {
@@ -30,6 +32,10 @@ pub(super) enum Deferred {
         flow: FlowId,
         stream_offset: u64,
         last: bool,
+    },
+    KeyGone {
+        flow: FlowId,
+        epoch: u16,
     },
 }
 
@@ -47,6 +53,10 @@ impl Deferred {
                 stream_offset: *stream_offset,
                 last: *last,
             },
+            Deferred::KeyGone { flow, epoch } => Command::KeyGone {
+                flow: *flow,
+                epoch: *epoch,
+            },
         }
     }
 }
@@ -56,6 +66,7 @@ impl Nic {
         Nic {
             channel,
             is_there: true,
+            has_ended: false,
             backlog: VecDeque::new(),
         }
     }

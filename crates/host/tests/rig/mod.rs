@@ -9,6 +9,8 @@ pub(crate) mod intruder;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::net::SocketAddr;
+use std::ops::Range;
+use std::time::Duration;
 
 use contract::channel::{NicChannel, in_memory};
 use contract::{Command, Event, FileId, FileMeta, FlowId, Segment, SendId};
@@ -41,11 +43,17 @@ pub(crate) struct FileServer {
     pub(crate) lenient: bool,
     /// It reads nothing.
     pub(crate) deaf: bool,
+    /// It reads so long after it is told that there is something.
+    pub(crate) reads_after: Option<Duration>,
 }
 
 impl Application for FileServer {
     fn on_event(&mut self, io: &mut dyn Io, event: AppEvent) {
         match event {
+            AppEvent::Readable { stream } if self.reads_after.is_some() => {
+                io.set_timer(stream, self.reads_after);
+            }
+            AppEvent::Timer { stream } => self.on_readable(io, stream),
             AppEvent::Readable { stream } if !self.deaf => self.on_readable(io, stream),
             AppEvent::Opened { stream, file, meta } => {
                 let header = io.write(stream, b"ok");
@@ -111,6 +119,16 @@ pub(crate) enum Work {
     },
 }
 
+/// The part of a NIC stack that seals records, for tests that have any.
+pub(crate) trait Sealer {
+    /// KEY, KEYGONE, RECORDS, and whatever tells what is acknowledged. Files are as long as `sizes` says.
+    fn on_command(&mut self, command: &Command<'_>, sizes: &HashMap<FileId, u64>);
+    /// A range of the records of a flow, or the event that says why not.
+    fn seal(&mut self, send: SendId, flow: FlowId, range: Range<u64>) -> Result<Vec<u8>, Event>;
+    /// A SEND leaves now: what is to be reported before.
+    fn leave(&mut self, send: SendId) -> Vec<Event>;
+}
+
 /// A NIC stack whose files are named by their size.
 pub(crate) struct FakeNic {
     pub(crate) channel: NicChannel,
@@ -130,6 +148,7 @@ pub(crate) struct FakeNic {
     pub(crate) is_there: bool,
     /// Bytes of files that have left it.
     pub(crate) file_bytes: usize,
+    pub(crate) sealer: Option<Box<dyn Sealer>>,
 }
 
 impl FakeNic {
@@ -146,6 +165,7 @@ impl FakeNic {
             meta: FileMeta::default(),
             is_there: true,
             file_bytes: 0,
+            sealer: None,
         }
     }
 
@@ -156,6 +176,9 @@ impl FakeNic {
             .receive()
             .expect("the host writes sane records")
         {
+            if let Some(sealer) = &mut self.sealer {
+                sealer.on_command(&command, &self.sizes);
+            }
             match command {
                 Command::Open { file, path } => {
                     let path_text = std::str::from_utf8(path).ok();
@@ -182,6 +205,7 @@ impl FakeNic {
                     self.acked.push(send.acked_offset);
                     let mut payload = Vec::new();
                     let mut inline_bytes = 0;
+                    let mut failure = None;
                     for segment in send.segments.iter() {
                         match *segment {
                             Segment::Inline(bytes) => {
@@ -196,8 +220,21 @@ impl FakeNic {
                                     (offset..offset + u64::from(len)).map(|at| content(size, at)),
                                 );
                             }
-                            Segment::Sealed { .. } => panic!("no flow has a key"),
+                            Segment::Sealed { len } => {
+                                let start = send.stream_offset + payload.len() as u64;
+                                let sealer = self.sealer.as_mut().expect("no flow has a key");
+                                match sealer.seal(send.id, send.flow, start..start + u64::from(len))
+                                {
+                                    Ok(sealed) => payload.extend(sealed),
+                                    Err(event) => failure = failure.or(Some(event)),
+                                }
+                            }
                         }
+                    }
+                    if let Some(event) = failure {
+                        self.channel.send(&event).expect("room for an event");
+                        self.channel.flush();
+                        continue;
                     }
                     self.file_bytes += payload.len() - inline_bytes;
                     let frames = cut(send.header, &payload, usize::from(send.mss));
@@ -209,7 +246,7 @@ impl FakeNic {
                     });
                 }
                 Command::Key(_) | Command::KeyGone { .. } | Command::Records(_) => {
-                    panic!("no flow has a key")
+                    assert!(self.sealer.is_some(), "no flow has a key");
                 }
             }
         }
@@ -459,6 +496,11 @@ impl Rig {
             Work::Send {
                 id, flow, frames, ..
             } => {
+                let sealer = nic.sealer.as_mut();
+                let first = sealer.map_or_else(Vec::new, |sealer| sealer.leave(id));
+                for event in first {
+                    nic.report(&event);
+                }
                 for frame in frames {
                     self.client_hears(&frame);
                 }

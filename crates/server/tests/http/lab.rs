@@ -196,9 +196,11 @@ impl Lab {
             },
         );
         let peer = SocketAddr::from((Ipv4Addr::new(10, 77, 0, 1), 40_000));
-        self.net
-            .events
-            .push_back(AppEvent::Accepted { stream, peer });
+        self.net.events.push_back(AppEvent::Accepted {
+            stream,
+            peer,
+            tls: None,
+        });
         self.settle();
         stream
     }

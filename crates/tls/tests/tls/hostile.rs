@@ -236,7 +236,8 @@ fn malformed_key_updates() {
 
 #[test]
 fn malformed_alerts_and_too_many_useless_records() {
-    for content in [&[][..], &[1], &[1, 0, 0]] {
+    refused(&SUITES, UNEXPECTED_MESSAGE, |forger| forger.send(21, &[]));
+    for content in [&[1][..], &[1, 0, 0]] {
         refused(&SUITES, DECODE_ERROR, |forger| forger.send(21, content));
     }
     refused(&of(Version::Tls12), ILLEGAL_PARAMETER, |forger| {
@@ -341,6 +342,18 @@ fn a_fallback_to_tls_1_2_is_noticed() {
         [21, 3, 3, 0, 2, 2, INAPPROPRIATE_FALLBACK]
     );
     assert_eq!(server.events, [Event::Failed(Error::InappropriateFallback)]);
+
+    // Nor is it missed in pieces: records are not authentic yet.
+    let whole = hello(&[ECDHE_ECDSA_AES_128_GCM, SCSV], &[]);
+    for cut in [1, 3, 4, 5, 40, whole.len() - 6] {
+        let mut server = Server::new(&site);
+        let (first, second) = whole[5..].split_at(cut);
+        for piece in [first, second] {
+            let header = [22, 3, 1, 0, piece.len() as u8];
+            server.receive(&[&header, piece].concat());
+        }
+        assert_eq!(server.events, [Event::Failed(Error::InappropriateFallback)]);
+    }
 
     // Not by a server that has nothing better itself, nor if the client offers TLS 1.3 all the same.
     let settings = Settings {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tls::{Error, Event, Limits, Settings, Version};
+use tls::{AlertDescription, Error, Event, Limits, RunLimits, Settings, Transmit, Version};
 
 use crate::support::{Forger, Identity, Pair, SUITES, Site, content};
 
@@ -72,7 +72,10 @@ fn a_connection_of_tls_1_2_ends_when_its_key_has_sealed_enough() {
         let mut pair = Pair::new(&site, Arc::new(site.client_config(*suite)));
         pair.pump().unwrap();
         pair.server.connection.write_range(1, 0, 1 << 20);
-        pair.pump().unwrap();
+        let outcome = pair.pump();
+        // Not close_notify: this is not all of the response.
+        let alert = rustls::Error::AlertReceived(AlertDescription::InternalError);
+        assert_eq!(outcome, Err(alert));
         // Number 0 was Finished.
         assert_eq!(pair.received.len(), 6 * 4096);
         assert_eq!(pair.server.events[1..], [Event::Failed(Error::KeyUsedUp)]);
@@ -161,4 +164,66 @@ fn an_update_of_tls_1_2_is_none() {
             assert_eq!(forger.send(22, &UPDATE), [(21, vec![2, 10])]);
         }
     }
+}
+
+#[test]
+fn no_more_keys_are_in_use_than_the_nic_stack_takes() {
+    let limits = RunLimits {
+        keys_max: 3,
+        ..crate::support::LIMITS
+    };
+    let site = Site::plain();
+    let mut forger = Forger::new(&site, SUITES[0]);
+    let connection = &mut forger.server.connection;
+    connection.write_range(1, 0, 1 << 20);
+    // The client asks again as soon as its last wish is defined, and acknowledges nothing.
+    let mut epochs = Vec::new();
+    let mut end = 0;
+    for _ in 0..6 {
+        let connection = &mut forger.server.connection;
+        while let Some(transmit) = connection.poll_transmit(0, &limits) {
+            match transmit {
+                Transmit::Key(key) => epochs.push(key.epoch),
+                Transmit::Run(run) => end = run.stream_end(),
+                Transmit::Raw(_) => {}
+            }
+        }
+        let record = forger.tx.seal(forger.tx_number, 22, &UPDATE_REQUESTED);
+        forger.server.receive(&record);
+        forger.next_tx();
+    }
+    // The first was polled with the handshake.
+    assert_eq!(epochs, [1, 2]);
+    let connection = &mut forger.server.connection;
+    assert!(connection.poll_transmit(0, &limits).is_none());
+    let mut removed = Vec::new();
+    connection.acknowledge(end, |epoch| removed.push(epoch));
+    assert_eq!(removed, [0, 1]);
+    let Some(Transmit::Run(run)) = connection.poll_transmit(0, &limits) else {
+        panic!("it goes on");
+    };
+    assert_eq!(run.content_type, tls::ContentType::Handshake);
+}
+
+#[test]
+fn no_more_records_are_defined_than_the_nic_stack_takes() {
+    let limits = RunLimits {
+        outstanding_max: 100,
+        ..crate::support::LIMITS
+    };
+    let site = Site::plain();
+    let mut forger = Forger::new(&site, SUITES[0]);
+    let connection = &mut forger.server.connection;
+    connection.write_range(1, 0, 10 << 20);
+    let mut records = 0;
+    let mut end = 0;
+    while let Some(transmit) = connection.poll_transmit(0, &limits) {
+        if let Transmit::Run(run) = transmit {
+            records += run.count();
+            end = run.stream_end();
+        }
+    }
+    assert_eq!(records, 100);
+    connection.acknowledge(end, |_| {});
+    assert!(connection.poll_transmit(0, &limits).is_some());
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tls::{Connection, Replay, Tag, Transmit};
+use tls::{Connection, Definition, Known, Run, Tag, Transmit};
 
 use crate::support::{Keys, LIMITS, Nic, Pair, SUITES, Site, seal};
 
@@ -26,6 +26,23 @@ fn transmit(connection: &mut Connection, nic: &mut Nic, report: bool) -> Vec<u8>
         }
     }
     stream
+}
+
+/// What a NIC stack that knows nothing is told: epochs of keys, and runs.
+fn replay(connection: &Connection) -> (Vec<u16>, Vec<Run>) {
+    let mut known = Known::default();
+    let (mut epochs, mut runs) = (Vec::new(), Vec::new());
+    while let Some(definition) = connection.missing(&known) {
+        match definition {
+            Definition::Key(key) => epochs.push(key.epoch),
+            Definition::Run(run) => {
+                assert_eq!(epochs.last(), Some(&run.epoch), "its key comes before it");
+                runs.push(run.clone());
+            }
+        }
+        known.add(definition);
+    }
+    (epochs, runs)
 }
 
 /// A connection with a response under three keys, and what was sent of it.
@@ -54,22 +71,13 @@ fn connection() -> (Pair, Vec<u8>, u64) {
 #[test]
 fn a_new_nic_stack_seals_the_same_bytes() {
     let (pair, sent, begin) = connection();
-    let mut keys = None;
     let mut stream = Vec::new();
-    let mut epochs = Vec::new();
-    for replay in pair.server.connection.replay() {
-        match replay {
-            Replay::Key(key) => {
-                epochs.push(key.epoch);
-                keys = Some(Keys::of(key));
-            }
-            Replay::Run(run) => {
-                assert_eq!(run.stream_offset, begin + stream.len() as u64);
-                let (bytes, tags) = seal(keys.as_ref().unwrap(), run);
-                assert_eq!(tags, run.tags);
-                stream.extend(bytes);
-            }
-        }
+    let (epochs, runs) = replay(&pair.server.connection);
+    for run in runs {
+        assert_eq!(run.stream_offset, begin + stream.len() as u64);
+        let (bytes, tags) = seal(&pair.server.nic.keys[&run.epoch], &run);
+        assert_eq!(tags, run.tags);
+        stream.extend(bytes);
     }
     assert_eq!(epochs, [0, 1, 2, 3]);
     assert!(stream == sent);
@@ -86,13 +94,7 @@ fn what_is_acknowledged_is_forgotten_and_its_keys_are_removed() {
     for upto in (begin..=end).step_by(10_007).chain([end]) {
         connection.acknowledge(upto, |epoch| removed.push(epoch));
         released.extend(std::iter::from_fn(|| connection.poll_released()));
-        let left: Vec<_> = connection
-            .replay()
-            .filter_map(|replay| match replay {
-                Replay::Run(run) => Some(run.clone()),
-                Replay::Key(_) => None,
-            })
-            .collect();
+        let (_, left) = replay(connection);
         assert!(left.len() <= runs);
         runs = left.len();
         assert!(left.iter().all(|run| run.stream_end() > upto));
@@ -164,4 +166,55 @@ fn records_without_a_tag_are_known() {
     assert!(connection.untagged_before(third + 1));
     connection.on_sealed(0, 3, &[[0; 16]; 3]).unwrap();
     assert!(!connection.untagged_before(u64::MAX));
+}
+
+#[test]
+fn a_nic_stack_is_told_what_it_does_not_know_and_nothing_twice() {
+    let (mut pair, _, _) = connection();
+    let connection = &mut pair.server.connection;
+    let mut known = Known::default();
+    assert!(!known.is_any());
+    while let Some(definition) = connection.missing(&known) {
+        known.add(definition);
+    }
+    assert!(known.is_any());
+    assert!(!known.remove_key(9), "it never had that one");
+    assert!(known.remove_key(0) && !known.remove_key(0));
+    connection.write_range(7, 0, 10_000);
+    transmit(connection, &mut pair.server.nic, true);
+    let Some(Definition::Run(run)) = connection.missing(&known) else {
+        panic!("it has the key");
+    };
+    assert!(run.pieces.iter().any(|piece| piece.len() > 4096));
+    known.add(Definition::Run(run));
+    assert!(connection.missing(&known).is_none());
+}
+
+#[test]
+fn acknowledged_bytes_are_the_applications() {
+    let site = Site::plain();
+    for suite in SUITES {
+        let mut pair = Pair::new(&site, Arc::new(site.client_config(suite)));
+        pair.pump().unwrap();
+        let begin = pair.server.nic_stream_end();
+        let connection = &mut pair.server.connection;
+        connection.write(b"header");
+        connection.write_range(1, 0, 199_994);
+        connection.close();
+        assert_eq!(connection.taken_bytes(), 200_000);
+        let sent = transmit(connection, &mut pair.server.nic, true);
+        let mut before = 0;
+        for upto in begin..=begin + sent.len() as u64 {
+            connection.acknowledge(upto, |_| {});
+            let acknowledged = connection.acknowledged_bytes();
+            assert!(acknowledged <= upto - begin);
+            // What is no plaintext: prefix and suffix of a record at most.
+            assert!(
+                (before..=before + 1).contains(&acknowledged),
+                "{suite:?} {upto}"
+            );
+            before = acknowledged;
+        }
+        assert_eq!(before, 200_000);
+    }
 }

@@ -1,0 +1,342 @@
+//! Records: the NIC workers are told of them before a SEND names them, and tell their tags.
+//!
+//! No number may seal two plaintexts under one key. A worker sees to that as long as it lives, and reports the tag of
+//! each record before any of it leaves. Should it end, what it has said last is read, and whoever sends the records
+//! again is told the tags: the same bytes leave, or none. If something may be missing of what it has said, or it may
+//! still be sending, connections with records that may have left and whose tags are not known are reset.
+
+use contract::channel::ReceiveError;
+use contract::limits::EVENT_RING_BYTES;
+use contract::tls::{ContentType, Key, Records, Tag};
+use contract::{Command, Event, FileId, FlowId, RejectReason, Segment};
+use tls::{Definition, Piece, Run};
+
+use super::Stack;
+use super::workers::Deferred;
+use crate::app::StreamId;
+use crate::secure::Secure;
+
+impl Stack {
+    /// Defines what the connection sends next, and tells its NIC worker. False if it cannot be told all of it now.
+    pub(super) fn define_records(&mut self, now_us: u64, index: usize) -> bool {
+        let Some(entry) = self.connections.get_mut(index) else {
+            return true;
+        };
+        let Some(tls) = entry.tls.as_mut() else {
+            return true;
+        };
+        tls.define(&mut entry.tcp, now_us);
+        self.counters.tls_key_updates += tls.take_key_updates();
+        let at_us = tls.deadline_us().unwrap_or(u64::MAX);
+        if at_us < tls.wheel_us {
+            tls.wheel_us = at_us;
+            self.wheel.schedule(at_us, entry.stream.0);
+        }
+        if tls.has_news() {
+            self.mark_dirty(index);
+        }
+        self.tell_records(index)
+    }
+
+    /// Tells the connection's NIC worker what it must know before it seals what is defined. False if it cannot be told
+    /// all of it now.
+    fn tell_records(&mut self, index: usize) -> bool {
+        let Some(entry) = self.connections.get_mut(index) else {
+            return true;
+        };
+        let flow = entry.flow();
+        let Some(tls) = entry.tls.as_mut() else {
+            return true;
+        };
+        // A file that is opened again may be another one.
+        if entry.files_reopening > 0 {
+            return false;
+        }
+        let nic = &mut self.nics[entry.worker];
+        let Secure {
+            connection, known, ..
+        } = &mut **tls;
+        while let Some(definition) = connection.missing(known) {
+            // Keys go with the last record under them, so what is acknowledged makes room for another.
+            let stream_offset = entry.tcp.acknowledged_bytes();
+            let is_key = matches!(definition, Definition::Key(_));
+            if is_key && entry.flow_open && stream_offset > entry.ackd_offset {
+                entry.ackd_offset = stream_offset;
+                self.counters.ackds += 1;
+                nic.send_or_defer(Deferred::Acked {
+                    flow,
+                    stream_offset,
+                    last: false,
+                });
+            }
+            if !nic.has_room() {
+                return false;
+            }
+            let sent = match definition {
+                Definition::Key(key) => nic.channel.send(&Command::Key(Key {
+                    flow,
+                    epoch: key.epoch,
+                    suite: key.suite,
+                    key: key.key(),
+                    iv: *key.iv(),
+                })),
+                Definition::Run(run) => nic.channel.send(&Command::Records(records(flow, run))),
+            };
+            debug_assert!(sent.is_ok(), "there was room");
+            // From its first key on, the NIC stack keeps state for it.
+            entry.flow_open = true;
+            known.add(definition);
+        }
+        true
+    }
+
+    /// Records that the peer has acknowledged are forgotten, and with them keys and files that nothing else needs.
+    pub(super) fn release_acknowledged(&mut self, index: usize) {
+        let Some(entry) = self.connections.get_mut(index) else {
+            return;
+        };
+        let flow = entry.flow();
+        let Some(tls) = entry.tls.as_mut() else {
+            return;
+        };
+        let nic = &mut self.nics[entry.worker];
+        let Secure {
+            connection, known, ..
+        } = &mut **tls;
+        connection.acknowledge(entry.tcp.acknowledged_bytes(), |epoch| {
+            if known.remove_key(epoch) {
+                nic.send_or_defer(Deferred::KeyGone { flow, epoch });
+            }
+        });
+        while let Some(entry) = self.connections.get_mut(index)
+            && let Some(tls) = entry.tls.as_mut()
+            && let Some(object) = tls.connection.poll_released()
+        {
+            if let Some(close) = self.files.extent_released(FileId(object)) {
+                self.close_below(close);
+            }
+        }
+    }
+
+    /// A NIC worker has sealed records for the first time. False if that makes no sense.
+    pub(super) fn on_sealed(
+        &mut self,
+        worker: usize,
+        flow: FlowId,
+        epoch: u16,
+        number: u64,
+        tags: &[Tag],
+    ) -> bool {
+        let Some(entry) = self.connections.by_stream_mut(StreamId(flow.0)) else {
+            // The connection may have ended while the event was on its way.
+            return true;
+        };
+        let index = entry.index();
+        if entry.worker != worker {
+            // It has moved, once the peer had acknowledged everything.
+            return self.nic_stacks.len() > 1;
+        }
+        let Some(tls) = entry.tls.as_mut() else {
+            // It has ended, unless it never spoke TLS.
+            return !self.tls_listeners.is_empty();
+        };
+        match tls.connection.on_sealed(epoch, number, tags) {
+            Ok(()) => true,
+            Err(_) => {
+                self.fail(worker, index);
+                false
+            }
+        }
+    }
+
+    /// A record, sealed once more, would be another one.
+    pub(super) fn on_seal_mismatch(
+        &mut self,
+        worker: usize,
+        flow: FlowId,
+        epoch: u16,
+        number: u64,
+    ) -> bool {
+        let Some(entry) = self.connections.by_stream(StreamId(flow.0)) else {
+            return true;
+        };
+        let index = entry.index();
+        if entry.tls.is_none() {
+            return !self.tls_listeners.is_empty();
+        }
+        tracing::warn!(
+            peer = %entry.tuple.remote,
+            epoch,
+            number,
+            "a file has changed since a record of it was sent: the response is aborted"
+        );
+        self.counters.tls_seal_mismatches += 1;
+        self.fail(worker, index)
+    }
+
+    /// The NIC stack does not take what it was told of a flow's records; `None` if it rejects something else.
+    pub(super) fn on_records_rejected(
+        &mut self,
+        worker: usize,
+        reason: RejectReason,
+        id: u64,
+    ) -> Option<bool> {
+        match reason {
+            RejectReason::UnknownKey
+            | RejectReason::KeyConflict
+            | RejectReason::TooManyKeys
+            | RejectReason::RecordsConflict
+            | RejectReason::TooManyRecords
+            | RejectReason::RecordsOutOfFile => {}
+            RejectReason::Malformed
+            | RejectReason::UnknownFile
+            | RejectReason::FileInUse
+            | RejectReason::TooManyFiles
+            | RejectReason::RangePastEnd
+            | RejectReason::BadHeader
+            | RejectReason::TooManyFlows
+            | RejectReason::UnknownRecords => return None,
+        }
+        let Some(entry) = self.connections.by_stream(StreamId(id)) else {
+            return Some(!self.tls_listeners.is_empty());
+        };
+        let index = entry.index();
+        Some(entry.tls.is_some() && self.fail(worker, index))
+    }
+
+    /// The NIC stack is on another machine: what it says last can be lost with the session.
+    ///
+    /// # Panics
+    /// If there is no such NIC stack.
+    pub fn set_nic_elsewhere(&mut self, nic: usize) {
+        self.nic_stacks.set_elsewhere(nic);
+    }
+
+    /// NIC stack `nic` has ended: nothing leaves it any more, and all that it has said is in its rings. To be called
+    /// before [`Stack::on_nic_lost`] or [`Stack::on_nic_come`]. Who cannot know must not call it: then connections
+    /// are reset that have sent records whose tags are not known.
+    ///
+    /// # Panics
+    /// If there is no such NIC stack.
+    pub fn on_nic_ended(&mut self, nic: usize) {
+        if self.nic_stacks.is_elsewhere(nic) {
+            return;
+        }
+        for worker in self.nic_stacks.workers(nic) {
+            self.nics[worker].has_ended = self.hear_last_tags(worker);
+        }
+    }
+
+    /// True if connections would be reset, should NIC stack `nic` be replaced without its end being known.
+    pub(crate) fn has_unproven(&self, nic: usize) -> bool {
+        let workers = self.nic_stacks.workers(nic);
+        !self.tls_listeners.is_empty()
+            && !self.nic_stacks.is_elsewhere(nic)
+            && self.connections.iter().any(|entry| {
+                let tls = entry.tls.as_deref();
+                workers.contains(&entry.worker) && tls.is_some_and(Secure::is_unproven)
+            })
+    }
+
+    /// Reads a worker's ring to its end, for the tags. False if something in it makes no sense.
+    fn hear_last_tags(&mut self, worker: usize) -> bool {
+        let mut makes_sense = self.nics[worker].is_there;
+        for _ in 0..EVENT_RING_BYTES {
+            if !self.nics[worker].is_there {
+                break;
+            }
+            match self.nics[worker].channel.receive() {
+                Ok(Some(Event::Sealed {
+                    flow,
+                    epoch,
+                    number,
+                    tags,
+                })) => {
+                    self.on_sealed(worker, flow, epoch, number, &tags);
+                }
+                Ok(Some(_)) => {}
+                Ok(None) => return makes_sense,
+                Err(ReceiveError::Malformed { .. }) => makes_sense = false,
+                Err(ReceiveError::Corrupt) => return false,
+            }
+        }
+        false
+    }
+
+    /// A worker is not used any more. Whatever is sealed again must be what it has sealed, so connections are reset of
+    /// which it may have sent records with tags that are not known.
+    pub(super) fn leave_worker(&mut self, worker: usize) {
+        if self.tls_listeners.is_empty() {
+            return;
+        }
+        let has_ended = std::mem::take(&mut self.nics[worker].has_ended);
+        if !has_ended {
+            self.hear_last_tags(worker);
+        }
+        for index in self.connections.indices() {
+            if let Some(entry) = self.connections.get(index)
+                && entry.worker == worker
+            {
+                self.leave_records(index, has_ended);
+            }
+        }
+    }
+
+    /// A connection's worker is not used any more, or not for it. `is_proven`: of records whose tags are not known,
+    /// nothing has left.
+    pub(super) fn leave_records(&mut self, index: usize, is_proven: bool) {
+        self.release_acknowledged(index);
+        let Some(entry) = self.connections.get_mut(index) else {
+            return;
+        };
+        let worker = entry.worker;
+        let Some(tls) = entry.tls.as_mut() else {
+            return;
+        };
+        let is_lost = !is_proven && tls.is_unproven();
+        tls.on_worker_left();
+        if is_lost {
+            self.counters.tls_records_unproven += 1;
+            tracing::warn!(
+                peer = %entry.tuple.remote,
+                "a NIC stack is gone that may have sent records which it has not reported: the connection is reset"
+            );
+            self.fail(worker, index);
+        }
+    }
+}
+
+/// A run, as the contract has it.
+fn records(flow: FlowId, run: &Run) -> Records<'_> {
+    let segments = run.pieces.iter().map(|piece| match piece {
+        Piece::Real(bytes) => Segment::Inline(bytes),
+        Piece::Virtual {
+            object,
+            offset,
+            len,
+            ..
+        } => Segment::File {
+            file: FileId(*object),
+            offset: *offset,
+            len: *len as u32,
+        },
+    });
+    Records {
+        flow,
+        epoch: run.epoch,
+        number: run.number,
+        stream_offset: run.stream_offset,
+        content_type: match run.content_type {
+            tls::ContentType::Alert => ContentType::Alert,
+            tls::ContentType::Handshake => ContentType::Handshake,
+            // Change of keys is never sealed by us.
+            tls::ContentType::ApplicationData | tls::ContentType::ChangeCipherSpec => {
+                ContentType::ApplicationData
+            }
+        },
+        record_plaintext_bytes: run.record_plaintext_bytes,
+        follow_bytes: u32::try_from(run.follow_bytes).unwrap_or(u32::MAX),
+        segments: segments.collect(),
+        tags: &run.tags,
+    }
+}

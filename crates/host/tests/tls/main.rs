@@ -1,0 +1,15 @@
+//! Connections that speak TLS: the client is rustls, the NIC stack seals with RustCrypto, and the host is what is
+//! tested.
+#![forbid(unsafe_code)]
+
+mod client;
+mod downloads;
+mod ends;
+mod hostile;
+mod restarts;
+#[path = "../rig/mod.rs"]
+mod rig;
+mod sealer;
+#[allow(dead_code, reason = "the tests of `tls` use the rest")]
+#[path = "../../../tls/tests/tls/support.rs"]
+mod support;
