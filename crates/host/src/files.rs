@@ -221,6 +221,10 @@ impl FileTable {
 
     /// The workers of a NIC stack are gone, and have nothing open any more. Whoever has still to be told of a file waits.
     pub(crate) fn lose(&mut self, nic: usize, workers: &Range<usize>) {
+        // Of those that nobody needs, the answer was waited for, which does not come.
+        self.files.retain(|_, file| {
+            !workers.contains(&file.worker) || !file.is_told() || file.is_needed()
+        });
         for (_, file) in &mut self.files {
             if !file.is_told() {
                 // It may have the file when it is back.
@@ -407,6 +411,22 @@ mod tests {
         assert_eq!(id, again);
         assert!(files.by_handle(stale).is_none());
         assert!(files.by_handle(fresh).is_some());
+    }
+
+    #[test]
+    fn what_nobody_needs_does_not_wait_for_a_nic_stack_that_is_gone() {
+        let mut files = FileTable::default();
+        let (id, _) = open(&mut files, b"a");
+        files.opened(NIC, 0, id, FileMeta::default());
+        files.tell(id);
+        files.lose(NIC, &(0..1));
+        files.by_id_mut(id).unwrap().worker = 1;
+        files.reopen(1, 1);
+        // Its OPEN is unanswered, and the answer does not come.
+        assert_eq!(files.stream_over(id), None);
+        assert_eq!(files.len(), 1);
+        files.lose(1, &(1..2));
+        assert_eq!(files.len(), 0);
     }
 
     /// What the answer of a NIC stack says about a file of which another one had this metadata.

@@ -23,6 +23,15 @@ const EVENTS_MAX: usize = contract::limits::EVENT_RING_BYTES;
 /// A shard that is never idle looks this often, in microseconds, whether it is to end.
 const END_CHECK_US: u64 = 10_000;
 
+/// No sleep is longer, in microseconds: a day. What takes more milliseconds than 31 bits have is another system call
+/// (`epoll_pwait2`), which a process that serves may not make.
+const SLEEP_US_MAX: u64 = 24 * 3600 * 1_000_000;
+
+const _: () = assert!(
+    SLEEP_US_MAX / 1_000 <= i32::MAX as u64,
+    "epoll_pwait takes an int"
+);
+
 /// Ending, the shard answers for so long, in microseconds, or until it has heard nothing for so long.
 const PARTING_US_MAX: u64 = 500_000;
 const PARTING_SILENCE_US: u64 = 50_000;
@@ -420,11 +429,15 @@ fn unix_time() -> std::time::Duration {
 
 /// How long the shard may sleep.
 fn timeout(at_us: Option<u64>, now_us: u64) -> Option<Timespec> {
-    let us = at_us?.saturating_sub(now_us);
-    Some(Timespec {
+    Some(sleep_of(at_us?.saturating_sub(now_us)))
+}
+
+fn sleep_of(us: u64) -> Timespec {
+    let us = us.min(SLEEP_US_MAX);
+    Timespec {
         tv_sec: (us / 1_000_000) as i64,
         tv_nsec: (us % 1_000_000 * 1_000) as i64,
-    })
+    }
 }
 
 enum Woken {
@@ -485,5 +498,21 @@ impl Waiter {
             }
         }
         Ok(woken)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_sleep_is_too_long_for_epoll() {
+        assert_eq!(
+            (sleep_of(2_000_003).tv_sec, sleep_of(2_000_003).tv_nsec),
+            (2, 3_000)
+        );
+        for us in [SLEEP_US_MAX, SLEEP_US_MAX + 1, u64::MAX] {
+            assert_eq!(sleep_of(us).tv_sec, 24 * 3600);
+        }
     }
 }

@@ -90,8 +90,6 @@ pub struct Stack {
     dirty: VecDeque<usize>,
     /// Connections that wait for a neighbour's address.
     waiting_neighbor: Waiting,
-    /// Connections that wait for room in a ring.
-    waiting_room: Waiting,
     gate: Gate,
     orphans: Orphans,
     /// What applications are to be told besides the connections' own events.
@@ -150,7 +148,6 @@ impl Stack {
             wheel: TimerWheel::new(now_us),
             dirty: VecDeque::new(),
             waiting_neighbor: Waiting::default(),
-            waiting_room: Waiting::default(),
             gate: Gate::new(config.admission, config.secret, hash_key),
             orphans: Orphans::default(),
             app_events: VecDeque::new(),
@@ -559,13 +556,16 @@ impl Stack {
         self.retry_half_open(now_us);
     }
 
-    /// A ring may have room again: to be called after every sleep. Who has waited longest comes first.
+    /// A ring may have room again: to be called after every sleep. Who has waited longest for it comes first; who waits
+    /// for another one goes on waiting.
     pub fn retry_waiting_room(&mut self) {
-        if !self.nics.iter_mut().any(Nic::has_room) {
-            return;
-        }
-        while let Some(index) = self.waiting_room.take() {
-            self.mark_dirty(index);
+        for worker in 0..self.nics.len() {
+            if self.nics[worker].waiting.is_empty() || !self.nics[worker].has_room() {
+                continue;
+            }
+            while let Some(index) = self.nics[worker].waiting.take() {
+                self.mark_dirty(index);
+            }
         }
     }
 

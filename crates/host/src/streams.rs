@@ -114,11 +114,12 @@ impl Io for Streams<'_> {
             self.stack.close_below(close);
         }
         // Another file may have waited for that.
-        if let Some(entry) = self.stack.connections.by_stream_mut(stream)
-            && entry.is_to_move
-        {
-            let index = entry.index();
-            self.stack.mark_dirty(index);
+        if let Some(entry) = self.stack.connections.by_stream_mut(stream) {
+            let (index, is_to_move) = (entry.index(), entry.is_to_move);
+            match is_to_move {
+                true => self.stack.mark_dirty(index),
+                false => self.stack.tell_next(index),
+            }
         }
     }
 

@@ -22,6 +22,10 @@ impl Waiting {
         }
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
     /// Who has waited longest, and does no more.
     pub(crate) fn take(&mut self) -> Option<usize> {
         let index = self.queue.pop_front()?;

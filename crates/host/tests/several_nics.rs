@@ -4,7 +4,7 @@ mod rig;
 
 use contract::FileMeta;
 use host::app::{AppEvent, CloseReason};
-use rig::{Rig, answer};
+use rig::{Rig, Work, answer};
 
 /// Two NIC stacks with the same files.
 fn two_replicas() -> Rig {
@@ -270,4 +270,174 @@ fn replicas_that_come_and_go_break_nothing() {
         assert_eq!(rig.stack.usage().files, 0, "gap {gap}");
         assert_eq!(close_reason(&rig), None);
     }
+}
+
+/// A connection that had to wait, since the only other NIC stack refused a file that is not needed any more.
+fn acknowledged_after_a_refusal() -> (Rig, usize) {
+    let mut rig = two_replicas();
+    rig.ask(&["300000"]);
+    rig.run_until(|rig| rig.received.len() > 100_000);
+    let first = serving(&mut rig);
+    rig.nic(1 - first).meta.mtime_ns = 1;
+    rig.run_until(|rig| rig.received.len() == 300_002);
+    // Before the last acknowledgment.
+    rig.client_is_mute = true;
+    rig.lose_nic(first);
+    for _ in 0..10 {
+        rig.step();
+    }
+    let refused = rig.nic(1 - first).closed.len();
+    assert_eq!(refused, 1, "opened, and found to be another version");
+    rig.client_is_mute = false;
+    rig.received.clear();
+    (rig, 1 - first)
+}
+
+#[test]
+fn what_is_asked_for_after_a_refused_file_is_answered_without_its_nic_stack() {
+    let (mut rig, _) = acknowledged_after_a_refusal();
+    rig.ask(&["nothing"]);
+    rig.run_until(|rig| rig.received == b"no");
+}
+
+/// The NIC stack that had refused a file is replaced while it serves another one.
+#[test]
+fn a_refusal_goes_with_the_file() {
+    let (mut rig, second) = acknowledged_after_a_refusal();
+    rig.ask(&["3000000"]);
+    rig.run_until(|rig| rig.received.len() > 10_000);
+    assert!(rig.received.len() < 2_000_000, "it has only begun");
+    rig.bring_nic(second);
+    rig.run_until(|rig| rig.received.len() == 3_000_002);
+    assert!(rig.received == answer(3_000_000));
+    assert_eq!(close_reason(&rig), None);
+}
+
+/// What was refused is acknowledged while the answer to another OPEN is on its way.
+#[test]
+fn a_refusal_of_what_has_been_acknowledged_since_ends_nothing() {
+    let mut rig = two_replicas();
+    rig.ask(&["20000", "3000000"]);
+    rig.run_until(|rig| rig.received.len() > 25_000);
+    let first = serving(&mut rig);
+    let second = 1 - first;
+    rig.client_is_mute = true;
+    assert_eq!(rig.stack.usage().files, 2, "neither is acknowledged");
+    rig.nic_works = false;
+    rig.lose_nic(first);
+    rig.step();
+    let mut opens = std::mem::take(&mut rig.nic(second).work);
+    assert_eq!(opens.len(), 2);
+    rig.nic(second).meta.mtime_ns = 1;
+    rig.carry_out_at(second, opens.pop_front().expect("the short one"));
+    rig.step();
+    rig.client_is_mute = false;
+    rig.run_until(|rig| rig.stack.usage().files == 1);
+    rig.nic(second).meta.mtime_ns = 0;
+    rig.carry_out_at(second, opens.pop_front().expect("the long one"));
+    rig.nic_works = true;
+    let expected = [answer(20_000), answer(3_000_000)].concat();
+    rig.run_until(|rig| rig.received.len() == expected.len());
+    assert!(rig.received == expected);
+    assert_eq!(close_reason(&rig), None);
+}
+
+#[test]
+fn a_nic_stack_that_takes_no_commands_is_waited_for_by_its_own_connections_alone() {
+    let mut rig = Rig::with_nics(2, |_| {});
+    rig.ask(&["2000"]);
+    rig.run_until(|rig| rig.received.len() == 2_002);
+    let first = serving(&mut rig);
+    rig.nic(first).is_stuck = true;
+    let path = format!("{:04000}", 2_000);
+    let mut asked = 1;
+    while rig.stack.usage().commands_waiting == 0 {
+        rig.ask(&[&path]);
+        rig.step();
+        asked += 1;
+        assert!(asked < 10_000, "a ring is full some time");
+    }
+    for _ in 0..100 {
+        rig.step();
+    }
+    // The other one has room, and nobody waits for that.
+    rig.stack.retry_waiting_room();
+    let served = rig.stack.serve(rig.now_us, &mut rig.port, &mut rig.app);
+    assert!(!served, "nothing has happened");
+    // More is asked for than is kept for one connection.
+    rig.app.lenient = true;
+    rig.nic(first).is_stuck = false;
+    rig.run_until(|rig| rig.received.len() >= 4 * 2_002);
+    assert!(rig.received.starts_with(&answer(2_000).repeat(4)));
+}
+
+#[test]
+fn a_file_that_was_let_go_unopened_hides_none_behind_it() {
+    let mut rig = Rig::with_nics(2, |_| {});
+    rig.nic_works = false;
+    rig.ask(&["hold 3000", "2000"]);
+    let opens = |rig: &Rig| rig.nic.work.len() + rig.others[0].work.len();
+    rig.run_until(|rig| opens(rig) == 2);
+    let home = usize::from(rig.nic.work.is_empty());
+    let second = rig.nic(home).work.pop_back().expect("two OPENs");
+    assert!(matches!(&second, Work::Open(_, path) if path == b"2000"));
+    rig.carry_out_at(home, second);
+    for _ in 0..10 {
+        rig.step();
+    }
+    assert_eq!(opens(&rig), 1, "told in the order of the requests");
+    // The first one is never answered.
+    let first = rig.nic(home).work.pop_front();
+    rig.nic_works = true;
+    rig.ask(&["drop"]);
+    rig.run_until(|rig| rig.received.len() == 2_002);
+    rig.carry_out_at(home, first.expect("OPEN of the first one"));
+    for _ in 0..10 {
+        rig.step();
+    }
+    assert_eq!(rig.stack.usage().files, 0);
+    assert_eq!(rig.stack.counters().events_invalid, 0);
+}
+
+/// With one NIC stack a connection stays with its worker, whatever was unanswered when the NIC process died.
+#[test]
+fn who_waits_for_a_nic_stack_of_several_workers_keeps_its_worker() {
+    let mut rig = Rig::with_workers(&[3], |_| {});
+    let mut homes = Vec::new();
+    for port in 0..6 {
+        rig.reconnect_from(50_000 + port);
+        rig.ask(&["2000"]);
+        rig.run_until(|rig| rig.received.len() == 2_002);
+    }
+    homes.extend((0..3).map(|worker| rig.nic(worker).file_bytes));
+    assert_eq!(homes, [4_000; 3], "they are spread evenly");
+    // The last one, again and again: an OPEN that is unanswered, one that comes while nobody is there.
+    let home = |rig: &mut Rig| (0..3).find(|&worker| rig.nic(worker).file_bytes > 0);
+    let clear = |rig: &mut Rig| (0..3).for_each(|worker| rig.nic(worker).file_bytes = 0);
+    clear(&mut rig);
+    rig.ask(&["1000"]);
+    rig.run_until(|rig| rig.received.len() == 3_004);
+    let own = home(&mut rig);
+    for asks_before in [true, false] {
+        rig.received.clear();
+        rig.nic_works = false;
+        if asks_before {
+            rig.ask(&["70000"]);
+            rig.step();
+            rig.step();
+        }
+        rig.lose_all_workers();
+        if !asks_before {
+            rig.ask(&["70000"]);
+            rig.step();
+        }
+        rig.nic_works = true;
+        rig.bring_all_workers();
+        rig.run_until(|rig| rig.received.len() == 70_002);
+        assert!(rig.received == answer(70_000));
+        assert_eq!(home(&mut rig), own);
+        clear(&mut rig);
+    }
+    let counters = rig.stack.counters();
+    assert_eq!((counters.nic_losses, counters.connections_moved), (2, 0));
 }

@@ -71,6 +71,6 @@ impl Stack {
         entry.files_reopening > 0
             || !self.nics[entry.worker].is_there
             || self.waiting_neighbor.contains(index)
-            || self.waiting_room.contains(index)
+            || self.nics[entry.worker].waiting.contains(index)
     }
 }

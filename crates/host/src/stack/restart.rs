@@ -72,9 +72,12 @@ impl Stack {
         }
         entry.files_reopening = entry.files_reopening.saturating_sub(1);
         if entry.files_reopening == 0 {
-            match entry.refused_by.contains(nic) {
-                true => self.reroute(index),
-                false => entry.refused_by = NicSet::default(),
+            // What was refused may have been acknowledged since.
+            let lacks_a_file = entry.refused_by.contains(nic) && self.lacks_a_file(index);
+            if lacks_a_file {
+                self.reroute(index);
+            } else if let Some(entry) = self.connections.get_mut(index) {
+                entry.refused_by = NicSet::default();
             }
         }
         self.mark_dirty(index);

@@ -249,10 +249,14 @@ impl Stack {
             file,
             errno,
         });
-        // Another file may have waited for that.
-        if let Some(index) = self.connections.index_of(stream)
-            && self.nic_stacks.len() > 1
-        {
+        if let Some(index) = self.connections.index_of(stream) {
+            self.tell_next(index);
+        }
+    }
+
+    /// A file has gone for which, with several NIC stacks, another one may have waited.
+    pub(crate) fn tell_next(&mut self, index: usize) {
+        if self.nic_stacks.len() > 1 {
             self.tell_opened(index);
         }
     }
@@ -291,7 +295,7 @@ impl Stack {
             };
             match found.state {
                 // It may turn out to be elsewhere, and those behind it are not to hold the connection then.
-                State::Waiting | State::Opening if is_alone => continue,
+                State::Waiting | State::Opening if is_alone || !found.is_needed() => continue,
                 State::Waiting | State::Opening => return,
                 State::Open | State::Reopening | State::Gone => is_held = true,
                 State::Found => {
@@ -328,6 +332,8 @@ impl Stack {
         if before == worker {
             return;
         }
+        // What was refused there is not needed any more, or it would not go there.
+        entry.refused_by.remove(self.nic_stacks.of(worker));
         self.counters.connections_moved += 1;
         // What is still to be heard of SENDs that have been acknowledged does not matter.
         self.sends_outstanding -= std::mem::take(&mut entry.sends_outstanding);
@@ -339,6 +345,19 @@ impl Stack {
                 last: true,
             });
         }
+    }
+
+    /// A version that the connection still needs is open nowhere.
+    pub(super) fn lacks_a_file(&self, index: usize) -> bool {
+        let Some(entry) = self.connections.get(index) else {
+            return false;
+        };
+        let found = entry
+            .files
+            .iter()
+            .filter_map(|&file| self.files.by_id(file));
+        let mut own = found.filter(|found| found.stream == entry.stream);
+        own.any(|found| found.state == State::Gone && found.is_needed())
     }
 
     /// The connection's NIC stack is gone, or has not the version that is being sent, and nothing of the connection

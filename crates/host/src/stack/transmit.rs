@@ -68,7 +68,7 @@ impl Stack {
                 if !takes_send && !is_reopening {
                     // If its NIC stack is gone, there may be another one by now, or no more need to wait for this one.
                     match nic.is_there {
-                        true => self.waiting_room.add(index),
+                        true => nic.waiting.add(index),
                         false => entry.is_to_move = true,
                     }
                 }

@@ -5,6 +5,8 @@ use std::collections::VecDeque;
 use contract::channel::HostChannel;
 use contract::{Command, FileId, FlowId};
 
+use crate::waiting::Waiting;
+
 /// A channel to a NIC worker, and what did not fit into it.
 #[derive(Debug)]
 pub(super) struct Nic {
@@ -14,6 +16,9 @@ pub(super) struct Nic {
     pub(super) is_there: bool,
     /// It has ended, and all that it has said was read.
     pub(super) has_ended: bool,
+    /// Connections that wait for room in its ring. One that has gone to another worker meanwhile is served once for
+    /// nothing.
+    pub(super) waiting: Waiting,
     backlog: VecDeque<Deferred>,
 }
 
@@ -67,6 +72,7 @@ impl Nic {
             channel,
             is_there: true,
             has_ended: false,
+            waiting: Waiting::default(),
             backlog: VecDeque::new(),
         }
     }

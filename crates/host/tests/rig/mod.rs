@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use contract::channel::{NicChannel, in_memory};
 use contract::{Command, Event, FileId, FileMeta, FlowId, Segment, SendId};
-use host::app::{AppEvent, Application, Io, StreamId};
+use host::app::{AppEvent, Application, FileHandle, Io, StreamId};
 use host::{Admission, Link, Stack, StackConfig};
 use port::memory::{self, MemoryPort, pair};
 use port::{Offload, Port, Superpacket};
@@ -34,11 +34,13 @@ pub(crate) fn content(size: u64, offset: u64) -> u8 {
 }
 
 /// An application that answers every request line `size\n` with a two-byte header and a file of this
-/// size, and `quit\n` with a FIN. `rate 100000\n` limits its stream from then on, `rate -\n` no longer.
+/// size, and `quit\n` with a FIN. `rate 100000\n` limits its stream from then on, `rate -\n` no longer. `hold size\n`
+/// opens a file that `drop\n` closes.
 #[derive(Default)]
 pub(crate) struct FileServer {
     pub(crate) events: Vec<AppEvent>,
     requests: HashMap<StreamId, Vec<u8>>,
+    held: Option<FileHandle>,
     /// The metadata may be lies.
     pub(crate) lenient: bool,
     /// It reads nothing.
@@ -93,6 +95,10 @@ impl FileServer {
                         let rate = std::str::from_utf8(&line[5..]).unwrap();
                         io.set_max_pacing_rate(stream, rate.parse().ok());
                     }
+                    line if line.starts_with(b"hold ") => {
+                        self.held = Some(io.open(stream, &line[5..]));
+                    }
+                    b"drop" => io.close_file(self.held.take().expect("one is held")),
                     path => {
                         io.open(stream, path);
                     }
@@ -146,6 +152,8 @@ pub(crate) struct FakeNic {
     pub(crate) meta: FileMeta,
     /// It is there.
     pub(crate) is_there: bool,
+    /// It is there, and takes no commands.
+    pub(crate) is_stuck: bool,
     /// Bytes of files that have left it.
     pub(crate) file_bytes: usize,
     pub(crate) sealer: Option<Box<dyn Sealer>>,
@@ -164,6 +172,7 @@ impl FakeNic {
             lacks: HashSet::new(),
             meta: FileMeta::default(),
             is_there: true,
+            is_stuck: false,
             file_bytes: 0,
             sealer: None,
         }
@@ -284,7 +293,7 @@ pub(crate) struct Rig {
     pub(crate) port: MemoryPort,
     pub(crate) app: FileServer,
     pub(crate) nic: FakeNic,
-    /// Further NIC stacks: number 1 and so on.
+    /// Further NIC stacks, or workers of the same: number 1 and so on.
     pub(crate) others: Vec<FakeNic>,
     pub(crate) client: Connection,
     client_address: SocketAddr,
@@ -295,6 +304,8 @@ pub(crate) struct Rig {
     pub(crate) nic_takes: bool,
     /// The NIC stack carries out what it takes.
     pub(crate) nic_works: bool,
+    /// The client hears, and says nothing.
+    pub(crate) client_is_mute: bool,
     /// Headers of the frames that reached the client, with their payload's length.
     pub(crate) trace: Vec<(wire::tcp::Header, usize)>,
     /// The last header that reached somebody else, by port.
@@ -313,6 +324,11 @@ impl Rig {
 
     /// The same with so many NIC stacks, of one worker each.
     pub(crate) fn with_nics(nics: usize, configure: impl FnOnce(&mut StackConfig)) -> Rig {
+        Rig::with_workers(&vec![1; nics], configure)
+    }
+
+    /// The same with NIC stacks of so many workers.
+    pub(crate) fn with_workers(nics: &[usize], configure: impl FnOnce(&mut StackConfig)) -> Rig {
         let (port, client_port) = pair(memory::Link::default());
         let mut config = StackConfig {
             addresses: vec![("10.77.0.2".parse().unwrap(), 24)],
@@ -328,14 +344,14 @@ impl Rig {
         };
         configure(&mut config);
         let now_us = 1_000_000;
-        let mut stack = Stack::awaiting(config, Link::of(&port), nics, now_us);
-        let mut come = |nic| {
-            let (host_channel, nic_channel) = in_memory();
-            stack.on_nic_come(nic, vec![host_channel]).unwrap();
-            FakeNic::new(nic_channel)
-        };
-        let nic = come(0);
-        let others = (1..nics).map(come).collect();
+        let mut stack = Stack::awaiting(config, Link::of(&port), nics.len(), now_us);
+        let mut others = VecDeque::new();
+        for (nic, &workers) in nics.iter().enumerate() {
+            let (host_channels, channels): (_, Vec<_>) = (0..workers).map(|_| in_memory()).unzip();
+            stack.on_nic_come(nic, host_channels).unwrap();
+            others.extend(channels.into_iter().map(FakeNic::new));
+        }
+        let nic = others.pop_front().expect("a NIC stack has workers");
         let client_address = SocketAddr::new(CLIENT.parse().unwrap(), 40_000);
         Rig {
             now_us,
@@ -343,7 +359,7 @@ impl Rig {
             port,
             app: FileServer::default(),
             nic,
-            others,
+            others: others.into(),
             client: connect(client_address, now_us),
             client_address,
             client_port,
@@ -351,6 +367,7 @@ impl Rig {
             client_closed: None,
             nic_takes: true,
             nic_works: true,
+            client_is_mute: false,
             trace: Vec::new(),
             strangers: HashMap::new(),
         }
@@ -363,7 +380,7 @@ impl Rig {
         self.stack.on_nic_restarted(0, host_channel);
     }
 
-    /// One of the NIC stacks.
+    /// One of the NIC stacks, or of the workers of the only one.
     pub(crate) fn nic(&mut self, number: usize) -> &mut FakeNic {
         match number.checked_sub(1) {
             None => &mut self.nic,
@@ -393,11 +410,35 @@ impl Rig {
         self.stack.on_nic_come(number, vec![host_channel]).unwrap();
     }
 
+    /// The only NIC stack is gone, with all its workers.
+    pub(crate) fn lose_all_workers(&mut self) {
+        for number in 0..=self.others.len() {
+            let nic = self.nic(number);
+            nic.is_there = false;
+            nic.work.clear();
+            nic.sizes.clear();
+        }
+        self.stack.on_nic_lost(self.now_us, 0);
+    }
+
+    /// It is back.
+    pub(crate) fn bring_all_workers(&mut self) {
+        let mut host_channels = Vec::new();
+        for number in 0..=self.others.len() {
+            let (host_channel, channel) = in_memory();
+            *self.nic(number) = FakeNic::new(channel);
+            host_channels.push(host_channel);
+        }
+        self.stack.on_nic_come(0, host_channels).unwrap();
+    }
+
     /// Lets 100 µs pass, in which everybody does what there is to do.
     pub(crate) fn step(&mut self) {
         self.now_us += 100;
         let now = Instant::from_us(self.now_us);
-        self.client_speaks(now);
+        if !self.client_is_mute {
+            self.client_speaks(now);
+        }
         let (stack, now_us) = (&mut self.stack, self.now_us);
         self.port
             .receive(usize::MAX, &mut |frame| stack.on_frame(now_us, frame))
@@ -408,8 +449,10 @@ impl Rig {
         self.stack.on_time(now_us);
         self.stack.serve(now_us, &mut self.port, &mut self.app);
         for number in 0..=self.others.len() {
-            if self.nic_takes && self.nic(number).is_there {
-                self.nic(number).take();
+            let nic_takes = self.nic_takes;
+            let nic = self.nic(number);
+            if nic_takes && nic.is_there && !nic.is_stuck {
+                nic.take();
             }
             while self.nic_works
                 && let Some(work) = self.nic(number).work.pop_front()
