@@ -66,16 +66,27 @@ machine() {
     fi
     cp "$directory"/boot/vmlinuz-* "$directory/kernel"
 
-    local root="$directory/root" modules
-    modules=$(echo "$directory"/lib/modules/*/kernel)
+    local root="$directory/root" modules busybox file
+    # Debian 13 has merged /lib and /bin into /usr.
+    modules=$(compgen -G "$directory/lib/modules/*/kernel" || compgen -G "$directory/usr/lib/modules/*/kernel") ||
+        die "the kernel package has no modules where Debian's are"
+    busybox=$(compgen -G "$directory/bin/busybox" || compgen -G "$directory/usr/bin/busybox") ||
+        die "busybox-static has no busybox where Debian's is"
     rm -rf "$root"
     mkdir -p "$root"/{bin,dev,lib,modules,proc,run,sys,site,tmp}
-    cp "$directory/bin/busybox" "$PROGRAM" "$root/bin"
+    cp "$busybox" "$PROGRAM" "$root/bin"
     cp scripts/aarch64-init "$root/init"
     for module in net/core/failover drivers/net/net_failover drivers/net/virtio_net drivers/block/virtio_blk \
         drivers/virtio/virtio drivers/virtio/virtio_ring drivers/virtio/virtio_mmio; do
-        # Some kernels have one or the other built in.
-        cp "$modules/$module.ko" "$root/modules" 2>/dev/null || true
+        file="$modules/$module.ko"
+        if [ -e "$file" ]; then
+            cp "$file" "$root/modules"
+        elif [ -e "$file.xz" ]; then
+            xz -dc "$file.xz" >"$root/modules/${module##*/}.ko"
+        else
+            # Some kernels have one or the other built in.
+            grep -q "/${module##*/}\.ko$" "$(dirname "$modules")/modules.builtin" || die "this kernel has no $module"
+        fi
     done
     for library in ld-linux-aarch64.so.1 libc.so.6 libm.so.6 libgcc_s.so.1; do
         cp -L "$LIBRARIES/lib/$library" "$root/lib"

@@ -146,6 +146,7 @@ setup_machine() {
     need qemu-system-aarch64 qemu-system-arm
     need cpio cpio
     need mke2fs e2fsprogs
+    need xz xz-utils
     install_needed
 }
 
