@@ -173,6 +173,7 @@ const HOST: &[c_long] = &[
     libc::SYS_memfd_create,
     libc::SYS_ftruncate,
     libc::SYS_fstat,
+    libc::SYS_mlock2,
     libc::SYS_eventfd2,
 ];
 
@@ -186,7 +187,7 @@ const NIC: &[c_long] = &[
     libc::SYS_io_uring_enter,
 ];
 
-const CARRIER: &[c_long] = &[libc::SYS_fstat, libc::SYS_eventfd2];
+const CARRIER: &[c_long] = &[libc::SYS_fstat, libc::SYS_mlock2, libc::SYS_eventfd2];
 
 fn common() -> Result<BTreeMap<c_long, Vec<SeccompRule>>, BackendError> {
     let mut calls: BTreeMap<_, _> = COMMON.iter().map(|call| (*call, Vec::new())).collect();

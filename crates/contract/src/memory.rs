@@ -43,7 +43,7 @@ mod mapped {
     use std::ptr::{self, NonNull};
 
     use rustix::fs::{MemfdFlags, SealFlags};
-    use rustix::mm::{MapFlags, ProtFlags};
+    use rustix::mm::{Advice, MapFlags, MlockFlags, ProtFlags};
 
     use super::WORD_BYTES;
     use crate::sync::AtomicU64;
@@ -95,6 +95,7 @@ mod mapped {
                     0,
                 )?
             };
+            keep_secret(start, bytes);
             let start = NonNull::new(start.cast()).expect("mmap does not return the null page");
             Ok(Mapping { start, words })
         }
@@ -104,6 +105,17 @@ mod mapped {
             // seals keep the file from shrinking below them. Any bits are a valid word, and other
             // processes' writes are no data race with atomic accesses.
             unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.words) }
+        }
+    }
+
+    /// Keys pass through: no page of it goes to a swap device, or into the picture that is taken of a process when it
+    /// crashes. A process that may lock no memory, or no more of it, goes on without.
+    fn keep_secret(start: *mut std::ffi::c_void, bytes: usize) {
+        // SAFETY: a whole mapping of this process, of which neither call changes the content. Pages are locked as they
+        // come, for rings are larger than what is in them.
+        unsafe {
+            let _ = rustix::mm::mlock_with(start, bytes, MlockFlags::ONFAULT);
+            let _ = rustix::mm::madvise(start, bytes, Advice::LinuxDontDump);
         }
     }
 
