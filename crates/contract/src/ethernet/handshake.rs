@@ -21,6 +21,7 @@ use std::fmt;
 use aws_lc_rs::agreement::{PrivateKey, UnparsedPublicKey, X25519, agree};
 use aws_lc_rs::{digest, hmac};
 use zerocopy::{FromBytes, IntoBytes};
+use zeroize::Zeroizing;
 
 use super::frame::{
     ANSWER, AnswerHeader, AnswerTerms, EPHEMERAL_BYTES, FRAME_BYTES_MAX, FRAME_BYTES_MIN, HELLO,
@@ -400,7 +401,7 @@ impl Responder {
         let is_meant = |pending: &Pending| pending.agreed.session == header.session.get();
         let at = self.pending.iter().position(is_meant)?;
         // A session takes megabytes and opens the frame in place, so a copy shows first that the peer has the key.
-        let mut copy = frame.to_vec();
+        let mut copy = Zeroizing::new(frame.to_vec());
         let (_, sealed) = unpadded(&mut copy)?;
         let key = &self.pending.get(at)?.agreed.peer_key;
         key.open(header.number.get(), sealed, size_of::<SealedHeader>())?;

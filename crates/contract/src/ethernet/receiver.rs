@@ -3,9 +3,13 @@
 //! Credit is what can be kept: a parcel within it never finds its place taken. It grows when records are
 //! taken out, so that a side which cannot get rid of them holds the other back.
 
+use std::fmt;
+
+use zeroize::Zeroizing;
+
 use super::WINDOW;
 use super::sender::Receipt;
-use super::stream::Assembly;
+use super::stream::{Assembly, wipe};
 
 /// Credit that has grown by so much is worth a frame of its own.
 const CREDIT_STEP: u64 = WINDOW as u64 / 2;
@@ -13,11 +17,10 @@ const CREDIT_STEP: u64 = WINDOW as u64 / 2;
 /// The receiving half of a session.
 ///
 /// `read` ≤ `expected` ≤ `beyond` ≤ `read + WINDOW`.
-#[derive(Debug)]
 pub(super) struct Receiver {
     /// Which have come of those from `read` on; parcel `n` at `n % WINDOW`, here and below.
     arrived: Box<[bool]>,
-    parcels: Box<[Vec<u8>]>,
+    parcels: Box<[Zeroizing<Vec<u8>>]>,
     /// The parcel that records are taken from, and how much of it is taken.
     read: u64,
     read_bytes: usize,
@@ -38,7 +41,7 @@ impl Receiver {
     pub(super) fn new(parcel_bytes_max: usize) -> Receiver {
         Receiver {
             arrived: vec![false; WINDOW].into(),
-            parcels: std::iter::repeat_with(|| Vec::with_capacity(parcel_bytes_max))
+            parcels: std::iter::repeat_with(|| Vec::with_capacity(parcel_bytes_max).into())
                 .take(WINDOW)
                 .collect(),
             read: 0,
@@ -64,7 +67,6 @@ impl Receiver {
             return Ok(());
         }
         self.arrived[slot] = true;
-        self.parcels[slot].clear();
         self.parcels[slot].extend_from_slice(bytes);
         self.beyond = self.beyond.max(parcel + 1);
         while self.expected < self.beyond && self.arrived[self.expected as usize % WINDOW] {
@@ -87,7 +89,9 @@ impl Receiver {
                 return Ok(());
             }
             // All of the parcel is taken, or the record would be whole.
-            self.arrived[self.read as usize % WINDOW] = false;
+            let slot = self.read as usize % WINDOW;
+            self.arrived[slot] = false;
+            wipe(&mut self.parcels[slot]);
             self.read += 1;
             self.read_bytes = 0;
         }
@@ -125,7 +129,29 @@ impl Receiver {
         }
     }
 
+    #[cfg(test)]
+    pub(super) fn buffer(&self, parcel: u64) -> &[u8] {
+        &self.parcels[parcel as usize % WINDOW]
+    }
+
+    #[cfg(test)]
+    pub(super) fn record_buffer(&self) -> &[u8] {
+        self.assembly.buffer()
+    }
+
     fn credit(&self) -> u64 {
         self.read + WINDOW as u64
+    }
+}
+
+/// Without the content of what has come, which may be a key.
+impl fmt::Debug for Receiver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Receiver")
+            .field("read", &self.read)
+            .field("expected", &self.expected)
+            .field("beyond", &self.beyond)
+            .field("duplicates", &self.duplicates)
+            .finish_non_exhaustive()
     }
 }

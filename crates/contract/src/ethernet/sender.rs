@@ -3,11 +3,14 @@
 //! A parcel counts as lost when frames that left well after it have arrived, or when nothing has been
 //! acknowledged for a while. Then it leaves again, in a frame of another number.
 
+use std::fmt;
+
 use zerocopy::IntoBytes;
+use zeroize::Zeroizing;
 
 use super::WINDOW;
 use super::rtt::Rtt;
-use super::stream::{LABEL_BYTES, LABELLED_BYTES_MAX, Label};
+use super::stream::{LABEL_BYTES, LABELLED_BYTES_MAX, Label, wipe};
 
 /// A frame is lost if one that left so many frames later has arrived (as in RFC 9002 §6.1.1).
 const REORDERING_FRAMES: u64 = 3;
@@ -21,9 +24,8 @@ enum State {
     Acknowledged,
 }
 
-#[derive(Debug)]
 struct Slot {
-    bytes: Vec<u8>,
+    bytes: Zeroizing<Vec<u8>>,
     state: State,
     /// The frame that it left in last.
     frame: u64,
@@ -71,7 +73,7 @@ pub(super) struct Sender {
 impl Sender {
     pub(super) fn new(parcel_bytes_max: usize) -> Sender {
         let slot = || Slot {
-            bytes: Vec::with_capacity(parcel_bytes_max),
+            bytes: Vec::with_capacity(parcel_bytes_max).into(),
             state: State::Fresh,
             frame: 0,
         };
@@ -170,7 +172,7 @@ impl Sender {
         while self.una < self.next && self.slot(self.una).state == State::Acknowledged {
             let una = self.una;
             let slot = self.slot_mut(una);
-            slot.bytes.clear();
+            wipe(&mut slot.bytes);
             slot.state = State::Fresh;
             self.una += 1;
         }
@@ -258,11 +260,27 @@ impl Sender {
         before != State::Acknowledged
     }
 
+    #[cfg(test)]
+    pub(super) fn buffer(&self, parcel: u64) -> &[u8] {
+        &self.slot(parcel).bytes
+    }
+
     fn slot(&self, parcel: u64) -> &Slot {
         &self.slots[parcel as usize % WINDOW]
     }
 
     fn slot_mut(&mut self, parcel: u64) -> &mut Slot {
         &mut self.slots[parcel as usize % WINDOW]
+    }
+}
+
+/// Without its content, which may be a key.
+impl fmt::Debug for Slot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Slot")
+            .field("bytes", &self.bytes.len())
+            .field("state", &self.state)
+            .field("frame", &self.frame)
+            .finish()
     }
 }

@@ -220,14 +220,18 @@ impl Session {
         self.receiver.consume();
     }
 
-    /// A frame has come: what follows the Ethernet header, padding included. Decrypts it in place.
+    /// A frame has come: what follows the Ethernet header, padding included. Decrypts it in place, and overwrites it
+    /// when its parcel has been taken out, which may hold a key.
     pub fn on_frame(&mut self, now_us: u64, frame: &mut [u8]) -> Result<(), Dropped> {
         let taken = self.open(frame).map(|(number, status, parcel)| {
             self.replay.note(number);
             self.on_status(now_us, &status, parcel);
         });
         match taken {
-            Ok(()) => self.counters.frames_received += 1,
+            Ok(()) => {
+                frame.fill(0);
+                self.counters.frames_received += 1;
+            }
             Err(_) => self.counters.frames_dropped += 1,
         }
         taken
@@ -523,6 +527,45 @@ mod tests {
         status.sent_us = 1.into();
         status.credit = (WINDOW as u64).into();
         status
+    }
+
+    /// What has been written to a buffer before it was emptied.
+    fn remains(buffer: &[u8], bytes: usize) -> &[u8] {
+        // SAFETY: the buffer has been filled so far, and keeps its memory.
+        unsafe { std::slice::from_raw_parts(buffer.as_ptr(), bytes) }
+    }
+
+    #[test]
+    fn a_record_stays_nowhere_when_it_has_been_delivered_and_is_never_printed() {
+        const SECRET: u8 = 0xab;
+        let (mut host, mut nic) = pair();
+        // More than a parcel holds.
+        let record = [SECRET; 2000];
+        host.send(0, &record).unwrap();
+        let mut frame = Vec::new();
+        let mut parcels = 0;
+        while host.transmit(2, &mut frame) {
+            nic.on_frame(2, &mut frame).unwrap();
+            assert!(frame.iter().all(|byte| *byte == 0));
+            parcels += 1;
+        }
+        assert!(parcels > 1);
+        let printed = || format!("{host:?} {nic:?}");
+        assert!(!printed().contains(&format!("{SECRET}, {SECRET}")));
+        let (_, received) = nic.record().expect("all of it has come");
+        assert_eq!(received, record);
+        nic.consume();
+        assert_eq!(nic.record(), None);
+        assert!(nic.transmit(3, &mut frame));
+        host.on_frame(3, &mut frame).unwrap();
+        assert!(host.is_quiet());
+
+        let buffers = [host.sender.buffer(0), nic.receiver.buffer(0)];
+        for buffer in buffers.into_iter().chain([nic.receiver.record_buffer()]) {
+            assert!(buffer.is_empty());
+            let remains = remains(buffer, 1000);
+            assert!(remains.iter().all(|byte| *byte == 0));
+        }
     }
 
     /// Rules that only somebody with the key can break.

@@ -1,8 +1,11 @@
 //! Records in parcels: one behind the other, each with its length and its worker in front. Where a parcel ends
 //! means nothing: a record that does not fit goes on in the next one.
 
+use std::fmt;
+
 use zerocopy::little_endian::U16;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+use zeroize::Zeroizing;
 
 use crate::limits::MESSAGE_BYTES_MAX;
 
@@ -21,16 +24,15 @@ pub(super) const LABEL_BYTES: usize = size_of::<Label>();
 pub(super) const LABELLED_BYTES_MAX: usize = LABEL_BYTES + MESSAGE_BYTES_MAX;
 
 /// Puts a record together out of what comes.
-#[derive(Debug)]
 pub(super) struct Assembly {
     /// Label and record, as far as they have come.
-    bytes: Vec<u8>,
+    bytes: Zeroizing<Vec<u8>>,
 }
 
 impl Assembly {
     pub(super) fn new() -> Assembly {
         Assembly {
-            bytes: Vec::with_capacity(LABELLED_BYTES_MAX),
+            bytes: Vec::with_capacity(LABELLED_BYTES_MAX).into(),
         }
     }
 
@@ -59,7 +61,12 @@ impl Assembly {
 
     /// Makes place for the next one.
     pub(super) fn clear(&mut self) {
-        self.bytes.clear();
+        wipe(&mut self.bytes);
+    }
+
+    #[cfg(test)]
+    pub(super) fn buffer(&self) -> &[u8] {
+        &self.bytes
     }
 
     fn label(&self) -> Option<Label> {
@@ -78,4 +85,22 @@ impl Assembly {
             _ => Err("a record has 1 to MESSAGE_BYTES_MAX bytes"),
         }
     }
+}
+
+/// Without the record, which may be a key.
+impl fmt::Debug for Assembly {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Assembly")
+            .field("bytes", &self.bytes.len())
+            .finish()
+    }
+}
+
+/// Empties a buffer that may hold a key, and keeps its memory. Not byte by byte, as `zeroize` does, for every parcel
+/// comes by here.
+pub(super) fn wipe(bytes: &mut Vec<u8>) {
+    bytes.fill(0);
+    // As if somebody looked at the zeros: else nobody would have to write them.
+    std::hint::black_box(bytes.as_slice());
+    bytes.clear();
 }
