@@ -119,7 +119,7 @@ pub enum RejectReason {
     UnknownKey = 8,
     /// KEY names an epoch that is not above all that the flow has had.
     KeyConflict = 9,
-    /// The flow has [`crate::limits::KEYS_MAX`] keys.
+    /// The flow has [`crate::limits::KEYS_MAX`] keys, or there is no memory for another.
     TooManyKeys = 10,
     /// RECORDS names a record number or a place in the stream that is not behind all that were defined, and is not
     /// the same definition again.

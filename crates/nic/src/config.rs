@@ -37,8 +37,9 @@ pub struct Config {
     /// Most SENDs accepted and not departed, some hundred bytes each. Beyond, commands stay in the ring; since
     /// paced SENDs count while they are held, there must be room for some of each busy connection.
     pub jobs_max: usize,
-    /// Memory for records that are defined and not acknowledged, in bytes: their plaintext as far as it is inline, and
-    /// some tens of bytes for each. Taken as they come. RECORDS beyond it are refused.
+    /// Memory for keys, and for records that are defined and not acknowledged, in bytes: their plaintext as far as it
+    /// is inline, and some tens of bytes for each; a key counts a kilobyte. Taken as they come. KEY and RECORDS beyond
+    /// it are refused.
     pub records_bytes: usize,
     /// Longest time to poll before sleeping, in microseconds. Polling happens only while sleeps have
     /// been this short lately, and never on the only core that there is. About what falling asleep and

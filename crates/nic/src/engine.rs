@@ -67,7 +67,7 @@ pub(crate) struct Engine<P> {
     pub(crate) wheel: Wheel,
     /// Makes superpackets of sealed stream.
     pub(crate) sealer: Sealer,
-    /// Memory of all runs, in bytes.
+    /// Memory of all keys and runs, in bytes.
     pub(crate) sealed_bytes: usize,
     /// A superpacket waits for room in the event ring.
     pub(crate) ring_busy: bool,

@@ -24,7 +24,7 @@ pub struct Usage {
     pub runs: usize,
     /// Their records.
     pub records: usize,
-    /// Memory that they take, in bytes.
+    /// Memory that keys and runs take, in bytes.
     pub records_bytes: usize,
     /// Events that wait for room in the ring.
     pub events_waiting: usize,

@@ -15,6 +15,9 @@ use wire::tcp::Flags;
 
 const FLOW: u64 = 1;
 
+/// More flows than there are places for tails.
+const TAILS_MAX: u64 = 5000;
+
 /// Sends a range of a flow's sealed stream.
 fn send(stage: &mut Stage, flow: u64, start: u64, end: u64) -> Vec<SendId> {
     let mut ids = Vec::new();
@@ -146,6 +149,77 @@ fn a_record_that_leaves_in_many_pieces_is_sealed_once() {
 }
 
 #[test]
+fn a_thousand_flows_that_send_little_at_a_time_seal_each_record_once() {
+    const FLOWS: u64 = 1000;
+    let files = [content(40_000)];
+    let mut stage = stage(AES_256_13, &files);
+    let run = Run::new(AES_256_13, 16_384, [file(0, 0, 40_000)]);
+    for flow in 1..=FLOWS {
+        if flow != FLOW {
+            install(&mut stage, flow, 1, AES_256_13);
+        }
+        run.define(&mut stage, flow);
+    }
+    let step = 2 * u64::from(MSS);
+    for start in (0..run.end()).step_by(step as usize) {
+        for flow in 1..=FLOWS {
+            send(&mut stage, flow, start, run.end().min(start + step));
+        }
+        stage.settle();
+        stage.events.clear();
+        // What has left is right, and not to be kept for long.
+        let expected = run.sealed(&files);
+        for packet in stage.wire.take() {
+            let at = packet.stream_offset();
+            assert!(packet.payload == expected[at..at + packet.payload.len()]);
+        }
+    }
+    let counters = stage.counters();
+    assert_eq!(counters.records_sealed, FLOWS * run.count() as u64);
+    assert_eq!(counters.records_sealed_again, 0);
+    assert_eq!(counters.bytes_sealed, FLOWS * run.end());
+}
+
+#[test]
+fn one_turn_seals_so_much_and_no_more_and_plain_packets_are_not_held_to_it() {
+    const FLOWS: u64 = 32;
+    // What a turn may seal, and the superpacket that makes for it, with two records that it has a part of.
+    const TURN_BYTES_MAX: u64 = (1 << 20) + 65_536 + 2 * 16_406;
+    let files = [content(60_000)];
+    let run = Run::new(AES_256_13, 16_384, [file(0, 0, 60_000)]);
+    for is_sealed in [false, true] {
+        let mut stage = stage(AES_256_13, &files);
+        // All are ready and the port opens.
+        stage.wire.close(true);
+        for flow in 1..=FLOWS {
+            if flow != FLOW {
+                install(&mut stage, flow, 1, AES_256_13);
+            }
+            run.define(&mut stage, flow);
+            match is_sealed {
+                true => stage.send(flow, 0, [sealed(run.len())]),
+                false => stage.send(flow, 0, [support::range(0, 0, 60_000)]),
+            };
+        }
+        stage.settle();
+        let before = stage.counters().bytes_sealed;
+        stage.wire.close(false);
+        stage.turn();
+        let packets = stage.wire.packets().len() as u64;
+        if is_sealed {
+            let bytes = stage.counters().bytes_sealed - before;
+            assert!(bytes >= 1 << 20, "{bytes}");
+            assert!(bytes <= TURN_BYTES_MAX, "{bytes}");
+            assert!(packets < FLOWS);
+        } else {
+            assert_eq!(packets, FLOWS);
+        }
+        stage.settle();
+        assert_eq!(stage.wire.packets().len() as u64, FLOWS);
+    }
+}
+
+#[test]
 fn a_busy_port_does_not_make_anything_be_sealed_twice() {
     let files = [content(200_000)];
     let mut stage = stage(AES_256_13, &files);
@@ -165,6 +239,8 @@ fn a_busy_port_does_not_make_anything_be_sealed_twice() {
 fn a_retransmission_seals_again_from_pinned_blocks_until_the_end_of_the_record_is_acknowledged() {
     let files = [content(16_000)];
     let mut stage = stage(AES_256_13, &files);
+    stage.settle();
+    let key_bytes = stage.worker.usage().records_bytes;
     let run = Run::new(AES_256_13, 16_000, [file(0, 0, 16_000)]);
     run.define(&mut stage, FLOW);
     send(&mut stage, FLOW, 0, run.end());
@@ -183,8 +259,11 @@ fn a_retransmission_seals_again_from_pinned_blocks_until_the_end_of_the_record_i
     stage.settle();
     assert_eq!(stage.worker.usage().blocks_pinned, 0);
     assert_eq!(stage.worker.usage().records, 0);
-    assert_eq!(stage.worker.usage().records_bytes, 0);
+    assert_eq!(stage.worker.usage().records_bytes, key_bytes);
 }
+
+/// The flow that makes others' blocks go.
+const PASSER_BY: u64 = 60_000;
 
 /// Makes the worker lose all blocks that nobody has used for a second.
 fn lose_blocks(stage: &mut Stage) {
@@ -194,13 +273,13 @@ fn lose_blocks(stage: &mut Stage) {
     for start in (0..Config::CACHE_BYTES_MIN).step_by(1 << 20) {
         let len = (Config::CACHE_BYTES_MIN - start).min(1 << 20);
         stage.send(
-            999,
+            PASSER_BY,
             start as u64,
             [support::range(1000, start as u64, len as u32)],
         );
     }
     stage.settle();
-    stage.acked(999, 0, true);
+    stage.acked(PASSER_BY, 0, true);
     stage.tell(&Command::Close { file: FileId(1000) });
     stage.settle();
     stage.events.clear();
@@ -265,7 +344,10 @@ fn a_file_that_changes_under_a_retransmission_ends_the_flow_and_no_second_cipher
                     assert_eq!(stage.counters().seal_mismatches, 1);
                 }
             }
-            assert_eq!(stage.wire.streams()[&999].len(), Config::CACHE_BYTES_MIN);
+            assert_eq!(
+                stage.wire.streams()[&PASSER_BY].len(),
+                Config::CACHE_BYTES_MIN
+            );
             // Whatever has left, once or twice, is the first ciphertext.
             assert!(
                 stage.wire.streams()[&FLOW] == run.sealed(&files),
@@ -286,14 +368,13 @@ fn the_rest_of_a_record_is_what_its_beginning_was_even_if_its_tail_is_lost() {
         run.define(&mut stage, FLOW);
         send(&mut stage, FLOW, 0, 1000);
         stage.settle();
-        // More flows than there are places for tails.
-        for flow in 2..400 {
+        for flow in 2..2 + TAILS_MAX {
             install(&mut stage, flow, 1, AES_256_13);
             run.define(&mut stage, flow);
             send(&mut stage, flow, 0, 1000);
         }
         stage.settle();
-        for flow in 2..400 {
+        for flow in 2..2 + TAILS_MAX {
             stage.acked(flow, 0, true);
         }
         lose_blocks(&mut stage);
@@ -714,8 +795,31 @@ fn keys_and_records_are_bounded() {
     let used = stage.worker.usage().records_bytes;
     assert!(used <= bytes && used + 5000 > bytes && defined > 50);
     stage.acked(1, 0, true);
+    stage.acked(2, 0, true);
     stage.settle();
     assert_eq!(stage.worker.usage().records_bytes, 0);
+
+    // A key is memory, too, also one that nothing is sealed with.
+    let config = Config {
+        records_bytes: 10 << 10,
+        ..small_config()
+    };
+    let mut stage = Stage::with(&config);
+    for flow in 1..=10 {
+        install(&mut stage, flow, 1, AES_256_13);
+    }
+    assert_eq!(stage.take_events(), []);
+    install(&mut stage, 11, 1, AES_256_13);
+    assert_eq!(stage.take_events(), rejected(RejectReason::TooManyKeys, 11));
+    stage.acked(7, 0, true);
+    install(&mut stage, 11, 1, AES_256_13);
+    stage.tell(&Command::KeyGone {
+        flow: FlowId(11),
+        epoch: 1,
+    });
+    install(&mut stage, 12, 1, AES_256_13);
+    assert_eq!(stage.take_events(), []);
+    assert_eq!(stage.worker.usage().records_bytes, 10 << 10);
 }
 
 #[test]
@@ -823,6 +927,8 @@ proptest! {
         let mut stage = Stage::with(&config);
         put(&mut stage, &files);
         install(&mut stage, FLOW, 1, suite);
+        stage.settle();
+        let key_bytes = stage.worker.usage().records_bytes;
         let mut defined: Vec<Run> = Vec::new();
         for (each, pieces) in runs {
             let run = match defined.last() {
@@ -892,7 +998,7 @@ proptest! {
         stage.acked(FLOW, expected.len() as u64, false);
         stage.settle();
         let usage = stage.worker.usage();
-        prop_assert_eq!((usage.records, usage.records_bytes, usage.blocks_pinned), (0, 0, 0));
+        prop_assert_eq!((usage.records, usage.records_bytes, usage.blocks_pinned), (0, key_bytes, 0));
     }
 }
 

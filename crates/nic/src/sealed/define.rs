@@ -5,8 +5,8 @@ use contract::tls::{Key as TlsKey, Records};
 use contract::{FlowId, RejectReason, Segment};
 use port::Port;
 
-use super::SealedStream;
 use super::runs::{Run, Source};
+use super::{KEY_BYTES, SealedStream};
 use crate::engine::Engine;
 use crate::files::FileState;
 use crate::flow::Flow;
@@ -18,6 +18,10 @@ impl<P: Port> Engine<P> {
         if known.is_none() && self.flows.len() >= self.limits.flows_max {
             return Err(RejectReason::TooManyFlows);
         }
+        let memory_bytes = self.sealed_bytes + KEY_BYTES;
+        if memory_bytes > self.limits.records_bytes {
+            return Err(RejectReason::TooManyKeys);
+        }
         let flow = known.unwrap_or_else(|| {
             let flow = self.flows.insert(Flow::new(key.flow));
             self.flow_keys.insert(key.flow, flow);
@@ -26,7 +30,9 @@ impl<P: Port> Engine<P> {
         match self.flows.get_mut(flow) {
             Some(flow) if !flow.failed => {
                 let stream = flow.sealed.get_or_insert_default();
-                stream.keys.install(key)
+                stream.keys.install(key)?;
+                self.sealed_bytes = memory_bytes;
+                Ok(())
             }
             _ => Ok(()),
         }
@@ -37,11 +43,17 @@ impl<P: Port> Engine<P> {
         let Some(flow) = known.and_then(|key| self.flows.get_mut(key)) else {
             return Err(RejectReason::UnknownKey);
         };
-        let stream = flow.sealed.as_deref_mut();
-        match flow.failed || stream.is_some_and(|stream| stream.keys.let_go(epoch)) {
-            true => Ok(()),
-            false => Err(RejectReason::UnknownKey),
+        if flow.failed {
+            return Ok(());
         }
+        let stream = flow.sealed.as_deref_mut();
+        let stream = stream.ok_or(RejectReason::UnknownKey)?;
+        let keys = stream.keys();
+        if !stream.keys.let_go(epoch) {
+            return Err(RejectReason::UnknownKey);
+        }
+        self.sealed_bytes -= (keys - stream.keys()) * KEY_BYTES;
+        Ok(())
     }
 
     pub(crate) fn define_records(&mut self, records: &Records<'_>) -> Result<(), RejectReason> {
@@ -124,8 +136,12 @@ impl<P: Port> Engine<P> {
     pub(crate) fn drop_acknowledged(&mut self, key: Key) {
         while let Some(flow) = self.flows.get_mut(key)
             && let Some(stream) = &mut flow.sealed
-            && let Some(run) = stream.take_acknowledged()
         {
+            let keys = stream.keys();
+            let Some(run) = stream.take_acknowledged() else {
+                return;
+            };
+            self.sealed_bytes -= (keys - stream.keys()) * KEY_BYTES;
             self.drop_run(&run);
         }
     }
@@ -137,6 +153,7 @@ impl<P: Port> Engine<P> {
             return;
         };
         self.sealer.forget(key, stream);
+        self.sealed_bytes -= stream.keys() * KEY_BYTES;
         for run in stream.clear() {
             self.drop_run(&run);
         }

@@ -9,6 +9,9 @@ use contract::RejectReason;
 use contract::limits::KEYS_MAX;
 use contract::tls::{Cipher, Key, Suite};
 
+/// What a key counts as memory, in bytes: the cipher's, its place here, and a part of what a flow keeps of its stream.
+pub(crate) const KEY_BYTES: usize = 1024;
+
 /// A key that seals. The cipher's memory is overwritten when it is dropped.
 pub(crate) struct SealingKey {
     pub(crate) epoch: u16,
@@ -43,6 +46,8 @@ impl Keys {
         let unbound = UnboundKey::new(algorithm(key.suite.cipher), key.key)
             .map_err(|_| RejectReason::Malformed)?;
         self.last_epoch = Some(key.epoch);
+        // Most flows never have a second one.
+        self.keys.reserve_exact(1);
         self.keys.push(SealingKey {
             epoch: key.epoch,
             suite: key.suite,

@@ -22,6 +22,7 @@ use crate::read_ahead::Follow;
 use keys::Keys;
 use tails::TailSlot;
 
+pub(crate) use keys::KEY_BYTES;
 pub(crate) use output::{OUTPUT_BYTES_MAX, SealMismatch, Sealer};
 pub(crate) use runs::{Run, Source};
 
@@ -129,6 +130,11 @@ impl SealedStream {
         }
         self.planned_end = stream_end;
         self.run_at(stream_end - 1)?.follow(stream_end)
+    }
+
+    /// How many keys there are.
+    pub(crate) fn keys(&self) -> usize {
+        self.keys.len()
     }
 
     /// Keys, runs and records that are held.

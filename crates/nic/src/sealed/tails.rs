@@ -7,8 +7,8 @@ use contract::tls::Suite;
 
 use crate::slab::Key;
 
-/// Places of a worker: 4 MB.
-const SLOTS: usize = 256;
+/// Most places of a worker, which are taken as they are needed: 67 MB.
+const SLOTS: usize = 4096;
 
 /// Names a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
