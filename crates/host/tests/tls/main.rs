@@ -6,6 +6,7 @@ mod client;
 mod downloads;
 mod ends;
 mod hostile;
+mod replaced;
 mod restarts;
 #[path = "../rig/mod.rs"]
 mod rig;

@@ -59,7 +59,7 @@ fn nic_stacks_may_follow_each_other_all_the_time() {
 }
 
 /// The SENDs of the first window, one after the other as they wait in the NIC stack.
-fn with_sends_waiting() -> Secured {
+pub(crate) fn with_sends_waiting() -> Secured {
     let mut secured = Secured::new(SUITES[1]);
     secured.ask(&[&SIZE.to_string()]);
     secured.rig.nic_works = false;
