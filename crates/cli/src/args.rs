@@ -515,6 +515,9 @@ pub(crate) struct HostArgs {
     /// NIC stacks
     #[arg(long, default_value = "1")]
     pub(crate) nics: u8,
+    /// Those of them, by number, that are on other machines
+    #[arg(long, num_args = 1..)]
+    pub(crate) elsewhere: Vec<u8>,
     /// Their roots are copies of each other
     #[arg(long)]
     pub(crate) replicas: bool,

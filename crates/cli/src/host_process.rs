@@ -70,6 +70,9 @@ pub(crate) fn run(args: &HostArgs) -> Result<(), Failure> {
     args.tcp.apply(&mut config.tcp);
     args.measuring.apply(&mut config);
     let mut stack = Stack::awaiting(config, Link::of(&port), nics, monotonic_us());
+    for number in &args.elsewhere {
+        stack.set_nic_elsewhere(usize::from(*number));
+    }
     stack
         .on_nic_come(nic, session.channels)
         .map_err(|refusal| Failure::broken("NIC process", refusal))?;

@@ -667,6 +667,11 @@ fn host_arguments(args: &ServeArgs, sources: &[Source], link: &Link, log: &str) 
     arguments.extend(["--orphans".into(), args.orphans.to_string().into()]);
     arguments.extend(args.host_measuring.arguments());
     arguments.extend(["--nics".into(), sources.len().to_string().into()]);
+    for (number, source) in sources.iter().enumerate() {
+        if let Source::Elsewhere { .. } = source {
+            arguments.extend(["--elsewhere".into(), number.to_string().into()]);
+        }
+    }
     if args.replicas {
         arguments.push("--replicas".into());
     }

@@ -5,6 +5,8 @@
 //! again is told the tags: the same bytes leave, or none. If something may be missing of what it has said, or it may
 //! still be sending, connections with records that may have left and whose tags are not known are reset.
 
+use std::ops::Range;
+
 use contract::channel::ReceiveError;
 use contract::limits::EVENT_RING_BYTES;
 use contract::tls::{ContentType, Key, Records, Tag};
@@ -263,21 +265,22 @@ impl Stack {
         false
     }
 
-    /// A worker is not used any more. Whatever is sealed again must be what it has sealed, so connections are reset of
-    /// which it may have sent records with tags that are not known.
-    pub(super) fn leave_worker(&mut self, worker: usize) {
+    /// Workers are not used any more. Whatever is sealed again must be what they have sealed, so connections are reset of
+    /// which they may have sent records with tags that are not known.
+    pub(super) fn leave_workers(&mut self, workers: Range<usize>) {
         if self.tls_listeners.is_empty() {
             return;
         }
-        let has_ended = std::mem::take(&mut self.nics[worker].has_ended);
-        if !has_ended {
-            self.hear_last_tags(worker);
+        for worker in workers.clone() {
+            if !self.nics[worker].has_ended {
+                self.hear_last_tags(worker);
+            }
         }
         for index in self.connections.indices() {
             if let Some(entry) = self.connections.get(index)
-                && entry.worker == worker
+                && workers.contains(&entry.worker)
             {
-                self.leave_records(index, has_ended);
+                self.leave_records(index, self.nics[entry.worker].has_ended);
             }
         }
     }

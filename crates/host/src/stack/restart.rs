@@ -26,7 +26,7 @@ impl Stack {
     /// If there is no such worker.
     pub fn on_nic_restarted(&mut self, worker: usize, channel: HostChannel) {
         let nic = self.nic_stacks.of(worker);
-        self.leave_worker(worker);
+        self.leave_workers(worker..worker + 1);
         // What waited for room in the old ring is replayed from the tables, or means nothing to the new worker.
         self.nics[worker] = Nic::new(channel);
         for index in self.connections.indices() {

@@ -88,8 +88,8 @@ impl Stack {
         self.counters.nic_losses += 1;
         self.nic_stacks.has_gone(nic, now_us);
         let workers = self.nic_stacks.workers(nic);
+        self.leave_workers(workers.clone());
         for worker in workers.clone() {
-            self.leave_worker(worker);
             self.nics[worker].lose();
         }
         self.files.lose(nic, &workers);

@@ -80,6 +80,7 @@ impl Nic {
     /// Its NIC stack is gone.
     pub(super) fn lose(&mut self) {
         self.is_there = false;
+        self.has_ended = false;
         self.backlog.clear();
     }
 

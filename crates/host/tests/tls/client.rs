@@ -17,7 +17,6 @@ use crate::support::{Identity, Site, UNIX_TIME};
 pub(crate) struct Secured {
     pub(crate) rig: Rig,
     pub(crate) world: World,
-    pub(crate) site: Site,
     pub(crate) client: ClientConnection,
     config: Arc<ClientConfig>,
     /// What the client has received.
@@ -54,7 +53,6 @@ impl Secured {
             rig,
             world,
             client: connect(&config),
-            site,
             config,
             received: Vec::new(),
             broken: None,

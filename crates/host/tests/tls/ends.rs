@@ -38,6 +38,7 @@ fn close_notify_comes_behind_the_response_and_fin_behind_that() {
 fn a_client_may_end_with_close_notify_or_with_fin_alone() {
     for says_so in [true, false] {
         let mut secured = Secured::new(SUITES[0]);
+        secured.run_until(|secured| !secured.client.is_handshaking());
         secured.ask(&["30000"]);
         if says_so {
             secured.client.send_close_notify();
@@ -91,6 +92,17 @@ fn last_words_that_nobody_takes_are_given_up() {
     assert!((2_900_000..3_200_000).contains(&took_us), "{took_us}");
     assert_eq!(secured.close_reason(), Some(CloseReason::TlsFailed));
     assert!(answer(3_000_000).starts_with(&secured.received));
+}
+
+#[test]
+fn a_client_that_leaves_amid_the_handshake_is_let_go() {
+    let mut secured = Secured::new(SUITES[0]);
+    secured.exchange();
+    secured.rig.client.shutdown();
+    secured.run_until(|secured| secured.rig.client.state() == tcp::State::TimeWait);
+    secured.until_nothing_is_left();
+    assert_eq!(secured.rig.app.events, []);
+    assert_eq!(secured.rig.stack.counters().tls_failed, 1);
 }
 
 #[test]

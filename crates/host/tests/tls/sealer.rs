@@ -13,11 +13,14 @@ use contract::{Command, Event, FileId, FlowId, Segment, SendId};
 use crate::rig::{Sealer, content};
 use crate::support::Keys;
 
+/// Key and IV, and the number of a record.
+type Nonce = (Vec<u8>, u64);
+
 /// What NIC stacks that follow each other have in common: the world.
 #[derive(Clone, Default)]
 pub(crate) struct World {
-    /// Each record that has left, by key and number.
-    left: Rc<RefCell<HashMap<(Vec<u8>, u64), Vec<u8>>>>,
+    /// Each record that has left.
+    left: Rc<RefCell<HashMap<Nonce, Vec<u8>>>>,
     /// What files have become: whatever they held is XORed with this.
     pub(crate) version: Rc<Cell<u8>>,
     /// Keys that flows have at a time, at most.
