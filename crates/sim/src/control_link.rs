@@ -291,10 +291,10 @@ impl ControlLink {
         }
     }
 
-    /// The host's carrier does what there is to do; true if anything.
-    pub(crate) fn host_turn(&mut self, now_us: u64) -> bool {
+    /// The host's carrier does what there is to do.
+    pub(crate) fn host_turn(&mut self, now_us: u64) -> HostTurn {
         let HostEnd::Carrying { exchange, channels } = &mut self.host else {
-            return false;
+            return HostTurn::default();
         };
         let mut frames = Vec::new();
         let turn = exchange.turn(now_us, channels, &mut |frame| frames.push(frame.to_vec()));
@@ -302,7 +302,10 @@ impl ControlLink {
             self.post(now_us, To::Nic, frame);
         }
         match turn {
-            Ok(worked) => worked,
+            Ok(worked) => HostTurn {
+                worked,
+                is_over: false,
+            },
             Err(over) => {
                 let away = HostEnd::Away {
                     until_us: now_us + self.back_off_us,
@@ -312,7 +315,10 @@ impl ControlLink {
                 {
                     self.take_leave(now_us, To::Nic, &mut exchange, leaving(over));
                 }
-                true
+                HostTurn {
+                    worked: true,
+                    is_over: true,
+                }
             }
         }
     }
@@ -384,6 +390,15 @@ impl ControlLink {
         }
         seed
     }
+}
+
+/// What the host's carrier has done.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct HostTurn {
+    /// Anything.
+    pub(crate) worked: bool,
+    /// Its session is over, and with it the NIC stack is gone for the host.
+    pub(crate) is_over: bool,
 }
 
 /// What the other side is told.

@@ -100,7 +100,7 @@ pub fn run_crowd(crowd: &Crowd) -> Result<CrowdReport, Violation> {
     let machine = &place.machine;
     let mut nic = nic::Counters::default();
     let mut shares = Vec::new();
-    for (number, seat) in machine.seats.iter().enumerate() {
+    for (number, seat) in machine.seats() {
         let counters = seat.worker.counters();
         nic.add(&counters);
         shares.push(WorkerShare {
@@ -203,6 +203,8 @@ impl Place {
         };
         let scenario = Scenario {
             workers: crowd.workers,
+            nic_stacks: 1,
+            replicas: false,
             mtu: 1500,
             superpacket_max: 65_535,
             congestion: CongestionAlgorithm::Cubic,
@@ -304,9 +306,8 @@ impl Place {
                     self.finished,
                     self.clients.len(),
                     self.machine
-                        .seats
-                        .iter()
-                        .map(|seat| seat.worker.usage())
+                        .seats()
+                        .map(|(_, seat)| seat.worker.usage())
                         .collect::<Vec<_>>(),
                 )));
             };
@@ -319,7 +320,7 @@ impl Place {
 
     /// When a worker does its next turn, if nobody wakes it before.
     fn worker_us(&self, number: usize) -> Option<u64> {
-        let seat = &self.machine.seats[number];
+        let seat = self.machine.seats[number].as_ref()?;
         let wakes_us = [
             self.worker_turns_us[number],
             seat.disk.next_us(),

@@ -26,8 +26,8 @@ pub struct NicDeaths {
 
 impl NicDeaths {
     /// The process of these workers dies.
-    pub(crate) fn count(&mut self, seats: &[Seat]) {
-        let any = |is: &dyn Fn(&Seat) -> bool| u64::from(seats.iter().any(is));
+    pub(crate) fn count(&mut self, seats: &[Option<Seat>]) {
+        let any = |is: &dyn Fn(&Seat) -> bool| u64::from(seats.iter().flatten().any(is));
         *self += NicDeaths {
             all: 1,
             opening: any(&|seat| seat.opens_unanswered() > 0),

@@ -25,6 +25,7 @@ pub(crate) struct Disk(Rc<RefCell<State>>);
 #[derive(Debug)]
 struct State {
     plan: DiskPlan,
+    root: Root,
     shelf: Shelf,
     clock_us: Rc<Cell<u64>>,
     random: Random,
@@ -64,9 +65,25 @@ pub(crate) fn path_of(number: usize) -> String {
     format!("f{number}")
 }
 
+/// Which of the shelf's files are below a NIC stack's root.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Root {
+    /// Whose root it is.
+    pub(crate) nic: usize,
+    /// So many roots have the files between them, each some; with one, all are there.
+    pub(crate) parts: usize,
+}
+
+impl Root {
+    fn has(self, number: usize) -> bool {
+        number % self.parts == self.nic % self.parts
+    }
+}
+
 impl Disk {
     pub(crate) fn new(
         plan: DiskPlan,
+        root: Root,
         shelf: Shelf,
         clock_us: Rc<Cell<u64>>,
         random: Random,
@@ -74,6 +91,7 @@ impl Disk {
     ) -> Disk {
         Disk(Rc::new(RefCell::new(State {
             plan,
+            root,
             shelf,
             clock_us,
             random,
@@ -139,6 +157,7 @@ impl State {
                     ..
                 },
             )) => Err(*errno),
+            Some((number, _)) if !self.root.has(number) => Err(ENOENT),
             Some((number, stored)) => {
                 let settled = stored.settled;
                 let version = self.shelf.version(number);
@@ -148,9 +167,10 @@ impl State {
                     meta: FileMeta {
                         size: self.shelf.size(number, version),
                         inode: number as u64 + 1,
-                        device: 1,
+                        // Each machine's own.
+                        device: 1 + self.root.nic as u64,
                         mtime_ns: changed_ns,
-                        ctime_ns: changed_ns,
+                        ctime_ns: changed_ns + self.root.nic as i64,
                     },
                     settled,
                 })

@@ -82,6 +82,8 @@ pub struct Report {
     pub retransmissions: u64,
     /// Deaths of NIC processes.
     pub nic_deaths: NicDeaths,
+    /// How often connections have gone to a worker of another NIC stack.
+    pub connections_moved: u64,
     /// Connections that have ended before they should have: a violation follows.
     pub connections_lost: u64,
     /// What has happened between the machines, if the stacks are on two.
@@ -113,6 +115,7 @@ pub fn run(seed: u64, options: &Options<'_>) -> Report {
         frames_lost: world.frames_lost,
         retransmissions: world.retransmissions(),
         nic_deaths: world.nic_deaths(),
+        connections_moved: world.connections_moved(),
         connections_lost: world.connections_lost(),
         control_link: world.control_link(),
         happenings: world.happenings,
@@ -123,7 +126,13 @@ pub fn run(seed: u64, options: &Options<'_>) -> Report {
 
 /// How many NIC processes are to die in the scenario of a seed, if they live until then.
 pub fn nic_deaths_planned(seed: u64) -> usize {
-    Scenario::draw(seed).deaths.len()
+    Scenario::draw(seed).deaths_planned()
+}
+
+/// How many NIC stacks the host drives in the scenario of a seed, and whether their roots are copies of each other.
+pub fn nic_stacks(seed: u64) -> (usize, bool) {
+    let scenario = Scenario::draw(seed);
+    (scenario.nic_stacks, scenario.replicas)
 }
 
 /// True if the stacks are on two machines in the scenario of a seed.
@@ -151,6 +160,7 @@ impl fmt::Display for Report {
             frames_lost,
             retransmissions,
             nic_deaths,
+            connections_moved: _,
             connections_lost,
             control_link: _,
             happenings,

@@ -5,6 +5,7 @@
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::ops::Range;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ use port::{Frame, Port};
 
 use crate::control_link::{ControlLink, ControlLinkCounters};
 use crate::deaths::NicDeaths;
-use crate::disk::Disk;
+use crate::disk::{Disk, Root};
 use crate::fairness::FairnessCheck;
 use crate::homes::Homes;
 use crate::ports::MoodyPort;
@@ -55,18 +56,13 @@ const BRIEF_US: u64 = 1_000;
 pub(crate) struct Machine {
     pub(crate) stack: Stack,
     pub(crate) app: server::Server,
-    /// None while there is no NIC process.
-    pub(crate) seats: Vec<Seat>,
+    /// The workers of all NIC stacks, in their order. A NIC stack has none while it has no process.
+    pub(crate) seats: Vec<Option<Seat>>,
     /// They stay when a NIC process dies.
     pub(crate) homes: Homes,
+    /// Of each NIC stack.
     workers: usize,
-    /// How this NIC process ends, the next one, and so on.
-    fates: VecDeque<Death>,
-    /// Turns of this NIC process, and superpackets that have left it.
-    turns: u64,
-    departures: u64,
-    /// When the next NIC process begins.
-    revives_us: Option<u64>,
+    processes: Vec<Process>,
     pub(crate) deaths: NicDeaths,
     /// To the machine that the NIC process runs on, if it is another one.
     control: Option<ControlLink>,
@@ -78,6 +74,18 @@ pub(crate) struct Machine {
     departed: Vec<SocketAddr>,
     /// Frames that have arrived and were not looked at.
     pub(crate) inbox: Vec<Vec<u8>>,
+}
+
+/// The process of a NIC stack.
+#[derive(Debug, Default)]
+struct Process {
+    /// How this one ends, the next one, and so on.
+    fates: VecDeque<Death>,
+    /// Turns of this one, and superpackets that have left it.
+    turns: u64,
+    departures: u64,
+    /// When the next one begins.
+    revives_us: Option<u64>,
 }
 
 /// A worker, with what is around it.
@@ -99,6 +107,8 @@ struct SeatMaker {
     watches_turns: bool,
     made: u64,
     disk: DiskPlan,
+    /// Roots that have the files between them.
+    parts: usize,
     shelf: Shelf,
     contract_loss_ppm: u32,
     clock_us: Rc<Cell<u64>>,
@@ -112,16 +122,21 @@ impl SeatMaker {
         self.cramped.map_or(Capacity::FULL, |_| Capacity::LEAST)
     }
 
-    /// A worker that knows nothing, and the host's end of its channel.
-    fn make(&mut self) -> (Seat, HostChannel) {
+    /// A worker of this NIC stack that knows nothing, and the host's end of its channel.
+    fn make(&mut self, nic: usize) -> (Seat, HostChannel) {
         let capacity = self.capacity();
         let (host, relay_host) = in_memory_of(capacity);
         let (relay_worker, worker) = in_memory_of(capacity);
         let (port, far) = memory::pair(self.link);
         self.made += 1;
         let port = MoodyPort::new(port, &self.port, self.made, self.clock_us.clone());
+        let root = Root {
+            nic,
+            parts: self.parts,
+        };
         let disk = Disk::new(
             self.disk.clone(),
+            root,
             self.shelf.clone(),
             self.clock_us.clone(),
             self.random.fork(),
@@ -318,20 +333,30 @@ impl Machine {
             watches_turns: scenario.clients.len() < CROWD_MIN,
             made: 0,
             disk: scenario.disk.clone(),
+            parts: match scenario.replicas {
+                true => 1,
+                false => scenario.nic_stacks,
+            },
             shelf: shelf.clone(),
             contract_loss_ppm: scenario.contract_loss_ppm,
             clock_us: clock_us.clone(),
             random: random.fork(),
             logs,
         };
-        let (seats, channels) = match scenario.control {
-            None => (0..scenario.workers).map(|_| maker.make()).unzip(),
-            // Nobody is at the other ends before the machines have met.
-            Some(_) => {
-                let channel = |_| in_memory_of(maker.capacity()).0;
-                (Vec::new(), (0..scenario.workers).map(channel).collect())
-            }
-        };
+        let mut seats = Vec::new();
+        let mut channels = Vec::new();
+        for number in 0..scenario.workers_of_all() {
+            let (seat, channel) = match scenario.control {
+                None => {
+                    let (seat, channel) = maker.make(number / scenario.workers);
+                    (Some(seat), channel)
+                }
+                // Nobody is at the other end before the machines have met.
+                Some(_) => (None, in_memory_of(maker.capacity()).0),
+            };
+            seats.push(seat);
+            channels.push(channel);
+        }
         let mut secret = [0; 16];
         secret[..8].copy_from_slice(&random.next().to_le_bytes());
         let config = StackConfig {
@@ -348,14 +373,20 @@ impl Machine {
             connections_max: 2000,
             orphans_max: StackConfig::ORPHANS_MAX,
             departs_at_issue: false,
-            roots_are_replicas: false,
+            roots_are_replicas: scenario.replicas,
             admission: host::Admission {
                 half_open_max: scenario.half_open_max,
                 ..host::Admission::default()
             },
             secret,
         };
-        let stack = Stack::new(config, Link::of(&port), channels, clock_us.get());
+        let nic_stacks = scenario.nic_stacks;
+        let mut stack = Stack::awaiting(config, Link::of(&port), nic_stacks, clock_us.get());
+        for nic in 0..nic_stacks {
+            let channels = channels.drain(..scenario.workers).collect();
+            let come = stack.on_nic_come(nic, channels);
+            come.expect("it comes for the first time");
+        }
         // Longer than any spell of bad weather: who is patient gets everything.
         let app = server::Server::new(server::Config {
             head_timeout: Duration::from_secs(120),
@@ -367,12 +398,14 @@ impl Machine {
             stack,
             app,
             seats,
-            homes: Homes::default(),
+            homes: Homes::new(nic_stacks > 1),
             workers: scenario.workers,
-            fates: scenario.deaths.clone().into(),
-            turns: 0,
-            departures: 0,
-            revives_us: None,
+            processes: (0..nic_stacks)
+                .map(|nic| Process {
+                    fates: scenario.deaths.get(nic).cloned().unwrap_or_default().into(),
+                    ..Process::default()
+                })
+                .collect(),
             deaths: NicDeaths::default(),
             control: scenario
                 .control
@@ -387,48 +420,91 @@ impl Machine {
         }
     }
 
+    /// The workers that there are, and their numbers.
+    pub(crate) fn seats(&self) -> impl Iterator<Item = (usize, &Seat)> {
+        let seats = self.seats.iter().enumerate();
+        seats.filter_map(|(number, seat)| Some((number, seat.as_ref()?)))
+    }
+
+    /// The workers of a NIC stack.
+    fn workers_of(&self, nic: usize) -> Range<usize> {
+        nic * self.workers..(nic + 1) * self.workers
+    }
+
     /// A worker is replaced by one that knows nothing.
     pub(crate) fn restart(&mut self, number: usize) {
-        self.seats[number] = self.successor(number);
+        let (seat, channel) = self.successor(number);
+        self.seats[number] = Some(seat);
+        self.stack.on_nic_restarted(number, channel);
     }
 
-    /// A worker that knows nothing, and of which the host stack knows.
-    fn successor(&mut self, number: usize) -> Seat {
-        let (mut seat, channel) = self.maker.make();
+    /// A worker that knows nothing, and the host's end of its channel.
+    fn successor(&mut self, number: usize) -> (Seat, HostChannel) {
+        let (mut seat, channel) = self.maker.make(number / self.workers);
         seat.relay.replays = true;
         self.shelf.lose_descriptors();
-        self.stack.on_nic_restarted(number, channel);
-        seat
+        (seat, channel)
     }
 
-    /// When the next NIC process begins, if there is none.
+    /// When the next NIC process begins, if one is missing.
     pub(crate) fn revives_us(&self) -> Option<u64> {
-        self.revives_us
+        let processes = self.processes.iter();
+        processes.filter_map(|process| process.revives_us).min()
     }
 
-    /// Another NIC process begins, which knows nothing.
-    pub(crate) fn revive(&mut self) {
-        self.revives_us = None;
-        self.turns = 0;
-        self.departures = 0;
-        for number in 0..self.workers {
-            let seat = self.successor(number);
-            self.seats.push(seat);
+    /// Another NIC process begins, which knows nothing, if it is time for one. Returns its workers.
+    pub(crate) fn revive(&mut self, now_us: u64) -> Range<usize> {
+        let is_due = |process: &Process| process.revives_us.is_some_and(|at_us| at_us <= now_us);
+        let Some(nic) = self.processes.iter().position(is_due) else {
+            return 0..0;
+        };
+        let process = &mut self.processes[nic];
+        process.revives_us = None;
+        process.turns = 0;
+        process.departures = 0;
+        let mut channels = Vec::new();
+        for number in self.workers_of(nic) {
+            let (seat, channel) = self.successor(number);
+            self.seats[number] = Some(seat);
+            channels.push(channel);
         }
+        let come = self.stack.on_nic_come(nic, channels);
+        come.expect("it has as many workers as before");
+        self.workers_of(nic)
     }
 
-    /// The NIC process ends: what has left it is all that is left of it.
-    fn die(&mut self, death: Death, now_us: u64, trace: &mut Trace<'_>) {
-        trace.note(now_us, || format!("the NIC process ends: {death:?}"));
-        self.deaths.count(&self.seats);
-        self.seats.clear();
+    /// The process of a NIC stack ends: what has left it is all that is left of it.
+    fn die(
+        &mut self,
+        nic: usize,
+        death: Death,
+        now_us: u64,
+        trace: &mut Trace<'_>,
+    ) -> Result<(), Violation> {
+        trace.note(now_us, || format!("NIC process {nic} ends: {death:?}"));
+        let workers = self.workers_of(nic);
+        self.deaths.count(&self.seats[workers.clone()]);
+        self.seats[workers].fill_with(|| None);
         match &mut self.control {
-            None => self.revives_us = Some(now_us + death.gone_us),
+            None => self.processes[nic].revives_us = Some(now_us + death.gone_us),
             Some(control) => control.part(now_us, death.gone_us),
         }
         if let Some(number) = death.replaces {
             self.shelf.replace(number, Replacing::Renamed);
         }
+        if death.is_noticed && self.control.is_none() {
+            self.lose_nic(nic, now_us)?;
+        }
+        Ok(())
+    }
+
+    /// The host finds out that a NIC stack has gone. What that has said is heard before.
+    fn lose_nic(&mut self, nic: usize, now_us: u64) -> Result<(), Violation> {
+        match self.stack.on_channels(now_us, usize::MAX) {
+            Ok(_) => self.stack.on_nic_lost(now_us, nic),
+            Err(corrupt) => return violation(format!("{corrupt:?}")),
+        }
+        Ok(())
     }
 
     /// When the carriers have something to do.
@@ -466,12 +542,10 @@ impl Machine {
         let arrived = control.arrive(now_us);
         if let Some(session) = arrived.met {
             trace.note(now_us, || "the machines have met".to_owned());
-            let mut far_ends = Vec::new();
-            for number in 0..self.workers {
-                let (channel, far_end) = in_memory_of(self.maker.capacity());
-                self.stack.on_nic_restarted(number, channel);
-                far_ends.push(far_end);
-            }
+            let ends = (0..self.workers).map(|_| in_memory_of(self.maker.capacity()));
+            let (channels, far_ends): (Vec<_>, Vec<_>) = ends.unzip();
+            let come = self.stack.on_nic_come(0, channels);
+            come.expect("it has as many workers as before");
             control.begin_host(session, far_ends);
             woken.host = true;
         }
@@ -480,31 +554,39 @@ impl Machine {
                 "a NIC process begins for this session".to_owned()
             });
             let replays = self.maker.made > 0;
-            self.seats.clear();
-            self.turns = 0;
-            self.departures = 0;
+            self.processes[0].turns = 0;
+            self.processes[0].departures = 0;
             self.shelf.lose_descriptors();
             let mut channels = Vec::new();
-            for _ in 0..self.workers {
-                let (mut seat, channel) = self.maker.make();
+            for place in &mut self.seats {
+                let (mut seat, channel) = self.maker.make(0);
                 seat.relay.replays = replays;
-                self.seats.push(seat);
+                *place = Some(seat);
                 channels.push(channel);
             }
             control.begin_nic(now_us, session, terms.source_mac, channels);
             woken.workers = true;
         }
-        woken.host |= control.host_turn(now_us);
+        let turned = control.host_turn(now_us);
+        woken.host |= turned.worked;
+        let is_lost = turned.is_over;
         match control.nic_turn(now_us) {
             Ok(worked) => woken.workers |= worked,
             Err(over) => {
                 trace.note(now_us, || {
                     format!("the NIC machine's session is over: {over:?}")
                 });
-                self.seats.clear();
+                self.seats.fill_with(|| None);
             }
         }
+        if is_lost {
+            trace.note(now_us, || "the host's session is over".to_owned());
+            self.lose_nic(0, now_us)?;
+        }
         for (number, seat) in self.seats.iter_mut().enumerate() {
+            let Some(seat) = seat else {
+                continue;
+            };
             let taken = seat
                 .relay
                 .commands(now_us, number, &mut self.homes, trace)?;
@@ -516,10 +598,12 @@ impl Machine {
 
     /// The network, the disk and the machines are well from now on.
     pub(crate) fn calm_down(&mut self) {
-        self.fates.clear();
+        for process in &mut self.processes {
+            process.fates.clear();
+        }
         self.maker.contract_loss_ppm = 0;
         self.maker.cramped = None;
-        for seat in &mut self.seats {
+        for seat in self.seats.iter_mut().flatten() {
             seat.relay.loss_ppm = 0;
             seat.relay.cramped = None;
         }
@@ -561,6 +645,9 @@ impl Machine {
                 // It is on another machine.
                 break;
             }
+            let Some(seat) = seat else {
+                continue;
+            };
             seat.relay
                 .commands(now_us, number, &mut self.homes, trace)?;
             // There is room for events again.
@@ -578,10 +665,14 @@ impl Machine {
         trace: &mut Trace<'_>,
         frames: &mut Vec<Vec<u8>>,
     ) -> Result<(Option<u64>, bool), Violation> {
-        self.turns += 1;
-        let seat = &mut self.seats[number];
-        let fate = self.fates.front().copied();
-        let departures_max = fate.map_or(u64::MAX, |death| death.departures - self.departures);
+        let nic = number / self.workers;
+        let process = &mut self.processes[nic];
+        let Some(seat) = &mut self.seats[number] else {
+            return Ok((None, false));
+        };
+        process.turns += 1;
+        let fate = process.fates.front().copied();
+        let departures_max = fate.map_or(u64::MAX, |death| death.departures - process.departures);
         seat.worker.port().close_after(departures_max);
         seat.relay
             .commands(now_us, number, &mut self.homes, trace)?;
@@ -592,8 +683,8 @@ impl Machine {
             return Err(Violation(format!("worker {number} finds its ring corrupt")));
         };
         let departures_left = seat.worker.port().departures_left();
-        self.departures += departures_max - departures_left;
-        let fate = fate.filter(|death| death.turn <= self.turns || departures_left == 0);
+        process.departures += departures_max - departures_left;
+        let fate = fate.filter(|death| death.turn <= process.turns || departures_left == 0);
         if let Some(death) = fate {
             seat.relay.events_max = death.events;
         }
@@ -612,9 +703,9 @@ impl Machine {
             .commands(now_us, number, &mut self.homes, trace)?;
         let told = seat.relay.events(now_us, number, trace)? + taken > 0;
         if let Some(death) = fate {
-            self.fates.pop_front();
-            self.die(death, now_us, trace);
-            return Ok((None, told));
+            process.fates.pop_front();
+            self.die(nic, death, now_us, trace)?;
+            return Ok((None, told || death.is_noticed));
         }
         let again_us = match progress {
             Progress::Busy => Some(now_us + 1),

@@ -12,10 +12,17 @@ use crate::shelf::Replacing;
 /// has to come to an end then must do so.
 pub(crate) const CALM_US: u64 = 20_000_000;
 
+/// So long at most a NIC process is gone that has files which no other has, in microseconds: less than the host waits.
+const GONE_US_MAX: u64 = 4_000_000;
+
 /// Everything that a seed decides.
 #[derive(Clone, Debug)]
 pub(crate) struct Scenario {
+    /// Of each NIC stack.
     pub(crate) workers: usize,
+    pub(crate) nic_stacks: usize,
+    /// Their roots are copies of each other. If not, each has some of the files.
+    pub(crate) replicas: bool,
     /// MTU of the server's link, in bytes.
     pub(crate) mtu: usize,
     pub(crate) superpacket_max: usize,
@@ -31,8 +38,8 @@ pub(crate) struct Scenario {
     pub(crate) contract_loss_ppm: u32,
     /// When a worker is replaced by one that knows nothing, in microseconds from the beginning, and which.
     pub(crate) restarts: Vec<(u64, usize)>,
-    /// How the NIC process ends, and the one that follows it, and so on.
-    pub(crate) deaths: Vec<Death>,
+    /// How each NIC stack's process ends, and the one that follows it, and so on.
+    pub(crate) deaths: Vec<Vec<Death>>,
     /// When a file is replaced, which, and how, in microseconds from the beginning.
     pub(crate) replacements: Vec<(u64, usize, Replacing)>,
     pub(crate) disk: DiskPlan,
@@ -61,6 +68,8 @@ pub(crate) struct Death {
     pub(crate) events: u32,
     /// Until the next one begins.
     pub(crate) gone_us: u64,
+    /// The host finds out before that.
+    pub(crate) is_noticed: bool,
     /// A file that another version takes the place of meanwhile.
     pub(crate) replaces: Option<usize>,
 }
@@ -260,6 +269,8 @@ impl Scenario {
             .collect();
         let mut scenario = Scenario {
             workers,
+            nic_stacks: 1,
+            replicas: false,
             contract_loss_ppm: random.pick(&[0, 0, 0, 0, 1_000, 50_000]),
             restarts,
             deaths: Vec::new(),
@@ -292,7 +303,7 @@ impl Scenario {
         for client in &mut scenario.clients {
             client.merges_us = random.pick(&[None, None, None, Some(20), Some(200), Some(2_000)]);
         }
-        scenario.deaths = draw_deaths(&mut random, scenario.files.len());
+        scenario.deaths = vec![draw_deaths(&mut random, scenario.files.len())];
         let files = scenario.files.len() as u64;
         scenario.replacements = (0..random.pick(&[0, 0, 0, 1, 4]))
             .map(|_| {
@@ -305,8 +316,37 @@ impl Scenario {
             scenario.control = Some(ControlPlan::draw(&mut random));
             // All workers are one process there, and die together.
             scenario.restarts.clear();
+        } else if random.one_in(3) {
+            scenario.draw_more_nic_stacks(&mut random);
+        }
+        for death in scenario.deaths.iter_mut().flatten() {
+            death.is_noticed = !random.one_in(4);
         }
         scenario
+    }
+
+    fn draw_more_nic_stacks(&mut self, random: &mut Random) {
+        self.nic_stacks = random.pick(&[2, 2, 3]);
+        self.replicas = random.one_in(2);
+        for _ in 1..self.nic_stacks {
+            self.deaths.push(draw_deaths(random, self.files.len()));
+        }
+        if !self.replicas {
+            // Whoever asks for what is with one that is away for longer is told so.
+            for death in self.deaths.iter_mut().flatten() {
+                death.gone_us = death.gone_us.min(GONE_US_MAX);
+            }
+        }
+    }
+
+    /// Workers of all NIC stacks.
+    pub(crate) fn workers_of_all(&self) -> usize {
+        self.workers * self.nic_stacks
+    }
+
+    /// How many NIC processes are to die.
+    pub(crate) fn deaths_planned(&self) -> usize {
+        self.deaths.iter().map(Vec::len).sum()
     }
 
     /// What the server has sent, or thinks it has, may be lost before it reaches the link.
@@ -412,6 +452,7 @@ fn draw_deaths(random: &mut Random, files: usize) -> Vec<Death> {
             departures: if by_turn { u64::MAX } else { departures },
             events: random.pick(&[0, 1, u32::MAX]),
             gone_us,
+            is_noticed: true,
             replaces: random
                 .one_in(8)
                 .then(|| random.within(0..files as u64) as usize),
@@ -603,6 +644,7 @@ impl fmt::Display for Scenario {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Scenario {
             workers,
+            nic_stacks,
             mtu,
             superpacket_max,
             congestion,
@@ -617,6 +659,13 @@ impl fmt::Display for Scenario {
             "server: {workers} workers, MTU {mtu}, superpackets of {superpacket_max}, {congestion:?}, \
              turns {turn_us:?} us, contract loses {contract_loss_ppm} ppm, restarts {restarts:?}"
         )?;
+        if *nic_stacks > 1 {
+            let roots = match self.replicas {
+                true => "copies of one root",
+                false => "roots of their own",
+            };
+            writeln!(f, "{nic_stacks} NIC stacks, with {roots}")?;
+        }
         if let Some(cramped) = cramped {
             writeln!(f, "rings of the least size: {cramped:?}")?;
         }
@@ -629,8 +678,10 @@ impl fmt::Display for Scenario {
         for (at_us, number, how) in &self.replacements {
             writeln!(f, "file f{number} is {how:?} at {at_us}")?;
         }
-        for death in &self.deaths {
-            writeln!(f, "the NIC process ends: {death:?}")?;
+        for (nic, deaths) in self.deaths.iter().enumerate() {
+            for death in deaths {
+                writeln!(f, "NIC process {nic} ends: {death:?}")?;
+            }
         }
         for (number, file) in self.files.iter().enumerate() {
             writeln!(f, "file f{number}: {} bytes, {:?}", file.size, file.trouble)?;

@@ -132,7 +132,7 @@ impl<'a> World<'a> {
             replacements,
             is_calm: false,
             clock_us,
-            worker_turns_us: vec![None; scenario.workers],
+            worker_turns_us: vec![None; scenario.workers_of_all()],
             scenario,
             random,
             trace,
@@ -165,6 +165,11 @@ impl<'a> World<'a> {
 
     pub(crate) fn retransmissions(&self) -> u64 {
         self.machine.stack.counters().retransmissions
+    }
+
+    /// How often connections have gone to a worker of another NIC stack.
+    pub(crate) fn connections_moved(&self) -> u64 {
+        self.machine.stack.counters().connections_moved
     }
 
     /// Connections that ended before they should have.
@@ -215,9 +220,8 @@ impl<'a> World<'a> {
             && self.worker_turns_us.iter().all(Option::is_none)
             && self
                 .machine
-                .seats
-                .iter()
-                .all(|seat| seat.disk.next_us().is_none() && seat.next_us().is_none())
+                .seats()
+                .all(|(_, seat)| seat.disk.next_us().is_none() && seat.next_us().is_none())
     }
 
     /// Goes to the time at which something happens, and lets it happen. False if that is not before
@@ -229,12 +233,9 @@ impl<'a> World<'a> {
             .flatten()
             .chain(&self.host_turn_us);
         let arrival = self.future.peek().map(|Reverse((at_us, ..))| *at_us);
-        let disks = self
-            .machine
-            .seats
-            .iter()
-            .filter_map(|seat| seat.disk.next_us());
-        let paced = self.machine.seats.iter().filter_map(Seat::next_us);
+        let seats = || self.machine.seats().map(|(_, seat)| seat);
+        let disks = seats().filter_map(|seat| seat.disk.next_us());
+        let paced = seats().filter_map(Seat::next_us);
         let clients = self.clients.iter().filter_map(Client::next_us);
         let next_us = turns
             .copied()
@@ -290,7 +291,7 @@ impl<'a> World<'a> {
         }
         let is_due = |(at_us, _): &mut (u64, usize)| BEGINNING_US + *at_us <= now_us;
         if let Some((_, number)) = self.restarts.pop_if(is_due) {
-            if self.machine.seats.is_empty() {
+            if self.machine.seats[number].is_none() {
                 return Ok(());
             }
             self.trace
@@ -314,9 +315,9 @@ impl<'a> World<'a> {
         {
             self.trace
                 .note(now_us, || "the next NIC process begins".to_owned());
-            self.machine.revive();
+            let workers = self.machine.revive(now_us);
             self.wake_host();
-            for number in 0..self.machine.seats.len() {
+            for number in workers {
                 self.wake_worker(number);
             }
             return Ok(());
@@ -350,7 +351,9 @@ impl<'a> World<'a> {
             }
         }
         for number in 0..self.machine.seats.len() {
-            let seat = &self.machine.seats[number];
+            let Some(seat) = &self.machine.seats[number] else {
+                continue;
+            };
             let wakes_us = seat.disk.next_us().into_iter().chain(seat.next_us()).min();
             if wakes_us.is_some_and(|at_us| at_us <= now_us)
                 && self.worker_turns_us[number].is_none_or(|at_us| at_us > now_us)
@@ -383,6 +386,9 @@ impl<'a> World<'a> {
     }
 
     fn wake_worker(&mut self, number: usize) {
+        if self.machine.seats[number].is_none() {
+            return;
+        }
         let at_us = self.now_us + self.reaction_us();
         let turn_us = &mut self.worker_turns_us[number];
         *turn_us = Some(turn_us.map_or(at_us, |turn_us| turn_us.min(at_us)));
@@ -417,14 +423,19 @@ impl<'a> World<'a> {
         self.server_sends(&mut frames)?;
         self.frames = frames;
         self.worker_turns_us[number] = again_us;
-        if self.machine.seats.is_empty() {
-            self.worker_turns_us.fill(None);
-        }
+        self.forget_turns();
         if told {
             self.wake_host();
         }
         self.wake_control();
         Ok(())
+    }
+
+    /// Who is not there any more has no turn.
+    fn forget_turns(&mut self) {
+        for (turn_us, seat) in self.worker_turns_us.iter_mut().zip(&self.machine.seats) {
+            *turn_us = turn_us.filter(|_| seat.is_some());
+        }
     }
 
     /// The carriers look whether the rings have something for them.
@@ -437,9 +448,7 @@ impl<'a> World<'a> {
 
     fn control_turn(&mut self) -> Check {
         let woken = self.machine.control_turn(self.now_us, &mut self.trace)?;
-        if self.machine.seats.is_empty() {
-            self.worker_turns_us.fill(None);
-        }
+        self.forget_turns();
         if woken.host {
             self.wake_host();
         }
@@ -631,10 +640,11 @@ impl<'a> World<'a> {
         ensure(app.connections_accepted == app.connections_closed, || {
             format!("the server's connections do not add up: {app:?}")
         })?;
-        ensure(self.machine.seats.len() == self.scenario.workers, || {
-            "there is no NIC process".to_owned()
+        let seats = self.machine.seats().count();
+        ensure(seats == self.scenario.workers_of_all(), || {
+            "a NIC process is missing".to_owned()
         })?;
-        for (seat, number) in self.machine.seats.iter().zip(0..) {
+        for (number, seat) in self.machine.seats() {
             let usage = seat.worker.usage();
             let idle = nic::Usage {
                 blocks: usage.blocks,

@@ -4,7 +4,7 @@
 mod survival;
 
 use sim::{has_two_machines, nic_deaths_planned};
-use survival::survive;
+use survival::{Survived, survive};
 
 /// Deaths to be survived.
 const DEATHS: u64 = 1_000;
@@ -16,7 +16,7 @@ const SEED_FIRST: u64 = 2_000_000;
 fn no_connection_is_lost_over_a_bad_control_link_whenever_nic_processes_die() {
     let seeds =
         (SEED_FIRST..).filter(|&seed| has_two_machines(seed) && nic_deaths_planned(seed) > 1);
-    let (deaths, link) = survive(seeds, DEATHS, 10);
+    let Survived { deaths, link, .. } = survive(seeds, DEATHS, 10);
     // The link was as bad as it should be; each death took a session with it.
     assert!(link.sessions >= deaths.all, "{link:?}");
     assert!(link.frames_lost * 100 >= link.frames / 2, "{link:?}");

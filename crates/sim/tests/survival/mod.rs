@@ -2,16 +2,24 @@
 
 use sim::{ControlLinkCounters, NicDeaths, Options, replay_command, run};
 
+/// What was survived.
+#[derive(Debug, Default)]
+pub(crate) struct Survived {
+    pub(crate) deaths: NicDeaths,
+    pub(crate) link: ControlLinkCounters,
+    /// How often connections went to another NIC stack.
+    pub(crate) moved: u64,
+}
+
 /// Runs these seeds until so many NIC processes have died: no promise is broken, and no connection lost. At least
 /// `each_min` of the deaths came at each of the moments that matter.
 pub(crate) fn survive(
     mut seeds: impl Iterator<Item = u64>,
     deaths_min: u64,
     each_min: u64,
-) -> (NicDeaths, ControlLinkCounters) {
-    let mut deaths = NicDeaths::default();
-    let mut link = ControlLinkCounters::default();
-    while deaths.all < deaths_min {
+) -> Survived {
+    let mut survived = Survived::default();
+    while survived.deaths.all < deaths_min {
         let seed = seeds.next().unwrap();
         let report = run(seed, &Options::default());
         let replay = replay_command(seed);
@@ -20,10 +28,11 @@ pub(crate) fn survive(
             "seed {seed}; replay it with: {replay}"
         );
         assert_eq!(report.connections_lost, 0, "replay it with: {replay}");
-        deaths += report.nic_deaths;
-        link += report.control_link;
+        survived.deaths += report.nic_deaths;
+        survived.link += report.control_link;
+        survived.moved += report.connections_moved;
     }
-    println!("{deaths:?}\n{link:?}");
+    println!("{survived:?}");
     let NicDeaths {
         all: _,
         opening,
@@ -32,9 +41,9 @@ pub(crate) fn survive(
         holding,
         retaining,
         replaying,
-    } = deaths;
+    } = survived.deaths;
     for moment in [opening, sending, amid_send, holding, retaining, replaying] {
-        assert!(moment >= each_min, "too few to mean anything: {deaths:?}");
+        assert!(moment >= each_min, "too few to mean anything: {survived:?}");
     }
-    (deaths, link)
+    survived
 }
