@@ -56,6 +56,7 @@ bench: setup-bench ## Measures Splitway against nginx, with BENCH="--quick" in a
 	@$(AS_ROOT) $(RELEASE)/splitway-bench $(BENCH)
 	@$(AS_ROOT) $(RELEASE)/splitway-bench disk $(filter --quick,$(BENCH))
 	@$(AS_ROOT) $(RELEASE)/splitway-bench workers $(filter --quick,$(BENCH))
+	@$(AS_ROOT) $(RELEASE)/splitway-bench tls $(filter --quick,$(BENCH))
 	@$(AS_ROOT) $(RELEASE)/splitway-bench figure10 $(filter --quick,$(BENCH))
 
 bench-instructions: setup-test ## Counts the host stack's instructions per ACK and SEND; fails if they have grown by 5 %

@@ -76,9 +76,12 @@ need_rust() {
         "install a later one (https://rustup.rs) and try again"
 }
 
-# Debian starts a web server as it is installed; this one is only run by the benchmark, in a namespace.
-need_nginx() {
-    has nginx && return
+# Debian starts a web server as it is installed; these are only run by the benchmark, in a namespace.
+need_web_servers() {
+    need nginx nginx
+    need lighttpd lighttpd
+    [ -e /usr/lib/lighttpd/mod_openssl.so ] || packages+=(lighttpd-mod-openssl)
+    [ ${#packages[@]} -eq 0 ] && return
     local policy=/usr/sbin/policy-rc.d
     if [ ! -e "$policy" ]; then
         printf '#!/bin/sh\nexit 101\n' | as_root tee "$policy" >/dev/null
@@ -86,7 +89,7 @@ need_nginx() {
         # shellcheck disable=SC2064
         trap "$(declare -f as_root has die say); as_root rm -f $policy" EXIT
     fi
-    apt_install nginx
+    install_needed
 }
 
 setup_serve() {
@@ -154,7 +157,7 @@ setup_bench() {
     setup_serve
     need ip iproute2
     install_needed
-    need_nginx
+    need_web_servers
 }
 
 case "${1-}" in

@@ -80,7 +80,7 @@ pub(crate) fn measure(settings: &Settings) -> Result<()> {
     let ground = Ground::prepare(settings.files(), settings.file_bytes)?;
     let files = open_all(&ground.site, settings.files())?;
     let mut splitway = start_splitway(&ground, &settings.splitway, false)?;
-    let nginx = start_nginx(&ground, &splitway, false)?;
+    let nginx = start_nginx(&ground, &splitway, false, None)?;
     let worker = nginx.worker()?;
     let servers = [
         splitway_server(&splitway),
@@ -103,6 +103,7 @@ pub(crate) fn measure(settings: &Settings) -> Result<()> {
                 seconds: settings.seconds,
                 discard: false,
                 once: true,
+                certificate: None,
             };
             let run = run::run(server, &load)?;
             eprintln!("{run}  {:.2} from the disk", run.device_share());

@@ -225,6 +225,7 @@ fn run(
         seconds,
         discard: false,
         once: false,
+        certificate: None,
     };
     let run = run::run(&server, &load)?;
     let Counted { host, nic } = counted(&mut splitway)?;

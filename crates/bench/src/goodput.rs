@@ -195,7 +195,7 @@ impl<'a> Bed<'a> {
         let IpAddr::V4(address) = path::addresses(KERNEL)[0] else {
             return Err(Failure::new("the first address is that of IPv4"));
         };
-        let nginx = nginx::serve(path.beyond(), address, site.root(), site.outside())?;
+        let nginx = nginx::serve(path.beyond(), address, site.root(), site.outside(), None)?;
         open.end()?;
         Ok(Bed {
             splitway,

@@ -1,22 +1,27 @@
 //! The load generator: connections that ask for file after file, on one thread and one core.
 //!
 //! It reads what it gets, as any client does, and compares one response in [`SAMPLE`] byte by byte with what
-//! the file holds. Told to discard, it has the kernel drop all other bodies unread (`MSG_TRUNC`).
+//! the file holds. Told to discard, it has the kernel drop all other bodies unread (`MSG_TRUNC`). Over TLS it does not
+//! decrypt them either ([`crate::tls::session`]).
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{Timespec, epoll};
 use rustix::net::{RecvFlags, recv, sockopt::set_tcp_congestion};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use rustix::thread::{CpuSet, sched_setaffinity};
+use rustls::ClientConfig;
 use serde::{Deserialize, Serialize};
 use testbed::http::request;
 use testbed::site::KnownFile;
 use testbed::{Context, Failure, Result};
 
 use crate::CLIENT_CORE;
+use crate::tls::session::{self, Content, Session};
 
 /// One response in this many is compared byte by byte.
 const SAMPLE: u64 = 100;
@@ -31,7 +36,7 @@ const READ_BYTES_MAX: usize = 64 << 10;
 const TURN_BYTES_MAX: usize = 1 << 20;
 
 /// How long nothing at all may come before it is a failure.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What load.
 #[derive(clap::Args, Clone, Debug)]
@@ -58,6 +63,9 @@ pub(crate) struct Settings {
     /// is over.
     #[arg(long)]
     pub(crate) once: bool,
+    /// Speak TLS, with a server whose certificate is this one.
+    #[arg(long)]
+    pub(crate) certificate: Option<PathBuf>,
 }
 
 impl Settings {
@@ -75,6 +83,9 @@ impl Settings {
             if set {
                 arguments.push(flag.into());
             }
+        }
+        if let Some(certificate) = &self.certificate {
+            arguments.push(format!("--certificate={}", certificate.display()));
         }
         arguments
     }
@@ -111,6 +122,7 @@ enum Phase {
 
 struct Connection {
     stream: TcpStream,
+    tls: Option<Box<Session>>,
     file: usize,
     /// Whether the response is compared byte by byte.
     compare: bool,
@@ -119,6 +131,7 @@ struct Connection {
 
 struct Generator<'a> {
     settings: &'a Settings,
+    tls: Option<Arc<ClientConfig>>,
     files: Vec<(KnownFile, String)>,
     buffer: Vec<u8>,
     random: u64,
@@ -129,20 +142,16 @@ struct Generator<'a> {
 /// Generates load until the measured span is over; prints [`READY`] and then the [`Outcome`]. The connections
 /// stay until standard input ends, so that the servers can be looked at with all of them.
 pub(crate) fn generate(settings: &Settings) -> Result<()> {
-    let mut core = CpuSet::new();
-    core.set(CLIENT_CORE);
-    sched_setaffinity(None, &core).context(|| format!("moving to core {CLIENT_CORE}"))?;
-    let mut limit = getrlimit(Resource::Nofile);
-    limit.current = limit.maximum;
-    setrlimit(Resource::Nofile, limit).context(|| "allowing more open files".into())?;
-
+    take_place()?;
     let known = |index| {
         let file = KnownFile::whole(&file_name(index), settings.file_bytes);
         let request = request("GET", file.name());
         (file, request)
     };
+    let certificate = settings.certificate.as_deref();
     let mut generator = Generator {
         settings,
+        tls: certificate.map(session::config).transpose()?,
         files: (0..settings.files.max(1)).map(known).collect(),
         buffer: vec![0; TURN_BYTES_MAX],
         random: 0x5eed,
@@ -152,7 +161,25 @@ pub(crate) fn generate(settings: &Settings) -> Result<()> {
     generator.run()
 }
 
-fn print_line(line: &str) -> Result<()> {
+/// A load generator has a core of its own, and as many connections as are wanted.
+pub(crate) fn take_place() -> Result<()> {
+    let mut core = CpuSet::new();
+    core.set(CLIENT_CORE);
+    sched_setaffinity(None, &core).context(|| format!("moving to core {CLIENT_CORE}"))?;
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    setrlimit(Resource::Nofile, limit).context(|| "allowing more open files".into())
+}
+
+/// Prints what has come of it as one line of JSON, and waits until standard input ends.
+pub(crate) fn conclude(outcome: &impl Serialize) -> Result<()> {
+    print_line(&serde_json::to_string(outcome).context(|| "writing JSON".into())?)?;
+    let end = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+    end.map(drop)
+        .context(|| "waiting for standard input to end".into())
+}
+
+pub(crate) fn print_line(line: &str) -> Result<()> {
     let mut stdout = std::io::stdout().lock();
     writeln!(stdout, "{line}")
         .and_then(|()| stdout.flush())
@@ -189,13 +216,7 @@ impl Generator<'_> {
                         compared: self.total.compared,
                         elapsed_ns: start.elapsed().as_nanos() as u64,
                     };
-                    print_line(
-                        &serde_json::to_string(&outcome).context(|| "writing JSON".into())?,
-                    )?;
-                    let end = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
-                    return end
-                        .map(drop)
-                        .context(|| "waiting for standard input to end".into());
+                    return conclude(&outcome);
                 }
                 _ => {}
             }
@@ -232,16 +253,47 @@ impl Generator<'_> {
             .context(|| "choosing CUBIC, which needs root".into())?;
         stream
             .set_nodelay(true)
-            .and_then(|()| stream.set_nonblocking(true))
+            .context(|| "setting options of a socket".into())?;
+        let mut tls = match self.tls.clone() {
+            Some(config) => Some(Box::new(self.begin_tls(config, &stream)?)),
+            None => None,
+        };
+        stream
+            .set_nonblocking(true)
             .context(|| "setting options of a socket".into())?;
         let mut connection = Connection {
             stream,
+            tls: None,
             file: 0,
             compare: false,
             phase: Phase::Head(Vec::new()),
         };
-        self.ask(&mut connection)?;
+        self.ask(&mut connection, tls.as_deref_mut())?;
+        connection.tls = tls;
         Ok(connection)
+    }
+
+    /// Shakes hands, and takes a first response, of which every byte is decrypted and compared.
+    fn begin_tls(&mut self, config: Arc<ClientConfig>, stream: &TcpStream) -> Result<Session> {
+        let (file, request) = &self.files[0];
+        let session = Session::begin(config, stream, request, |response| {
+            let head = read_head(response)?;
+            check_head(&head, self.settings.file_bytes)?;
+            let mut offset = 0;
+            while offset < self.settings.file_bytes {
+                let left = (self.settings.file_bytes - offset).min(READ_BYTES_MAX as u64) as usize;
+                let bytes = &mut self.buffer[..left];
+                let read = response.read(bytes).context(|| "receiving".into())?;
+                if read == 0 {
+                    return Err(Failure::new("the server has closed a connection"));
+                }
+                compare(file, offset, &bytes[..read])?;
+                offset += read as u64;
+            }
+            Ok(())
+        })?;
+        self.total.compared += 1;
+        Ok(session)
     }
 
     /// Each file is asked for once, and all have come.
@@ -263,7 +315,7 @@ impl Generator<'_> {
     }
 
     /// Asks for a file, unless all have been asked for.
-    fn ask(&mut self, connection: &mut Connection) -> Result<()> {
+    fn ask(&mut self, connection: &mut Connection, tls: Option<&mut Session>) -> Result<()> {
         let Some(file) = self.next_file() else {
             return Ok(());
         };
@@ -271,9 +323,17 @@ impl Generator<'_> {
         connection.compare = self.asked.is_multiple_of(SAMPLE);
         self.asked += 1;
         let (_, request) = &self.files[connection.file];
+        let sealed;
+        let request = match tls {
+            Some(session) => {
+                sealed = session.seal(request.as_bytes());
+                &sealed[..]
+            }
+            None => request.as_bytes(),
+        };
         let sent = connection
             .stream
-            .write(request.as_bytes())
+            .write(request)
             .context(|| "sending a request".into())?;
         if sent < request.len() {
             return Err(Failure::new(
@@ -288,6 +348,8 @@ impl Generator<'_> {
         let mut taken = 0;
         while taken < TURN_BYTES_MAX {
             let (limit, flags) = match &connection.phase {
+                // Where one ends, only the records tell.
+                _ if connection.tls.is_some() => (READ_BYTES_MAX, RecvFlags::empty()),
                 // Short, so that little of the body comes with it.
                 Phase::Head(_) => (512, RecvFlags::empty()),
                 Phase::Body { offset } => {
@@ -311,19 +373,58 @@ impl Generator<'_> {
                 return Err(Failure::new("the server has closed a connection"));
             }
             taken += received;
-            self.advance(connection, received)?;
+            let buffer = std::mem::take(&mut self.buffer);
+            let is_unread = !flags.is_empty();
+            let done = match connection.tls.take() {
+                Some(mut session) => {
+                    let done = self.take_records(connection, &mut session, &buffer[..received]);
+                    connection.tls = Some(session);
+                    done
+                }
+                None if is_unread => self.take(connection, Content::Counted(received)),
+                None => self.take(connection, Content::Opened(&buffer[..received])),
+            };
+            self.buffer = buffer;
+            done?;
         }
         Ok(())
     }
 
-    /// Goes on with `received` bytes, which stand in the buffer unless they were to be discarded.
-    fn advance(&mut self, connection: &mut Connection, received: usize) -> Result<()> {
+    fn take(&mut self, connection: &mut Connection, content: Content<'_>) -> Result<()> {
+        match self.advance(connection, content)? {
+            true => self.ask(connection, None),
+            false => Ok(()),
+        }
+    }
+
+    fn take_records(
+        &mut self,
+        connection: &mut Connection,
+        session: &mut Session,
+        mut bytes: &[u8],
+    ) -> Result<()> {
+        loop {
+            let is_wanted = connection.compare || matches!(connection.phase, Phase::Head(_));
+            let Some(content) = session.next(&mut bytes, is_wanted)? else {
+                return Ok(());
+            };
+            if self.advance(connection, content)? {
+                self.ask(connection, Some(session))?;
+            }
+        }
+    }
+
+    /// Goes on with what has come. True if that completes a response.
+    fn advance(&mut self, connection: &mut Connection, content: Content<'_>) -> Result<bool> {
         match &mut connection.phase {
             Phase::Head(head) => {
-                head.extend_from_slice(&self.buffer[..received]);
+                let Content::Opened(bytes) = content else {
+                    return Err(Failure::new("a header that was not read"));
+                };
+                head.extend_from_slice(bytes);
                 let Some(len) = head.windows(4).position(|bytes| bytes == b"\r\n\r\n") else {
                     return if head.len() < HEAD_BYTES_MAX {
-                        Ok(())
+                        Ok(false)
                     } else {
                         Err(Failure::new("a header without end"))
                     };
@@ -331,41 +432,65 @@ impl Generator<'_> {
                 check_head(&head[..len], self.settings.file_bytes)?;
                 let body = head.split_off(len + 4);
                 connection.phase = Phase::Body { offset: 0 };
-                self.buffer[..body.len()].copy_from_slice(&body);
-                self.advance_body(connection, body.len())
+                self.advance_body(connection, Content::Opened(&body))
             }
-            Phase::Body { .. } => self.advance_body(connection, received),
+            Phase::Body { .. } => self.advance_body(connection, content),
         }
     }
 
-    fn advance_body(&mut self, connection: &mut Connection, received: usize) -> Result<()> {
+    fn advance_body(&mut self, connection: &mut Connection, content: Content<'_>) -> Result<bool> {
         let Phase::Body { offset } = &mut connection.phase else {
-            return Ok(());
+            return Ok(false);
         };
-        if connection.compare {
-            let (file, _) = &self.files[connection.file];
-            file.check(*offset, &self.buffer[..received])
-                .map_err(|mismatch| {
-                    Failure::new(format!(
-                        "{}: wrong byte at {}",
-                        file.name(),
-                        mismatch.offset
-                    ))
-                })?;
-        }
+        let received = match content {
+            Content::Opened(bytes) if connection.compare => {
+                let (file, _) = &self.files[connection.file];
+                compare(file, *offset, bytes)?;
+                bytes.len()
+            }
+            Content::Opened(bytes) => bytes.len(),
+            Content::Counted(bytes) => bytes,
+        };
         *offset += received as u64;
         self.total.body_bytes += received as u64;
         if *offset > self.settings.file_bytes {
             return Err(Failure::new("more bytes than the response was to have"));
         }
-        if *offset == self.settings.file_bytes {
-            self.total.responses += 1;
-            self.total.compared += u64::from(connection.compare);
-            connection.phase = Phase::Head(Vec::new());
-            self.ask(connection)?;
+        if *offset < self.settings.file_bytes {
+            return Ok(false);
         }
-        Ok(())
+        self.total.responses += 1;
+        self.total.compared += u64::from(connection.compare);
+        connection.phase = Phase::Head(Vec::new());
+        Ok(true)
     }
+}
+
+fn compare(file: &KnownFile, offset: u64, bytes: &[u8]) -> Result<()> {
+    file.check(offset, bytes).map_err(|mismatch| {
+        Failure::new(format!(
+            "{}: wrong byte at {}",
+            file.name(),
+            mismatch.offset
+        ))
+    })
+}
+
+/// Status and header fields, without the empty line behind them.
+fn read_head(response: &mut dyn Read) -> Result<Vec<u8>> {
+    let mut head = Vec::new();
+    let mut byte = [0];
+    while head.len() < HEAD_BYTES_MAX {
+        response
+            .read_exact(&mut byte)
+            .context(|| "receiving".into())?;
+        head.extend_from_slice(&byte);
+        if head.ends_with(b"\r\n\r\n") {
+            head.truncate(head.len() - 4);
+            return Ok(head);
+        }
+    }
+    Err(Failure::new("a header without end"))
 }
 
 fn check_head(head: &[u8], file_bytes: u64) -> Result<()> {

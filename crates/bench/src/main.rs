@@ -8,7 +8,7 @@
 //! |---|---|
 //! | [`goodput`] | another measurement: goodput over emulated links |
 //! | [`link`] | veth pairs, and on which core the kernel does their receive work |
-//! | [`nginx`] | the peer |
+//! | [`nginx`], [`lighttpd`] | the peers |
 //! | [`load`] | the load generator |
 //! | [`run`] | one run: load on a server, and what that cost |
 //! | [`report`] | files in memory: ratios and what is promised of them |
@@ -16,6 +16,7 @@
 //! | [`disk`] | another measurement: files that are not in memory |
 //! | [`figure10`] | the split's corrections, with and without: figure 10 of IO-TCP |
 //! | [`workers`] | another measurement: one NIC worker against several |
+//! | [`tls`] | another measurement: files over TLS, and handshakes |
 //! | [`plot`] | line charts |
 //! | [`publish`] | where results go |
 #![forbid(unsafe_code)]
@@ -23,6 +24,7 @@
 mod disk;
 mod figure10;
 mod goodput;
+mod lighttpd;
 mod link;
 mod load;
 mod nginx;
@@ -31,6 +33,7 @@ mod publish;
 mod report;
 mod run;
 mod table;
+mod tls;
 mod workers;
 
 use std::ffi::OsStr;
@@ -49,6 +52,7 @@ use crate::link::Device;
 use crate::nginx::Nginx;
 use crate::report::Report;
 use crate::run::Server;
+use crate::tls::identity::Identity;
 
 /// Core of the servers, and of the kernel's receive work for them.
 const SERVER_CORE: usize = 0;
@@ -83,11 +87,16 @@ enum Part {
     Disk(disk::Settings),
     /// Measures files in memory with one NIC worker and with two, on any core.
     Workers(workers::Settings),
+    /// Measures files over TLS, and handshakes, against nginx and lighttpd.
+    Tls(tls::Settings),
     /// Measures goodput over emulated links, against the kernel's TCP.
     Link(goodput::Settings),
     /// Generates load.
     #[command(hide = true)]
     Load(load::Settings),
+    /// Shakes hands.
+    #[command(hide = true)]
+    Handshakes(tls::handshakes::Settings),
     /// Fetches files over an emulated link.
     #[command(hide = true)]
     Fetch(goodput::fetch::Settings),
@@ -147,6 +156,7 @@ impl Settings {
             seconds: self.seconds(),
             discard: self.discard,
             once: false,
+            certificate: None,
         }
     }
 }
@@ -158,11 +168,13 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let done = match arguments.part {
         Some(Part::Load(settings)) => load::generate(&settings),
+        Some(Part::Handshakes(settings)) => tls::handshakes::generate(&settings),
         Some(Part::Fetch(settings)) => goodput::fetch::fetch(&settings),
         _ if std::env::var_os(INSIDE).is_none() => return enter(),
         Some(Part::Disk(settings)) => disk::measure(&settings),
         Some(Part::Figure10(settings)) => figure10::measure(&settings),
         Some(Part::Workers(settings)) => workers::measure(&settings),
+        Some(Part::Tls(settings)) => tls::measure(&settings),
         Some(Part::Link(settings)) => goodput::measure(&settings),
         None => measure(&arguments.settings),
     };
@@ -240,7 +252,7 @@ impl Ground {
 fn measure(settings: &Settings) -> Result<()> {
     let ground = Ground::prepare(settings.files, settings.file_bytes)?;
     let mut splitway = start_splitway(&ground, &settings.splitway, settings.steer_requests)?;
-    let nginx = start_nginx(&ground, &splitway, settings.steer_requests)?;
+    let nginx = start_nginx(&ground, &splitway, settings.steer_requests, None)?;
     let servers = [
         splitway_server(&splitway),
         Server::new("nginx", nginx.address(), [("worker", nginx.worker()?)]),
@@ -283,7 +295,12 @@ fn measure(settings: &Settings) -> Result<()> {
 }
 
 /// nginx on a link like Splitway's.
-fn start_nginx(ground: &Ground, splitway: &Splitway, steer_requests: bool) -> Result<Nginx> {
+fn start_nginx(
+    ground: &Ground,
+    splitway: &Splitway,
+    steer_requests: bool,
+    identity: Option<&Identity>,
+) -> Result<Nginx> {
     let stack_device = stack_device(splitway)?;
     let ends = [
         Device {
@@ -293,7 +310,7 @@ fn start_nginx(ground: &Ground, splitway: &Splitway, steer_requests: bool) -> Re
         stack_end(splitway, &stack_device),
     ];
     let site = &ground.site;
-    Nginx::start(site.root(), site.outside(), ends, steer_requests)
+    Nginx::start(site.root(), site.outside(), ends, steer_requests, identity)
 }
 
 /// Splitway's two processes.

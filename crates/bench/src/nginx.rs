@@ -12,32 +12,35 @@ use testbed::process::{Process, run, tool};
 use testbed::{Context, Failure, Result, wait};
 
 use crate::link::{Device, copy_sizes, steer};
+use crate::tls::identity::Identity;
 use crate::{CLIENT_CORE, SERVER_CORE};
 
 const DEVICE: &str = "peer0";
 const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 1);
 const SERVER: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 2);
 
-/// Where nginx serves with `sendfile`, and where past the page cache with threads that read.
+/// Where nginx serves with `sendfile`, where past the page cache with threads that read, and where over TLS.
 const SENDFILE_PORT: u16 = 80;
 const DIRECT_PORT: u16 = 81;
+const TLS_PORT: u16 = 443;
 
 /// A running nginx.
 #[derive(Debug)]
 pub(crate) struct Nginx {
     master: Process,
-    _network: Network,
+    network: Network,
 }
 
 impl Nginx {
     /// Serves `root`; `prefix` is an empty directory for what nginx wants to write. The two ends of its link,
     /// the client's and the server's, are made like those of `model`. The kernel receives the client's packets on
-    /// the server's core if `steer_requests` says so.
+    /// the server's core if `steer_requests` says so. With an identity it speaks TLS as well.
     pub(crate) fn start(
         root: &Path,
         prefix: &Path,
         model: [Device<'_>; 2],
         steer_requests: bool,
+        identity: Option<&Identity>,
     ) -> Result<Nginx> {
         let network = Network::new()?;
         let holder = network.holder();
@@ -70,8 +73,8 @@ impl Nginx {
         }
 
         Ok(Nginx {
-            master: serve(holder, SERVER, root, prefix)?,
-            _network: network,
+            master: serve(holder, SERVER, root, prefix, identity)?,
+            network,
         })
     }
 
@@ -83,6 +86,16 @@ impl Nginx {
     /// Where it reads past the page cache, in threads (`aio threads`, `directio`).
     pub(crate) fn direct_address(&self) -> SocketAddr {
         (SERVER, DIRECT_PORT).into()
+    }
+
+    /// Where it speaks TLS, if it does.
+    pub(crate) fn tls_address(&self) -> SocketAddr {
+        (SERVER, TLS_PORT).into()
+    }
+
+    /// A process in its network, for others to serve from there, at the same address.
+    pub(crate) fn network(&self) -> (Pid, Ipv4Addr) {
+        (self.network.holder(), SERVER)
     }
 
     /// Its worker process.
@@ -107,10 +120,12 @@ pub(crate) fn serve(
     address: Ipv4Addr,
     root: &Path,
     prefix: &Path,
+    identity: Option<&Identity>,
 ) -> Result<Process> {
     let configuration = prefix.join("nginx.conf");
-    fs::write(&configuration, configuration_for(address, root, prefix))
-        .context(|| format!("writing {}", configuration.display()))?;
+    let tls = identity.map(|identity| tls_server(address, root, identity));
+    let text = configuration_for(address, root, prefix, &tls.unwrap_or_default());
+    fs::write(&configuration, text).context(|| format!("writing {}", configuration.display()))?;
     let mut command = within(
         namespace,
         &format!("taskset --cpu-list {SERVER_CORE} nginx"),
@@ -129,7 +144,7 @@ pub(crate) fn serve(
     Ok(master)
 }
 
-fn configuration_for(address: Ipv4Addr, root: &Path, prefix: &Path) -> String {
+fn configuration_for(address: Ipv4Addr, root: &Path, prefix: &Path, tls: &str) -> String {
     let (root, prefix) = (root.display(), prefix.display());
     format!(
         "daemon off;
@@ -161,7 +176,24 @@ http {{
         directio 4k;
         output_buffers 2 512k;
     }}
-}}
+{tls}}}
+"
+    )
+}
+
+/// TLS 1.3 with what the clients offer, session tickets, and records of 16 KiB, as nginx has it by default.
+fn tls_server(address: Ipv4Addr, root: &Path, identity: &Identity) -> String {
+    let Identity { certificate, key } = identity;
+    let (root, certificate, key) = (root.display(), certificate.display(), key.display());
+    format!(
+        "    server {{
+        listen {address}:{TLS_PORT} ssl;
+        root {root};
+        output_buffers 2 512k;
+        ssl_certificate {certificate};
+        ssl_certificate_key {key};
+        ssl_protocols TLSv1.3;
+    }}
 "
     )
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use rustix::process::Pid;
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 use testbed::process::Process;
 use testbed::procfs::{MachineTime, cpu_ns, device_read_bytes, machine_time, memory};
 use testbed::{Context, Failure, Result};
@@ -17,7 +18,7 @@ use crate::load::{Outcome, READY, Settings};
 /// A server, and the processes that it consists of.
 #[derive(Debug)]
 pub(crate) struct Server {
-    name: &'static str,
+    pub(crate) name: &'static str,
     pub(crate) address: SocketAddr,
     processes: Vec<(&'static str, Pid)>,
 }
@@ -124,10 +125,41 @@ impl Display for Run {
 
 /// Runs the load generator against a server, and reads what that costs within its measured span.
 pub(crate) fn run(server: &Server, load: &Settings) -> Result<Run> {
+    let (outcome, cost): (Outcome, Cost) = generate(server, load.arguments())?;
+    if outcome.body_bytes == 0 {
+        return Err(Failure::new(format!(
+            "{}: no byte in {} s",
+            server.name, load.seconds
+        )));
+    }
+    Ok(Run {
+        server: server.name,
+        connections: load.connections,
+        load: outcome,
+        processes: cost.processes,
+        machine_ns: cost.machine_ns,
+        interrupt_ns: cost.interrupt_ns,
+        device_read_bytes: cost.device_read_bytes,
+    })
+}
+
+/// What a load has cost, within its measured span.
+pub(crate) struct Cost {
+    pub(crate) processes: Vec<ProcessCost>,
+    pub(crate) machine_ns: u64,
+    interrupt_ns: u64,
+    device_read_bytes: u64,
+}
+
+/// Runs this program as a load generator with these arguments; what it says, and what that costs the server.
+pub(crate) fn generate<O: DeserializeOwned>(
+    server: &Server,
+    arguments: Vec<String>,
+) -> Result<(O, Cost)> {
     let own = std::env::current_exe().context(|| "finding this program".into())?;
     let mut command = Command::new(own);
     command
-        .args(load.arguments())
+        .args(arguments)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped());
     let mut generator = Process::spawn(&mut command)?;
@@ -149,14 +181,8 @@ pub(crate) fn run(server: &Server, load: &Settings) -> Result<Run> {
     let after = Reading::take(server)?;
     drop(generator.child().stdin.take());
 
-    let outcome: Outcome = serde_json::from_str(&outcome)
+    let outcome = serde_json::from_str(&outcome)
         .context(|| format!("the load generator printed {outcome:?}"))?;
-    if outcome.body_bytes == 0 {
-        return Err(Failure::new(format!(
-            "{}: no byte in {} s",
-            server.name, load.seconds
-        )));
-    }
     generator.wait(Duration::from_secs(10))?;
     let costs = server
         .processes
@@ -167,15 +193,13 @@ pub(crate) fn run(server: &Server, load: &Settings) -> Result<Run> {
             cpu_ns: after.cpu_ns[index] - before.cpu_ns[index],
             memory_bytes: after.memory_bytes[index],
         });
-    Ok(Run {
-        server: server.name,
-        connections: load.connections,
-        load: outcome,
+    let cost = Cost {
         processes: costs.collect(),
         machine_ns: after.machine.busy_ns - before.machine.busy_ns,
         interrupt_ns: after.machine.interrupt_ns - before.machine.interrupt_ns,
         device_read_bytes: after.device_read_bytes - before.device_read_bytes,
-    })
+    };
+    Ok((outcome, cost))
 }
 
 fn next_line(lines: &mut Lines<BufReader<ChildStdout>>, server: &Server) -> Result<String> {

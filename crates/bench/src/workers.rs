@@ -109,6 +109,7 @@ fn run_with(ground: &Ground, settings: &Settings, workers: usize) -> Result<Run>
         seconds,
         discard: false,
         once: false,
+        certificate: None,
     };
     run::run(&server, &load(1))?;
     let run = run::run(&server, &load(settings.seconds()))?;
