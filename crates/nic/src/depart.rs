@@ -153,33 +153,20 @@ impl<P: Port> Engine<P> {
             return true;
         };
         let place = planned.place;
-        let mut plain = [IoSlice::new(&[]); PIECES_MAX];
-        let mut with_sealed: [IoSlice<'_>; SLICES_MAX];
         let (mut file_bytes, mut sealed_bytes) = (0, 0);
-        let mut count = 0;
         for piece in flow.pieces.range(..planned.pieces) {
-            let bytes = match *piece {
-                Piece::Inline { start, len } => &job.inline[start..start + len],
-                Piece::Block {
-                    block, start, len, ..
-                } => {
-                    file_bytes += len as u64;
-                    &self.blocks.bytes(block)[start..start + len]
-                }
-                Piece::Sealed { len, .. } => {
-                    sealed_bytes += len as u64;
-                    continue;
-                }
-                Piece::Missing { .. } | Piece::PlainInline { .. } | Piece::PlainBlock { .. } => {
-                    continue;
-                }
-            };
-            // What is sealed and what is not come in one order, which the sealer knows.
-            if !planned.sealed {
-                plain[count] = IoSlice::new(bytes);
-                count += 1;
+            match *piece {
+                Piece::Block { len, .. } => file_bytes += len as u64,
+                Piece::Sealed { len, .. } => sealed_bytes += len as u64,
+                Piece::Inline { .. }
+                | Piece::PlainInline { .. }
+                | Piece::PlainBlock { .. }
+                | Piece::Missing { .. } => {}
             }
         }
+        // One of them is made.
+        let mut plain: [IoSlice<'_>; PIECES_MAX];
+        let mut with_sealed: [IoSlice<'_>; SLICES_MAX];
         let payload = if planned.sealed {
             with_sealed = [IoSlice::new(&[]); SLICES_MAX];
             let count = self
@@ -187,6 +174,20 @@ impl<P: Port> Engine<P> {
                 .payload(&job.inline, &self.blocks, &mut with_sealed);
             &with_sealed[..count]
         } else {
+            plain = [IoSlice::new(&[]); PIECES_MAX];
+            let pieces = flow.pieces.range(..planned.pieces);
+            let pieces = pieces.filter_map(|piece| match *piece {
+                Piece::Inline { start, len } => Some(&job.inline[start..start + len]),
+                Piece::Block {
+                    block, start, len, ..
+                } => Some(&self.blocks.bytes(block)[start..start + len]),
+                _ => None,
+            });
+            let mut count = 0;
+            for (slice, bytes) in plain.iter_mut().zip(pieces) {
+                *slice = IoSlice::new(bytes);
+                count += 1;
+            }
             &plain[..count]
         };
 

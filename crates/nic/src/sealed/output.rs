@@ -8,7 +8,7 @@ use std::io::IoSlice;
 use std::ops::Range;
 
 use contract::channel::NicChannel;
-use contract::limits::{RECORD_PLAINTEXT_BYTES_MAX, RECORDS_MAX, SEALED_TAGS_MAX};
+use contract::limits::{RECORD_PLAINTEXT_BYTES_MAX, SEALED_TAGS_MAX};
 use contract::tls::{Suite, Tag};
 use contract::{Event, SendId};
 use wire::ip::SUPERPACKET_BYTES_MAX;
@@ -32,6 +32,8 @@ pub(crate) struct Sealer {
     output: Vec<u8>,
     /// Plaintext of a record that does not lie in one place.
     gathered: Vec<u8>,
+    /// Of the run that is being sealed: which of its records, and their tags.
+    tags: Vec<(usize, Tag)>,
     tails: Tails,
     /// Which superpacket `slices` are of.
     made: Option<Made>,
@@ -62,6 +64,7 @@ impl Sealer {
         Sealer {
             output: Vec::new(),
             gathered: Vec::new(),
+            tags: Vec::new(),
             tails: Tails::new(),
             made: None,
             slices: Vec::new(),
@@ -230,7 +233,7 @@ impl Superpacket<'_> {
         let index = stream
             .index_at(offset)
             .expect("a run that a SEND needs is kept");
-        let mut tags = [None::<Tag>; RECORDS_MAX];
+        self.sealer.tags.clear();
         let run = &stream.runs[index];
         let sealing_key = stream
             .keys
@@ -278,17 +281,14 @@ impl Superpacket<'_> {
                 };
                 let number = run.number + record.index as u64;
                 let tag = seal(sealing_key, number, run.content_type, plain, out);
-                tags[record.index] = Some(tag);
+                self.sealer.tags.push((record.index, tag));
                 self.counters.bytes_sealed += record.len as u64;
             }
             self.sealer.gathered = gathered;
         }
 
         let run = &mut stream.runs[index];
-        for (index, tag) in tags.into_iter().enumerate() {
-            let Some(tag) = tag else {
-                continue;
-            };
+        for (index, tag) in self.sealer.tags.drain(..) {
             match run.on_sealed(index, tag) {
                 Ok(true) => self.counters.records_sealed += 1,
                 Ok(false) => self.counters.records_sealed_again += 1,
