@@ -202,6 +202,7 @@ mod tests {
                 name,
                 cpu_ns,
                 memory_bytes: 1,
+                cache_bytes: 1,
             }],
             machine_ns: 1_000_000_000,
             interrupt_ns: 0,

@@ -15,9 +15,10 @@ use crate::table::{SERVER_HEADINGS, Spread, server_cells, spread_of, verdict};
 const HOST_RATIO_MAX: f64 = 0.2;
 
 /// What is promised of both processes together.
-const BOTH_RATIO_MAX: f64 = 2.5;
+const BOTH_RATIO_MAX: f64 = 1.5;
 
-/// What is promised of the memory of both processes together, in bytes.
+/// What is promised of the memory of both processes together, in bytes. The block cache, of which `--cache` says how
+/// large it may be, is not counted: nginx's is the kernel's.
 const MEMORY_BYTES_MAX: u64 = 300_000_000;
 
 const NOTE: &str = "\
@@ -58,9 +59,10 @@ impl Report {
         spread_of(&self.runs, server, value)
     }
 
-    fn memory_bytes(&self, server: &str) -> u64 {
+    /// Memory without the block cache, and of it.
+    fn memory_bytes(&self, server: &str) -> (u64, u64) {
         let runs = self.memory_runs.iter().filter(|run| run.server == server);
-        runs.map(Run::memory_bytes).max().unwrap_or(0)
+        runs.map(Run::memory_bytes).max().unwrap_or_default()
     }
 
     fn markdown(&self) -> String {
@@ -80,14 +82,16 @@ impl Report {
         ));
         let connections = self.memory_runs.first().map_or(0, |run| run.connections);
         line(format!(
-            "{SERVER_HEADINGS} MB at {connections} connections |"
+            "{SERVER_HEADINGS} MB at {connections} connections | MB of its cache |"
         ));
-        line("|---|---|---|---|---|---|".into());
+        line("|---|---|---|---|---|---|---|".into());
         for (server, processes) in [("splitway", &["host", "nic"][..]), ("nginx", &["worker"])] {
+            let (memory, cache) = self.memory_bytes(server);
             line(format!(
-                "{} {} |",
+                "{} {} | {} |",
                 server_cells(&self.runs, server, processes),
-                self.memory_bytes(server) / 1_000_000,
+                memory / 1_000_000,
+                cache / 1_000_000,
             ));
         }
         let worker = self.spread("nginx", Run::server_s_per_gb).median;
@@ -98,7 +102,7 @@ impl Report {
         let both = self.spread("splitway", Run::server_s_per_gb).median / worker;
         let machine = self.spread("splitway", Run::machine_s_per_gb).median
             / self.spread("nginx", Run::machine_s_per_gb).median;
-        let memory = self.memory_bytes("splitway");
+        let (memory, cache) = self.memory_bytes("splitway");
         line(String::new());
         line("| Splitway against nginx | Ratio | Promised | |".into());
         line("|---|---|---|---|".into());
@@ -114,10 +118,14 @@ impl Report {
             "| machine CPU per GB / the same with nginx | {machine:.3} | | |"
         ));
         line(format!(
-            "| memory of both processes at {connections} connections | {} MB | below {} MB | {} |",
+            "| memory of both processes at {connections} connections, block cache apart | {} MB | below {} MB | {} |",
             memory / 1_000_000,
             MEMORY_BYTES_MAX / 1_000_000,
             verdict(memory < MEMORY_BYTES_MAX)
+        ));
+        line(format!(
+            "| block cache, of what `--cache` allows | {} MB | | |",
+            cache / 1_000_000
         ));
         line(format!("\n{NOTE}"));
         text

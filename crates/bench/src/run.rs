@@ -10,7 +10,9 @@ use rustix::process::Pid;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use testbed::process::Process;
-use testbed::procfs::{MachineTime, cpu_ns, device_read_bytes, machine_time, memory};
+use testbed::procfs::{
+    MachineTime, cpu_ns, device_read_bytes, huge_mappings, machine_time, memory,
+};
 use testbed::{Context, Failure, Result};
 
 use crate::load::{Outcome, READY, Settings};
@@ -43,8 +45,10 @@ pub(crate) struct ProcessCost {
     pub(crate) name: &'static str,
     /// CPU time, user and system.
     pub(crate) cpu_ns: u64,
-    /// Memory at the end of the run; what is shared with other processes is divided among them.
+    /// Memory at the end of the run, without the block cache; what is shared with other processes is divided among them.
     pub(crate) memory_bytes: u64,
+    /// What the block cache took then. A server without one has the kernel keep its files, in memory that is no process's.
+    pub(crate) cache_bytes: u64,
 }
 
 /// A run.
@@ -94,12 +98,13 @@ impl Run {
         8.0 * self.load.body_bytes as f64 / self.load.elapsed_ns as f64
     }
 
-    /// Memory of all processes of the server, in bytes.
-    pub(crate) fn memory_bytes(&self) -> u64 {
-        self.processes
-            .iter()
-            .map(|process| process.memory_bytes)
-            .sum()
+    /// Memory of all processes of the server without the block cache, and the block cache, in bytes.
+    pub(crate) fn memory_bytes(&self) -> (u64, u64) {
+        let sum = |bytes: fn(&ProcessCost) -> u64| self.processes.iter().map(bytes).sum();
+        (
+            sum(|process| process.memory_bytes),
+            sum(|process| process.cache_bytes),
+        )
     }
 }
 
@@ -191,7 +196,8 @@ pub(crate) fn generate<O: DeserializeOwned>(
         .map(|(index, &(name, _))| ProcessCost {
             name,
             cpu_ns: after.cpu_ns[index] - before.cpu_ns[index],
-            memory_bytes: after.memory_bytes[index],
+            memory_bytes: after.memory_bytes[index].0,
+            cache_bytes: after.memory_bytes[index].1,
         });
     let cost = Cost {
         processes: costs.collect(),
@@ -216,7 +222,8 @@ fn next_line(lines: &mut Lines<BufReader<ChildStdout>>, server: &Server) -> Resu
 /// Counters of a server's processes and of the machine, at one moment.
 struct Reading {
     cpu_ns: Vec<u64>,
-    memory_bytes: Vec<u64>,
+    /// Without the block cache, and of it.
+    memory_bytes: Vec<(u64, u64)>,
     machine: MachineTime,
     device_read_bytes: u64,
 }
@@ -229,9 +236,16 @@ impl Reading {
             device_read_bytes: device_read_bytes()?,
             cpu_ns: pids().map(cpu_ns).collect::<Result<_>>()?,
             // Last, for it takes longest.
-            memory_bytes: pids()
-                .map(|pid| memory(pid).map(|memory| memory.proportional_bytes))
-                .collect::<Result<_>>()?,
+            memory_bytes: pids().map(memory_bytes).collect::<Result<_>>()?,
         })
     }
+}
+
+/// Memory of a process without the block cache, and of the block cache, in bytes.
+fn memory_bytes(pid: Pid) -> Result<(u64, u64)> {
+    let all = memory(pid)?.proportional_bytes;
+    let huge = huge_mappings(pid)?;
+    // Read one after the other.
+    let rest = all.saturating_sub(huge.advised_bytes);
+    Ok((rest, huge.advised_bytes + huge.set_aside_bytes))
 }

@@ -178,6 +178,7 @@ mod tests {
             name,
             cpu_ns,
             memory_bytes: 1,
+            cache_bytes: 1,
         };
         let run = Run {
             server: "splitway",

@@ -2,8 +2,8 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
 
-use contract::channel::{HostChannel, NicChannel};
 use contract::ethernet::session::Counters;
 use contract::ethernet::{End, Leaving, Session};
 use port::packet::ControlPort;
@@ -12,7 +12,7 @@ use rustix::io::Errno;
 
 use crate::door::{Door, Guest};
 use crate::exchange::{Exchange, Over};
-use crate::ring::Ring;
+use crate::ring::{Nobody, Ring};
 use crate::{Mac, monotonic_us};
 
 /// Frames taken in a turn.
@@ -57,7 +57,8 @@ pub struct Carrier<'a> {
 }
 
 /// A session that is being carried.
-struct Carriage<'a, 'd> {
+#[derive(Debug)]
+pub struct Carriage<'a, 'd> {
     port: &'a mut ControlPort,
     peer: Mac,
     exchange: Exchange,
@@ -75,54 +76,64 @@ impl<'a> Carrier<'a> {
         }
     }
 
-    /// On the host's machine: carries until the host stack hangs up `stack`, `stop` becomes readable, or the session
-    /// ends. Tells how it ended, and what the session has counted.
-    pub fn for_host(
-        self,
-        channels: &mut [NicChannel],
-        stack: BorrowedFd<'_>,
-        stop: BorrowedFd<'_>,
-    ) -> (Ending, Counters) {
-        let carriage = Carriage {
+    /// On the host's machine.
+    pub fn for_host(self) -> Carriage<'a, 'static> {
+        Carriage {
             port: self.port,
             peer: self.peer,
             exchange: Exchange::for_host(self.session),
             door: None,
-        };
-        carriage.run(channels, stack, stop)
+        }
     }
 
-    /// On the NIC stack's machine: the same, and answers the door meanwhile. Records are translated: times, and the
-    /// address that packets come from if there is a `source_mac`.
-    pub fn for_nic(
-        self,
-        channels: &mut [HostChannel],
-        source_mac: Option<Mac>,
-        door: &mut Door,
-        stack: BorrowedFd<'_>,
-        stop: BorrowedFd<'_>,
-    ) -> (Ending, Counters) {
-        let carriage = Carriage {
+    /// On the NIC stack's machine: the door is answered meanwhile. Records are translated: times, and the address that
+    /// packets come from if there is a `source_mac`.
+    pub fn for_nic<'d>(self, source_mac: Option<Mac>, door: &'d mut Door) -> Carriage<'a, 'd> {
+        Carriage {
             port: self.port,
             peer: self.peer,
             exchange: Exchange::for_nic(self.session, source_mac),
             door: Some(door),
-        };
-        carriage.run(channels, stack, stop)
+        }
     }
 }
 
 impl Carriage<'_, '_> {
-    fn run<R: Ring>(
+    /// Keeps the session up while the stack on this machine, of so many workers, is being started: until it has said
+    /// something on `stack`, or hung up, or this time has passed. What the other one says waits. If the session ends
+    /// before, or `stop` becomes readable, it is to be left in this way.
+    pub fn await_stack(
+        &mut self,
+        workers: usize,
+        patience: Duration,
+        stack: BorrowedFd<'_>,
+        stop: BorrowedFd<'_>,
+    ) -> Option<Ending> {
+        let until_us = monotonic_us().saturating_add(patience.as_micros() as u64);
+        let stack = (stack, PollFlags::IN);
+        match self.carry(&mut vec![Nobody; workers], until_us, stack, stop) {
+            Ending::StackGone => None,
+            ending => Some(ending),
+        }
+    }
+
+    /// Carries until the stack hangs up `stack`, `stop` becomes readable, or the session ends. Tells how it ended, and
+    /// what the session has counted.
+    pub fn run<R: Ring>(
         mut self,
         channels: &mut [R],
         stack: BorrowedFd<'_>,
         stop: BorrowedFd<'_>,
     ) -> (Ending, Counters) {
-        let mut ending = self.carry(channels, stack, stop);
+        let mut ending = self.carry(channels, u64::MAX, (stack, PollFlags::RDHUP), stop);
         if let Ending::StackGone = ending {
             ending = self.part(channels);
         }
+        self.leave(ending)
+    }
+
+    /// Ends the session in this way, and tells the other side, if it does not know.
+    pub fn leave(mut self, ending: Ending) -> (Ending, Counters) {
         let leaving = match &ending {
             Ending::Session(_) => None,
             Ending::StackGone | Ending::StackCorrupt | Ending::Io(_) => Some(Leaving::ProcessGone),
@@ -136,15 +147,20 @@ impl Carriage<'_, '_> {
         (ending, self.exchange.counters())
     }
 
+    /// `until_us`: as if the stack had gone then. `stack`: what shows that it has.
     fn carry<R: Ring>(
         &mut self,
         channels: &mut [R],
-        stack: BorrowedFd<'_>,
+        until_us: u64,
+        stack: (BorrowedFd<'_>, PollFlags),
         stop: BorrowedFd<'_>,
     ) -> Ending {
         let mut end_check_us = monotonic_us() + END_CHECK_US;
         loop {
             let now_us = monotonic_us();
+            if now_us >= until_us {
+                return Ending::StackGone;
+            }
             let worked = match self.turn(channels, now_us) {
                 Ok(worked) => worked,
                 Err(ending) => return ending,
@@ -155,7 +171,10 @@ impl Carriage<'_, '_> {
             end_check_us = now_us + END_CHECK_US;
             let quiet = !worked && self.prepare_sleep(channels);
             let timeout_us = match quiet {
-                true => self.exchange.next_timeout_us().saturating_sub(now_us),
+                true => {
+                    let next_us = self.exchange.next_timeout_us().min(until_us);
+                    next_us.saturating_sub(now_us)
+                }
                 false => 0,
             };
             let woken = self.sleep(channels, timeout_us, stack, stop);
@@ -250,7 +269,7 @@ impl Carriage<'_, '_> {
         &self,
         channels: &[R],
         timeout_us: u64,
-        stack: BorrowedFd<'_>,
+        stack: (BorrowedFd<'_>, PollFlags),
         stop: BorrowedFd<'_>,
     ) -> Result<Option<Ending>, Errno> {
         let timeout = Timespec {
@@ -260,7 +279,7 @@ impl Carriage<'_, '_> {
         let port = self.port.as_fd();
         let mut fds = vec![
             PollFd::from_borrowed_fd(stop, PollFlags::IN),
-            PollFd::from_borrowed_fd(stack, PollFlags::RDHUP),
+            PollFd::from_borrowed_fd(stack.0, stack.1),
             PollFd::from_borrowed_fd(port, PollFlags::IN),
         ];
         let wakes = channels.iter().filter_map(R::wake_fd);
@@ -281,6 +300,7 @@ impl Carriage<'_, '_> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
     use std::os::unix::net::UnixStream;
 
     use contract::channel::{Corrupt, Full};
@@ -345,8 +365,8 @@ mod tests {
             ] {
                 run(&mut tool(command)).unwrap();
             }
-            let mut near = ControlPort::open("near", ETHER_TYPE).unwrap();
-            let far = ControlPort::open("far", ETHER_TYPE).unwrap();
+            let mut near = ControlPort::open("near", ETHER_TYPE, None).unwrap();
+            let far = ControlPort::open("far", ETHER_TYPE, Some(near.mac())).unwrap();
             let mut door = Door::new(&KEY, &near, 1, 1500, None).unwrap();
             let mut first = knock(&mut door, far.mac(), 1);
             let mut guest = door.on_frame(far.mac(), &mut first, None).unwrap();
@@ -373,5 +393,91 @@ mod tests {
                 other => panic!("{other:?}"),
             }
         });
+    }
+    /// A NIC process takes its time to start, and the host is told that somebody is there.
+    #[test]
+    fn a_session_goes_on_while_its_stack_is_being_started() {
+        isolated(|_| {
+            for command in [
+                "ip link add near type veth peer name far",
+                "ip link set near up",
+                "ip link set far up",
+            ] {
+                run(&mut tool(command)).unwrap();
+            }
+            let mut near = ControlPort::open("near", ETHER_TYPE, None).unwrap();
+            let mut far = ControlPort::open("far", ETHER_TYPE, Some(near.mac())).unwrap();
+            let mut door = Door::new(&KEY, &near, 2, 1500, None).unwrap();
+            let mut initiator = Initiator::new(&KEY, 1500, 1, [1; 32]);
+            let mut frame = Vec::new();
+            initiator.hello(&mut frame);
+            assert!(door.on_frame(far.mac(), &mut frame, None).is_none());
+            let answer = &mut door.answer().to_vec();
+            let (mut host, _) = initiator.on_frame(monotonic_us(), answer).unwrap();
+            host.send(1, b"a command").unwrap();
+            assert!(host.transmit(monotonic_us(), &mut frame));
+            let guest = door.on_frame(far.mac(), &mut frame, None).unwrap();
+
+            let to = near.mac();
+            let (stack, mut nic) = UnixStream::pair().unwrap();
+            let (stop, _never) = UnixStream::pair().unwrap();
+            let carrier = Carrier::new(&mut near, guest.mac, guest.session);
+            let mut carriage = carrier.for_nic(None, &mut door);
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    let mut frame = Vec::new();
+                    while !host.is_quiet() {
+                        let now_us = monotonic_us();
+                        far.receive(16, &mut |_, frame| {
+                            let _ = host.on_frame(now_us, frame);
+                        })
+                        .unwrap();
+                        host.on_time(now_us);
+                        while host.transmit(now_us, &mut frame) {
+                            far.send(to, &frame).unwrap();
+                        }
+                        assert_eq!(host.end(), None);
+                        std::thread::yield_now();
+                    }
+                    nic.write_all(b"hello").unwrap();
+                });
+                let long = Duration::from_secs(60);
+                let ended = carriage.await_stack(2, long, stack.as_fd(), stop.as_fd());
+                assert!(ended.is_none(), "{ended:?}");
+            });
+            let (record, told) = (b"a command".to_vec(), std::cell::RefCell::default());
+            let mut rings = [Told(&told), Told(&told)];
+            drop(nic);
+            let turned = carriage.turn(&mut rings, monotonic_us());
+            assert!(turned.is_ok_and(|worked| worked), "it has waited");
+            assert_eq!(*told.borrow(), [record]);
+            let awaited = carriage.await_stack(2, Duration::ZERO, stack.as_fd(), stop.as_fd());
+            assert!(awaited.is_none());
+        });
+    }
+
+    /// A stack that notes what it is told.
+    struct Told<'a>(&'a std::cell::RefCell<Vec<Vec<u8>>>);
+
+    impl Ring for Told<'_> {
+        const RECORD_BYTES_MAX: usize = 100;
+        fn receive_record(&mut self) -> Result<Option<&[u8]>, Corrupt> {
+            Ok(None)
+        }
+        fn has_room(&mut self) -> bool {
+            true
+        }
+        fn send_record(&mut self, record: &[u8]) -> Result<(), Full> {
+            self.0.borrow_mut().push(record.to_vec());
+            Ok(())
+        }
+        fn flush(&mut self) {}
+        fn prepare_sleep(&mut self, _: bool) -> bool {
+            true
+        }
+        fn finish_sleep(&mut self) {}
+        fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+            None
+        }
     }
 }

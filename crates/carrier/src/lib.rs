@@ -26,7 +26,7 @@ pub mod ring;
 
 use rustix::time::{ClockId, clock_gettime};
 
-pub use carry::{Carrier, Ending};
+pub use carry::{Carriage, Carrier, Ending};
 pub use door::Door;
 pub use exchange::{Exchange, Over};
 

@@ -291,6 +291,8 @@ pub(crate) struct CtlArgs {
 pub(crate) enum CtlCommand {
     /// Replace the NIC process by a new one, from the program as it is now; no connection notices
     RestartNic,
+    /// List the NIC stacks: whether each serves, for how long, with how many workers, and if not, why
+    Nics,
 }
 
 pub(crate) const CTL_HELP: &str = "\
@@ -300,8 +302,9 @@ Only the user who runs the server, and root, may ask it. The exit code is 0 only
 the new one. It takes over when it has said hello and speaks the same version of the contract; if not, it is \
 ended, and the old one goes on.
 
-Example:
-  sudo splitway ctl restart-nic";
+Examples:
+  sudo splitway ctl restart-nic
+  sudo splitway ctl nics";
 
 /// The demonstration.
 #[derive(Clone, Debug, Args)]

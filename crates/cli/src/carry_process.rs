@@ -26,7 +26,7 @@ pub(crate) fn run(args: &CarryArgs) -> Result<(), Failure> {
     let control = child::adopt_control_socket(c"splitway-carry")?;
     let signals = EndSignals::catch()?;
     let key = key_file::read(&args.key_file)?;
-    let mut port = ControlPort::open(&args.interface, ETHER_TYPE)
+    let mut port = ControlPort::open(&args.interface, ETHER_TYPE, Some(args.peer.0))
         .map_err(|error| link::port_failed(&args.interface, &error))?;
     let mtu = mtu_of(&args.dev).map_err(|error| link::port_failed(&args.dev, &error))?;
 
@@ -64,11 +64,9 @@ pub(crate) fn run(args: &CarryArgs) -> Result<(), Failure> {
         Err(error) => return Err(Failure::broken("meeting the host process", error)),
     };
     child::tell(&Message::NicReady { workers })?;
-    let (ending, counters) = Carrier::new(&mut port, args.peer.0, session).for_host(
-        &mut stack.channels,
-        stack.socket.as_fd(),
-        signals.as_fd(),
-    );
+    let carriage = Carrier::new(&mut port, args.peer.0, session).for_host();
+    let (ending, counters) =
+        carriage.run(&mut stack.channels, stack.socket.as_fd(), signals.as_fd());
     child::tell(&Message::Report(Report::now(self::counters(&counters))))?;
     match ending {
         Ending::Stopped | Ending::StackGone | Ending::Superseded(_) => Ok(()),

@@ -22,7 +22,7 @@ use crate::listener::Listener;
 use crate::socket;
 
 /// Longest request, and longest answer, in bytes.
-pub(crate) const LINE_BYTES_MAX: usize = 4096;
+pub(crate) const LINE_BYTES_MAX: usize = 32 << 10;
 
 /// How long somebody who has connected may take to say what it wants.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -32,10 +32,12 @@ const PATIENCE: Duration = Duration::from_secs(2);
 pub(crate) enum Request {
     /// Another NIC process, started from the program as it is now, takes the place of the one there is.
     RestartNic,
+    /// How it is with each NIC stack, a line of each.
+    Nics,
 }
 
 impl Request {
-    const ALL: [Self; 1] = [Self::RestartNic];
+    const ALL: [Self; 2] = [Self::RestartNic, Self::Nics];
 
     fn parse(line: &[u8]) -> Option<Self> {
         let line = line.strip_suffix(b"\n").unwrap_or(line);
@@ -47,6 +49,7 @@ impl Request {
     fn name(self) -> &'static str {
         match self {
             Self::RestartNic => "restart-nic",
+            Self::Nics => "nics",
         }
     }
 }

@@ -82,6 +82,15 @@ impl FromStr for NicPlace {
     }
 }
 
+impl fmt::Display for NicPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NicPlace::Socket(path) => write!(f, "{}", path.display()),
+            NicPlace::Ethernet { interface, peer } => write!(f, "{ETHERNET}{interface},{peer}"),
+        }
+    }
+}
+
 impl fmt::Display for MacAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [a, b, c, d, e, g] = self.0;
@@ -105,6 +114,9 @@ mod tests {
             })
         );
         assert_eq!(peer.to_string(), "02:00:5e:10:00:01");
+        for text in ["/run/nic", "eth:eth1,02:00:5e:10:00:01"] {
+            assert_eq!(text.parse::<NicPlace>().unwrap().to_string(), text);
+        }
     }
 
     #[test]

@@ -39,6 +39,11 @@ impl Failure {
         self
     }
 
+    /// It failed for the same reason, though perhaps in another process.
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
+        (&self.why, &self.remedy) == (&other.why, &other.remedy)
+    }
+
     pub(crate) fn exit_code(&self) -> u8 {
         self.exit_code
     }
@@ -70,5 +75,14 @@ mod tests {
         );
         assert_eq!(failure.exit_code(), 2);
         assert_eq!(Failure::broken("a", "b").exit_code(), 1);
+    }
+
+    #[test]
+    fn what_fails_for_the_same_reason_is_alike_whoever_does() {
+        let failure = |process: &str, why: &str| Failure::broken(process, why).remedy("restart it");
+        let first = failure("process 1", "killed");
+        assert!(first.is_like(&failure("process 2", "killed")));
+        assert!(!first.is_like(&failure("process 1", "silent")));
+        assert!(!first.is_like(&Failure::broken("process 1", "killed")));
     }
 }

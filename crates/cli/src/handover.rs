@@ -22,6 +22,9 @@ use crate::messages::Message;
 
 const ONE_DESCRIPTOR: usize = rustix::cmsg_space!(ScmRights(1));
 
+/// The socket that leads to a NIC process, or why it has not arrived.
+type Passed = Result<OwnedFd, Failure>;
+
 /// In the supervisor: passes the socket of NIC stack `number` to the host process at the other end of `host`.
 pub(crate) fn pass(host: &OwnedFd, number: u8, nic: &OwnedFd) -> rustix::io::Result<()> {
     let mut space = [MaybeUninit::uninit(); ONE_DESCRIPTOR];
@@ -72,16 +75,19 @@ impl Supervisor {
             if !fds[1].revents().is_empty() {
                 return Ok(None);
             }
-            if let Some((nic, socket)) = self.receive()? {
-                let session = self.meet(socket)?;
-                self.used[nic] = self.come[nic];
-                return Ok(Some((nic, session)));
+            let Some((nic, socket)) = self.receive()? else {
+                continue;
+            };
+            // One that has died since its hello ends nothing: others may come, and if not the supervisor ends this.
+            match socket.and_then(|socket| self.meet(socket)) {
+                Ok(session) => return Ok(Some((nic, session))),
+                Err(failure) => self.refuse(nic, failure.to_string()),
             }
         }
     }
 
-    /// The socket of a NIC process, if one has come, and which NIC stack it is.
-    fn receive(&mut self) -> Result<Option<(usize, OwnedFd)>, Failure> {
+    /// Which NIC stack has come, if one has, and its socket.
+    fn receive(&mut self) -> Result<Option<(usize, Passed)>, Failure> {
         let mut space = [MaybeUninit::uninit(); ONE_DESCRIPTOR];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let mut byte = [0];
@@ -109,11 +115,22 @@ impl Supervisor {
                     RecvAncillaryMessage::ScmRights(mut passed) => passed.next(),
                     _ => None,
                 });
-                Ok(socket.map(|socket| (nic, socket)))
+                // The kernel drops what there is no room for.
+                let socket = socket.ok_or_else(|| {
+                    Failure::broken("NIC process", "its socket did not arrive").remedy(
+                        "The host process has too many descriptors open: raise the limit (ulimit -n, LimitNOFILE=).",
+                    )
+                });
+                Ok(Some((nic, socket)))
             }
             Err(Errno::AGAIN) => Ok(None),
             Err(errno) => Err(Failure::broken(what, errno)),
         }
+    }
+
+    /// The one that has come last is not used.
+    fn refuse(&self, nic: usize, why: String) {
+        report(&Message::NicRefused(nic, self.come[nic], why));
     }
 
     /// Says hello. The supervisor has looked at the other side's, so that this does not wait.
@@ -134,15 +151,13 @@ impl NicSource for Supervisor {
             .receive()
             .inspect_err(|failure| tracing::error!("{failure}"))
             .ok()??;
-        let met = self.meet(socket);
-        let session = met.inspect_err(|failure| {
-            report(&Message::NicRefused(
-                nic,
-                self.come[nic],
-                failure.to_string(),
-            ));
-        });
-        Some((nic, session.ok()?))
+        match socket.and_then(|socket| self.meet(socket)) {
+            Ok(session) => Some((nic, session)),
+            Err(failure) => {
+                self.refuse(nic, failure.to_string());
+                None
+            }
+        }
     }
 
     fn on_joined(&mut self, nic: usize) {
@@ -151,11 +166,7 @@ impl NicSource for Supervisor {
     }
 
     fn on_refused(&mut self, nic: usize, refusal: NicRefusal) {
-        report(&Message::NicRefused(
-            nic,
-            self.come[nic],
-            refusal.to_string(),
-        ));
+        self.refuse(nic, refusal.to_string());
     }
 
     fn on_lost(&mut self, nic: usize, loss: NicLoss) {
@@ -167,5 +178,67 @@ impl NicSource for Supervisor {
 fn report(message: &Message) {
     if let Err(failure) = tell(message) {
         tracing::error!("{failure}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+    use std::thread;
+
+    use contract::control::{nic_hello, peek_hello};
+    use rustix::net::{SendFlags, Shutdown, send, shutdown};
+
+    use super::*;
+    use crate::socket;
+
+    /// A supervisor of so many NIC stacks, and its end of the socket between them.
+    fn supervisor(nics: usize) -> (Supervisor, OwnedFd) {
+        let (own, control) = socket::pair().unwrap();
+        (Supervisor::new(control, nics, 0), own)
+    }
+
+    /// The host's socket of a NIC process that has said hello, and lives on or not.
+    fn greeted(lives: bool) -> (OwnedFd, thread::JoinHandle<bool>) {
+        let (host, nic) = socket::pair().unwrap();
+        let other = nic.try_clone().unwrap();
+        let greeting = thread::spawn(move || nic_hello(nic, 1).is_ok());
+        loop {
+            match peek_hello(&host).unwrap() {
+                Some(1) => break,
+                _ => thread::yield_now(),
+            }
+        }
+        if !lives {
+            shutdown(&other, Shutdown::Both).unwrap();
+        }
+        (host, greeting)
+    }
+
+    #[test]
+    fn one_that_dies_before_it_is_answered_does_not_end_the_start_of_others() {
+        let (mut supervisor, own) = supervisor(2);
+        let (_never, stop) = UnixStream::pair().unwrap();
+        let (dead, died) = greeted(false);
+        let (living, lives) = greeted(true);
+        pass(&own, 0, &dead).unwrap();
+        pass(&own, 1, &living).unwrap();
+        let first = supervisor.first(stop.as_fd()).unwrap();
+        let (nic, session) = first.expect("the second one has come");
+        assert_eq!((nic, session.channels.len()), (1, 1));
+        assert!(lives.join().unwrap() && !died.join().unwrap());
+        assert_eq!(supervisor.come, [1, 1]);
+        supervisor.on_joined(nic);
+        assert_eq!(supervisor.used, [0, 1]);
+    }
+
+    #[test]
+    fn a_nic_process_whose_socket_was_lost_on_the_way_is_refused_and_not_forgotten() {
+        let (mut supervisor, own) = supervisor(2);
+        send(&own, &[1], SendFlags::empty()).unwrap();
+        let (nic, socket) = supervisor.receive().unwrap().expect("it has come");
+        assert_eq!((nic, supervisor.come[1]), (1, 1));
+        let failure = socket.unwrap_err().to_string();
+        assert!(failure.contains("ulimit -n"), "{failure}");
     }
 }

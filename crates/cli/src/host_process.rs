@@ -4,8 +4,9 @@
 use std::net::IpAddr;
 use std::os::fd::AsFd;
 
-use host::{Admission, Link, Polling, Shard, Stack, StackConfig, monotonic_us};
+use host::{Admission, Link, NicSource as _, Polling, Shard, Stack, StackConfig, monotonic_us};
 use port::packet::PacketPort;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::rand::{GetRandomFlags, getrandom};
 use rustix::thread::CapabilitySet;
 
@@ -40,6 +41,9 @@ pub(crate) fn run(args: &HostArgs) -> Result<(), Failure> {
     let Some((nic, session)) = supervisor.first(signals.as_fd())? else {
         return Ok(());
     };
+
+    // Two event descriptors for each worker of each NIC stack, also of those that come later.
+    raise_descriptor_limit();
 
     // Everything that needs a privilege or a file is open now.
     lockdown::keep_capabilities(CapabilitySet::empty())?;
@@ -87,7 +91,7 @@ pub(crate) fn run(args: &HostArgs) -> Result<(), Failure> {
     let mut shard = Shard::new(stack, (nic, session.socket), port, server, polling);
 
     seccomp::allow_only(seccomp::Kind::Host)?;
-    child::tell(&Message::NicJoined(nic, 1))?;
+    supervisor.on_joined(nic);
     child::tell(&Message::HostReady(locked_out))?;
     let ended = shard.run(&mut supervisor, signals.as_fd());
     child::tell(&Message::Report(Report::now(counters(
@@ -95,6 +99,18 @@ pub(crate) fn run(args: &HostArgs) -> Result<(), Failure> {
         shard.app().counters(),
     ))))?;
     ended.map_err(|error| Failure::broken("host process", error))
+}
+
+/// The usual soft limit of 1024 is that of programs that use `select`. A NIC stack for which there is no room is refused.
+fn raise_descriptor_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        ..limit
+    };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        tracing::debug!(%error, "the limit on open descriptors stays as it is");
+    }
 }
 
 fn random<const N: usize>() -> Result<[u8; N], Failure> {

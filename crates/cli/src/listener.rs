@@ -90,14 +90,18 @@ impl Listener {
         let sweep = || -> std::io::Result<()> {
             // Nobody is between binding and listening meanwhile.
             let _lock = lock(directory)?;
-            for entry in std::fs::read_dir(directory)? {
-                let entry = entry?;
-                if !is_ours(&entry.file_name()) || !entry.file_type()?.is_socket() {
+            for entry in std::fs::read_dir(directory)?.flatten() {
+                let is_socket = entry.file_type().is_ok_and(|kind| kind.is_socket());
+                if !is_ours(&entry.file_name()) || !is_socket {
                     continue;
                 }
                 let path = entry.path();
-                if owner(&SocketAddrUnix::new(&path)?) == Err(Errno::CONNREFUSED) {
-                    rustix::fs::unlink(&path)?;
+                let owner = SocketAddrUnix::new(&path).and_then(|address| owner(&address));
+                // One that has gone meanwhile, or cannot be removed, is in nobody's way but its own.
+                if owner == Err(Errno::CONNREFUSED)
+                    && let Err(error) = rustix::fs::unlink(&path)
+                {
+                    tracing::debug!(%error, "{} remains", path.display());
                 }
             }
             Ok(())

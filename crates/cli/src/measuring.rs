@@ -30,11 +30,11 @@ pub(crate) struct HostMeasuring {
 #[command(next_help_heading = "For measurements only")]
 pub(crate) struct NicMeasuring {
     /// Leave in TCP timestamps the time that packets wait in the NIC stack
-    #[arg(long, requires = "root")]
+    #[arg(long, requires = "content")]
     pub(crate) no_timestamp_fix: bool,
 
     /// Have every read take longer by a random time, such as 1ms..5ms
-    #[arg(long, value_name = "TIME..TIME", requires = "root")]
+    #[arg(long, value_name = "TIME..TIME", requires = "content")]
     pub(crate) read_delay: Option<TimeRange>,
 }
 

@@ -67,6 +67,12 @@ pub(crate) struct NicKeeper {
     past_until: Option<Instant>,
     /// What those that have been forgotten had reported.
     past: Option<Report>,
+    /// Since when one has served, or none.
+    since: Instant,
+    /// Workers of the one that serves.
+    workers: usize,
+    /// Why the last one that was to serve does not.
+    complaint: Option<Failure>,
 }
 
 /// The NIC process that is to serve.
@@ -84,6 +90,7 @@ enum Next {
     Joining {
         until: Instant,
         program: Option<Program>,
+        workers: usize,
     },
 }
 
@@ -112,6 +119,9 @@ impl NicKeeper {
             backoff: Backoff::default(),
             past_until: None,
             past: None,
+            since: Instant::now(),
+            workers: 0,
+            complaint: None,
         }
     }
 
@@ -123,6 +133,46 @@ impl NicKeeper {
     /// What people call it.
     pub(crate) fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Whether this failure is to be told. One that repeats itself with every attempt is told once.
+    pub(crate) fn is_news(&mut self, failure: &Failure) -> bool {
+        let said = self.complaint.replace(failure.clone());
+        said.is_none_or(|said| !said.is_like(failure))
+    }
+
+    /// How it is with it, in a line.
+    pub(crate) fn status(&self, family: &Family) -> String {
+        let since = in_words(self.since.elapsed());
+        if self.serves.is_some() {
+            let workers = match self.workers {
+                1 => "1 worker".to_owned(),
+                workers => format!("{workers} workers"),
+            };
+            let pid = family.pid(Role::Nic(self.number));
+            let process = pid.map_or_else(String::new, |pid| format!(", process {pid}"));
+            let next = match self.next {
+                Next::None | Next::At(_) => "",
+                Next::Starting { .. } | Next::Joining { .. } => "; another one is being started",
+            };
+            return format!(
+                "{}: serves for {since}, {workers}{process}{next}",
+                self.name
+            );
+        }
+        let next = match self.next {
+            Next::At(at) => {
+                let wait = at.saturating_duration_since(Instant::now());
+                format!("tried again in {}", in_words(wait))
+            }
+            Next::Starting { .. } | Next::Joining { .. } => "being started".to_owned(),
+            Next::None => "not tried again".to_owned(),
+        };
+        let complaint = self.complaint.as_ref().map(Failure::to_string);
+        // What to do about it may follow, in lines of its own.
+        let why = complaint.as_deref().and_then(|text| text.lines().next());
+        let why = why.map_or_else(String::new, |why| format!(": {why}"));
+        format!("{}: missing for {since}, {next}{why}", self.name)
     }
 
     /// Starts the first one. `socket`: leads to it already. If that fails, it is tried again later.
@@ -292,13 +342,14 @@ impl NicKeeper {
         };
         match peek_hello(socket.as_ref()?) {
             Ok(None) => None,
-            Ok(Some(_)) => {
+            Ok(Some(workers)) => {
                 let passed = handover::pass(&self.host, self.number as u8, socket.as_ref()?);
                 self.passed += u64::from(passed.is_ok());
                 let program = program.take();
                 self.next = Next::Joining {
                     until: Instant::now() + START_WAIT,
                     program,
+                    workers,
                 };
                 let errno = passed.err()?;
                 self.fail(
@@ -350,7 +401,12 @@ impl NicKeeper {
     }
 
     fn on_joined(&mut self, family: &mut Family) -> Option<NicNews> {
-        let Next::Joining { program: new, .. } = std::mem::replace(&mut self.next, Next::None)
+        let joining = std::mem::replace(&mut self.next, Next::None);
+        let Next::Joining {
+            program: new,
+            workers,
+            ..
+        } = joining
         else {
             return None;
         };
@@ -360,6 +416,9 @@ impl NicKeeper {
         self.retire(family);
         family.change_role(Role::NextNic(self.number), Role::Nic(self.number));
         self.serves = Some(self.passed);
+        self.since = Instant::now();
+        self.workers = workers;
+        self.complaint = None;
         self.backoff.on_success(Instant::now());
         Some(NicNews::Serves)
     }
@@ -379,6 +438,7 @@ impl NicKeeper {
     fn lose(&mut self, failure: Failure) -> NicNews {
         let now = Instant::now();
         self.serves = None;
+        self.since = now;
         let wait = self.backoff.on_failure(now);
         if matches!(self.next, Next::None) {
             self.next = Next::At(now + wait);
@@ -399,6 +459,16 @@ impl NicKeeper {
     fn forget(&mut self, family: &mut Family, role: Role) {
         absorb(&mut self.past, family.report(role));
         family.dismiss(role);
+    }
+}
+
+/// A span of time, to the second.
+fn in_words(time: Duration) -> String {
+    let seconds = time.as_secs();
+    match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
+        (0, 0, seconds) => format!("{seconds} s"),
+        (0, minutes, seconds) => format!("{minutes} min {seconds} s"),
+        (hours, minutes, _) => format!("{hours} h {minutes} min"),
     }
 }
 
@@ -483,6 +553,7 @@ mod tests {
         keeper.next = Next::Joining {
             until: Instant::now() + START_WAIT,
             program: None,
+            workers: 1,
         };
         let news = loop {
             let happening = family.next(None).unwrap();
@@ -505,6 +576,37 @@ mod tests {
         assert_eq!(family.pid(Role::Nic(0)), None);
         assert_eq!(family.pid(Role::PastNic(0)), first, "it is to end");
         assert!(matches!(keeper.next, Next::At(_)), "another one is started");
+    }
+
+    #[test]
+    fn what_repeats_itself_is_told_once_and_its_change_too() {
+        let mut keeper = keeper();
+        let silent = |process: u32| Failure::broken(format!("process {process}"), "silent");
+        let refused = Failure::broken("process 3", "refused");
+        assert!(keeper.is_news(&silent(1)));
+        assert!(!keeper.is_news(&silent(2)) && !keeper.is_news(&silent(2)));
+        assert!(keeper.is_news(&refused) && keeper.is_news(&silent(4)));
+    }
+
+    #[test]
+    fn the_status_tells_who_serves_for_how_long_and_why_nobody_does() {
+        let (mut family, mut keeper) = (family(), keeper());
+        keeper.workers = 2;
+        keeper.since = Instant::now() - Duration::from_secs(7_265);
+        family.adopt(Role::Nic(0), shell(STAYS));
+        let pid = family.pid(Role::Nic(0)).unwrap();
+        assert_eq!(
+            keeper.status(&family),
+            format!("NIC process: serves for 2 h 1 min, 2 workers, process {pid}")
+        );
+        keeper.lose(Failure::broken("NIC process", "it has gone"));
+        let failure = Failure::broken("NIC process", "none listens there").remedy("Start one.");
+        assert!(keeper.is_news(&failure));
+        keeper.next = Next::At(Instant::now());
+        assert_eq!(
+            keeper.status(&family),
+            "NIC process: missing for 0 s, tried again in 0 s: NIC process: none listens there"
+        );
     }
 
     #[test]

@@ -1,12 +1,12 @@
 //! `splitway nic --control`: waits on an Ethernet link for the host stacks of other machines and serves one after the
 //! other, each with a NIC process of its own, whose commands it carries.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 
-use carrier::door::Guest;
-use carrier::{Carrier, Door, Ending};
+use carrier::{Carriage, Carrier, Door, Ending};
 use contract::control::{HostSession, host_hello};
 use contract::ethernet::ETHER_TYPE;
+use contract::ethernet::session::Counters;
 use port::packet::{ControlPort, mtu_of};
 
 use crate::args::NicArgs;
@@ -16,6 +16,7 @@ use crate::error::Failure;
 use crate::family::{Family, Role};
 use crate::link::{self, Inventory};
 use crate::messages::Report;
+use crate::nic_keeper::START_WAIT;
 use crate::nic_listener::session_arguments;
 use crate::program::Program;
 use crate::serve::check_root;
@@ -65,11 +66,11 @@ impl Machine {
         key: &contract::ethernet::PreSharedKey,
     ) -> Result<Machine, Failure> {
         let interface = &control.interface;
-        let port = ControlPort::open(interface, ETHER_TYPE)
+        let port = ControlPort::open(interface, ETHER_TYPE, None)
             .map_err(|error| link::port_failed(interface, &error))?;
         let mtu = mtu_of(&args.dev).map_err(|error| link::port_failed(&args.dev, &error))?;
         // A port of the data link only to learn its address.
-        let source_mac = ControlPort::open(&args.dev, ETHER_TYPE)
+        let source_mac = ControlPort::open(&args.dev, ETHER_TYPE, None)
             .map_err(|error| link::port_failed(&args.dev, &error))?
             .mac();
         let mtu = u32::try_from(mtu).unwrap_or(u32::MAX);
@@ -104,29 +105,22 @@ impl Machine {
                 },
             };
             let host = MacAddress(guest.mac);
-            let ending = match start(family, &guest, args, log) {
-                Ok(mut stack) => {
-                    let source_mac = guest.terms.source_mac.and(Some(self.source_mac));
-                    let carrier = Carrier::new(&mut self.port, guest.mac, guest.session);
-                    let (ending, counters) = carrier.for_nic(
-                        &mut stack.channels,
-                        source_mac,
-                        &mut self.door,
-                        stack.socket.as_fd(),
-                        signals.as_fd(),
-                    );
-                    let report = Report::now(carry_process::counters(&counters));
-                    if let Some(line) = report::control_link(&report) {
-                        say(&line);
-                    }
-                    ending
-                }
-                // The host finds out by itself, and knocks again.
+            let epoch = guest.session.id();
+            let source_mac = guest.terms.source_mac.and(Some(self.source_mac));
+            let carrier = Carrier::new(&mut self.port, guest.mac, guest.session);
+            let carriage = carrier.for_nic(source_mac, &mut self.door);
+            let (ending, counters) = match start(family, guest.mac, args, log) {
+                Ok(nic) => carry(carriage, epoch, nic, args.workers, signals),
+                // The host knocks again.
                 Err(failure) => {
                     tracing::error!("{failure}");
-                    Ending::StackGone
+                    carriage.leave(Ending::StackGone)
                 }
             };
+            let report = Report::now(carry_process::counters(&counters));
+            if let Some(line) = report::control_link(&report) {
+                say(&line);
+            }
             if let Err(failure) = family.end(&[Role::Nic(0)]) {
                 tracing::error!("{failure}");
             }
@@ -150,13 +144,39 @@ impl Machine {
     }
 }
 
-/// Starts the NIC process of a guest, and meets it in the host's place.
+/// Meets the NIC process at the other end of `nic` in the host's place when it is ready, and carries for it.
+fn carry(
+    mut carriage: Carriage<'_, '_>,
+    epoch: u64,
+    nic: OwnedFd,
+    workers: u16,
+    signals: &EndSignals,
+) -> (Ending, Counters) {
+    let workers = usize::from(workers);
+    let awaited = carriage.await_stack(workers, START_WAIT, nic.as_fd(), signals.as_fd());
+    if let Some(ending) = awaited {
+        return carriage.leave(ending);
+    }
+    match host_hello(nic, epoch) {
+        Ok(HostSession {
+            mut channels,
+            socket,
+        }) => carriage.run(&mut channels, socket.as_fd(), signals.as_fd()),
+        Err(error) => {
+            let failure = Failure::broken("meeting the NIC process", error);
+            tracing::error!("{failure}");
+            carriage.leave(Ending::StackGone)
+        }
+    }
+}
+
+/// Starts a NIC process for the host at `host`; what leads to it.
 fn start(
     family: &mut Family,
-    guest: &Guest,
+    host: [u8; 6],
     args: &NicArgs,
     log: &str,
-) -> Result<HostSession, Failure> {
+) -> Result<OwnedFd, Failure> {
     let (host_socket, nic_socket) = socket::pair()
         .map_err(|errno| Failure::broken("joining the NIC process with a socket", errno))?;
     let program = Program::own()?;
@@ -169,9 +189,8 @@ fn start(
     say(&format!(
         "nic process {}: serves the host stack at {}\n",
         child.pid(),
-        MacAddress(guest.mac)
+        MacAddress(host)
     ));
     family.adopt(Role::Nic(0), child);
-    host_hello(host_socket, guest.session.id())
-        .map_err(|error| Failure::broken("meeting the NIC process", error))
+    Ok(host_socket)
 }

@@ -92,9 +92,16 @@ pub(crate) fn table(locked_out: &LockedOut, host: Option<&Report>, nic: Option<&
     let columns: Vec<(&str, &Report, bool)> = host
         .map(|report| ("host process", report, true))
         .into_iter()
-        .chain(nic.map(|report| match report.counter(FRAMES_SENT) {
-            Some(_) => ("carrier process", report, false),
-            None => ("NIC process", report, false),
+        .chain(nic.map(|report| {
+            // The sum of all of either kind.
+            let carries = report.counter(FRAMES_SENT).is_some();
+            let serves = report.counter("SEND commands").is_some();
+            let title = match (carries, serves) {
+                (true, true) => "NIC and carrier",
+                (true, false) => "carrier process",
+                (false, _) => "NIC process",
+            };
+            (title, report, false)
         }))
         .collect();
     let mut text = String::new();
@@ -271,6 +278,20 @@ mod tests {
         let line = "12,345 frames sent, 0 received, 6 more refused; 7 parcels sent again";
         assert!(table.contains(line), "{table}");
         assert_eq!(control_link(&report(&[("SEND commands", 12)])), None);
+    }
+
+    #[test]
+    fn the_column_of_several_kinds_is_named_after_both() {
+        let carrier = report(&[(FRAMES_SENT, 1)]);
+        let mut both = report(&[("SEND commands", 12)]);
+        for (sum, title) in [
+            (carrier.clone(), "carrier process"),
+            (both.clone(), "NIC process"),
+        ] {
+            assert!(table(&locked_out(), None, Some(&sum)).contains(title));
+        }
+        both.absorb(&carrier);
+        assert!(table(&locked_out(), None, Some(&both)).contains("NIC and carrier"));
     }
 
     #[test]

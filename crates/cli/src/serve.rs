@@ -136,6 +136,10 @@ impl Source {
             args.cache.check(args.workers)?;
             sources.push(Self::Root(root.clone()));
         }
+        if let Some(twice) = first_twice(&args.nic) {
+            return Err(Failure::input("--nic", format!("{twice} is given twice"))
+                .remedy("Each is one NIC stack, which serves one host at a time: give it once."));
+        }
         let is_alone = args.root.is_none() && args.nic.len() == 1;
         for place in &args.nic {
             sources.push(Self::check(place, args, is_alone)?);
@@ -194,6 +198,25 @@ impl Source {
             } => format!("NIC stack at {peer} on {interface}"),
         }
     }
+}
+
+/// A machine or a socket that was given before. A machine is the same one whatever link leads to it.
+fn first_twice(places: &[NicPlace]) -> Option<&NicPlace> {
+    let is_same = |one: &NicPlace, other: &NicPlace| match (one, other) {
+        (NicPlace::Ethernet { peer: one, .. }, NicPlace::Ethernet { peer: other, .. }) => {
+            one == other
+        }
+        (NicPlace::Socket(one), NicPlace::Socket(other)) => {
+            let file = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+            file(one) == file(other)
+        }
+        _ => false,
+    };
+    let twice = places.iter().enumerate().find(|&(index, place)| {
+        let mut before = places.iter().take(index);
+        before.any(|before| is_same(before, place))
+    });
+    twice.map(|(_, place)| place)
 }
 
 /// Fails unless `root` is a directory whose files can be listed and opened.
@@ -420,6 +443,9 @@ impl Starting {
         self.nic_ready |= socket.is_some();
         let mut keeper = NicKeeper::new(number, name, origin, to_host);
         let failure = keeper.start_first(family, socket);
+        if let Some(failure) = &failure {
+            keeper.is_news(failure);
+        }
         self.keepers.push(keeper);
         self.joined.push(false);
         self.missing.push(failure);
@@ -453,6 +479,8 @@ impl Starting {
                 }
                 Some(NicNews::Failed(failure)) if is_alone => return Err(failure),
                 Some(NicNews::Failed(failure) | NicNews::Lost(failure, _)) => {
+                    // It is told when all is known.
+                    keeper.is_news(&failure);
                     self.joined[number] = false;
                     self.missing[number] = Some(failure);
                 }
@@ -525,16 +553,24 @@ fn supervise(
                 tell(family, keeper, news, is_alone, &mut desk);
             }
         }
-        if let Some(control) = &mut desk.control
-            && let Some(Request::RestartNic) = control.next()
-        {
-            desk.answers.clear();
-            desk.asked = keepers.iter().map(NicKeeper::number).collect();
-            for keeper in keepers.iter_mut() {
-                if let Err(failure) = keeper.replace(family) {
-                    desk.answer(keeper, is_alone, Err(failure.to_string()));
+        match desk.control.as_mut().and_then(Control::next) {
+            Some(Request::RestartNic) => {
+                desk.answers.clear();
+                desk.asked = keepers.iter().map(NicKeeper::number).collect();
+                for keeper in keepers.iter_mut() {
+                    if let Err(failure) = keeper.replace(family) {
+                        desk.answer(keeper, is_alone, Err(failure.to_string()));
+                    }
                 }
             }
+            Some(Request::Nics) => {
+                let lines = keepers.iter().map(|keeper| keeper.status(family));
+                let text = lines.collect::<Vec<_>>().join("\n");
+                if let Some(control) = &mut desk.control {
+                    control.answer(Ok(text));
+                }
+            }
+            None => {}
         }
     }
 }
@@ -579,7 +615,7 @@ impl Desk {
 }
 
 /// Tells whoever is concerned what has become of a NIC process.
-fn tell(family: &Family, keeper: &NicKeeper, news: NicNews, is_alone: bool, desk: &mut Desk) {
+fn tell(family: &Family, keeper: &mut NicKeeper, news: NicNews, is_alone: bool, desk: &mut Desk) {
     let name = match is_alone {
         true => String::new(),
         false => format!("{}: ", keeper.name()),
@@ -606,7 +642,9 @@ fn tell(family: &Family, keeper: &NicKeeper, news: NicNews, is_alone: bool, desk
             return;
         }
         NicNews::Failed(failure) => {
-            tracing::error!("{name}no other NIC process: {failure}");
+            if keeper.is_news(&failure) {
+                tracing::error!("{name}no other NIC process: {failure}");
+            }
             Err(failure.to_string())
         }
     };

@@ -422,6 +422,24 @@ fn a_nic_socket_that_nobody_listens_on() {
 }
 
 #[test]
+fn a_nic_stack_that_is_given_twice() {
+    let given = |one: &str, other: &str, complaint: &str| {
+        let arguments = ["serve", "--dev", "lo", "--addr", "192.0.2.10/24"];
+        let nics = ["--nic", one, "--nic", "elsewhere", "--nic", other];
+        let outcome = with_site(&[&arguments[..], &nics].concat());
+        outcome.refused(&["--nic", complaint, "give it once"]);
+    };
+    given("nowhere", "nowhere", "nowhere is given twice");
+    given("site", "./site", "./site is given twice");
+    let machine = "02:00:5e:10:00:01";
+    given(
+        &format!("eth:lo,{machine}"),
+        &format!("eth:far,{machine}"),
+        &format!("eth:far,{machine} is given twice"),
+    );
+}
+
+#[test]
 fn a_nic_socket_whose_place_is_taken() {
     isolated(|site| {
         interfaces();

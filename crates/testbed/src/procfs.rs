@@ -54,6 +54,46 @@ pub fn memory(pid: Pid) -> Result<Memory> {
     })
 }
 
+/// Memory of a process in mappings for which it has asked for huge pages (`MADV_HUGEPAGE`), or has got those that were
+/// set aside, in bytes: of a NIC process, its block cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HugeMappings {
+    /// A part of [`Memory::proportional_bytes`].
+    pub advised_bytes: u64,
+    /// Not a part of it.
+    pub set_aside_bytes: u64,
+}
+
+/// Huge mappings of a process now.
+pub fn huge_mappings(pid: Pid) -> Result<HugeMappings> {
+    let text = read(&format!("/proc/{}/smaps", pid.as_raw_nonzero()))?;
+    Ok(huge_mappings_in(&text))
+}
+
+fn huge_mappings_in(smaps: &str) -> HugeMappings {
+    let mut sum = HugeMappings::default();
+    let (mut proportional_bytes, mut set_aside_bytes) = (0, 0);
+    for line in smaps.lines() {
+        let Some((name, value)) = line.split_once(':') else {
+            continue;
+        };
+        let kib = || value.trim().strip_suffix(" kB")?.parse::<u64>().ok();
+        match name {
+            "Pss" => proportional_bytes = kib().unwrap_or(0) << 10,
+            "Private_Hugetlb" => set_aside_bytes = kib().unwrap_or(0) << 10,
+            // The last line of a mapping.
+            "VmFlags" => {
+                if value.split_whitespace().any(|flag| flag == "hg") {
+                    sum.advised_bytes += proportional_bytes;
+                }
+                sum.set_aside_bytes += set_aside_bytes;
+            }
+            _ => {}
+        }
+    }
+    sum
+}
+
 /// Busy and idle time of the whole machine so far, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub struct MachineTime {
@@ -150,4 +190,35 @@ fn stats() -> Result<Vec<Stat>> {
         }
     }
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn huge_mappings_are_told_from_others() {
+        const SMAPS: &str = "\
+7f0000000000-7f0000800000 rw-p 00000000 00:00 0
+Size:               8192 kB
+Rss:                6144 kB
+Pss:                6144 kB
+Pss_Dirty:          6144 kB
+Private_Hugetlb:       0 kB
+VmFlags: rd wr mr mw me ac hg
+7f0000800000-7f0000900000 rw-p 00000000 00:00 0
+Pss:                1024 kB
+Private_Hugetlb:       0 kB
+VmFlags: rd wr mr mw me ac
+7f0000900000-7f0000d00000 rw-p 00000000 00:0f 77                         /anon_hugepage (deleted)
+Pss:                   0 kB
+Private_Hugetlb:    4096 kB
+VmFlags: rd wr mr mw me de ht
+";
+        let expected = HugeMappings {
+            advised_bytes: 6 << 20,
+            set_aside_bytes: 4 << 20,
+        };
+        assert_eq!(huge_mappings_in(SMAPS), expected);
+    }
 }

@@ -248,6 +248,7 @@ mod tests {
             name,
             cpu_ns,
             memory_bytes: 1,
+            cache_bytes: 1,
         }
     }
 

@@ -13,7 +13,7 @@ use testbed::process::signal;
 use testbed::site::Site;
 use testbed::splitway::Splitway;
 
-use crate::support::{FAMILIES, serve, serve_with, started};
+use crate::support::{FAMILIES, program, serve, serve_with, started};
 
 const EPERM: i32 = 1;
 const EACCES: i32 = 13;
@@ -175,6 +175,24 @@ fn a_host_process_that_does_what_it_may_not_ends_the_server_which_says_why() {
             })
             .unwrap();
         assert!(!splitway.wait().unwrap().success());
+    });
+}
+
+/// Several NIC stacks of many workers take more descriptors than the usual soft limit.
+#[test]
+fn the_host_process_may_open_as_many_descriptors_as_the_hard_limit_allows() {
+    isolated(|site| {
+        let mut limited = Command::new("sh");
+        limited.args(["-c", "ulimit -Sn 200; ulimit -Hn 700; exec \"$@\"", "sh"]);
+        limited.arg(program()).arg("serve").arg(site.root());
+        let splitway = Splitway::start(&mut limited).unwrap();
+        let path = format!("/proc/{}/limits", splitway.host().as_raw_nonzero());
+        let limits = std::fs::read_to_string(path).unwrap();
+        let line = limits
+            .lines()
+            .find_map(|line| line.strip_prefix("Max open files"));
+        let limits: Vec<&str> = line.unwrap().split_whitespace().take(2).collect();
+        assert_eq!(limits, ["700", "700"]);
     });
 }
 

@@ -157,8 +157,19 @@ fn who_asks_while_there_is_no_nic_process_waits() {
 
 /// `splitway ctl restart-nic`: whether it succeeded, and what it said.
 fn restart_nic(socket: &Path) -> (bool, String) {
+    ctl("restart-nic", socket)
+}
+
+/// The only line of `splitway ctl nics`.
+fn the_nic(socket: &Path) -> String {
+    let (done, said) = ctl("nics", socket);
+    assert!(done && said.lines().count() == 1, "{said}");
+    said
+}
+
+fn ctl(command: &str, socket: &Path) -> (bool, String) {
     let output = Command::new(program())
-        .args(["ctl", "restart-nic", "--socket"])
+        .args(["ctl", command, "--socket"])
         .arg(socket)
         .output()
         .unwrap();
@@ -167,6 +178,49 @@ fn restart_nic(socket: &Path) -> (bool, String) {
         output.status.success(),
         String::from_utf8_lossy(&said).into_owned(),
     )
+}
+
+#[test]
+fn what_keeps_a_nic_process_from_serving_is_said_once_and_again_to_whoever_asks() {
+    isolated(|site| {
+        let file = site.file("file", 1000).unwrap();
+        let socket = site.outside().join("control");
+        let control = [
+            "--workers",
+            "2",
+            "--control-socket",
+            socket.to_str().unwrap(),
+        ];
+        let mut splitway = serve_with(&site, &control);
+        let nic = splitway.nic().as_raw_nonzero();
+        let said = the_nic(&socket);
+        assert!(said.starts_with("NIC process: serves for "), "{said}");
+        assert!(said.contains("s, 2 workers, process"), "{said}");
+        assert!(said.trim_end().ends_with(&nic.to_string()), "{said}");
+
+        let away = without_nic_and_root(&site, &mut splitway);
+        // The wait is as long as this after several attempts.
+        wait::until(SOON, "the wait before the next attempt", || {
+            let said = the_nic(&socket);
+            let (_, wait) = said.split_once("tried again in ")?;
+            let root = site.root().display().to_string();
+            assert!(
+                said.contains("missing for") && said.contains(&root),
+                "{said}"
+            );
+            (!wait.starts_with("0 s")).then_some(())
+        })
+        .unwrap();
+        let complaints = splitway.output().iter();
+        let complaints = complaints.filter(|line| line.contains("no other NIC process"));
+        assert_eq!(complaints.count(), 1, "{:?}", splitway.output());
+
+        fs::rename(&away, site.root()).unwrap();
+        let dead = splitway.nic();
+        another_nic(&mut splitway, dead);
+        assert!(the_nic(&socket).contains("serves for"));
+        download(HTTP_V4, &file).unwrap();
+    });
 }
 
 #[test]

@@ -109,6 +109,15 @@ fn amid(file: &KnownFile) -> Connection {
     connection
 }
 
+/// The lines of `splitway ctl nics`, of two NIC stacks.
+fn nics(control: &Path) -> Vec<String> {
+    let mut ctl = Command::new(program());
+    ctl.args(["ctl", "nics", "--socket"]).arg(control);
+    let lines: Vec<String> = run(&mut ctl).unwrap().lines().map(str::to_owned).collect();
+    assert_eq!(lines.len(), 2, "{lines:?}");
+    lines
+}
+
 #[test]
 fn downloads_go_on_from_a_replica_when_a_nic_machine_dies_for_good() {
     isolated(|site| {
@@ -157,14 +166,20 @@ fn downloads_go_on_from_a_replica_when_a_nic_machine_dies_for_good() {
         assert!(host.end_with(Signal::INT).unwrap().success());
 
         // It is not missed at the start either, and joins when it comes.
-        let mut host = machines.host_stack(macs, &["--replicas"]);
+        let control = machines.site.outside().join("host.sock");
+        let options = ["--replicas", "--control-socket", control.to_str().unwrap()];
+        let mut host = machines.host_stack(macs, &options);
         let missing = |line: &String| line.contains("missing") && line.contains(&first_mac);
         assert!(host.output().iter().any(missing), "{:?}", host.output());
+        let listed = nics(&control);
+        assert!(listed[0].contains(&first_mac) && listed[0].contains("missing"));
+        assert!(listed[1].contains(&second_mac) && listed[1].contains("serves"));
         download(server(), &large).unwrap();
         let (_first, mac) = machines.nic_stack(0, machines.site.root());
         assert_eq!(mac, first_mac);
         let serves = host.line(|line| line.contains("serves in the place"));
         assert!(serves.unwrap().contains(&first_mac));
+        assert!(nics(&control).iter().all(|line| line.contains("1 worker,")));
         on_threads(4, |_| download(server(), &small).map(|_| ()));
         assert!(host.end_with(Signal::INT).unwrap().success());
     });

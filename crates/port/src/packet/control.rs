@@ -1,5 +1,5 @@
-//! A port for frames of one EtherType, to and from anybody on the link: what two machines of one system say to each
-//! other.
+//! A port for frames of one EtherType, to anybody on the link, and from anybody or one machine alone: what two machines
+//! of one system say to each other.
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -27,10 +27,16 @@ pub struct ControlPort {
 }
 
 impl ControlPort {
-    /// Opens a port on an interface. Needs `CAP_NET_RAW`.
-    pub fn open(interface: &str, ether_type: u16) -> Result<ControlPort, OpenError> {
+    /// Opens a port on an interface. Needs `CAP_NET_RAW`. What does not come from `peer`, if there is one, is kept out by
+    /// the kernel: of many ports on one link, each is woken by its own machine, and its buffer is filled by none else.
+    pub fn open(
+        interface: &str,
+        ether_type: u16,
+        peer: Option<[u8; 6]>,
+    ) -> Result<ControlPort, OpenError> {
         let found = Interface::find(interface)?;
-        let socket = open_socket(found.index, ether_type).map_err(|system| system.on(interface))?;
+        let socket =
+            open_socket(found.index, ether_type, peer).map_err(|system| system.on(interface))?;
         Ok(ControlPort {
             buffer: vec![0; ethernet::HEADER_BYTES + found.mtu].into(),
             interface: found,
@@ -95,11 +101,15 @@ impl AsFd for ControlPort {
     }
 }
 
-fn open_socket(index: u32, ether_type: u16) -> Result<OwnedFd, System> {
+fn open_socket(index: u32, ether_type: u16, peer: Option<[u8; 6]>) -> Result<OwnedFd, System> {
     let opened = socket::open().map_err(|error| System::new("opening a packet socket", error))?;
     // Before the socket is bound, so that nothing else ever gets in.
-    socket::attach_filter(&opened, &mut filter::sent_here())
-        .map_err(|error| System::new("filtering by destination", error))?;
+    let mut program = match peer {
+        Some(peer) => filter::sent_here_by(peer),
+        None => filter::sent_here(),
+    };
+    socket::attach_filter(&opened, &mut program)
+        .map_err(|error| System::new("filtering by address", error))?;
     buffers::enlarge_receive(&opened, BUFFER_BYTES)
         .and_then(|()| buffers::enlarge_send(&opened, BUFFER_BYTES))
         .map_err(|error| System::new("enlarging the buffers", error.into()))?;

@@ -9,6 +9,9 @@ use wire::icmpv6::solicited_node;
 /// The group of all nodes on the link (RFC 4291 §2.7.1).
 const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 
+/// Offset of the source address in an Ethernet frame, in bytes.
+const SOURCE: u32 = 6;
+
 /// Offset of the destination address in an Ethernet frame, in bytes.
 const IPV4_DESTINATION: u32 = ethernet::HEADER_BYTES as u32 + 16;
 const IPV6_DESTINATION: u32 = ethernet::HEADER_BYTES as u32 + 24;
@@ -49,6 +52,21 @@ pub(super) fn arp() -> Vec<sock_filter> {
 pub(super) fn sent_here() -> Vec<sock_filter> {
     let mut program = for_this_host();
     program.push(result(ACCEPT));
+    program
+}
+
+/// All that this machine has sent to this host.
+pub(super) fn sent_here_by(peer: [u8; 6]) -> Vec<sock_filter> {
+    let [a, b, c, d, e, f] = peer;
+    let mut program = for_this_host();
+    program.extend([
+        load_word(SOURCE),
+        unless_equal_skip(u32::from_be_bytes([a, b, c, d]), 3),
+        load_half(SOURCE + 4),
+        unless_equal_skip(u16::from_be_bytes([e, f]).into(), 1),
+        result(ACCEPT),
+        result(DROP),
+    ]);
     program
 }
 
@@ -98,6 +116,10 @@ fn result(bytes: u32) -> sock_filter {
 
 fn load_word(offset: u32) -> sock_filter {
     instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, offset, 0, 0)
+}
+
+fn load_half(offset: u32) -> sock_filter {
+    instruction(libc::BPF_LD | libc::BPF_H | libc::BPF_ABS, offset, 0, 0)
 }
 
 /// What the kernel knows about a frame beside its bytes.
@@ -183,6 +205,10 @@ mod tests {
                     Some(word) => accumulator = u32::from_be_bytes(*word),
                     None => return false,
                 },
+                0x28 => match frame.get(k as usize..).and_then(|rest| rest.first_chunk()) {
+                    Some(half) => accumulator = u16::from_be_bytes(*half).into(),
+                    None => return false,
+                },
                 0x15 => at += usize::from(if accumulator == k { jt } else { jf }),
                 0x06 => return k > 0,
                 code => panic!("instruction {code:#x}"),
@@ -255,6 +281,30 @@ mod tests {
             assert!(!accepts(&arp(), &frame, &metadata));
         }
         assert!(accepts(&arp(), &frame, &RECEIVED));
+    }
+
+    #[test]
+    fn what_another_machine_sends_does_not_pass() {
+        let peer = [2, 0, 0x5e, 0x10, 0, 1];
+        let from = |source: [u8; 6]| {
+            let mut frame = frame_to(own()[0]);
+            frame[6..12].copy_from_slice(&source);
+            frame
+        };
+        let program = sent_here_by(peer);
+        assert!(accepts(&program, &from(peer), &RECEIVED));
+        for byte in 0..6 {
+            let mut other = peer;
+            other[byte] ^= 4;
+            assert!(!accepts(&program, &from(other), &RECEIVED), "{byte}");
+            assert!(accepts(&sent_here(), &from(other), &RECEIVED));
+        }
+        let not_for_us = Metadata {
+            pkt_type: libc::PACKET_OTHERHOST,
+            vlan: false,
+        };
+        assert!(!accepts(&program, &from(peer), &not_for_us));
+        assert!(!accepts(&program, &from(peer)[..11], &RECEIVED));
     }
 
     #[test]
