@@ -28,7 +28,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     (
         "sim",
         &[
-            "contract", "wire", "tcp", "port", "nic", "host", "server", "carrier",
+            "contract", "wire", "tcp", "tls", "port", "nic", "host", "server", "carrier",
         ],
     ),
     ("testbed", &[]),

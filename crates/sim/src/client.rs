@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use tcp::{CloseReason, Connection, ConnectionEvent, Instant, Limits, Piece};
+use tls::Suite;
 use wire::frame::{self, Received, TcpTemplate, parse};
 use wire::tcp::Segment;
 
@@ -14,6 +15,7 @@ use crate::random::Random;
 use crate::responses::{Expected, Responses};
 use crate::router::ROUTER_MAC;
 use crate::scenario::{ClientPlan, Manner, Parting, Trouble};
+use crate::secure::Secure;
 use crate::shelf::{Asked, Shelf};
 use crate::violation::{Check, Violation, violation};
 
@@ -33,6 +35,8 @@ pub(crate) struct Client {
     attempts: u16,
     /// A reset instead of the first byte is a reason to try again.
     tries_again: bool,
+    /// It speaks TLS.
+    tls: Option<Suite>,
     /// The last one is the one in use; those before are about to be forgotten.
     connections: Vec<Open>,
     /// What has arrived and may be merged with what follows.
@@ -47,6 +51,9 @@ pub(crate) struct Client {
 #[derive(Debug)]
 struct Open {
     tcp: Connection,
+    tls: Option<Box<Secure>>,
+    /// FIN follows all that is still to be said.
+    ends: bool,
     port: u16,
     /// Requests not sent yet, the next one last.
     requests: Vec<usize>,
@@ -66,6 +73,28 @@ struct Open {
 const SILENCE_US_MAX: u64 = 30_000_000;
 
 impl Open {
+    /// Bytes of the stream have arrived.
+    fn take(&mut self, bytes: &[u8]) -> Check {
+        let Some(tls) = &mut self.tls else {
+            return self.responses.take(bytes);
+        };
+        tls.receive(bytes)?;
+        self.responses.take(&std::mem::take(&mut tls.plaintext))
+    }
+
+    /// Hands to TCP what TLS has to say, and closes behind it.
+    fn flush(&mut self) {
+        let mut is_flushed = true;
+        if let Some(tls) = &mut self.tls {
+            let taken = self.tcp.write(&tls.outgoing);
+            tls.outgoing.drain(..taken);
+            is_flushed = tls.is_flushed() || self.over;
+        }
+        if self.ends && is_flushed {
+            self.tcp.shutdown();
+        }
+    }
+
     /// It may be aborted: for a file that cannot be read, or not any more.
     fn may_break(&self, shelf: &Shelf) -> bool {
         let mut asked = self.asked.iter();
@@ -94,6 +123,7 @@ impl Client {
         shelf: Shelf,
         begins_us: u64,
         tries_again: bool,
+        tls: Option<Suite>,
         random: Random,
     ) -> Client {
         let (network, last) = ((number / HOSTS) as u8, (number % HOSTS) as u8 + 1);
@@ -127,6 +157,7 @@ impl Client {
             begun: 0,
             attempts: 0,
             tries_again,
+            tls,
             connections: Vec::new(),
             merged: None,
             vanished: false,
@@ -314,6 +345,8 @@ impl Client {
                 ts_offset,
                 Instant::from_us(now_us),
             ),
+            tls: self.tls.map(|suite| Box::new(Secure::new(suite))),
+            ends: false,
             port,
             requests,
             responses: Responses::new(self.shelf.clone()),
@@ -351,7 +384,7 @@ impl Client {
             room -= count;
             open.received += count as u64;
             self.bytes_received += count as u64;
-            open.responses.take(&buffer[..count])?;
+            open.take(&buffer[..count])?;
             match self.plan.manner {
                 Manner::Pauses {
                     after_bytes,
@@ -375,10 +408,10 @@ impl Client {
     fn settle(&mut self, index: usize, now_us: u64, frames: &mut Vec<Vec<u8>>) -> Check {
         while let Some(event) = self.connections[index].tcp.poll_event() {
             match event {
-                ConnectionEvent::Connected => self.ask(index),
+                ConnectionEvent::Connected => self.ask(index)?,
                 ConnectionEvent::PeerFinished => {
                     let open = &mut self.connections[index];
-                    open.tcp.shutdown();
+                    open.ends = true;
                     open.shut_down = true;
                 }
                 ConnectionEvent::Closed { reason } => self.on_closed(index, now_us, reason)?,
@@ -387,14 +420,15 @@ impl Client {
         }
         let open = &self.connections[index];
         if !open.over && open.responses.are_complete() && open.responses.completed > 0 {
-            self.ask(index);
+            self.ask(index)?;
         }
+        self.connections[index].flush();
         self.transmit(index, now_us, frames);
         Ok(())
     }
 
     /// Sends the next request, or all of them, or FIN after the last one.
-    fn ask(&mut self, index: usize) {
+    fn ask(&mut self, index: usize) -> Check {
         let open = &mut self.connections[index];
         while let Some(number) = open.requests.pop() {
             let version = self.shelf.version(number);
@@ -416,20 +450,24 @@ impl Client {
             };
             let path = path_of(number);
             let request = format!("GET /{path} HTTP/1.1\r\nHost: sim\r\n{close}\r\n");
-            open.tcp.write(request.as_bytes());
+            match &mut open.tls {
+                None => drop(open.tcp.write(request.as_bytes())),
+                Some(tls) => tls.write(request.as_bytes())?,
+            }
             if last && self.plan.parting == Parting::HalfClose && !open.shut_down {
-                open.tcp.shutdown();
+                open.ends = true;
                 open.shut_down = true;
             }
             if !self.plan.pipelines {
-                return;
+                return Ok(());
             }
         }
         let done = open.responses.are_complete() && open.requests.is_empty();
         if done && self.plan.parting == Parting::ClientFirst && !open.shut_down {
-            open.tcp.shutdown();
+            open.ends = true;
             open.shut_down = true;
         }
+        Ok(())
     }
 
     fn on_closed(&mut self, index: usize, now_us: u64, reason: CloseReason) -> Check {
@@ -444,10 +482,13 @@ impl Client {
             }
             open.received += count as u64;
             self.bytes_received += count as u64;
-            open.responses.take(&buffer[..count])?;
+            open.take(&buffer[..count])?;
         }
         let complete = open.responses.are_complete() && open.requests.is_empty();
         let in_order = reason == CloseReason::Finished && complete;
+        if in_order && open.tls.as_ref().is_some_and(|tls| !tls.is_closed) {
+            return violation(format!("no close_notify: {}", self.describe()));
+        }
         let is_early = reason == CloseReason::Reset && open.received == 0;
         if is_early && self.tries_again && self.attempts < ATTEMPTS_MAX {
             self.begun -= 1;

@@ -235,13 +235,14 @@ impl Place {
             cramped: None,
             control: None,
             cache_bytes: crowd.cache_bytes,
+            tls: None,
         };
         let shelf = Shelf::new(&files);
         let machine = Machine::new(&scenario, &clock_us, &shelf, &mut random, false);
         let mut place = Place {
             now_us: BEGINNING_US,
             clock_us,
-            trace: Trace::new(Options::default()),
+            trace: Trace::new(Options::default(), false),
             machine,
             paths: scenario
                 .paths
@@ -266,6 +267,7 @@ impl Place {
                         shelf.clone(),
                         BEGINNING_US,
                         false,
+                        None,
                         random,
                     )
                 })

@@ -14,6 +14,7 @@
 //! | `machine` | the server: both stacks, and what goes between them |
 //! | `control_link` | the stacks on two machines: carriers, sessions, and the link between them |
 //! | `client`, `responses` | our own TCP on the other side, which compares every byte |
+//! | `secure`, `oracle` | TLS, and its record layer as somebody else has it |
 //! | `hostile` | somebody who wants nothing good |
 //! | `link`, `router` | rate, delay, queues, faults; neighbours, "too big" |
 //! | `ports`, `merge` | ports that are busy or drop; packets that arrive as one |
@@ -41,12 +42,14 @@ mod hostile;
 mod link;
 mod machine;
 mod merge;
+mod oracle;
 mod pcap;
 mod ports;
 mod random;
 mod responses;
 mod router;
 mod scenario;
+mod secure;
 mod shelf;
 mod trace;
 mod violation;
@@ -102,7 +105,8 @@ pub fn run(seed: u64, options: &Options<'_>) -> Report {
     if let Some(sink) = options.trace {
         let _ = write!(sink.borrow_mut(), "{scenario}");
     }
-    let mut world = World::new(seed, scenario, Trace::new(*options));
+    let is_secret = scenario.tls.is_some();
+    let mut world = World::new(seed, scenario, Trace::new(*options, is_secret));
     let result = catch_unwind(AssertUnwindSafe(|| world.run()));
     let violation = match result {
         Ok(result) => result.err(),
@@ -133,6 +137,11 @@ pub fn nic_deaths_planned(seed: u64) -> usize {
 pub fn nic_stacks(seed: u64) -> (usize, bool) {
     let scenario = Scenario::draw(seed);
     (scenario.nic_stacks, scenario.replicas)
+}
+
+/// True if the server speaks TLS in the scenario of a seed.
+pub fn has_tls(seed: u64) -> bool {
+    Scenario::draw(seed).tls.is_some()
 }
 
 /// True if the stacks are on two machines in the scenario of a seed.

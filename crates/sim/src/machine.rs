@@ -25,6 +25,7 @@ use crate::ports::MoodyPort;
 use crate::random::Random;
 use crate::router;
 use crate::scenario::{Cramped, Death, DiskPlan, PortPlan, Scenario};
+use crate::secure;
 use crate::shelf::{Replacing, Shelf};
 use crate::trace::Trace;
 use crate::violation::{Violation, violation};
@@ -387,6 +388,9 @@ impl Machine {
             let come = stack.on_nic_come(nic, channels);
             come.expect("it comes for the first time");
         }
+        if let Some(suite) = scenario.tls {
+            stack.serve_tls(PORT, secure::server(suite));
+        }
         // Longer than any spell of bad weather: who is patient gets everything.
         let app = server::Server::new(server::Config {
             head_timeout: Duration::from_secs(120),
@@ -462,6 +466,9 @@ impl Machine {
         process.revives_us = None;
         process.turns = 0;
         process.departures = 0;
+        if self.control.is_none() {
+            self.stack.on_nic_ended(nic);
+        }
         let mut channels = Vec::new();
         for number in self.workers_of(nic) {
             let (seat, channel) = self.successor(number);
@@ -471,6 +478,26 @@ impl Machine {
         let come = self.stack.on_nic_come(nic, channels);
         come.expect("it has as many workers as before");
         self.workers_of(nic)
+    }
+
+    /// Rings outlive who writes them: tags of records that may have left are there.
+    fn leave_tags(&mut self, nic: usize, now_us: u64) -> Result<(), Violation> {
+        for number in self.workers_of(nic) {
+            let Some(seat) = &mut self.seats[number] else {
+                continue;
+            };
+            while let Ok(Some(event)) = seat.relay.worker.receive() {
+                while matches!(event, Event::Sealed { .. }) && seat.relay.host.send(&event).is_err()
+                {
+                    // The host has to read what is there first.
+                    if let Err(corrupt) = self.stack.on_channels(now_us, usize::MAX) {
+                        return violation(format!("{corrupt:?}"));
+                    }
+                }
+            }
+            seat.relay.host.flush();
+        }
+        Ok(())
     }
 
     /// The process of a NIC stack ends: what has left it is all that is left of it.
@@ -484,6 +511,9 @@ impl Machine {
         trace.note(now_us, || format!("NIC process {nic} ends: {death:?}"));
         let workers = self.workers_of(nic);
         self.deaths.count(&self.seats[workers.clone()]);
+        if self.control.is_none() {
+            self.leave_tags(nic, now_us)?;
+        }
         self.seats[workers].fill_with(|| None);
         match &mut self.control {
             None => self.processes[nic].revives_us = Some(now_us + death.gone_us),
@@ -501,7 +531,10 @@ impl Machine {
     /// The host finds out that a NIC stack has gone. What that has said is heard before.
     fn lose_nic(&mut self, nic: usize, now_us: u64) -> Result<(), Violation> {
         match self.stack.on_channels(now_us, usize::MAX) {
-            Ok(_) => self.stack.on_nic_lost(now_us, nic),
+            Ok(_) => {
+                self.stack.on_nic_ended(nic);
+                self.stack.on_nic_lost(now_us, nic);
+            }
             Err(corrupt) => return violation(format!("{corrupt:?}")),
         }
         Ok(())

@@ -4,8 +4,10 @@ use std::fmt;
 use std::ops::Range;
 
 use tcp::{CongestionAlgorithm, EcnPolicy};
+use tls::Suite;
 
 use crate::random::Random;
+use crate::secure::SUITES;
 use crate::shelf::Replacing;
 
 /// From this time on the network, the disk and the machines are well, in microseconds from the beginning; what
@@ -54,6 +56,8 @@ pub(crate) struct Scenario {
     pub(crate) control: Option<ControlPlan>,
     /// Memory of each worker for content, in bytes.
     pub(crate) cache_bytes: usize,
+    /// The server speaks TLS.
+    pub(crate) tls: Option<Suite>,
 }
 
 /// The NIC process dies: its workers, what they knew, and what they had read from the rings or written there and
@@ -299,6 +303,7 @@ impl Scenario {
             }),
             control: None,
             cache_bytes: nic::Config::CACHE_BYTES_MIN,
+            tls: None,
         };
         for client in &mut scenario.clients {
             client.merges_us = random.pick(&[None, None, None, Some(20), Some(200), Some(2_000)]);
@@ -321,6 +326,13 @@ impl Scenario {
         }
         for death in scenario.deaths.iter_mut().flatten() {
             death.is_noticed = !random.one_in(4);
+        }
+        if scenario.control.is_none() && random.one_in(2) {
+            scenario.tls = Some(random.pick(&SUITES));
+            // Records are sealed in their order, unless SENDs can be lost, which they cannot between two processes.
+            scenario.contract_loss_ppm = 0;
+            // All workers are one process here, too: nobody knows that one of them has ended.
+            scenario.restarts.clear();
         }
         scenario
     }
@@ -668,6 +680,9 @@ impl fmt::Display for Scenario {
         }
         if let Some(cramped) = cramped {
             writeln!(f, "rings of the least size: {cramped:?}")?;
+        }
+        if let Some(suite) = &self.tls {
+            writeln!(f, "TLS: {suite:?}")?;
         }
         if let Some(control) = &self.control {
             writeln!(f, "two machines: {control:?}")?;

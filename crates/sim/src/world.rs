@@ -111,6 +111,7 @@ impl<'a> World<'a> {
                     shelf.clone(),
                     BEGINNING_US,
                     scenario.has_cookies(),
+                    scenario.tls,
                     random,
                 )
             })
