@@ -107,6 +107,8 @@ setup_test() {
     need ethtool ethtool
     need gdb gdb
     need valgrind valgrind
+    need openssl openssl
+    need gnutls-cli gnutls-bin
     install_needed
     if has rustup; then
         cargo fmt --version >/dev/null 2>&1 || rustup component add rustfmt
@@ -122,6 +124,22 @@ setup_long() {
     has rustup || die "fuzzing needs a nightly compiler, which rustup installs (https://rustup.rs)"
     cargo +nightly --version >/dev/null 2>&1 || rustup toolchain install nightly --profile minimal
     cargo fuzz --version >/dev/null 2>&1 || cargo install --locked --quiet cargo-fuzz
+    need chromium chromium
+    install_needed
+    need_sslyze
+}
+
+# Looks for weaknesses of TLS servers. From PyPI, in a place of its own, since no distribution has it.
+need_sslyze() {
+    has sslyze && return
+    local place=${CARGO_TARGET_DIR:-target}/sslyze
+    [ -x "$place/bin/sslyze" ] && return
+    need python3 python3
+    python3 -c 'import ensurepip' 2>/dev/null || packages+=(python3-venv)
+    install_needed
+    say "installing sslyze in $place"
+    python3 -m venv "$place"
+    "$place/bin/pip" install --quiet --disable-pip-version-check sslyze
 }
 
 setup_aarch64() {

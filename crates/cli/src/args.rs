@@ -15,6 +15,7 @@ use crate::control_link::{ControlLink, MacAddress, NicPlace};
 use crate::measuring::{HostMeasuring, NicMeasuring};
 use crate::sim::parse_seeds;
 use crate::tcp_options::TcpOptions;
+use crate::tls_options::{CertificateOptions, TlsOptions};
 
 /// Where a NIC process that runs alone listens for its host stack.
 pub(crate) const NIC_SOCKET: &str = "/run/splitway-nic.sock";
@@ -149,6 +150,12 @@ pub(crate) struct ServeArgs {
     pub(crate) key_file: Option<PathBuf>,
 
     #[command(flatten)]
+    pub(crate) tls: TlsOptions,
+
+    #[command(flatten)]
+    pub(crate) certificates: CertificateOptions,
+
+    #[command(flatten)]
     pub(crate) host_measuring: HostMeasuring,
 
     #[command(flatten)]
@@ -184,6 +191,11 @@ Examples:
   sudo splitway serve ./site --listen 8080 --workers 2
 
   sudo splitway serve ./site --dev eth0 --addr 192.0.2.10/24 fd00::10/64 --gateway 192.0.2.1
+
+  sudo splitway serve ./site --tls-listen 443 --tls-self-signed
+
+  sudo splitway serve ./site --tls-listen 443 --tls-cert chain.pem --tls-key key.pem \\
+    --dev eth0 --addr 192.0.2.10/24
 
   sudo splitway nic ./site --dev eth0 --socket /run/splitway-nic.sock &
   sudo splitway serve --nic /run/splitway-nic.sock --dev eth0 --addr 192.0.2.10/24
@@ -293,6 +305,8 @@ pub(crate) enum CtlCommand {
     RestartNic,
     /// List the NIC stacks: whether each serves, for how long, with how many workers, and if not, why
     Nics,
+    /// Read certificates and their keys anew, for connections that begin from now on
+    Reload,
 }
 
 pub(crate) const CTL_HELP: &str = "\
@@ -302,9 +316,13 @@ Only the user who runs the server, and root, may ask it. The exit code is 0 only
 the new one. It takes over when it has said hello and speaks the same version of the contract; if not, it is \
 ended, and the old one goes on.
 
+`reload` reads the files of --tls-cert, --tls-key and --tls-ocsp anew, as SIGHUP does. If one of them is no good, \
+all that there was stays, and the answer says why.
+
 Examples:
   sudo splitway ctl restart-nic
-  sudo splitway ctl nics";
+  sudo splitway ctl nics
+  sudo splitway ctl reload";
 
 /// The demonstration.
 #[derive(Clone, Debug, Args)]
@@ -320,8 +338,8 @@ pub(crate) struct DemoArgs {
 
 pub(crate) const DEMO_HELP: &str = "\
 The demonstration moves into a user and network namespace of its own, runs `splitway serve` there, \
-downloads every file of the site with curl over IPv4 and IPv6, compares SHA-256 sums with those of the \
-files, and prints what each process has done. Its exit code is 0 only if every byte was right.
+downloads every file of the site with curl over IPv4 and IPv6, with HTTP and with HTTPS, compares SHA-256 sums \
+with those of the files, and prints what each process has done. Its exit code is 0 only if every byte was right.
 
 Examples:
   splitway demo
@@ -507,6 +525,8 @@ pub(crate) struct HostArgs {
     pub(crate) congestion: CongestionAlgorithm,
     #[command(flatten)]
     pub(crate) tcp: TcpOptions,
+    #[command(flatten)]
+    pub(crate) tls: TlsOptions,
     /// Most connections of one source
     #[arg(long)]
     pub(crate) connections_per_source: Option<u32>,

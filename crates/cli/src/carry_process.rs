@@ -24,6 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(4);
 /// Runs until either stack is gone or a signal ends it.
 pub(crate) fn run(args: &CarryArgs) -> Result<(), Failure> {
     let control = child::adopt_control_socket(c"splitway-carry")?;
+    lockdown::forbid_core_dumps()?;
     let signals = EndSignals::catch()?;
     let key = key_file::read(&args.key_file)?;
     let mut port = ControlPort::open(&args.interface, ETHER_TYPE, Some(args.peer.0))

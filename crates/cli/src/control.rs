@@ -34,10 +34,12 @@ pub(crate) enum Request {
     RestartNic,
     /// How it is with each NIC stack, a line of each.
     Nics,
+    /// Certificates are read anew.
+    Reload,
 }
 
 impl Request {
-    const ALL: [Self; 2] = [Self::RestartNic, Self::Nics];
+    const ALL: [Self; 3] = [Self::RestartNic, Self::Nics, Self::Reload];
 
     fn parse(line: &[u8]) -> Option<Self> {
         let line = line.strip_suffix(b"\n").unwrap_or(line);
@@ -50,6 +52,7 @@ impl Request {
         match self {
             Self::RestartNic => "restart-nic",
             Self::Nics => "nics",
+            Self::Reload => "reload",
         }
     }
 }

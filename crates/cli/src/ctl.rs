@@ -26,6 +26,7 @@ pub(crate) fn run(args: &CtlArgs) -> Result<(), Failure> {
     let request = match args.command {
         CtlCommand::RestartNic => Request::RestartNic,
         CtlCommand::Nics => Request::Nics,
+        CtlCommand::Reload => Request::Reload,
     };
     let what = format!("asking the server at {}", path.display());
     let answer = ask(&server, request).map_err(|errno| Failure::broken(&what, errno))?;

@@ -1,5 +1,6 @@
 //! `splitway demo`: everything at work, in a user and network namespace of its own.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::fs::DirBuilderExt;
@@ -26,7 +27,7 @@ pub(crate) fn run(args: &DemoArgs, log: &str) -> Result<(), Failure> {
     features::require()?;
     let kind = namespace::enter()?;
     say(&format!(
-        "All of this happens in {kind} of its own.\n\n$ splitway serve {}\n",
+        "All of this happens in {kind} of its own.\n\n$ splitway serve {} --tls-listen 443 --tls-self-signed\n",
         site.path.display()
     ));
 
@@ -34,7 +35,7 @@ pub(crate) fn run(args: &DemoArgs, log: &str) -> Result<(), Failure> {
     let mut serve = Serve::start(&site.path, args.workers, log)?;
     let proof = serve.host_holds_no_file_of(&site.path)?;
     say("\n");
-    let wrong = download_all(&serve.urls, &site.path, &files)?;
+    let wrong = download_all(&serve.urls, serve.trusted.as_deref(), &site.path, &files)?;
     say(&format!("\n{proof}\n"));
     serve.end()?;
     if wrong == 0 {
@@ -159,6 +160,8 @@ struct Serve {
     process: std::process::Child,
     output: BufReader<ChildStdout>,
     urls: Vec<String>,
+    /// The certificate that clients are to trust.
+    trusted: Option<PathBuf>,
     host: Option<u32>,
     ended: bool,
 }
@@ -176,6 +179,9 @@ impl Serve {
                 log,
                 "--workers",
                 &workers.to_string(),
+                "--tls-listen",
+                "443",
+                "--tls-self-signed",
                 "--",
             ])
             .arg(site)
@@ -193,6 +199,7 @@ impl Serve {
             process,
             output: BufReader::new(output),
             urls: Vec::new(),
+            trusted: None,
             host: None,
             ended: false,
         };
@@ -202,8 +209,11 @@ impl Serve {
                 return Err(serve.failure());
             }
             let text = line.trim_end();
-            if text.starts_with("http://") {
+            if text.starts_with("http://") || text.starts_with("https://") {
                 serve.urls.push(text.to_owned());
+            }
+            if let Some((_, path)) = text.split_once("certificate for trying out") {
+                serve.trusted = path.split_once(": ").map(|(_, path)| path.into());
             }
             if let Some(rest) = text.strip_prefix("host process ") {
                 serve.host = rest.split(':').next().and_then(|pid| pid.parse().ok());
@@ -284,16 +294,24 @@ impl Drop for Serve {
 }
 
 /// Downloads every file from every URL, prints a line for each, and returns how many were wrong.
-fn download_all(urls: &[String], site: &Path, files: &[PathBuf]) -> Result<usize, Failure> {
+fn download_all(
+    urls: &[String],
+    trusted: Option<&Path>,
+    site: &Path,
+    files: &[PathBuf],
+) -> Result<usize, Failure> {
     let mut wrong = 0;
     for url in urls {
-        say(&format!("$ curl {url}...\n"));
+        let trusted = trusted.filter(|_| url.starts_with("https:"));
+        let trust =
+            trusted.map_or_else(String::new, |file| format!("--cacert {} ", file.display()));
+        say(&format!("$ curl {trust}{url}...\n"));
         for file in files {
             let path = site.join(file);
             let expected = File::open(&path)
                 .and_then(digest)
                 .map_err(|error| Failure::broken(format!("reading {}", path.display()), error))?;
-            let outcome = match download(&format!("{url}{}", url::encode_path(file)))? {
+            let outcome = match download(&format!("{url}{}", url::encode_path(file)), trusted)? {
                 Ok(received) if received == expected => "same SHA-256".to_owned(),
                 Ok((bytes, _)) => format!("WRONG: {} bytes of other content", grouped(bytes)),
                 Err(reason) => format!("WRONG: {reason}"),
@@ -313,8 +331,11 @@ fn download_all(urls: &[String], site: &Path, files: &[PathBuf]) -> Result<usize
 type Body = (u64, [u8; 32]);
 
 /// What curl received, or what it said when it failed.
-fn download(url: &str) -> Result<Result<Body, String>, Failure> {
+fn download(url: &str, trusted: Option<&Path>) -> Result<Result<Body, String>, Failure> {
     let failed = |error: io::Error| Failure::broken("running curl", error);
+    let trusted = trusted
+        .into_iter()
+        .flat_map(|file| [OsStr::new("--cacert"), file.as_os_str()]);
     let mut curl = Command::new("curl")
         // No proxy, no configuration file; give up on a transfer that stands still.
         .args([
@@ -328,7 +349,9 @@ fn download(url: &str) -> Result<Result<Body, String>, Failure> {
             "--connect-timeout",
             "10",
         ])
-        .args(["--speed-limit", "1", "--speed-time", "30", "--", url])
+        .args(["--speed-limit", "1", "--speed-time", "30"])
+        .args(trusted)
+        .args(["--", url])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

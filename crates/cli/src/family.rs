@@ -214,7 +214,9 @@ impl Family {
                     | Message::NicReady { .. }
                     | Message::NicJoined(..)
                     | Message::NicRefused(..)
-                    | Message::NicLost(..) => {}
+                    | Message::NicLost(..)
+                    | Message::CertificatesTaken(_)
+                    | Message::CertificatesRefused(_) => {}
                 }
                 self.happenings
                     .push_back(Happening::Said(member.role, message));

@@ -1,11 +1,12 @@
 //! How a NIC process comes to the host process: the supervisor passes on the socket over which the two say hello.
 //!
 //! The host process can neither start a NIC process nor connect to one, so this goes over its control socket: each
-//! packet is a byte, which NIC stack it is, and one descriptor.
+//! packet is a byte, which NIC stack it is, and one descriptor. Certificates come in the same way.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use contract::control::{HostSession, host_hello};
 use host::{NicLoss, NicRefusal, NicSource};
@@ -16,16 +17,34 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 
+use crate::certificates;
 use crate::child::{retry, tell};
 use crate::error::Failure;
 use crate::messages::Message;
 
 const ONE_DESCRIPTOR: usize = rustix::cmsg_space!(ScmRights(1));
 
-/// The socket that leads to a NIC process, or why it has not arrived.
-type Passed = Result<OwnedFd, Failure>;
+/// In the place of a NIC stack's number: what comes are certificates.
+pub(crate) const CERTIFICATES: u8 = u8::MAX;
 
-/// In the supervisor: passes the socket of NIC stack `number` to the host process at the other end of `host`.
+const _: () = assert!(
+    host::NIC_STACKS_MAX <= CERTIFICATES as usize,
+    "it is no NIC stack's number"
+);
+
+/// A descriptor, or why it has not arrived.
+type Descriptor = Result<OwnedFd, Failure>;
+
+/// What the supervisor has passed on.
+#[derive(Debug)]
+enum Passed {
+    /// The socket that leads to a NIC process, and which NIC stack it is.
+    Nic(usize, Descriptor),
+    Certificates(Descriptor),
+}
+
+/// In the supervisor: passes the socket of NIC stack `number`, or [`CERTIFICATES`], to the host process at the other end
+/// of `host`.
 pub(crate) fn pass(host: &OwnedFd, number: u8, nic: &OwnedFd) -> rustix::io::Result<()> {
     let mut space = [MaybeUninit::uninit(); ONE_DESCRIPTOR];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
@@ -47,6 +66,8 @@ pub(crate) struct Supervisor {
     come: Vec<u64>,
     /// Which of those is used.
     used: Vec<u64>,
+    /// What TLS listeners use.
+    certificates: Option<Arc<tls::Certificates>>,
 }
 
 impl Supervisor {
@@ -57,7 +78,60 @@ impl Supervisor {
             base,
             come: vec![0; nics],
             used: vec![0; nics],
+            certificates: None,
         }
+    }
+
+    /// Waits for the certificates that are to be used from the beginning, which come before any NIC process; `None` if
+    /// `stop` becomes readable before. Those that come later take their place.
+    pub(crate) fn certificates(
+        &mut self,
+        stop: BorrowedFd<'_>,
+    ) -> Result<Option<Arc<tls::Certificates>>, Failure> {
+        while self.wait(stop)? {
+            let message = match self.receive()? {
+                Some(Passed::Certificates(message)) => message?,
+                Some(Passed::Nic(..)) => {
+                    let failure = "a NIC process came before them";
+                    return Err(Failure::broken(certificates::WHAT, failure));
+                }
+                None => continue,
+            };
+            let files = certificates::receive(message)?;
+            let certificates = tls::Certificates::new(&files, certificates::unix_time())
+                .map_err(|error| Failure::input(certificates::WHAT, error))?;
+            self.certificates = Some(Arc::new(certificates));
+            break;
+        }
+        Ok(self.certificates.clone())
+    }
+
+    /// Takes others, for connections that begin from now on. If they are no good, the old ones stay.
+    fn replace_certificates(&self, message: Descriptor) {
+        let replace = || -> Result<usize, Failure> {
+            let files = certificates::receive(message?)?;
+            let certificates = self.certificates.as_ref();
+            certificates
+                .ok_or_else(|| Failure::broken(certificates::WHAT, "nobody listens for TLS"))?
+                .replace(&files, certificates::unix_time())
+                .map_err(|error| Failure::input(certificates::WHAT, error))?;
+            Ok(files.len())
+        };
+        report(&match replace() {
+            Ok(count) => Message::CertificatesTaken(count),
+            Err(failure) => Message::CertificatesRefused(failure.to_string()),
+        });
+    }
+
+    /// Waits for the next that comes; false if `stop` becomes readable before.
+    fn wait(&self, stop: BorrowedFd<'_>) -> Result<bool, Failure> {
+        let mut fds = [
+            PollFd::new(&self.control, PollFlags::IN),
+            PollFd::from_borrowed_fd(stop, PollFlags::IN),
+        ];
+        retry(|| poll(&mut fds, None))
+            .map_err(|errno| Failure::broken("waiting for the supervisor", errno))?;
+        Ok(fds[1].revents().is_empty())
     }
 
     /// Waits for a first NIC process, whichever that is; `None` if `stop` becomes readable before.
@@ -65,18 +139,14 @@ impl Supervisor {
         &mut self,
         stop: BorrowedFd<'_>,
     ) -> Result<Option<(usize, HostSession)>, Failure> {
-        loop {
-            let mut fds = [
-                PollFd::new(&self.control, PollFlags::IN),
-                PollFd::from_borrowed_fd(stop, PollFlags::IN),
-            ];
-            retry(|| poll(&mut fds, None))
-                .map_err(|errno| Failure::broken("waiting for the NIC process", errno))?;
-            if !fds[1].revents().is_empty() {
-                return Ok(None);
-            }
-            let Some((nic, socket)) = self.receive()? else {
-                continue;
+        while self.wait(stop)? {
+            let (nic, socket) = match self.receive()? {
+                Some(Passed::Nic(nic, socket)) => (nic, socket),
+                Some(Passed::Certificates(message)) => {
+                    self.replace_certificates(message);
+                    continue;
+                }
+                None => continue,
             };
             // One that has died since its hello ends nothing: others may come, and if not the supervisor ends this.
             match socket.and_then(|socket| self.meet(socket)) {
@@ -84,10 +154,11 @@ impl Supervisor {
                 Err(failure) => self.refuse(nic, failure.to_string()),
             }
         }
+        Ok(None)
     }
 
-    /// Which NIC stack has come, if one has, and its socket.
-    fn receive(&mut self) -> Result<Option<(usize, Passed)>, Failure> {
+    /// What has come, if anything has.
+    fn receive(&mut self) -> Result<Option<Passed>, Failure> {
         let mut space = [MaybeUninit::uninit(); ONE_DESCRIPTOR];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let mut byte = [0];
@@ -106,22 +177,29 @@ impl Supervisor {
                 Err(Failure::broken(what, "the supervisor is gone"))
             }
             Ok(_) => {
+                let descriptor = ancillary.drain().find_map(|message| match message {
+                    RecvAncillaryMessage::ScmRights(mut passed) => passed.next(),
+                    _ => None,
+                });
+                // The kernel drops what there is no room for.
+                let arrived = |what, why| {
+                    descriptor.ok_or_else(|| {
+                        Failure::broken(what, why).remedy(
+                            "The host process has too many descriptors open: raise the limit (ulimit -n, LimitNOFILE=).",
+                        )
+                    })
+                };
+                if byte == [CERTIFICATES] {
+                    let message = arrived(certificates::WHAT, "they did not arrive");
+                    return Ok(Some(Passed::Certificates(message)));
+                }
                 let nic = usize::from(byte[0]);
                 let Some(come) = self.come.get_mut(nic) else {
                     return Err(Failure::broken(what, format!("there is no number {nic}")));
                 };
                 *come += 1;
-                let socket = ancillary.drain().find_map(|message| match message {
-                    RecvAncillaryMessage::ScmRights(mut passed) => passed.next(),
-                    _ => None,
-                });
-                // The kernel drops what there is no room for.
-                let socket = socket.ok_or_else(|| {
-                    Failure::broken("NIC process", "its socket did not arrive").remedy(
-                        "The host process has too many descriptors open: raise the limit (ulimit -n, LimitNOFILE=).",
-                    )
-                });
-                Ok(Some((nic, socket)))
+                let socket = arrived("NIC process", "its socket did not arrive");
+                Ok(Some(Passed::Nic(nic, socket)))
             }
             Err(Errno::AGAIN) => Ok(None),
             Err(errno) => Err(Failure::broken(what, errno)),
@@ -147,10 +225,15 @@ impl NicSource for Supervisor {
     }
 
     fn take(&mut self) -> Option<(usize, HostSession)> {
-        let (nic, socket) = self
-            .receive()
-            .inspect_err(|failure| tracing::error!("{failure}"))
-            .ok()??;
+        let received = self.receive();
+        let received = received.inspect_err(|failure| tracing::error!("{failure}"));
+        let (nic, socket) = match received.ok()?? {
+            Passed::Nic(nic, socket) => (nic, socket),
+            Passed::Certificates(message) => {
+                self.replace_certificates(message);
+                return None;
+            }
+        };
         match socket.and_then(|socket| self.meet(socket)) {
             Ok(session) => Some((nic, session)),
             Err(failure) => {
@@ -236,7 +319,9 @@ mod tests {
     fn a_nic_process_whose_socket_was_lost_on_the_way_is_refused_and_not_forgotten() {
         let (mut supervisor, own) = supervisor(2);
         send(&own, &[1], SendFlags::empty()).unwrap();
-        let (nic, socket) = supervisor.receive().unwrap().expect("it has come");
+        let Some(Passed::Nic(nic, socket)) = supervisor.receive().unwrap() else {
+            panic!("it has come");
+        };
         assert_eq!((nic, supervisor.come[1]), (1, 1));
         let failure = socket.unwrap_err().to_string();
         assert!(failure.contains("ulimit -n"), "{failure}");

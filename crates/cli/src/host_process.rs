@@ -3,6 +3,7 @@
 
 use std::net::IpAddr;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 
 use host::{Admission, Link, NicSource as _, Polling, Shard, Stack, StackConfig, monotonic_us};
 use port::packet::PacketPort;
@@ -15,7 +16,7 @@ use crate::error::Failure;
 use crate::handover::Supervisor;
 use crate::messages::{Message, Report};
 use crate::signals::EndSignals;
-use crate::{child, link, lockdown, seccomp};
+use crate::{certificates, child, link, lockdown, seccomp};
 
 /// Longest time that the shard looks for work before it sleeps, in microseconds, if there are cores enough
 /// that looking takes none from those who bring the work.
@@ -31,6 +32,7 @@ const PAUSE_US_MAX: u64 = 1_000;
 /// Runs until the supervisor ends it.
 pub(crate) fn run(args: &HostArgs) -> Result<(), Failure> {
     let control = child::adopt_control_socket(c"splitway-host")?;
+    lockdown::forbid_core_dumps()?;
     let signals = EndSignals::catch()?;
     let own: Vec<IpAddr> = args.addr.iter().map(|cidr| cidr.address).collect();
     let port =
@@ -38,6 +40,13 @@ pub(crate) fn run(args: &HostArgs) -> Result<(), Failure> {
 
     let nics = usize::from(args.nics);
     let mut supervisor = Supervisor::new(control, nics, u64::from_ne_bytes(random()?));
+    let mut tls = None;
+    if !args.tls.tls_listen.is_empty() {
+        let Some(certificates) = supervisor.certificates(signals.as_fd())? else {
+            return Ok(());
+        };
+        tls = Some(tls_config(args, certificates)?);
+    }
     let Some((nic, session)) = supervisor.first(signals.as_fd())? else {
         return Ok(());
     };
@@ -80,6 +89,9 @@ pub(crate) fn run(args: &HostArgs) -> Result<(), Failure> {
     stack
         .on_nic_come(nic, session.channels)
         .map_err(|refusal| Failure::broken("NIC process", refusal))?;
+    for (port, config) in args.tls.tls_listen.iter().zip(tls.iter().cycle()) {
+        stack.serve_tls(*port, Arc::clone(config));
+    }
     let server = server::Server::new(server::Config::default());
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let spin_us_max = if cores >= SPIN_CORES_MIN {
@@ -111,6 +123,17 @@ fn raise_descriptor_limit() {
     if let Err(error) = setrlimit(Resource::Nofile, raised) {
         tracing::debug!(%error, "the limit on open descriptors stays as it is");
     }
+}
+
+/// What the connections of all TLS listeners have in common: a session of one may be resumed at another.
+fn tls_config(
+    args: &HostArgs,
+    certificates: Arc<tls::Certificates>,
+) -> Result<Arc<tls::Config>, Failure> {
+    let settings = args.tls.settings();
+    tls::Config::new(certificates, &settings, certificates::unix_time())
+        .map(Arc::new)
+        .map_err(|error| Failure::broken("setting up TLS", error))
 }
 
 fn random<const N: usize>() -> Result<[u8; N], Failure> {

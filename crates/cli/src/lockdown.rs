@@ -16,6 +16,7 @@ use landlock::{
 };
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
+use rustix::process::{DumpableBehavior, Resource, Rlimit};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 use serde::{Deserialize, Serialize};
 
@@ -87,6 +88,21 @@ pub(crate) fn keep_capabilities(keep: CapabilitySet) -> Result<(), Failure> {
         )
     };
     drop().map_err(|errno| Failure::broken("dropping capabilities", errno))
+}
+
+/// Keys that the process holds, of connections and of certificates, are to be in no file, whatever it dies of. A debugger
+/// of root's can still look at it, and nobody else.
+pub(crate) fn forbid_core_dumps() -> Result<(), Failure> {
+    let forbid = || -> rustix::io::Result<()> {
+        let nothing = Rlimit {
+            current: Some(0),
+            maximum: Some(0),
+        };
+        rustix::process::setrlimit(Resource::Core, nothing)?;
+        // The limit does not bind a program that core dumps are piped into (core(5)).
+        rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)
+    };
+    forbid().map_err(|errno| Failure::broken("forbidding core dumps", errno))
 }
 
 /// Landlock governs opening, not what is open already. Fails if whoever started Splitway has handed

@@ -9,6 +9,7 @@
 //! | `nic_listener` | `splitway nic`: waits for host stacks |
 //! | `nic_machine`, `carry_process` | the two stacks on two machines |
 //! | `control_link`, `key_file` | where the other machine is, and what it must know |
+//! | `tls_options`, `certificates`, `self_signed` | TLS: what is asked for, and certificates on their way to the host process |
 //! | `demo` | `splitway demo` |
 //! | `emulate` | `splitway link` |
 //! | `sim` | `splitway sim` |
@@ -29,6 +30,7 @@ mod args;
 mod backoff;
 mod cache_option;
 mod carry_process;
+mod certificates;
 mod child;
 mod cidr;
 mod claim;
@@ -59,11 +61,13 @@ mod privileges;
 mod program;
 mod report;
 mod seccomp;
+mod self_signed;
 mod serve;
 mod signals;
 mod sim;
 mod socket;
 mod tcp_options;
+mod tls_options;
 mod url;
 
 use std::io::{IsTerminal, Write};

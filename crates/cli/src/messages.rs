@@ -23,6 +23,10 @@ pub(crate) enum Message {
     NicRefused(usize, u64, String),
     /// The host stack has lost it, in this way.
     NicLost(usize, u64, String),
+    /// The host stack uses so many certificates from now on, in the place of those before.
+    CertificatesTaken(usize),
+    /// The host stack goes on with those that it has, for this reason.
+    CertificatesRefused(String),
     /// The child ends because of this.
     Failed(Failure),
     /// The child ends in order; this is what it did.

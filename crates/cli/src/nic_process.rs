@@ -21,6 +21,7 @@ const CAPABILITIES: CapabilitySet = CapabilitySet::DAC_READ_SEARCH.union(Capabil
 /// Runs until the host stack is gone or a signal ends it.
 pub(crate) fn run(args: &NicArgs) -> Result<(), Failure> {
     let control = child::adopt_control_socket(c"splitway-nic")?;
+    lockdown::forbid_core_dumps()?;
     let signals = EndSignals::catch()?;
     let workers = usize::from(args.workers);
     let what = format!("root {}", args.root().display());

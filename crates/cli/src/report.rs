@@ -16,7 +16,7 @@ enum Cell {
 }
 
 /// The rows, with what each process counted for them.
-const ROWS: [(&str, Cell, Cell); 15] = [
+const ROWS: [(&str, Cell, Cell); 17] = [
     // Zero for the host process, which was locked out of the file system before it served.
     (
         "bytes of content touched",
@@ -60,6 +60,16 @@ const ROWS: [(&str, Cell, Cell); 15] = [
         Cell::Blank,
     ),
     ("requests", Cell::Counter("requests"), Cell::Blank),
+    (
+        "TLS handshakes",
+        Cell::Counter("tls_handshakes"),
+        Cell::Blank,
+    ),
+    (
+        "TLS records sealed",
+        Cell::Blank,
+        Cell::Counter("records sealed"),
+    ),
     (
         "frames received",
         Cell::Counter("frames_received"),

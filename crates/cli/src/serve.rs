@@ -5,7 +5,7 @@
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::net::IpAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -14,6 +14,7 @@ use rustix::io::Errno;
 use rustix::net::SocketAddrUnix;
 
 use crate::args::ServeArgs;
+use crate::certificates::CertificateSource;
 use crate::child::Child;
 use crate::cidr::Cidr;
 use crate::claim::{Claim, ClaimError};
@@ -26,8 +27,9 @@ use crate::lockdown::LockedOut;
 use crate::messages::{Message, Report};
 use crate::nic_keeper::{NicKeeper, NicNews, NicOrigin, START_WAIT};
 use crate::program::Program;
-use crate::signals::EndSignals;
-use crate::{features, key_file, privileges, report, say, socket, url};
+use crate::signals::{EndSignals, HangUp, Hint};
+use crate::url::Scheme;
+use crate::{features, handover, key_file, privileges, report, say, self_signed, socket, url};
 
 /// How long the two processes may take until they serve. Who is missing is known before.
 const READY_WAIT: Duration = Duration::from_secs(25);
@@ -40,9 +42,14 @@ const _: () = assert!(
 /// Serves until the user or a failure ends it.
 pub(crate) fn run(args: &ServeArgs, log: &str) -> Result<(), Failure> {
     let sources = Source::check_all(args)?;
+    let mut certificates = CertificateSource::check(args)?;
     features::require()?;
     // From here on Ctrl-C leads through the cleaning up.
-    let mut family = Family::new(EndSignals::catch()?);
+    let (signals, hang_up) = match certificates {
+        Some(_) => (EndSignals::catch_but_hang_up()?, Some(HangUp::catch()?)),
+        None => (EndSignals::catch()?, None),
+    };
+    let mut family = Family::new(signals);
     if args.end_with_parent {
         rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))
             .map_err(|errno| Failure::broken("binding the process to its parent", errno))?;
@@ -50,22 +57,38 @@ pub(crate) fn run(args: &ServeArgs, log: &str) -> Result<(), Failure> {
     let link = Link::attach(args)?;
     let announced: Vec<_> = sources.iter().map(Announced::of).collect();
     let numbers = 0..sources.len();
-    let mut served = start(&mut family, args, sources, &link, log);
+    let mut served = start(
+        &mut family,
+        args,
+        sources,
+        certificates.as_mut(),
+        &link,
+        log,
+    );
     let result = match &mut served {
         Ok(Served {
             keepers,
             locked_out,
             missing,
+            to_host,
         }) => control(args).and_then(|control| {
+            let trusted = certificates.as_ref().and_then(|c| c.file_to_trust());
             announce(
                 &family,
                 args,
                 (&announced, missing),
                 &link,
                 locked_out,
-                control.as_ref(),
+                (control.as_ref(), trusted),
             );
-            supervise(&mut family, keepers, control)
+            let mut desk = Desk::new(control);
+            let addresses = link.ip_addresses();
+            let tls = certificates.as_mut().map(|source| Tls {
+                source,
+                addresses,
+                to_host,
+            });
+            supervise(&mut family, keepers, tls, hang_up, &mut desk)
         }),
         Err(failure) => Err(failure.clone()),
     };
@@ -329,6 +352,10 @@ impl Link {
         self.pair.is_some() && !self.addresses.iter().any(|cidr| cidr.address.is_ipv6())
     }
 
+    fn ip_addresses(&self) -> Vec<IpAddr> {
+        self.addresses.iter().map(|cidr| cidr.address).collect()
+    }
+
     fn remove(self) -> Result<(), Failure> {
         self.pair.map_or(Ok(()), VethPair::remove)
     }
@@ -351,6 +378,8 @@ struct Served {
     locked_out: LockedOut,
     /// Why those are not there which are not, by their numbers.
     missing: Vec<Option<Failure>>,
+    /// Leads to the host process.
+    to_host: OwnedFd,
 }
 
 /// Starts the processes and waits until they serve: the host process, and at least one NIC stack; of the others it is
@@ -359,6 +388,7 @@ fn start(
     family: &mut Family,
     args: &ServeArgs,
     sources: Vec<Source>,
+    certificates: Option<&mut CertificateSource>,
     link: &Link,
     log: &str,
 ) -> Result<Served, Failure> {
@@ -373,6 +403,9 @@ fn start(
             host_socket,
         )?,
     );
+    if let Some(source) = certificates {
+        pass_certificates(source, &link.ip_addresses(), &to_host)?;
+    }
     let mut starting = Starting::default();
     for (number, source) in sources.into_iter().enumerate() {
         let to_host = to_host
@@ -387,6 +420,7 @@ fn start(
                 keepers: starting.keepers,
                 locked_out,
                 missing: starting.missing,
+                to_host,
             });
         }
         let watched: Vec<_> = starting
@@ -517,24 +551,48 @@ impl Starting {
     }
 }
 
+/// Reads certificates, checks them, and passes their contents to the host process; returns how many they are.
+fn pass_certificates(
+    source: &mut CertificateSource,
+    addresses: &[IpAddr],
+    to_host: &OwnedFd,
+) -> Result<usize, Failure> {
+    let (message, count) = source.message(addresses)?;
+    handover::pass(to_host, handover::CERTIFICATES, &message)
+        .map_err(|errno| Failure::broken("handing certificates to the host process", errno))?;
+    Ok(count)
+}
+
+/// What it takes to read certificates anew.
+struct Tls<'a> {
+    source: &'a mut CertificateSource,
+    addresses: Vec<IpAddr>,
+    to_host: &'a OwnedFd,
+}
+
+impl Tls<'_> {
+    /// The host process is to say what becomes of them.
+    fn read_anew(&mut self) -> Result<(), Failure> {
+        pass_certificates(self.source, &self.addresses, self.to_host).map(|_| ())
+    }
+}
+
 /// Keeps NIC processes serving, and does what it is asked for, until the user ends it; an error if something else
 /// does.
 fn supervise(
     family: &mut Family,
     keepers: &mut [NicKeeper],
-    control: Option<Control>,
+    mut tls: Option<Tls<'_>>,
+    mut hang_up: Option<HangUp>,
+    desk: &mut Desk,
 ) -> Result<(), Failure> {
-    let mut desk = Desk {
-        control,
-        asked: Vec::new(),
-        answers: Vec::new(),
-    };
     let is_alone = keepers.len() == 1;
     loop {
         let watched: Vec<_> = keepers
             .iter()
             .filter_map(NicKeeper::watch)
             .chain(desk.control.as_ref().and_then(Control::watch))
+            .chain(hang_up.as_ref().map(AsFd::as_fd))
             .collect();
         let deadlines = keepers.iter().filter_map(NicKeeper::deadline);
         let deadline = deadlines
@@ -546,14 +604,21 @@ fn supervise(
             Happening::Ended(Role::Host) | Happening::Said(Role::Host, Message::Failed(_)) => {
                 return Err(family.diagnose());
             }
+            Happening::Said(Role::Host, Message::CertificatesTaken(count)) => {
+                desk.on_certificates(Ok(*count));
+            }
+            Happening::Said(Role::Host, Message::CertificatesRefused(why)) => {
+                desk.on_certificates(Err(why.clone()));
+            }
             _ => {}
         }
         for keeper in keepers.iter_mut() {
             if let Some(news) = keeper.on(family, &happening) {
-                tell(family, keeper, news, is_alone, &mut desk);
+                tell(family, keeper, news, is_alone, desk);
             }
         }
-        match desk.control.as_mut().and_then(Control::next) {
+        let request = desk.control.as_mut().and_then(Control::next);
+        match request {
             Some(Request::RestartNic) => {
                 desk.answers.clear();
                 desk.asked = keepers.iter().map(NicKeeper::number).collect();
@@ -570,7 +635,22 @@ fn supervise(
                     control.answer(Ok(text));
                 }
             }
-            None => {}
+            Some(Request::Reload) | None => {}
+        }
+        let hint = hang_up.as_mut().and_then(HangUp::take);
+        if hint == Some(Hint::End) {
+            return Ok(());
+        }
+        let is_asked = request == Some(Request::Reload);
+        if is_asked || hint == Some(Hint::ReadAnew) {
+            desk.awaits_certificates |= is_asked;
+            match tls.as_mut().map(Tls::read_anew) {
+                Some(Ok(())) => {}
+                Some(Err(failure)) => desk.on_certificates(Err(failure.to_string())),
+                None => desk.answer_about_certificates(Err(
+                    "this server has none: it was started without --tls-listen".to_owned(),
+                )),
+            }
         }
     }
 }
@@ -581,9 +661,50 @@ struct Desk {
     /// The NIC stacks of which it is still to be told what has become of them.
     asked: Vec<usize>,
     answers: Vec<Result<String, String>>,
+    /// Somebody waits to hear what has become of certificates.
+    awaits_certificates: bool,
 }
 
 impl Desk {
+    fn new(control: Option<Control>) -> Self {
+        Self {
+            control,
+            asked: Vec::new(),
+            answers: Vec::new(),
+            awaits_certificates: false,
+        }
+    }
+
+    /// Tells whoever is concerned what has become of certificates that were to be read anew: how many are used, or why
+    /// they are not.
+    fn on_certificates(&mut self, outcome: Result<usize, String>) {
+        let outcome = match outcome {
+            Ok(count) => {
+                let certificates = match count {
+                    1 => "certificate",
+                    _ => "certificates",
+                };
+                let text = format!("{count} {certificates} read anew, for connections from now on");
+                say(&format!("{text}\n"));
+                Ok(text)
+            }
+            Err(why) => {
+                let text = format!("{why}; those that were there stay");
+                tracing::error!("{text}");
+                Err(text)
+            }
+        };
+        self.answer_about_certificates(outcome);
+    }
+
+    fn answer_about_certificates(&mut self, answer: Result<String, String>) {
+        if std::mem::take(&mut self.awaits_certificates)
+            && let Some(control) = &mut self.control
+        {
+            control.answer(answer);
+        }
+    }
+
     /// What has become of a NIC stack. Whoever has asked is told when that is known of all.
     fn answer(&mut self, keeper: &NicKeeper, is_alone: bool, answer: Result<String, String>) {
         let Some(place) = self.asked.iter().position(|&nic| nic == keeper.number()) else {
@@ -693,6 +814,7 @@ fn host_arguments(args: &ServeArgs, sources: &[Source], link: &Link, log: &str) 
     arguments.extend(["--listen".into(), args.listen.to_string().into()]);
     arguments.extend(["--congestion".into(), args.congestion.name().into()]);
     arguments.extend(args.tcp.arguments());
+    arguments.extend(args.tls.arguments());
     for cidr in &link.addresses {
         arguments.extend(["--addr".into(), cidr.to_string().into()]);
     }
@@ -762,14 +884,16 @@ fn announce(
     (sources, missing): (&[Announced], &[Option<Failure>]),
     link: &Link,
     locked_out: &LockedOut,
-    control: Option<&Control>,
+    (control, trusted): (Option<&Control>, Option<&Path>),
 ) {
     let mut text = String::new();
-    let urls: Vec<String> = link
-        .addresses
-        .iter()
-        .map(|cidr| url::of(cidr.address, args.listen))
-        .collect();
+    let urls = |scheme, port| {
+        let addresses = link.addresses.iter();
+        addresses.map(move |cidr| url::of(scheme, cidr.address, port))
+    };
+    let plain: Vec<String> = urls(Scheme::Http, args.listen).collect();
+    let tls = args.tls.tls_listen.iter();
+    let tls: Vec<String> = tls.flat_map(|port| urls(Scheme::Https, *port)).collect();
     let mut line = |line: std::fmt::Arguments<'_>| {
         // Writing to a string does not fail.
         let _ = writeln!(text, "{line}");
@@ -807,20 +931,30 @@ fn announce(
     if let Some(control) = control {
         line(format_args!("control socket: {}", control.path().display()));
     }
+    if let Some(file) = trusted {
+        let days = self_signed::VALID_DAYS;
+        line(format_args!(
+            "certificate for trying out, for {days} days: {}",
+            file.display()
+        ));
+    }
     if link.lacks_ipv6() {
         line(format_args!(
             "IPv6 is switched off on this machine: serving over IPv4 only."
         ));
     }
-    for url in &urls {
+    for url in plain.iter().chain(&tls) {
         line(format_args!("{url}"));
     }
-    if let Some(url) = urls.first() {
-        let root = match sources {
-            [Announced::Root(root)] => Some(root.as_path()),
-            _ => None,
-        };
-        line(format_args!("Try:  {}", url::curl_line(url, root)));
+    let root = match sources {
+        [Announced::Root(root)] => Some(root.as_path()),
+        _ => None,
+    };
+    for (urls, trusted) in [(&plain, None), (&tls, trusted)] {
+        if let Some(url) = urls.first() {
+            let curl = url::curl_line(url, root, trusted);
+            line(format_args!("Try:  {curl}"));
+        }
     }
     line(format_args!("End with Ctrl-C."));
     say(&text);

@@ -1,11 +1,13 @@
-//! Signals that ask the process to end, as a descriptor to poll.
+//! Signals that ask the process for something, as descriptors to poll.
 
-use std::io::Read;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::io::{IsTerminal, Read};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
+use crate::child::retry;
 use crate::error::Failure;
 
 /// Ctrl-C, `kill`, or the end of the terminal. Readable once one has come.
@@ -17,30 +19,131 @@ pub(crate) struct EndSignals {
 impl EndSignals {
     /// From here on these signals do not end the process by themselves.
     pub(crate) fn catch() -> Result<Self, Failure> {
-        let catch = || -> std::io::Result<Self> {
-            let (receiver, sender) = UnixStream::pair()?;
-            receiver.set_nonblocking(true)?;
-            for signal in [SIGINT, SIGTERM, SIGHUP] {
-                signal_hook::low_level::pipe::register(signal, sender.try_clone()?)?;
-            }
-            Ok(Self { receiver })
-        };
-        catch().map_err(|error| Failure::broken("setting up signal handling", error))
+        Self::catch_these(&[SIGINT, SIGTERM, SIGHUP])
+    }
+
+    /// The same without SIGHUP, which [`HangUp`] catches.
+    pub(crate) fn catch_but_hang_up() -> Result<Self, Failure> {
+        Self::catch_these(&[SIGINT, SIGTERM])
+    }
+
+    fn catch_these(signals: &[i32]) -> Result<Self, Failure> {
+        let receiver = catch(signals)?;
+        Ok(Self { receiver })
     }
 
     /// True if a signal has come since the last call.
     pub(crate) fn take(&mut self) -> bool {
-        let mut bytes = [0; 16];
-        let mut any = false;
-        while matches!(self.receiver.read(&mut bytes), Ok(count) if count > 0) {
-            any = true;
-        }
-        any
+        take(&mut self.receiver)
     }
 }
 
 impl AsFd for EndSignals {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.receiver.as_fd()
+    }
+}
+
+/// SIGHUP, which means two things: read your configuration anew, or that the terminal is gone.
+#[derive(Debug)]
+pub(crate) struct HangUp {
+    receiver: UnixStream,
+    /// One that the process was started at.
+    terminal: Option<OwnedFd>,
+}
+
+/// What SIGHUP asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hint {
+    /// Somebody wants files to be read anew.
+    ReadAnew,
+    /// The terminal is gone, and what was started there is to go, too.
+    End,
+}
+
+impl HangUp {
+    /// From here on SIGHUP does not end the process by itself.
+    pub(crate) fn catch() -> Result<Self, Failure> {
+        Ok(Self {
+            receiver: catch(&[SIGHUP])?,
+            terminal: terminal(),
+        })
+    }
+
+    /// What SIGHUP asks for, if it has come since the last call.
+    pub(crate) fn take(&mut self) -> Option<Hint> {
+        take(&mut self.receiver).then(|| match &self.terminal {
+            Some(terminal) if is_gone(terminal) => Hint::End,
+            _ => Hint::ReadAnew,
+        })
+    }
+}
+
+impl AsFd for HangUp {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.receiver.as_fd()
+    }
+}
+
+/// A standard stream that is a terminal.
+fn terminal() -> Option<OwnedFd> {
+    fn terminal(stream: impl IsTerminal + AsFd) -> Option<OwnedFd> {
+        let stream = stream.is_terminal().then_some(stream)?;
+        stream.as_fd().try_clone_to_owned().ok()
+    }
+    terminal(std::io::stdin())
+        .or_else(|| terminal(std::io::stdout()))
+        .or_else(|| terminal(std::io::stderr()))
+}
+
+fn is_gone(terminal: &OwnedFd) -> bool {
+    let now = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    let mut fds = [PollFd::new(terminal, PollFlags::empty())];
+    let polled = retry(|| poll(&mut fds, Some(&now)));
+    polled.is_ok() && fds[0].revents().contains(PollFlags::HUP)
+}
+
+/// A descriptor that becomes readable when one of the signals comes.
+fn catch(signals: &[i32]) -> Result<UnixStream, Failure> {
+    let catch = || -> std::io::Result<UnixStream> {
+        let (receiver, sender) = UnixStream::pair()?;
+        receiver.set_nonblocking(true)?;
+        for signal in signals {
+            signal_hook::low_level::pipe::register(*signal, sender.try_clone()?)?;
+        }
+        Ok(receiver)
+    };
+    catch().map_err(|error| Failure::broken("setting up signal handling", error))
+}
+
+fn take(receiver: &mut UnixStream) -> bool {
+    let mut bytes = [0; 16];
+    let mut any = false;
+    while matches!(receiver.read(&mut bytes), Ok(count) if count > 0) {
+        any = true;
+    }
+    any
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+
+    use super::*;
+
+    #[test]
+    fn a_terminal_is_gone_when_its_other_end_is() {
+        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        grantpt(&master).unwrap();
+        unlockpt(&master).unwrap();
+        let name = ptsname(&master, Vec::new()).unwrap();
+        let flags = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::NOCTTY;
+        let terminal = rustix::fs::open(&name, flags, rustix::fs::Mode::empty()).unwrap();
+        assert!(!is_gone(&terminal));
+        drop(master);
+        assert!(is_gone(&terminal));
     }
 }

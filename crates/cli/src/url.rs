@@ -4,15 +4,40 @@ use std::net::IpAddr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// The root's URL. The port is left out where HTTP implies it.
-pub(crate) fn of(address: IpAddr, port: u16) -> String {
+/// How a server is spoken to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scheme {
+    Http,
+    Https,
+}
+
+impl Scheme {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::Https => "https",
+        }
+    }
+
+    /// The port that the scheme implies.
+    fn port(self) -> u16 {
+        match self {
+            Self::Http => 80,
+            Self::Https => 443,
+        }
+    }
+}
+
+/// The root's URL. The port is left out where the scheme implies it.
+pub(crate) fn of(scheme: Scheme, address: IpAddr, port: u16) -> String {
     let host = match address {
         IpAddr::V4(address) => address.to_string(),
         IpAddr::V6(address) => format!("[{address}]"),
     };
-    match port {
-        80 => format!("http://{host}/"),
-        port => format!("http://{host}:{port}/"),
+    let name = scheme.name();
+    match port == scheme.port() {
+        true => format!("{name}://{host}/"),
+        false => format!("{name}://{host}:{port}/"),
     }
 }
 
@@ -30,16 +55,18 @@ pub(crate) fn encode_path(path: &Path) -> String {
     encoded
 }
 
-/// A command that downloads something from the site: its page, or else the first of its files by name.
-pub(crate) fn curl_line(url: &str, root: Option<&Path>) -> String {
+/// A command that downloads something from the site: its page, or else the first of its files by name. Trusts the
+/// certificate in a file, if need be.
+pub(crate) fn curl_line(url: &str, root: Option<&Path>, trusted: Option<&Path>) -> String {
+    let trust = trusted.map_or_else(String::new, |file| format!("--cacert {} ", file.display()));
     let quoted = if url.contains('[') {
         format!("'{url}'")
     } else {
         url.to_owned()
     };
     match root.and_then(file_to_try) {
-        Some(name) => format!("curl -O {}{}", url, encode_path(Path::new(&name))),
-        None => format!("curl {quoted}"),
+        Some(name) => format!("curl {trust}-O {}{}", url, encode_path(Path::new(&name))),
+        None => format!("curl {trust}{quoted}"),
     }
 }
 
@@ -62,10 +89,14 @@ mod tests {
     #[test]
     fn the_port_is_named_unless_it_is_the_usual_one() {
         let (v4, v6) = ("10.77.0.2".parse().unwrap(), "fd77::2".parse().unwrap());
-        assert_eq!(of(v4, 80), "http://10.77.0.2/");
-        assert_eq!(of(v4, 8080), "http://10.77.0.2:8080/");
-        assert_eq!(of(v6, 80), "http://[fd77::2]/");
-        assert_eq!(of(v6, 8080), "http://[fd77::2]:8080/");
+        let http = |address, port| of(Scheme::Http, address, port);
+        let https = |address, port| of(Scheme::Https, address, port);
+        assert_eq!(http(v4, 80), "http://10.77.0.2/");
+        assert_eq!(http(v4, 8080), "http://10.77.0.2:8080/");
+        assert_eq!(http(v6, 80), "http://[fd77::2]/");
+        assert_eq!(http(v6, 443), "http://[fd77::2]:443/");
+        assert_eq!(https(v4, 443), "https://10.77.0.2/");
+        assert_eq!(https(v6, 80), "https://[fd77::2]:80/");
     }
 
     #[test]
@@ -79,7 +110,7 @@ mod tests {
     #[test]
     fn the_curl_line_names_something_that_is_there() {
         let root = tempfile::tempdir().unwrap();
-        let line = || curl_line("http://10.77.0.2/", Some(root.path()));
+        let line = || curl_line("http://10.77.0.2/", Some(root.path()), None);
         assert_eq!(line(), "curl http://10.77.0.2/");
         std::fs::create_dir(root.path().join("a")).unwrap();
         std::fs::write(root.path().join("c.mp4"), "").unwrap();
@@ -87,5 +118,7 @@ mod tests {
         assert_eq!(line(), "curl -O http://10.77.0.2/b%20b.mp4");
         std::fs::write(root.path().join("index.html"), "").unwrap();
         assert_eq!(line(), "curl http://10.77.0.2/");
+        let trusting = curl_line("https://10.77.0.2/", None, Some(Path::new("/tmp/a.pem")));
+        assert_eq!(trusting, "curl --cacert /tmp/a.pem https://10.77.0.2/");
     }
 }

@@ -23,6 +23,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
         "cli",
         &[
             "contract", "wire", "tcp", "port", "nic", "host", "server", "link", "carrier", "sim",
+            "tls",
         ],
     ),
     (

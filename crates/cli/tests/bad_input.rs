@@ -4,6 +4,7 @@
 mod support;
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use rustix::process::Signal;
@@ -130,6 +131,153 @@ fn choices_about_tcp_that_there_are_not() {
         let argument = format!("{option}={value}");
         with_site(&["serve", "site", &argument]).refused(&[option, value, complaint]);
     }
+}
+
+#[test]
+fn tls_options_that_need_each_other_or_do_not_exist() {
+    for (line, complaints) in [
+        (
+            "--tls-listen 443",
+            &["--tls-listen 443", "no certificate", "--tls-self-signed"][..],
+        ),
+        ("--tls-listen 0", &["--tls-listen"]),
+        (
+            "--tls-listen 80 --tls-self-signed",
+            &["--tls-listen 80", "without TLS"],
+        ),
+        (
+            "--tls-listen 443 --tls-listen 443 --tls-self-signed",
+            &["--tls-listen 443", "twice"],
+        ),
+        ("--tls-self-signed", &["--tls-listen"]),
+        ("--tls-cert a --tls-key b", &["--tls-listen"]),
+        ("--tls-listen 443 --tls-key b", &["--tls-cert"]),
+        ("--tls-listen 443 --tls-ocsp c", &["--tls-cert"]),
+        (
+            "--tls-listen 443 --tls-cert a",
+            &["--tls-cert", "1 of them, and 0 of --tls-key"],
+        ),
+        (
+            "--tls-listen 443 --tls-cert a --tls-key b --tls-self-signed",
+            &["--tls-self-signed", "--tls-cert"],
+        ),
+        (
+            "--tls-listen 443 --tls-self-signed --tls-versions 1.1",
+            &["--tls-versions", "1.2 or 1.3"],
+        ),
+        (
+            "--tls-listen 443 --tls-self-signed --tls-ciphers rc4",
+            &["--tls-ciphers", "rc4", "chacha20-poly1305"],
+        ),
+    ] {
+        let options: Vec<&str> = line.split_whitespace().collect();
+        with_site(&[&["serve", "site"][..], &options].concat()).refused(complaints);
+    }
+}
+
+/// Makes `NAME.pem` and `NAME.key` in a directory, valid until this year.
+fn certificate_in(directory: &Path, name: &str, until: i32) {
+    let mut params = rcgen::CertificateParams::new(["localhost".to_owned()]).unwrap();
+    params.not_after = rcgen::date_time_ymd(until, 1, 1);
+    let key = rcgen::KeyPair::generate().unwrap();
+    let certificate = params.self_signed(&key).unwrap();
+    let put = |kind: &str, text: String| {
+        let path = directory.join(format!("{name}.{kind}"));
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+    };
+    put("pem", certificate.pem());
+    put("key", key.serialize_pem());
+}
+
+#[test]
+fn certificates_and_keys_that_are_no_good() {
+    let directory = directory_with_site();
+    let place = |name: &str| directory.path().join(name);
+    certificate_in(directory.path(), "good", 4096);
+    certificate_in(directory.path(), "other", 4096);
+    certificate_in(directory.path(), "expired", 2020);
+    fs::write(place("text"), "no PEM at all").unwrap();
+    sh(&format!("chmod 600 {}", place("text").display()));
+    fs::create_dir(place("directory")).unwrap();
+    fs::copy(place("good.key"), place("open.key")).unwrap();
+    sh(&format!("chmod 644 {}", place("open.key").display()));
+    sh(&format!(
+        "openssl pkey -in {} -aes256 -passout pass:secret -out {}",
+        place("good.key").display(),
+        place("locked.key").display()
+    ));
+    sh(&format!("chmod 600 {}", place("locked.key").display()));
+    for (certificate, key, complaints) in [
+        (
+            "nowhere",
+            "good.key",
+            &["certificate nowhere", "No such file"][..],
+        ),
+        (
+            "directory",
+            "good.key",
+            &["certificate directory", "directory"],
+        ),
+        ("text", "good.key", &["no certificate in text", "PEM"]),
+        ("good.key", "good.key", &["no certificate in good.key"]),
+        (
+            "expired.pem",
+            "expired.key",
+            &["expired.pem expired", "renew it", "clock"],
+        ),
+        ("good.pem", "nowhere", &["key nowhere", "No such file"]),
+        ("good.pem", "text", &["no private key in text", "PEM"]),
+        (
+            "good.pem",
+            "other.key",
+            &["other.key does not belong to the certificate good.pem"],
+        ),
+        (
+            "good.pem",
+            "open.key",
+            &["open.key is open to every user", "644", "chmod o= open.key"],
+        ),
+        ("good.pem", "locked.key", &["locked.key", "not encrypted"]),
+    ] {
+        let options = [
+            "serve",
+            "site",
+            "--tls-listen",
+            "443",
+            "--tls-cert",
+            certificate,
+        ];
+        let options = [&options[..], &["--tls-key", key]].concat();
+        splitway_in(directory.path(), &options).refused(complaints);
+    }
+    let ocsp = |file: &str| {
+        let options =
+            "serve site --tls-listen 443 --tls-cert good.pem --tls-key good.key --tls-ocsp";
+        let options: Vec<&str> = options.split_whitespace().chain([file]).collect();
+        splitway_in(directory.path(), &options)
+    };
+    ocsp("nowhere").refused(&["OCSP response nowhere", "No such file"]);
+    ocsp("text").refused(&["text is not an OCSP response", "openssl ocsp"]);
+}
+
+#[test]
+fn a_key_that_may_not_be_read() {
+    isolated(|site| {
+        certificate_in(site.root(), "good", 4096);
+        sh(&format!(
+            "chmod 000 {}",
+            site.root().join("good.key").display()
+        ));
+        let options = "serve . --tls-listen 443 --tls-cert good.pem --tls-key good.key";
+        let options: Vec<&str> = options.split_whitespace().collect();
+        // Without the privileges that let root read everything.
+        splitway_without(&["dac_override", "dac_read_search"], site.root(), &options).refused(&[
+            "key good.key",
+            "Permission denied",
+            "let this user read it",
+        ]);
+    });
 }
 
 #[test]

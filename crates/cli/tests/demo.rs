@@ -39,7 +39,7 @@ fn cells<'a>(table: &'a str, row: &str) -> Vec<&'a str> {
 }
 
 #[test]
-fn every_file_arrives_twice_and_the_host_touches_none() {
+fn every_file_arrives_four_times_and_the_host_touches_none() {
     let directory = tempfile::tempdir().unwrap();
     site_in(directory.path());
     let outcome = splitway_in(directory.path(), &["demo", "site"]);
@@ -51,7 +51,7 @@ fn every_file_arrives_twice_and_the_host_touches_none() {
             .filter(|line| line.trim_start().starts_with(name));
         assert_eq!(
             lines.filter(|line| line.ends_with("same SHA-256")).count(),
-            2,
+            4,
             "{name} in {said}"
         );
     }
@@ -68,10 +68,12 @@ fn every_file_arrives_twice_and_the_host_touches_none() {
     assert_eq!(touched[0], "0");
     assert!(number(touched[1]) >= content, "{touched:?} of {content}");
     assert!(number(cells(said, "bytes of content sent")[1]) >= 2 * content);
+    assert!(number(cells(said, "TLS records sealed")[0]) >= 2 * FILES.len());
+    assert_eq!(number(cells(said, "TLS handshakes")[0]), 2 * FILES.len());
     let commands = cells(said, "OPEN commands");
     assert_eq!(commands[0], commands[1], "what one sends, the other takes");
-    assert_eq!(number(commands[0]), 2 * FILES.len());
-    assert_eq!(number(cells(said, "requests")[0]), 2 * FILES.len());
+    assert_eq!(number(commands[0]), 4 * FILES.len());
+    assert_eq!(number(cells(said, "requests")[0]), 4 * FILES.len());
 }
 
 #[test]
@@ -154,7 +156,11 @@ fn one_wrong_byte_is_noticed() {
         let said = String::from_utf8_lossy(&output.stdout);
         assert_eq!(output.status.code(), Some(1), "{script}: {said}");
         let wrong: Vec<&str> = said.lines().filter(|line| line.contains("WRONG")).collect();
-        assert_eq!(wrong.len(), 2, "over IPv4 and IPv6: {said}");
+        assert_eq!(
+            wrong.len(),
+            4,
+            "over IPv4 and IPv6, with and without TLS: {said}"
+        );
         assert!(
             wrong
                 .iter()
@@ -163,7 +169,7 @@ fn one_wrong_byte_is_noticed() {
         );
         assert!(
             String::from_utf8_lossy(&output.stderr)
-                .contains("splitway: demo: 2 downloads were wrong")
+                .contains("splitway: demo: 4 downloads were wrong")
         );
     }
 }

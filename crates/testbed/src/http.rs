@@ -1,4 +1,4 @@
-//! An HTTP client on the kernel's TCP that checks every byte.
+//! An HTTP client on the kernel's TCP, or on what stands on that, which checks every byte.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -16,8 +16,8 @@ const HEAD_BYTES_MAX: usize = 16 << 10;
 
 /// A connection to a server.
 #[derive(Debug)]
-pub struct Connection {
-    stream: TcpStream,
+pub struct Connection<S = TcpStream> {
+    stream: S,
     buffer: Box<[u8]>,
     /// What has been read from the stream and not been used yet.
     unread: Range<usize>,
@@ -74,21 +74,45 @@ impl Connection {
 
     /// Uses a connection that is there already.
     pub fn on(stream: TcpStream) -> Result<Connection> {
-        stream
-            .set_read_timeout(Some(PATIENCE))
-            .and_then(|()| stream.set_write_timeout(Some(PATIENCE)))
-            .and_then(|()| stream.set_nodelay(true))
-            .context(|| "setting options of a socket".into())?;
-        Ok(Connection {
+        be_patient(&stream)?;
+        Ok(Connection::over(stream))
+    }
+
+    /// Sends FIN.
+    pub fn finish(&mut self) -> Result<()> {
+        self.stream
+            .shutdown(Shutdown::Write)
+            .context(|| "shutting a socket down".into())
+    }
+}
+
+/// Has reads and writes of a socket fail that take too long.
+pub fn be_patient(stream: &TcpStream) -> Result<()> {
+    stream
+        .set_read_timeout(Some(PATIENCE))
+        .and_then(|()| stream.set_write_timeout(Some(PATIENCE)))
+        .and_then(|()| stream.set_nodelay(true))
+        .context(|| "setting options of a socket".into())
+}
+
+impl<S: Read + Write> Connection<S> {
+    /// Uses a stream of whatever kind.
+    pub fn over(stream: S) -> Connection<S> {
+        Connection {
             stream,
             buffer: vec![0; 64 << 10].into(),
             unread: 0..0,
-        })
+        }
     }
 
-    /// The socket, to do to it what clients do.
-    pub fn stream(&self) -> &TcpStream {
+    /// What it stands on, to do to it what clients do.
+    pub fn stream(&self) -> &S {
         &self.stream
+    }
+
+    /// The same, to be changed.
+    pub fn stream_mut(&mut self) -> &mut S {
+        &mut self.stream
     }
 
     /// Sends bytes.
@@ -212,13 +236,6 @@ impl Connection {
     pub fn get(&mut self, file: &KnownFile) -> Result<Head> {
         self.send_get(file.name())?;
         self.read_file(file)
-    }
-
-    /// Sends FIN.
-    pub fn finish(&mut self) -> Result<()> {
-        self.stream
-            .shutdown(Shutdown::Write)
-            .context(|| "shutting a socket down".into())
     }
 
     /// Reads the server's FIN: an error if anything else comes.

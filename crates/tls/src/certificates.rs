@@ -1,5 +1,7 @@
 //! Certificates and their keys: found by the name that a client asks for, and replaced without losing a connection.
 
+mod bytes;
+
 use std::collections::HashMap;
 use std::fmt;
 use std::fs::File;
@@ -80,10 +82,11 @@ impl Files {
 }
 
 fn read_file(path: &Path) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    File::open(path)?
-        .take(FILE_BYTES_MAX + 1)
-        .read_to_end(&mut bytes)?;
+    let file = File::open(path)?;
+    // Room for all at once: what grows leaves copies behind, of keys, too.
+    let bytes = file.metadata()?.len().min(FILE_BYTES_MAX) + 1;
+    let mut bytes = Vec::with_capacity(bytes as usize);
+    file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
     match bytes.len() as u64 <= FILE_BYTES_MAX {
         true => Ok(bytes),
         false => Err(io::Error::other("it is longer than 1 MiB")),

@@ -250,7 +250,7 @@ fn content_found_in(pid: Pid, site: &Site, name: &str) -> usize {
     found
 }
 
-fn no_content_in_the_host(site: &Site, splitway: &Splitway, names: &[&str]) {
+pub(crate) fn no_content_in_the_host(site: &Site, splitway: &Splitway, names: &[&str]) {
     for name in names {
         assert_eq!(
             content_found_in(splitway.host(), site, name),

@@ -25,7 +25,7 @@ fn nics(splitway: &Splitway) -> Vec<Pid> {
 }
 
 /// The NIC process that is said to serve now.
-fn serving(said: &str) -> Option<Pid> {
+pub(crate) fn serving(said: &str) -> Option<Pid> {
     let (_, rest) = said.split_once("nic process ")?;
     let (digits, _) = rest.split_once(": serves")?;
     Pid::from_raw(digits.parse().ok()?)

@@ -1,0 +1,283 @@
+//! What an operator says about TLS.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, value_parser};
+use tls::{Cipher, Settings, Version};
+
+use crate::error::Failure;
+
+/// The options of `splitway serve` and of the host process alike.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
+#[command(next_help_heading = "TLS")]
+pub(crate) struct TlsOptions {
+    /// TCP port to serve HTTPS on, besides --listen; may be repeated
+    #[arg(long, value_name = "PORT", value_parser = value_parser!(u16).range(1..))]
+    pub(crate) tls_listen: Vec<u16>,
+
+    /// Versions of TLS that clients may use [default: 1.2,1.3]
+    #[arg(long, value_name = "1.2,1.3", requires = "tls_listen", value_delimiter = ',', value_parser = parse_version)]
+    tls_versions: Vec<Version>,
+
+    /// Ciphers that clients may use [default: aes-256-gcm,aes-128-gcm,chacha20-poly1305]
+    #[arg(long, value_name = "NAME,…", requires = "tls_listen", value_delimiter = ',', value_parser = parse_cipher)]
+    tls_ciphers: Vec<Cipher>,
+
+    /// Records that one key seals: then it is replaced, or, with TLS 1.2, the connection ends [default: 8388608]
+    #[arg(long, value_name = "N", requires = "tls_listen", value_parser = value_parser!(u64).range(KEY_RECORDS_MIN..=KEY_RECORDS_MAX))]
+    tls_key_records: Option<u64>,
+}
+
+/// A key that is replaced with every few records is of no use to anybody.
+const KEY_RECORDS_MIN: u64 = 16;
+
+/// AES-GCM allows no more (RFC 8446 §5.5).
+const KEY_RECORDS_MAX: u64 = 1 << 24;
+
+const VERSIONS: [(Version, &str); 2] = [(Version::Tls12, "1.2"), (Version::Tls13, "1.3")];
+
+const CIPHERS: [(Cipher, &str); 3] = [
+    (Cipher::Aes256Gcm, "aes-256-gcm"),
+    (Cipher::Aes128Gcm, "aes-128-gcm"),
+    (Cipher::ChaCha20Poly1305, "chacha20-poly1305"),
+];
+
+fn parse_version(text: &str) -> Result<Version, String> {
+    find(&VERSIONS, text).ok_or_else(|| "it is 1.2 or 1.3; others are not secure".to_owned())
+}
+
+fn parse_cipher(text: &str) -> Result<Cipher, String> {
+    find(&CIPHERS, &text.to_ascii_lowercase()).ok_or_else(|| {
+        let names = CIPHERS.map(|(_, name)| name);
+        format!("it is one of {}", names.join(", "))
+    })
+}
+
+fn find<T: Copy>(names: &[(T, &str)], text: &str) -> Option<T> {
+    let found = names.iter().find(|(_, name)| *name == text);
+    found.map(|(value, _)| *value)
+}
+
+fn name<T: PartialEq>(names: &[(T, &'static str)], value: &T) -> &'static str {
+    let found = names.iter().find(|(other, _)| other == value);
+    found.map_or("", |(_, name)| name)
+}
+
+impl TlsOptions {
+    /// The same for the host process.
+    pub(crate) fn arguments(&self) -> Vec<OsString> {
+        let mut arguments: Vec<OsString> = Vec::new();
+        for port in &self.tls_listen {
+            arguments.extend(["--tls-listen".into(), port.to_string().into()]);
+        }
+        for version in &self.tls_versions {
+            arguments.extend(["--tls-versions".into(), name(&VERSIONS, version).into()]);
+        }
+        for cipher in &self.tls_ciphers {
+            arguments.extend(["--tls-ciphers".into(), name(&CIPHERS, cipher).into()]);
+        }
+        if let Some(records) = self.tls_key_records {
+            arguments.extend(["--tls-key-records".into(), records.to_string().into()]);
+        }
+        arguments
+    }
+
+    /// What the connections of these ports have in common.
+    pub(crate) fn settings(&self) -> Settings {
+        let mut settings = Settings::default();
+        if !self.tls_versions.is_empty() {
+            settings.versions.clone_from(&self.tls_versions);
+        }
+        if !self.tls_ciphers.is_empty() {
+            settings.ciphers.clone_from(&self.tls_ciphers);
+        }
+        if let Some(records) = self.tls_key_records {
+            settings.limits.records_per_key_max = records;
+        }
+        settings
+    }
+
+    /// Fails if a port is to be two things.
+    pub(crate) fn check(&self, plain: u16) -> Result<(), Failure> {
+        for (index, port) in self.tls_listen.iter().enumerate() {
+            let what = format!("--tls-listen {port}");
+            if *port == plain {
+                return Err(
+                    Failure::input(what, "HTTP without TLS is served on this port")
+                        .remedy("Give another port to one of them: --listen PORT."),
+                );
+            }
+            if self.tls_listen[..index].contains(port) {
+                return Err(Failure::input(what, "given twice"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Where `splitway serve` gets its certificates from.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
+#[command(next_help_heading = "TLS")]
+pub(crate) struct CertificateOptions {
+    /// File of a certificate chain (PEM, the server's own certificate first); may be repeated, each with a --tls-key.
+    /// The name that a client asks for decides; the first is for all others
+    #[arg(long, value_name = "FILE", requires = "tls_listen")]
+    pub(crate) tls_cert: Vec<PathBuf>,
+
+    /// File of the certificate's private key (PEM), which others must not be able to read
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub(crate) tls_key: Vec<PathBuf>,
+
+    /// File of an OCSP response (DER) to be stapled to the certificate; if repeated, in the order of the certificates
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub(crate) tls_ocsp: Vec<PathBuf>,
+
+    /// Make a certificate for the served addresses and localhost, for trying out: nobody trusts it who is not told to
+    #[arg(long, requires = "tls_listen", conflicts_with = "tls_cert")]
+    pub(crate) tls_self_signed: bool,
+}
+
+/// The files of one certificate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CertificatePaths {
+    pub(crate) certificate: PathBuf,
+    pub(crate) key: PathBuf,
+    pub(crate) ocsp: Option<PathBuf>,
+}
+
+impl CertificateOptions {
+    /// Which files belong together.
+    pub(crate) fn paths(&self) -> Result<Vec<CertificatePaths>, Failure> {
+        let (certificates, keys) = (self.tls_cert.len(), self.tls_key.len());
+        if certificates != keys {
+            let why = format!("{certificates} of them, and {keys} of --tls-key");
+            return Err(Failure::input("--tls-cert", why).remedy(
+                "Each certificate needs its key, in the same order: --tls-cert FILE --tls-key FILE.",
+            ));
+        }
+        if self.tls_ocsp.len() > certificates {
+            let why = format!(
+                "{} of them, and {certificates} of --tls-cert",
+                self.tls_ocsp.len()
+            );
+            return Err(Failure::input("--tls-ocsp", why)
+                .remedy("The first is for the first certificate, and so on."));
+        }
+        let ocsp = self.tls_ocsp.iter().cloned().map(Some);
+        let ocsp = ocsp.chain(std::iter::repeat(None));
+        let files = self.tls_cert.iter().zip(&self.tls_key).zip(ocsp);
+        Ok(files
+            .map(|((certificate, key), ocsp)| CertificatePaths {
+                certificate: certificate.clone(),
+                key: key.clone(),
+                ocsp,
+            })
+            .collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Options {
+        #[command(flatten)]
+        tls: TlsOptions,
+        #[command(flatten)]
+        certificates: CertificateOptions,
+    }
+
+    fn parse(line: &str) -> Result<Options, String> {
+        let words = ["splitway"].into_iter().chain(line.split_whitespace());
+        Options::try_parse_from(words).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn what_is_passed_on_means_the_same() {
+        let line = "--tls-listen 443 --tls-listen 8443 --tls-versions 1.3 --tls-ciphers AES-128-GCM,chacha20-poly1305 \
+                    --tls-key-records 1000";
+        let given = parse(line).unwrap().tls;
+        assert_eq!(given.tls_listen, [443, 8443]);
+        let settings = given.settings();
+        assert_eq!(settings.versions, [Version::Tls13]);
+        assert_eq!(
+            settings.ciphers,
+            [Cipher::Aes128Gcm, Cipher::ChaCha20Poly1305]
+        );
+        assert_eq!(settings.limits.records_per_key_max, 1000);
+        let words = given.arguments();
+        let words: Vec<&str> = words.iter().map(|word| word.to_str().unwrap()).collect();
+        assert_eq!(parse(&words.join(" ")).unwrap().tls, given);
+        let all = parse("--tls-listen 443").unwrap().tls.settings();
+        assert_eq!((all.versions.len(), all.ciphers.len()), (2, 3));
+    }
+
+    #[test]
+    fn what_there_is_not_says_what_there_is() {
+        for (rest, complaint) in [
+            ("--tls-versions 1.1", "1.2 or 1.3"),
+            ("--tls-versions=", "1.2 or 1.3"),
+            ("--tls-ciphers 3des", "aes-256-gcm"),
+            ("--tls-key-records 15", "16..="),
+            ("--tls-listen 0", "1..="),
+        ] {
+            let message = parse(&format!("--tls-listen 443 {rest}")).unwrap_err();
+            assert!(message.contains(complaint), "{rest}: {message}");
+        }
+        for alone in [
+            "--tls-versions 1.3",
+            "--tls-ciphers aes-128-gcm",
+            "--tls-key-records 100",
+            "--tls-cert a --tls-key b",
+            "--tls-self-signed",
+        ] {
+            let message = parse(alone).unwrap_err();
+            assert!(message.contains("--tls-listen"), "{alone}: {message}");
+        }
+        for rest in ["--tls-key b", "--tls-ocsp c"] {
+            let message = parse(&format!("--tls-listen 443 {rest}")).unwrap_err();
+            assert!(message.contains("--tls-cert"), "{rest}: {message}");
+        }
+        let both = "--tls-listen 443 --tls-self-signed --tls-cert a --tls-key b";
+        assert!(parse(both).is_err());
+    }
+
+    #[test]
+    fn a_port_is_one_thing() {
+        let check = |line, plain| parse(line).unwrap().tls.check(plain);
+        check("--tls-listen 443 --tls-listen 444", 80).unwrap();
+        for (line, plain) in [
+            ("--tls-listen 80", 80),
+            ("--tls-listen 443 --tls-listen 443", 80),
+        ] {
+            assert_eq!(check(line, plain).unwrap_err().exit_code(), 2, "{line}");
+        }
+    }
+
+    #[test]
+    fn certificates_go_with_keys_in_their_order() {
+        let paths = |line: &str| {
+            let options = parse(&format!("--tls-listen 443 {line}")).unwrap();
+            options.certificates.paths()
+        };
+        let pairs =
+            paths("--tls-cert a --tls-key b --tls-ocsp o --tls-cert c --tls-key d").unwrap();
+        assert_eq!(pairs.len(), 2);
+        assert_eq!(pairs[1].certificate, PathBuf::from("c"));
+        assert_eq!(pairs[1].key, PathBuf::from("d"));
+        assert_eq!(pairs[0].ocsp, Some("o".into()));
+        assert_eq!(pairs[1].ocsp, None);
+        for line in [
+            "--tls-cert a",
+            "--tls-cert a --tls-key b --tls-cert c",
+            "--tls-cert a --tls-key b --tls-key c",
+            "--tls-cert a --tls-key b --tls-ocsp o --tls-ocsp p",
+        ] {
+            assert_eq!(paths(line).unwrap_err().exit_code(), 2, "{line}");
+        }
+    }
+}
