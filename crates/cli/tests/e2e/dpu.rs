@@ -10,7 +10,7 @@ use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{ChildStdout, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use rustix::process::{Pid, Signal};
 use testbed::http::{Connection, download};
@@ -20,8 +20,10 @@ use testbed::process::{Process, await_end, run, signal};
 use testbed::procfs::children;
 use testbed::site::Site;
 use testbed::splitway::Splitway;
+use testbed::wait;
 
 use crate::deaths;
+use crate::https::{Certificate, Choice, Client};
 use crate::support::{Random, SOON, on_threads, program, sh};
 
 pub(crate) const ADDRESSES: [&str; 2] = ["10.91.0.2/24", "fd91::2/64"];
@@ -313,6 +315,77 @@ fn downloads_outlive_nic_processes_carriers_and_nic_machines() {
             over.store(true, Ordering::Relaxed);
             clients.join().unwrap();
         });
+    });
+}
+
+/// Records are sealed on the other machine. When its NIC process dies, nobody knows which of them have left that it has
+/// not reported: a connection with such records is reset, others go on, and none ends as if it were complete.
+#[test]
+fn records_of_tls_are_sealed_on_another_machine() {
+    isolated(|site| {
+        let file = site.file("file", 3_000_000).unwrap();
+        let certificate = Certificate::new(site.outside(), "server", "ec", &["localhost"]);
+        let client = Client::new(&[&certificate], Choice::Any);
+        let machines = Machines::new(site, &bad_link("13"));
+        let mut nic = machines.nic_stack();
+        let mut command = machines.host_command(&nic.mac, "key", &ADDRESSES);
+        command.args([
+            "--tls-listen",
+            "443",
+            "--tls-key-records",
+            "64",
+            "--report-json",
+        ]);
+        let mut host = Splitway::start(command.args(certificate.options())).unwrap();
+        let servers = servers().map(|server| SocketAddr::new(server.ip(), 443));
+        on_threads(10, |index| client.download(servers[index % 2], &file));
+
+        let over = AtomicBool::new(false);
+        let [whole, cut_off] = [0, 0].map(AtomicUsize::new);
+        std::thread::scope(|scope| {
+            let clients = scope.spawn(|| {
+                on_threads(10, |index| {
+                    let open = || client.open(servers[index % 2]);
+                    let mut connection = open()?;
+                    while !over.load(Ordering::Relaxed) {
+                        let Err(failure) = connection.get(&file) else {
+                            whole.fetch_add(1, Ordering::Relaxed);
+                            continue;
+                        };
+                        let failure = failure.to_string();
+                        let looks_whole = failure.contains("the server finished");
+                        assert!(!looks_whole && !failure.contains("wrong byte"), "{failure}");
+                        cut_off.fetch_add(1, Ordering::Relaxed);
+                        connection = open()?;
+                    }
+                    Ok(())
+                });
+            });
+            let await_progress = || {
+                let before = whole.load(Ordering::Relaxed);
+                let progress = || whole.load(Ordering::Relaxed) > before + 5;
+                wait::until(SOON, "downloads", || {
+                    (progress() || clients.is_finished()).then_some(())
+                })
+                .unwrap();
+            };
+            for _ in 0..3 {
+                let session = nic.next_session();
+                await_progress();
+                signal(session, Signal::KILL).unwrap();
+            }
+            nic.next_session();
+            await_progress();
+            over.store(true, Ordering::Relaxed);
+            clients.join().unwrap();
+        });
+        println!("{whole:?} whole downloads, {cut_off:?} cut off");
+        assert!(host.end_with(Signal::INT).unwrap().success());
+        let mut counter = |name| deaths::host_counter(&mut host, name);
+        assert_eq!(
+            ["nic_restarts", "tls_seal_mismatches"].map(&mut counter),
+            [3, 0]
+        );
     });
 }
 
