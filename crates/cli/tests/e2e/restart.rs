@@ -156,7 +156,7 @@ fn who_asks_while_there_is_no_nic_process_waits() {
 }
 
 /// `splitway ctl restart-nic`: whether it succeeded, and what it said.
-fn restart_nic(socket: &Path) -> (bool, String) {
+pub(crate) fn restart_nic(socket: &Path) -> (bool, String) {
     ctl("restart-nic", socket)
 }
 
