@@ -76,6 +76,9 @@ pub(crate) enum Command {
     /// The carrier process of `serve`, in the place of a NIC stack on another machine
     #[command(hide = true)]
     Carry(CarryArgs),
+    /// The carrier process of `nic --control`, in the place of a host stack on another machine
+    #[command(hide = true)]
+    Door(DoorArgs),
 }
 
 /// Link and addresses of the stack.
@@ -503,6 +506,23 @@ pub(crate) struct CarryArgs {
     /// The host's interface to its clients
     #[arg(long)]
     pub(crate) dev: String,
+}
+
+/// The carrier process of the NIC stack's machine.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct DoorArgs {
+    /// Interface of the control link
+    #[arg(long)]
+    pub(crate) interface: String,
+    /// The key
+    #[arg(long)]
+    pub(crate) key_file: PathBuf,
+    /// The NIC stack's interface to the clients
+    #[arg(long)]
+    pub(crate) dev: String,
+    /// Workers of each NIC process
+    #[arg(long)]
+    pub(crate) workers: u16,
 }
 
 /// The host process.

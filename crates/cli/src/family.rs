@@ -212,6 +212,9 @@ impl Family {
                     Message::Report(report) => member.report = Some(report.clone()),
                     Message::HostReady(_)
                     | Message::NicReady { .. }
+                    | Message::DoorOpen(_)
+                    | Message::GuestCame(..)
+                    | Message::GuestGone(..)
                     | Message::NicJoined(..)
                     | Message::NicRefused(..)
                     | Message::NicLost(..)

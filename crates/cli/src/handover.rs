@@ -1,7 +1,8 @@
 //! How a NIC process comes to the host process: the supervisor passes on the socket over which the two say hello.
 //!
 //! The host process can neither start a NIC process nor connect to one, so this goes over its control socket: each
-//! packet is a byte, which NIC stack it is, and one descriptor. Certificates come in the same way.
+//! packet is a byte, which NIC stack it is, and one descriptor. Certificates come in the same way, and so does a NIC
+//! process to the carrier process of a NIC stack's machine.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -43,17 +44,52 @@ enum Passed {
     Certificates(Descriptor),
 }
 
-/// In the supervisor: passes the socket of NIC stack `number`, or [`CERTIFICATES`], to the host process at the other end
-/// of `host`.
-pub(crate) fn pass(host: &OwnedFd, number: u8, nic: &OwnedFd) -> rustix::io::Result<()> {
+/// In the supervisor: passes the socket of NIC process `number`, or [`CERTIFICATES`], to whoever is to use it, at the
+/// other end of `user`; or nothing but the number, if the process could not be started.
+pub(crate) fn pass(user: &OwnedFd, number: u8, nic: Option<&OwnedFd>) -> rustix::io::Result<()> {
     let mut space = [MaybeUninit::uninit(); ONE_DESCRIPTOR];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    let descriptors = [nic.as_fd()];
-    let pushed = ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
-    debug_assert!(pushed, "there is space for one");
+    let descriptors = nic.map(|nic| [nic.as_fd()]);
+    if let Some(descriptors) = &descriptors {
+        let pushed = ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
+        debug_assert!(pushed, "there is space for one");
+    }
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-    retry(|| sendmsg(host, &[IoSlice::new(&[number])], &mut ancillary, flags))?;
+    retry(|| sendmsg(user, &[IoSlice::new(&[number])], &mut ancillary, flags))?;
     Ok(())
+}
+
+const HEARING: &str = "hearing of NIC processes";
+
+/// What the supervisor at the other end of `control` has passed, if anything: the number of a NIC process, and its socket,
+/// if that has arrived.
+pub(crate) fn receive(control: &OwnedFd) -> Result<Option<(u8, Option<OwnedFd>)>, Failure> {
+    let mut space = [MaybeUninit::uninit(); ONE_DESCRIPTOR];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let mut byte = [0];
+    let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+    let received = retry(|| {
+        recvmsg(
+            control,
+            &mut [IoSliceMut::new(&mut byte)],
+            &mut ancillary,
+            flags,
+        )
+    });
+    match received {
+        Ok(received) if received.bytes == 0 => {
+            Err(Failure::broken(HEARING, "the supervisor is gone"))
+        }
+        Ok(_) => {
+            let socket = ancillary.drain().find_map(|message| match message {
+                RecvAncillaryMessage::ScmRights(mut passed) => passed.next(),
+                _ => None,
+            });
+            Ok(Some((byte[0], socket)))
+        }
+        Err(Errno::AGAIN) => Ok(None),
+        Err(errno) => Err(Failure::broken(HEARING, errno)),
+    }
 }
 
 /// In the host process: the supervisor, who brings NIC processes.
@@ -159,51 +195,29 @@ impl Supervisor {
 
     /// What has come, if anything has.
     fn receive(&mut self) -> Result<Option<Passed>, Failure> {
-        let mut space = [MaybeUninit::uninit(); ONE_DESCRIPTOR];
-        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-        let mut byte = [0];
-        let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
-        let received = retry(|| {
-            recvmsg(
-                &self.control,
-                &mut [IoSliceMut::new(&mut byte)],
-                &mut ancillary,
-                flags,
-            )
-        });
-        let what = "hearing of NIC processes";
-        match received {
-            Ok(received) if received.bytes == 0 => {
-                Err(Failure::broken(what, "the supervisor is gone"))
-            }
-            Ok(_) => {
-                let descriptor = ancillary.drain().find_map(|message| match message {
-                    RecvAncillaryMessage::ScmRights(mut passed) => passed.next(),
-                    _ => None,
-                });
-                // The kernel drops what there is no room for.
-                let arrived = |what, why| {
-                    descriptor.ok_or_else(|| {
-                        Failure::broken(what, why).remedy(
-                            "The host process has too many descriptors open: raise the limit (ulimit -n, LimitNOFILE=).",
-                        )
-                    })
-                };
-                if byte == [CERTIFICATES] {
-                    let message = arrived(certificates::WHAT, "they did not arrive");
-                    return Ok(Some(Passed::Certificates(message)));
-                }
-                let nic = usize::from(byte[0]);
-                let Some(come) = self.come.get_mut(nic) else {
-                    return Err(Failure::broken(what, format!("there is no number {nic}")));
-                };
-                *come += 1;
-                let socket = arrived("NIC process", "its socket did not arrive");
-                Ok(Some(Passed::Nic(nic, socket)))
-            }
-            Err(Errno::AGAIN) => Ok(None),
-            Err(errno) => Err(Failure::broken(what, errno)),
+        let Some((number, descriptor)) = receive(&self.control)? else {
+            return Ok(None);
+        };
+        // The kernel drops what there is no room for.
+        let arrived = |what, why| {
+            descriptor.ok_or_else(|| {
+                Failure::broken(what, why).remedy(
+                    "The host process has too many descriptors open: raise the limit (ulimit -n, LimitNOFILE=).",
+                )
+            })
+        };
+        if number == CERTIFICATES {
+            let message = arrived(certificates::WHAT, "they did not arrive");
+            return Ok(Some(Passed::Certificates(message)));
         }
+        let nic = usize::from(number);
+        let Some(come) = self.come.get_mut(nic) else {
+            let why = format!("there is no number {nic}");
+            return Err(Failure::broken(HEARING, why));
+        };
+        *come += 1;
+        let socket = arrived("NIC process", "its socket did not arrive");
+        Ok(Some(Passed::Nic(nic, socket)))
     }
 
     /// The one that has come last is not used.
@@ -270,7 +284,7 @@ mod tests {
     use std::thread;
 
     use contract::control::{nic_hello, peek_hello};
-    use rustix::net::{SendFlags, Shutdown, send, shutdown};
+    use rustix::net::{Shutdown, shutdown};
 
     use super::*;
     use crate::socket;
@@ -304,8 +318,8 @@ mod tests {
         let (_never, stop) = UnixStream::pair().unwrap();
         let (dead, died) = greeted(false);
         let (living, lives) = greeted(true);
-        pass(&own, 0, &dead).unwrap();
-        pass(&own, 1, &living).unwrap();
+        pass(&own, 0, Some(&dead)).unwrap();
+        pass(&own, 1, Some(&living)).unwrap();
         let first = supervisor.first(stop.as_fd()).unwrap();
         let (nic, session) = first.expect("the second one has come");
         assert_eq!((nic, session.channels.len()), (1, 1));
@@ -318,7 +332,7 @@ mod tests {
     #[test]
     fn a_nic_process_whose_socket_was_lost_on_the_way_is_refused_and_not_forgotten() {
         let (mut supervisor, own) = supervisor(2);
-        send(&own, &[1], SendFlags::empty()).unwrap();
+        pass(&own, 1, None).unwrap();
         let Some(Passed::Nic(nic, socket)) = supervisor.receive().unwrap() else {
             panic!("it has come");
         };

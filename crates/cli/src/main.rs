@@ -38,6 +38,7 @@ mod control;
 mod control_link;
 mod ctl;
 mod demo;
+mod door_process;
 mod emulate;
 mod error;
 mod family;
@@ -93,6 +94,7 @@ fn main() -> ExitCode {
         Command::Host(args) => return child::end(host_process::run(args)),
         Command::Nic(args) if args.control_stdin => return child::end(nic_process::run(args)),
         Command::Carry(args) => return child::end(carry_process::run(args)),
+        Command::Door(args) => return child::end(door_process::run(args)),
         Command::Nic(args) => match &args.control {
             Some(control) => nic_machine::run(args, control, &cli.log),
             None => nic_listener::run(args, &cli.log),

@@ -27,6 +27,12 @@ pub(crate) enum Message {
     CertificatesTaken(usize),
     /// The host stack goes on with those that it has, for this reason.
     CertificatesRefused(String),
+    /// Hosts may come in, at this address on the control link.
+    DoorOpen(String),
+    /// The host at this address has been let in, the how manieth, and needs a NIC process.
+    GuestCame(u8, String),
+    /// It has gone; this is what its session has counted.
+    GuestGone(u8, Report),
     /// The child ends because of this.
     Failed(Failure),
     /// The child ends in order; this is what it did.

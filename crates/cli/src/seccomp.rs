@@ -23,6 +23,8 @@ pub(crate) enum Kind {
     Nic,
     /// A carrier: a packet socket, and the rings that it is about to get.
     Carrier,
+    /// A carrier on the NIC stack's machine: a packet socket, and new rings for each NIC process.
+    Door,
 }
 
 /// A call, and what its arguments must be: one of these rules, or anything if there is none.
@@ -120,6 +122,7 @@ fn allowed(kind: Kind) -> Result<BTreeMap<c_long, Vec<SeccompRule>>, BackendErro
             ],
         ),
         Kind::Carrier => (CARRIER, Vec::new()),
+        Kind::Door => (DOOR, Vec::new()),
     };
     calls.extend(plain.iter().map(|call| (*call, Vec::new())));
     calls.extend(ruled);
@@ -190,6 +193,14 @@ const NIC: &[c_long] = &[
 ];
 
 const CARRIER: &[c_long] = &[libc::SYS_fstat, libc::SYS_mlock2, libc::SYS_eventfd2];
+
+const DOOR: &[c_long] = &[
+    libc::SYS_memfd_create,
+    libc::SYS_ftruncate,
+    libc::SYS_fstat,
+    libc::SYS_mlock2,
+    libc::SYS_eventfd2,
+];
 
 fn common() -> Result<BTreeMap<c_long, Vec<SeccompRule>>, BackendError> {
     let mut calls: BTreeMap<_, _> = COMMON.iter().map(|call| (*call, Vec::new())).collect();
@@ -277,7 +288,7 @@ mod tests {
 
     use super::*;
 
-    const KINDS: [Kind; 3] = [Kind::Host, Kind::Nic, Kind::Carrier];
+    const KINDS: [Kind; 4] = [Kind::Host, Kind::Nic, Kind::Carrier, Kind::Door];
 
     /// Does something in a thread of its own, to which the lists apply alone.
     fn confined<T: Send + 'static>(kind: Kind, work: impl FnOnce() -> T + Send + 'static) -> T {
@@ -304,7 +315,7 @@ mod tests {
         assert!(confined(Kind::Nic, || {
             thread::spawn(|| vec![1u8; 1 << 20].len()).join().is_ok()
         }));
-        for kind in [Kind::Host, Kind::Carrier] {
+        for kind in [Kind::Host, Kind::Carrier, Kind::Door] {
             let allowed = allowed(kind).unwrap();
             assert!(!allowed.contains_key(&libc::SYS_clone), "{kind:?}");
         }

@@ -558,7 +558,7 @@ fn pass_certificates(
     to_host: &OwnedFd,
 ) -> Result<usize, Failure> {
     let (message, count) = source.message(addresses)?;
-    handover::pass(to_host, handover::CERTIFICATES, &message)
+    handover::pass(to_host, handover::CERTIFICATES, Some(&message))
         .map_err(|errno| Failure::broken("handing certificates to the host process", errno))?;
     Ok(count)
 }

@@ -24,6 +24,7 @@ use testbed::wait;
 
 use crate::deaths;
 use crate::https::{Certificate, Choice, Client};
+use crate::isolation::status;
 use crate::support::{Random, SOON, on_threads, program, sh};
 
 pub(crate) const ADDRESSES: [&str; 2] = ["10.91.0.2/24", "fd91::2/64"];
@@ -240,6 +241,36 @@ fn two_machines_serve_every_byte() {
 }
 
 #[test]
+fn all_but_the_supervisors_of_either_machine_are_confined() {
+    isolated(|site| {
+        let file = site.file("file", 2_000_000).unwrap();
+        let machines = Machines::new(site, &[]);
+        let mut nic = machines.nic_stack();
+        let host = machines.host_stack(&nic);
+        nic.next_session();
+        download(servers()[0], &file).unwrap();
+        let supervisors = [host.supervisor(), nic.process.pid()];
+        let families = supervisors.map(|supervisor| children(supervisor).unwrap());
+        assert_eq!(
+            families.each_ref().map(Vec::len),
+            [2, 2],
+            "with a carrier each"
+        );
+        for process in families.into_iter().flatten() {
+            // SECCOMP_MODE_FILTER.
+            assert_eq!(status(process, "Seccomp").as_deref(), Some("2"));
+            assert_eq!(status(process, "NoNewPrivs").as_deref(), Some("1"));
+            if status(process, "Name").as_deref() == Some("splitway-carry") {
+                assert_eq!(
+                    status(process, "CapPrm").as_deref(),
+                    Some("0000000000000000")
+                );
+            }
+        }
+    });
+}
+
+#[test]
 fn a_control_link_may_lose_repeat_and_reorder() {
     isolated(|site| {
         let file = site.file("file", 2_000_000).unwrap();
@@ -402,7 +433,9 @@ fn downloads_outlive(site: Site, deaths: usize) {
     let nic = nic.let_talk();
     deaths::lose_packets();
     deaths::downloads_outlive(&host, servers(), &files, deaths, &mut random, || {
-        let process = children(nic.pid()).unwrap().pop();
+        let mut family = children(nic.pid()).unwrap();
+        family.retain(|pid| status(*pid, "Name").as_deref() != Some("splitway-carry"));
+        let process = family.pop();
         process.is_some_and(|process| signal(process, Signal::KILL).is_ok())
     });
     host.end_with(Signal::TERM).unwrap();

@@ -22,7 +22,7 @@ const EACCES: i32 = 13;
 const OPENAT2: &str = "437, -100";
 
 /// What `/proc` says of a process; `None` if there is none.
-fn status(pid: Pid, name: &str) -> Option<String> {
+pub(crate) fn status(pid: Pid, name: &str) -> Option<String> {
     let path = format!("/proc/{}/status", pid.as_raw_nonzero());
     let status = std::fs::read_to_string(path).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix(name));

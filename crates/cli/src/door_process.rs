@@ -1,0 +1,170 @@
+//! The carrier process of `splitway nic --control`: it lets host stacks of other machines in, one after the other, and
+//! is to the NIC process of each what the host process would be.
+//!
+//! It deals with strangers, so it may do little. It asks the supervisor for NIC processes, and is passed a socket that
+//! leads to each.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+use carrier::{Carriage, Carrier, Door, Ending};
+use contract::control::{HostSession, host_hello};
+use contract::ethernet::session::Counters;
+use contract::ethernet::{ETHER_TYPE, PreSharedKey};
+use port::packet::{ControlPort, mtu_of};
+use rustix::thread::CapabilitySet;
+
+use crate::args::DoorArgs;
+use crate::control_link::MacAddress;
+use crate::error::Failure;
+use crate::messages::{Message, Report};
+use crate::nic_keeper::START_WAIT;
+use crate::signals::EndSignals;
+use crate::{carry_process, child, handover, key_file, link, lockdown, seccomp};
+
+/// Runs until the supervisor ends it.
+pub(crate) fn run(args: &DoorArgs) -> Result<(), Failure> {
+    let supervisor = child::adopt_control_socket(c"splitway-carry")?;
+    lockdown::forbid_core_dumps()?;
+    let signals = EndSignals::catch()?;
+    let key = key_file::read(&args.key_file)?;
+    let mut machine = Machine::open(args, &key, supervisor)?;
+
+    // Everything that needs a privilege or a file is open now.
+    lockdown::keep_capabilities(CapabilitySet::empty())?;
+    lockdown::lock_out(Path::new("/"))?;
+    seccomp::allow_only(seccomp::Kind::Door)?;
+
+    child::tell(&Message::DoorOpen(
+        MacAddress(machine.port.mac()).to_string(),
+    ))?;
+    machine.serve(&signals)
+}
+
+struct Machine {
+    supervisor: OwnedFd,
+    port: ControlPort,
+    door: Door,
+    workers: usize,
+    /// Where data leaves: its own address, so that switches do not learn the host's there.
+    source_mac: [u8; 6],
+    /// Counts the hosts that were let in.
+    guests: u8,
+}
+
+impl Machine {
+    fn open(args: &DoorArgs, key: &PreSharedKey, supervisor: OwnedFd) -> Result<Machine, Failure> {
+        let interface = &args.interface;
+        let port = ControlPort::open(interface, ETHER_TYPE, None)
+            .map_err(|error| link::port_failed(interface, &error))?;
+        let mtu = mtu_of(&args.dev).map_err(|error| link::port_failed(&args.dev, &error))?;
+        // A port of the data link only to learn its address.
+        let source_mac = ControlPort::open(&args.dev, ETHER_TYPE, None)
+            .map_err(|error| link::port_failed(&args.dev, &error))?
+            .mac();
+        let mtu = u32::try_from(mtu).unwrap_or(u32::MAX);
+        let door = Door::new(key, &port, args.workers, mtu, Some(source_mac)).ok_or_else(|| {
+            Failure::input(
+                format!("control link {interface}"),
+                "its MTU is too small for the contract",
+            )
+        })?;
+        Ok(Machine {
+            supervisor,
+            port,
+            door,
+            workers: usize::from(args.workers),
+            source_mac,
+            guests: 0,
+        })
+    }
+
+    fn serve(&mut self, signals: &EndSignals) -> Result<(), Failure> {
+        let mut next = None;
+        loop {
+            let guest = match next.take() {
+                Some(guest) => guest,
+                None => match self.door.wait(&mut self.port, signals.as_fd()) {
+                    Ok(Some(guest)) => guest,
+                    Ok(None) => return Ok(()),
+                    Err(error) => return Err(Failure::broken("waiting for host stacks", error)),
+                },
+            };
+            let host = MacAddress(guest.mac);
+            self.guests = self.guests.wrapping_add(1);
+            child::tell(&Message::GuestCame(self.guests, host.to_string()))?;
+            let epoch = guest.session.id();
+            let source_mac = guest.terms.source_mac.and(Some(self.source_mac));
+            let carrier = Carrier::new(&mut self.port, guest.mac, guest.session);
+            let carriage = carrier.for_nic(source_mac, &mut self.door);
+            let nic = NicProcess {
+                supervisor: &self.supervisor,
+                number: self.guests,
+                workers: self.workers,
+                epoch,
+            };
+            let (ending, counters) = nic.carry(carriage, signals)?;
+            let report = Report::now(carry_process::counters(&counters));
+            child::tell(&Message::GuestGone(self.guests, report))?;
+            match ending {
+                Ending::Stopped => return Ok(()),
+                Ending::Superseded(guest) => next = Some(*guest),
+                Ending::Session(end) => tracing::info!("host stack at {host}: {end}"),
+                Ending::StackGone => tracing::error!("the NIC process has ended"),
+                Ending::StackCorrupt => {
+                    tracing::error!("the NIC process has broken its event ring");
+                }
+                Ending::Io(error) => return Err(Failure::broken("control link", error)),
+            }
+        }
+    }
+}
+
+/// The NIC process that the supervisor starts for a host.
+struct NicProcess<'a> {
+    supervisor: &'a OwnedFd,
+    number: u8,
+    workers: usize,
+    epoch: u64,
+}
+
+impl NicProcess<'_> {
+    /// Waits for it, meets it in the host's place, and carries for it. The host does not notice how long it takes.
+    fn carry(
+        &self,
+        mut carriage: Carriage<'_, '_>,
+        signals: &EndSignals,
+    ) -> Result<(Ending, Counters), Failure> {
+        let stop = signals.as_fd();
+        let socket = loop {
+            let supervisor = self.supervisor.as_fd();
+            if let Some(ending) = carriage.await_stack(self.workers, START_WAIT, supervisor, stop) {
+                return Ok(carriage.leave(ending));
+            }
+            match handover::receive(self.supervisor)? {
+                Some((number, socket)) if number == self.number => break socket,
+                // It is of a host that has gone since.
+                Some(_) => {}
+                None => break None,
+            }
+        };
+        let Some(socket) = socket else {
+            // The supervisor has said why. The host knocks again.
+            return Ok(carriage.leave(Ending::StackGone));
+        };
+        if let Some(ending) = carriage.await_stack(self.workers, START_WAIT, socket.as_fd(), stop) {
+            return Ok(carriage.leave(ending));
+        }
+        Ok(match host_hello(socket, self.epoch) {
+            Ok(HostSession {
+                mut channels,
+                socket,
+            }) => carriage.run(&mut channels, socket.as_fd(), stop),
+            Err(error) => {
+                let failure = Failure::broken("meeting the NIC process", error);
+                tracing::error!("{failure}");
+                carriage.leave(Ending::StackGone)
+            }
+        })
+    }
+}
