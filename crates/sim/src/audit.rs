@@ -20,6 +20,8 @@ pub(crate) struct Audit {
 
 #[derive(Debug, Default)]
 struct Conversation {
+    /// The server's port.
+    port: u16,
     server: Half,
     peer: Half,
 }
@@ -45,14 +47,14 @@ struct Half {
 
 /// The payload that was sent, with gaps where none was.
 #[derive(Debug, Default)]
-struct SentBytes {
+pub(crate) struct SentBytes {
     bytes: Vec<u8>,
     known: Vec<bool>,
 }
 
 impl SentBytes {
     /// Whether bytes are what was sent at their place before, if anything was; remembers them.
-    fn is_the_same(&mut self, offset: u64, payload: &[u8]) -> bool {
+    pub(crate) fn is_the_same(&mut self, offset: u64, payload: &[u8]) -> bool {
         let place = offset as usize..offset as usize + payload.len();
         if self.bytes.len() < place.end {
             self.bytes.resize(place.end, 0);
@@ -104,7 +106,10 @@ impl Audit {
         let conversation = self.conversations.entry(peer).or_default();
         let opens = header.flags.contains(Flags::SYN) && !header.flags.contains(Flags::ACK);
         if opens && conversation.peer.isn != Some(header.seq) {
-            *conversation = Conversation::default();
+            *conversation = Conversation {
+                port: header.destination_port,
+                ..Conversation::default()
+            };
         }
         conversation
     }
@@ -126,6 +131,7 @@ impl Audit {
             let (peer, conversation) = random.pick(&open);
             Victim {
                 peer: *peer,
+                port: conversation.port,
                 peer_end: seq(&conversation.peer),
                 server_end: seq(&conversation.server),
             }

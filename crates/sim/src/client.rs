@@ -4,7 +4,6 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use tcp::{CloseReason, Connection, ConnectionEvent, Instant, Limits, Piece};
-use tls::Suite;
 use wire::frame::{self, Received, TcpTemplate, parse};
 use wire::tcp::Segment;
 
@@ -17,7 +16,8 @@ use crate::router::ROUTER_MAC;
 use crate::scenario::{ClientPlan, Manner, Parting, Trouble};
 use crate::secure::Secure;
 use crate::shelf::{Asked, Shelf};
-use crate::violation::{Check, Violation, violation};
+use crate::site::Wanted;
+use crate::violation::{Check, Violation, ensure, violation};
 
 /// A client.
 #[derive(Debug)]
@@ -35,8 +35,10 @@ pub(crate) struct Client {
     attempts: u16,
     /// A reset instead of the first byte is a reason to try again.
     tries_again: bool,
-    /// It speaks TLS.
-    tls: Option<Suite>,
+    /// What it wants of TLS, if it speaks it.
+    wanted: Option<Wanted>,
+    /// A connection that speaks TLS may be reset with a NIC process.
+    loses_tags: bool,
     /// The last one is the one in use; those before are about to be forgotten.
     connections: Vec<Open>,
     /// What has arrived and may be merged with what follows.
@@ -45,6 +47,8 @@ pub(crate) struct Client {
     pub(crate) bytes_received: u64,
     /// Connections that have ended before they should have.
     pub(crate) connections_lost: u64,
+    /// Connections that may have ended with a NIC process, of which not all was heard.
+    pub(crate) connections_unproven: u64,
     pub(crate) finished_us: Option<u64>,
 }
 
@@ -52,8 +56,6 @@ pub(crate) struct Client {
 struct Open {
     tcp: Connection,
     tls: Option<Box<Secure>>,
-    /// FIN follows all that is still to be said.
-    ends: bool,
     port: u16,
     /// Requests not sent yet, the next one last.
     requests: Vec<usize>,
@@ -72,27 +74,59 @@ struct Open {
 /// Who is never told of a failure, because the reset was lost, notices it after so much silence.
 const SILENCE_US_MAX: u64 = 30_000_000;
 
+/// The same where a failure is rare, and silence mostly has other reasons.
+const LONG_SILENCE_US_MAX: u64 = 150_000_000;
+
 impl Open {
+    /// Sends this, as soon as it can.
+    fn write(&mut self, bytes: &[u8]) -> Check {
+        match &mut self.tls {
+            None => {
+                self.tcp.write(bytes);
+            }
+            Some(tls) => tls.write(bytes)?,
+        }
+        self.speak();
+        Ok(())
+    }
+
+    /// Sends nothing more, once all is sent.
+    fn shut_down(&mut self) -> Check {
+        self.shut_down = true;
+        match &mut self.tls {
+            None => self.tcp.shutdown(),
+            Some(tls) => tls.close()?,
+        }
+        self.speak();
+        Ok(())
+    }
+
+    /// Hands to TCP what TLS has to say.
+    fn speak(&mut self) {
+        if let Some(tls) = &mut self.tls {
+            let bytes = tls.take_outgoing();
+            let taken = self.tcp.write(&bytes);
+            // A connection that was aborted takes nothing.
+            debug_assert!(taken == bytes.len() || taken == 0, "so little always fits");
+            if tls.has_closed() {
+                self.tcp.shutdown();
+            }
+        }
+    }
+
     /// Bytes of the stream have arrived.
     fn take(&mut self, bytes: &[u8]) -> Check {
         let Some(tls) = &mut self.tls else {
             return self.responses.take(bytes);
         };
-        tls.receive(bytes)?;
-        self.responses.take(&std::mem::take(&mut tls.plaintext))
-    }
-
-    /// Hands to TCP what TLS has to say, and closes behind it.
-    fn flush(&mut self) {
-        let mut is_flushed = true;
-        if let Some(tls) = &mut self.tls {
-            let taken = self.tcp.write(&tls.outgoing);
-            tls.outgoing.drain(..taken);
-            is_flushed = tls.is_flushed() || self.over;
-        }
-        if self.ends && is_flushed {
-            self.tcp.shutdown();
-        }
+        let mut plaintext = Vec::new();
+        tls.take(bytes, &mut plaintext)?;
+        self.responses.take(&plaintext)?;
+        let is_cut = tls.is_closed() && self.responses.are_amid_one();
+        self.speak();
+        ensure(!is_cut, || {
+            "close_notify amid a response: a part looks like all of it".to_owned()
+        })
     }
 
     /// It may be aborted: for a file that cannot be read, or not any more.
@@ -102,8 +136,13 @@ impl Open {
     }
 
     /// When a connection that may be broken has been silent for too long.
-    fn gives_up_us(&self, shelf: &Shelf) -> Option<u64> {
-        (!self.over && self.may_break(shelf)).then_some(self.heard_us + SILENCE_US_MAX)
+    fn gives_up_us(&self, shelf: &Shelf, loses_tags: bool) -> Option<u64> {
+        let silence_us_max = match self.may_break(shelf) {
+            true => Some(SILENCE_US_MAX),
+            false => loses_tags.then_some(LONG_SILENCE_US_MAX),
+        };
+        let silence_us_max = silence_us_max.filter(|_| !self.over)?;
+        Some(self.heard_us + silence_us_max)
     }
 }
 
@@ -123,7 +162,7 @@ impl Client {
         shelf: Shelf,
         begins_us: u64,
         tries_again: bool,
-        tls: Option<Suite>,
+        loses_tags: bool,
         random: Random,
     ) -> Client {
         let (network, last) = ((number / HOSTS) as u8, (number % HOSTS) as u8 + 1);
@@ -157,12 +196,14 @@ impl Client {
             begun: 0,
             attempts: 0,
             tries_again,
-            tls,
+            wanted: plan.tls.map(|tls| Wanted::new(tls.suite)),
+            loses_tags: loses_tags && plan.tls.is_some(),
             connections: Vec::new(),
             merged: None,
             vanished: false,
             bytes_received: 0,
             connections_lost: 0,
+            connections_unproven: 0,
             finished_us: None,
             plan,
         }
@@ -182,7 +223,8 @@ impl Client {
         let timers = self.connections.iter().flat_map(|open| {
             let timeout_us = open.tcp.next_timeout().map(Instant::as_us);
             let reads_at_us = open.reads_at_us.filter(|_| !open.over);
-            [timeout_us, reads_at_us, open.gives_up_us(&self.shelf)]
+            let gives_up_us = open.gives_up_us(&self.shelf, self.loses_tags);
+            [timeout_us, reads_at_us, gives_up_us]
         });
         let merges_us = self.merged.as_ref().map(|merged| merged.until_us);
         let timers = timers.flatten().chain(self.begins_us);
@@ -237,7 +279,7 @@ impl Client {
         }
         if self.begins_us.is_some_and(|at_us| at_us <= now_us) {
             self.begins_us = None;
-            self.begin(now_us);
+            self.begin(now_us)?;
         }
         let now = Instant::from_us(now_us);
         for index in 0..self.connections.len() {
@@ -246,7 +288,7 @@ impl Client {
                 open.tcp.on_timeout(now);
             }
             if open
-                .gives_up_us(&self.shelf)
+                .gives_up_us(&self.shelf, self.loses_tags)
                 .is_some_and(|at_us| at_us <= now_us)
             {
                 open.tcp.abort();
@@ -329,24 +371,27 @@ impl Client {
         Ok(())
     }
 
-    fn begin(&mut self, now_us: u64) {
+    fn begin(&mut self, now_us: u64) -> Check {
         let mut requests = self.plan.connections[self.begun].clone();
         requests.reverse();
         let port = 40_000 + 32 * (self.number % HOSTS) as u16 + self.attempts;
         self.attempts += 1;
         self.begun += 1;
         let [isn, ts_offset] = [self.random.next() as u32, self.random.next() as u32];
+        let tls = match (&self.wanted, self.plan.tls) {
+            (Some(wanted), Some(plan)) => Some(Box::new(Secure::new(plan, wanted, now_us)?)),
+            _ => None,
+        };
         self.connections.push(Open {
+            tls,
             tcp: Connection::connect(
                 &self.config,
                 port,
-                machine::PORT,
+                self.plan.server_port(),
                 isn,
                 ts_offset,
                 Instant::from_us(now_us),
             ),
-            tls: self.tls.map(|suite| Box::new(Secure::new(suite))),
-            ends: false,
             port,
             requests,
             responses: Responses::new(self.shelf.clone()),
@@ -359,6 +404,7 @@ impl Client {
             over: false,
             heard_us: now_us,
         });
+        Ok(())
     }
 
     /// Takes the bytes that its manner takes now.
@@ -409,11 +455,7 @@ impl Client {
         while let Some(event) = self.connections[index].tcp.poll_event() {
             match event {
                 ConnectionEvent::Connected => self.ask(index)?,
-                ConnectionEvent::PeerFinished => {
-                    let open = &mut self.connections[index];
-                    open.ends = true;
-                    open.shut_down = true;
-                }
+                ConnectionEvent::PeerFinished => self.connections[index].shut_down()?,
                 ConnectionEvent::Closed { reason } => self.on_closed(index, now_us, reason)?,
                 _ => {}
             }
@@ -422,7 +464,6 @@ impl Client {
         if !open.over && open.responses.are_complete() && open.responses.completed > 0 {
             self.ask(index)?;
         }
-        self.connections[index].flush();
         self.transmit(index, now_us, frames);
         Ok(())
     }
@@ -439,9 +480,11 @@ impl Client {
                 Some(file) if file.trouble == Trouble::Nothing => {
                     Expected::File { number, version }
                 }
+                Some(file) if file.trouble == Trouble::Scribbled => Expected::Scribbled { number },
                 Some(_) => Expected::Broken { number },
             };
-            open.broken |= matches!(expected, Expected::Broken { .. });
+            let is_sound = matches!(expected, Expected::File { .. } | Expected::Missing);
+            open.broken |= !is_sound;
             open.responses.expect(expected);
             let last = open.requests.is_empty();
             let close = match last && self.plan.parting == Parting::ServerFirst {
@@ -450,13 +493,9 @@ impl Client {
             };
             let path = path_of(number);
             let request = format!("GET /{path} HTTP/1.1\r\nHost: sim\r\n{close}\r\n");
-            match &mut open.tls {
-                None => drop(open.tcp.write(request.as_bytes())),
-                Some(tls) => tls.write(request.as_bytes())?,
-            }
+            open.write(request.as_bytes())?;
             if last && self.plan.parting == Parting::HalfClose && !open.shut_down {
-                open.ends = true;
-                open.shut_down = true;
+                open.shut_down()?;
             }
             if !self.plan.pipelines {
                 return Ok(());
@@ -464,8 +503,7 @@ impl Client {
         }
         let done = open.responses.are_complete() && open.requests.is_empty();
         if done && self.plan.parting == Parting::ClientFirst && !open.shut_down {
-            open.ends = true;
-            open.shut_down = true;
+            open.shut_down()?;
         }
         Ok(())
     }
@@ -486,13 +524,17 @@ impl Client {
         }
         let complete = open.responses.are_complete() && open.requests.is_empty();
         let in_order = reason == CloseReason::Finished && complete;
-        if in_order && open.tls.as_ref().is_some_and(|tls| !tls.is_closed) {
-            return violation(format!("no close_notify: {}", self.describe()));
-        }
         let is_early = reason == CloseReason::Reset && open.received == 0;
         if is_early && self.tries_again && self.attempts < ATTEMPTS_MAX {
             self.begun -= 1;
-        } else if !in_order && !open.may_break(&self.shelf) && self.plan.manner.stays() {
+        } else if in_order {
+            let says_so = open.tls.as_ref().is_none_or(|tls| tls.is_closed());
+            ensure(says_so, || {
+                format!("FIN without close_notify: {}", self.describe())
+            })?;
+        } else if self.loses_tags && !open.may_break(&self.shelf) && self.plan.manner.stays() {
+            self.connections_unproven += 1;
+        } else if !open.may_break(&self.shelf) && self.plan.manner.stays() {
             self.connections_lost += 1;
             return violation(format!("ended by {reason:?}: {}", self.describe()));
         }
@@ -535,7 +577,7 @@ impl Client {
             ROUTER_MAC,
             machine::MAC,
             SocketAddr::new(self.address, port),
-            SocketAddr::new(server, machine::PORT),
+            SocketAddr::new(server, self.plan.server_port()),
         )
     }
 
@@ -553,6 +595,17 @@ pub(crate) fn build(template: &TcpTemplate, header: &wire::tcp::Header, payload:
     debug_assert!(complete.is_ok(), "a header of our own");
     frame.extend_from_slice(payload);
     frame
+}
+
+impl ClientPlan {
+    /// To whom it speaks.
+    fn server_port(&self) -> u16 {
+        match self.tls {
+            None => machine::PORT,
+            Some(tls) if tls.wears => machine::WEARING_PORT,
+            Some(_) => machine::TLS_PORT,
+        }
+    }
 }
 
 /// What a client's end has come to, for reports.

@@ -193,6 +193,7 @@ impl Place {
             window_scaling: true,
             time_wait_us: 1_000,
             merges_us: None,
+            tls: None,
         };
         let calm = PortPlan {
             busy_ppm: 0,
@@ -235,14 +236,15 @@ impl Place {
             cramped: None,
             control: None,
             cache_bytes: crowd.cache_bytes,
-            tls: None,
+            records_per_key_max: u64::MAX,
+            forgets_tags: false,
         };
         let shelf = Shelf::new(&files);
         let machine = Machine::new(&scenario, &clock_us, &shelf, &mut random, false);
         let mut place = Place {
             now_us: BEGINNING_US,
             clock_us,
-            trace: Trace::new(Options::default(), false),
+            trace: Trace::new(Options::default()),
             machine,
             paths: scenario
                 .paths
@@ -267,7 +269,7 @@ impl Place {
                         shelf.clone(),
                         BEGINNING_US,
                         false,
-                        None,
+                        false,
                         random,
                     )
                 })
@@ -355,13 +357,15 @@ impl Place {
         }
         self.host_turn_us = None;
         let mut frames = std::mem::take(&mut self.frames);
-        let busy = self
+        let woken = self
             .machine
             .host_turn(now_us, &mut self.trace, &mut frames)?;
         self.server_sends(&mut frames);
         self.frames = frames;
-        if busy {
+        if woken.host {
             self.wake_host();
+        }
+        if woken.workers {
             let at_us = now_us + REACTION_US;
             for turn_us in &mut self.worker_turns_us {
                 *turn_us = Some(turn_us.map_or(at_us, |turn_us| turn_us.min(at_us)));

@@ -22,6 +22,8 @@ pub struct NicDeaths {
     pub retaining: u64,
     /// What the one before had known was being installed again.
     pub replaying: u64,
+    /// Workers that had said tags of records which the host had not read.
+    pub unread: u64,
 }
 
 impl NicDeaths {
@@ -36,6 +38,7 @@ impl NicDeaths {
             holding: any(&|seat| seat.worker.usage().flows_held > 0),
             retaining: any(&|seat| seat.worker.usage().blocks_occupied > 0),
             replaying: any(&|seat| seat.replays()),
+            unread: 0,
         };
     }
 }
@@ -49,5 +52,6 @@ impl AddAssign for NicDeaths {
         self.holding += more.holding;
         self.retaining += more.retaining;
         self.replaying += more.replaying;
+        self.unread += more.unread;
     }
 }

@@ -191,7 +191,7 @@ impl State {
             };
             valid = read.len.min(end.saturating_sub(read.offset) as usize);
             failure = (valid < read.len).then_some(errno);
-            let content = Shelf::content(number, version);
+            let content = self.shelf.read(number, version);
             content::fill(content, read.offset, &mut read.buffer[..valid]);
         }
         Completion::Read {

@@ -33,6 +33,8 @@ pub(crate) struct Hostile {
 pub(crate) struct Victim {
     /// Its end.
     pub(crate) peer: SocketAddr,
+    /// The server's port.
+    pub(crate) port: u16,
     /// Behind the last that it has sent.
     pub(crate) peer_end: u32,
     /// Behind the last that the server has sent.
@@ -208,6 +210,7 @@ impl Hostile {
         let random = &mut self.random;
         let Victim {
             peer,
+            port,
             peer_end,
             server_end,
         } = victim;
@@ -238,7 +241,7 @@ impl Hostile {
                     flags: Flags::ACK,
                     ..Header::default()
                 };
-                let mut template = template(peer);
+                let mut template = template(peer, port);
                 std::mem::swap(&mut template.source, &mut template.destination);
                 std::mem::swap(&mut template.source_mac, &mut template.destination_mac);
                 let quoted = build(&template, &quoted, &[0; 500]);
@@ -246,16 +249,16 @@ impl Hostile {
                 return;
             }
         }
-        frames.push(build(&template(peer), &header, &payload));
+        frames.push(build(&template(peer, port), &header, &payload));
     }
 
     fn template(&self) -> TcpTemplate {
-        template(SocketAddr::new(self.address, self.port))
+        template(SocketAddr::new(self.address, self.port), machine::PORT)
     }
 }
 
-/// From a peer to the server.
-fn template(peer: SocketAddr) -> TcpTemplate {
-    let server = SocketAddr::new(machine::address(peer.is_ipv6()), machine::PORT);
+/// From a peer to a port of the server.
+fn template(peer: SocketAddr, port: u16) -> TcpTemplate {
+    let server = SocketAddr::new(machine::address(peer.is_ipv6()), port);
     TcpTemplate::new(ROUTER_MAC, machine::MAC, peer, server)
 }

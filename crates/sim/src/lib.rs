@@ -14,8 +14,10 @@
 //! | `machine` | the server: both stacks, and what goes between them |
 //! | `control_link` | the stacks on two machines: carriers, sessions, and the link between them |
 //! | `client`, `responses` | our own TCP on the other side, which compares every byte |
-//! | `secure`, `oracle` | TLS, and its record layer as somebody else has it |
 //! | `hostile` | somebody who wants nothing good |
+//! | `secure`, `oracle` | a client's TLS, and the record layer by an independent hand |
+//! | `site`, `entropy` | who the server says it is; chance for cryptography |
+//! | `nonces`, `feed` | no two plaintexts under one nonce; the last words of a NIC worker |
 //! | `link`, `router` | rate, delay, queues, faults; neighbours, "too big" |
 //! | `ports`, `merge` | ports that are busy or drop; packets that arrive as one |
 //! | `disk`, `shelf`, `content` | reads that take time and fail; which version of a file is there; what is in it |
@@ -36,12 +38,15 @@ mod control_link;
 mod crowd;
 mod deaths;
 mod disk;
+mod entropy;
 mod fairness;
+mod feed;
 mod homes;
 mod hostile;
 mod link;
 mod machine;
 mod merge;
+mod nonces;
 mod oracle;
 mod pcap;
 mod ports;
@@ -51,6 +56,8 @@ mod router;
 mod scenario;
 mod secure;
 mod shelf;
+mod site;
+mod tls_counters;
 mod trace;
 mod violation;
 mod window;
@@ -67,6 +74,7 @@ use world::World;
 pub use control_link::ControlLinkCounters;
 pub use crowd::{Crowd, CrowdReport, WorkerShare, run_crowd};
 pub use deaths::NicDeaths;
+pub use tls_counters::TlsCounters;
 pub use trace::{Options, Sink};
 pub use violation::Violation;
 
@@ -89,6 +97,8 @@ pub struct Report {
     pub connections_moved: u64,
     /// Connections that have ended before they should have: a violation follows.
     pub connections_lost: u64,
+    /// What has happened to those that speak TLS.
+    pub tls: TlsCounters,
     /// What has happened between the machines, if the stacks are on two.
     pub control_link: ControlLinkCounters,
     /// Things that have happened.
@@ -105,8 +115,7 @@ pub fn run(seed: u64, options: &Options<'_>) -> Report {
     if let Some(sink) = options.trace {
         let _ = write!(sink.borrow_mut(), "{scenario}");
     }
-    let is_secret = scenario.tls.is_some();
-    let mut world = World::new(seed, scenario, Trace::new(*options, is_secret));
+    let mut world = World::new(seed, scenario, Trace::new(*options));
     let result = catch_unwind(AssertUnwindSafe(|| world.run()));
     let violation = match result {
         Ok(result) => result.err(),
@@ -121,6 +130,7 @@ pub fn run(seed: u64, options: &Options<'_>) -> Report {
         nic_deaths: world.nic_deaths(),
         connections_moved: world.connections_moved(),
         connections_lost: world.connections_lost(),
+        tls: world.tls(),
         control_link: world.control_link(),
         happenings: world.happenings,
         hash: world.trace.hash(),
@@ -139,9 +149,9 @@ pub fn nic_stacks(seed: u64) -> (usize, bool) {
     (scenario.nic_stacks, scenario.replicas)
 }
 
-/// True if the server speaks TLS in the scenario of a seed.
+/// True if clients speak TLS in the scenario of a seed.
 pub fn has_tls(seed: u64) -> bool {
-    Scenario::draw(seed).tls.is_some()
+    Scenario::draw(seed).has_tls()
 }
 
 /// True if the stacks are on two machines in the scenario of a seed.
@@ -171,6 +181,7 @@ impl fmt::Display for Report {
             nic_deaths,
             connections_moved: _,
             connections_lost,
+            tls,
             control_link: _,
             happenings,
             hash,
@@ -179,8 +190,10 @@ impl fmt::Display for Report {
         write!(
             f,
             "seed {seed}: {bytes_received} bytes received, {frames_lost} packets lost, {retransmissions} \
-             retransmissions, {} NIC deaths, {connections_lost} connections lost, {happenings} happenings in {:.3} s, hash {hash:016x}",
+             retransmissions, {} NIC deaths, {connections_lost} connections lost, {} TLS handshakes, {} reset for records in doubt, {happenings} happenings in {:.3} s, hash {hash:016x}",
             nic_deaths.all,
+            tls.handshakes,
+            tls.unproven,
             *elapsed_us as f64 / 1e6
         )?;
         match violation {

@@ -2,7 +2,7 @@
 //!
 //! Between the host stack and a worker stands a [`Relay`], which sees every command and event.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::Range;
@@ -10,6 +10,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use contract::channel::{Capacity, HostChannel, NicChannel, in_memory_of};
+use contract::tls::{Records, Version};
 use contract::{Command, Event};
 use host::{Link, Stack, StackConfig};
 use nic::{Progress, Sleep, Worker};
@@ -19,14 +20,17 @@ use port::{Frame, Port};
 use crate::control_link::{ControlLink, ControlLinkCounters};
 use crate::deaths::NicDeaths;
 use crate::disk::{Disk, Root};
+use crate::entropy;
 use crate::fairness::FairnessCheck;
+use crate::feed::Feed;
 use crate::homes::Homes;
+use crate::nonces::{Life, NonceCheck};
 use crate::ports::MoodyPort;
 use crate::random::Random;
 use crate::router;
 use crate::scenario::{Cramped, Death, DiskPlan, PortPlan, Scenario};
-use crate::secure;
 use crate::shelf::{Replacing, Shelf};
+use crate::site;
 use crate::trace::Trace;
 use crate::violation::{Violation, violation};
 
@@ -35,6 +39,13 @@ pub(crate) const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const ADDRESS_V4: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
 const ADDRESS_V6: Ipv6Addr = Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 2);
 pub(crate) const PORT: u16 = 80;
+/// TLS.
+pub(crate) const TLS_PORT: u16 = 443;
+/// TLS 1.3 with keys that are soon used up.
+pub(crate) const WEARING_PORT: u16 = 8443;
+
+/// TLS listeners of the simulation limit keys of the others by nothing but this many records.
+const RECORDS_PER_KEY_MAX: u64 = 1 << 23;
 
 /// The server's address of a family.
 pub(crate) fn address(ipv6: bool) -> IpAddr {
@@ -61,6 +72,8 @@ pub(crate) struct Machine {
     pub(crate) seats: Vec<Option<Seat>>,
     /// They stay when a NIC process dies.
     pub(crate) homes: Homes,
+    /// If anybody speaks TLS.
+    pub(crate) nonces: Option<NonceCheck>,
     /// Of each NIC stack.
     workers: usize,
     processes: Vec<Process>,
@@ -106,6 +119,8 @@ struct SeatMaker {
     port: PortPlan,
     cramped: Option<Cramped>,
     watches_turns: bool,
+    watches_records: bool,
+    forgets_tags: bool,
     made: u64,
     disk: DiskPlan,
     /// Roots that have the files between them.
@@ -130,7 +145,9 @@ impl SeatMaker {
         let (relay_worker, worker) = in_memory_of(capacity);
         let (port, far) = memory::pair(self.link);
         self.made += 1;
-        let port = MoodyPort::new(port, &self.port, self.made, self.clock_us.clone());
+        let feed = Rc::new(RefCell::new(Feed::new(relay_worker)));
+        let port = MoodyPort::new(port, &self.port, self.made, self.clock_us.clone())
+            .of_worker(Rc::clone(&feed), self.watches_records);
         let root = Root {
             nic,
             parts: self.parts,
@@ -150,7 +167,9 @@ impl SeatMaker {
             far,
             relay: Relay {
                 host: relay_host,
-                worker: relay_worker,
+                worker: feed,
+                life: self.made,
+                forgets_tags: self.forgets_tags,
                 loss_ppm: self.contract_loss_ppm,
                 cramped: self.cramped,
                 opens_us: None,
@@ -176,7 +195,11 @@ pub(crate) struct Woken {
 /// The far ends of a channel to the host and of one to a worker.
 struct Relay {
     host: NicChannel,
-    worker: HostChannel,
+    worker: Rc<RefCell<Feed>>,
+    /// Which worker of all that there have been.
+    life: Life,
+    /// The worker is not told the tags of records that others have sealed.
+    forgets_tags: bool,
     loss_ppm: u32,
     cramped: Option<Cramped>,
     /// When more commands may pass.
@@ -199,14 +222,16 @@ impl Relay {
         now_us: u64,
         number: usize,
         homes: &mut Homes,
+        nonces: &mut Option<NonceCheck>,
         trace: &mut Trace<'_>,
     ) -> Result<usize, Violation> {
+        let worker = &mut self.worker.borrow_mut().channel;
         if self.opens_us.is_some_and(|at_us| now_us < at_us) {
             return Ok(0);
         }
         self.opens_us = None;
         let mut taken = 0;
-        while self.worker.has_room() {
+        while worker.has_room() {
             if let Some(cramped) = self.cramped
                 && taken == cramped.commands_max
             {
@@ -214,9 +239,17 @@ impl Relay {
                 break;
             }
             match self.host.receive() {
-                Ok(Some(command)) => {
+                Ok(Some(mut command)) => {
                     trace.command(now_us, number, &command);
                     taken += 1;
+                    if self.forgets_tags
+                        && let Command::Records(Records { tags, .. }) = &mut command
+                    {
+                        *tags = &[];
+                    }
+                    if let Some(nonces) = nonces {
+                        nonces.on_command(self.life, &command)?;
+                    }
                     if let Command::Send(send) = &command {
                         homes.on_send(send.flow, number)?;
                     }
@@ -235,7 +268,7 @@ impl Relay {
                         trace.note(now_us, || format!("nic{number} does not get it"));
                         continue;
                     }
-                    if self.worker.send(&command).is_err() {
+                    if worker.send(&command).is_err() {
                         return violation("a ring that had room has none");
                     }
                 }
@@ -243,7 +276,7 @@ impl Relay {
                 Err(error) => return violation(format!("the host's ring: {error}")),
             }
         }
-        self.worker.flush();
+        worker.flush();
         Ok(taken)
     }
 
@@ -252,11 +285,13 @@ impl Relay {
         &mut self,
         now_us: u64,
         number: usize,
+        nonces: &mut Option<NonceCheck>,
         trace: &mut Trace<'_>,
     ) -> Result<usize, Violation> {
         let mut passed = 0;
         while self.events_max > 0 && self.host.has_room() {
-            match self.worker.receive() {
+            let said = self.worker.borrow_mut().receive();
+            match said {
                 Ok(Some(event)) => {
                     self.events_max -= 1;
                     if matches!(event, Event::Opened { .. } | Event::OpenFailed { .. }) {
@@ -264,6 +299,9 @@ impl Relay {
                     }
                     trace.event(now_us, number, &event);
                     passed += 1;
+                    if let Some(nonces) = nonces {
+                        nonces.on_event(self.life, &event)?;
+                    }
                     let is_echo = matches!(event, Event::Departed { .. });
                     self.replays &= !is_echo;
                     if is_echo && self.random.happens(self.loss_ppm) {
@@ -282,6 +320,16 @@ impl Relay {
         }
         self.host.flush();
         Ok(passed)
+    }
+
+    /// The worker ends. Of what it has said, at least all is passed that it has said of records: to those that follow it
+    /// the host tells what it has heard of that. Returns how many events are left to pass for that.
+    fn end(&mut self) -> u32 {
+        let mut feed = self.worker.borrow_mut();
+        feed.end();
+        let upto_last_tag = feed.events_upto_last_tag() as u32;
+        self.events_max = self.events_max.max(upto_last_tag);
+        upto_last_tag
     }
 }
 
@@ -332,6 +380,8 @@ impl Machine {
             port: scenario.nic_port.clone(),
             cramped: scenario.cramped,
             watches_turns: scenario.clients.len() < CROWD_MIN,
+            watches_records: scenario.has_tls(),
+            forgets_tags: scenario.forgets_tags,
             made: 0,
             disk: scenario.disk.clone(),
             parts: match scenario.replicas {
@@ -388,8 +438,16 @@ impl Machine {
             let come = stack.on_nic_come(nic, channels);
             come.expect("it comes for the first time");
         }
-        if let Some(suite) = scenario.tls {
-            stack.serve_tls(PORT, secure::server(suite));
+        if scenario.control.is_some() {
+            stack.set_nic_elsewhere(0);
+        }
+        if scenario.has_tls() {
+            entropy::begin(random.fork());
+            stack.set_unix_time(site::unix_time(clock_us.get()));
+            let both = [Version::Tls12, Version::Tls13];
+            stack.serve_tls(TLS_PORT, site::listener(&both, RECORDS_PER_KEY_MAX));
+            let wearing = site::listener(&[Version::Tls13], scenario.records_per_key_max);
+            stack.serve_tls(WEARING_PORT, wearing);
         }
         // Longer than any spell of bad weather: who is patient gets everything.
         let app = server::Server::new(server::Config {
@@ -403,6 +461,7 @@ impl Machine {
             app,
             seats,
             homes: Homes::new(nic_stacks > 1),
+            nonces: scenario.has_tls().then(NonceCheck::default),
             workers: scenario.workers,
             processes: (0..nic_stacks)
                 .map(|nic| Process {
@@ -435,11 +494,65 @@ impl Machine {
         nic * self.workers..(nic + 1) * self.workers
     }
 
-    /// A worker is replaced by one that knows nothing.
-    pub(crate) fn restart(&mut self, number: usize) {
+    /// A worker is replaced by one that knows nothing. Where there are TLS connections, it is the only one of its NIC
+    /// stack, whose end the host knows of.
+    pub(crate) fn restart(
+        &mut self,
+        number: usize,
+        now_us: u64,
+        trace: &mut Trace<'_>,
+    ) -> Result<(), Violation> {
+        self.end(number..number + 1, now_us, trace)?;
         let (seat, channel) = self.successor(number);
         self.seats[number] = Some(seat);
+        if self.nonces.is_some() {
+            self.stack.on_nic_ended(number);
+        }
         self.stack.on_nic_restarted(number, channel);
+        Ok(())
+    }
+
+    /// Workers end. What they have said in the rings of this machine is heard, as far as it is of records.
+    fn end(
+        &mut self,
+        workers: Range<usize>,
+        now_us: u64,
+        trace: &mut Trace<'_>,
+    ) -> Result<(), Violation> {
+        for number in workers {
+            let Some(mut seat) = self.seats[number].take() else {
+                continue;
+            };
+            let Some(nonces) = &mut self.nonces else {
+                continue;
+            };
+            if self.control.is_some() {
+                nonces.on_lost(seat.relay.life);
+                continue;
+            }
+            let mut left = seat.relay.end();
+            self.deaths.unread += u64::from(left > 0);
+            while left > 0 {
+                let passed = seat.relay.events(now_us, number, &mut self.nonces, trace)?;
+                left = left.saturating_sub(passed as u32);
+                if left > 0 {
+                    // The host reads all the while.
+                    self.hear(now_us)?;
+                }
+            }
+            if let Some(nonces) = &mut self.nonces {
+                nonces.on_end(seat.relay.life)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The host hears what is in the rings.
+    fn hear(&mut self, now_us: u64) -> Result<(), Violation> {
+        match self.stack.on_channels(now_us, usize::MAX) {
+            Ok(_) => Ok(()),
+            Err(corrupt) => violation(format!("{corrupt:?}")),
+        }
     }
 
     /// A worker that knows nothing, and the host's end of its channel.
@@ -466,38 +579,16 @@ impl Machine {
         process.revives_us = None;
         process.turns = 0;
         process.departures = 0;
-        if self.control.is_none() {
-            self.stack.on_nic_ended(nic);
-        }
         let mut channels = Vec::new();
         for number in self.workers_of(nic) {
             let (seat, channel) = self.successor(number);
             self.seats[number] = Some(seat);
             channels.push(channel);
         }
+        self.stack.on_nic_ended(nic);
         let come = self.stack.on_nic_come(nic, channels);
         come.expect("it has as many workers as before");
         self.workers_of(nic)
-    }
-
-    /// Rings outlive who writes them: tags of records that may have left are there.
-    fn leave_tags(&mut self, nic: usize, now_us: u64) -> Result<(), Violation> {
-        for number in self.workers_of(nic) {
-            let Some(seat) = &mut self.seats[number] else {
-                continue;
-            };
-            while let Ok(Some(event)) = seat.relay.worker.receive() {
-                while matches!(event, Event::Sealed { .. }) && seat.relay.host.send(&event).is_err()
-                {
-                    // The host has to read what is there first.
-                    if let Err(corrupt) = self.stack.on_channels(now_us, usize::MAX) {
-                        return violation(format!("{corrupt:?}"));
-                    }
-                }
-            }
-            seat.relay.host.flush();
-        }
-        Ok(())
     }
 
     /// The process of a NIC stack ends: what has left it is all that is left of it.
@@ -511,10 +602,7 @@ impl Machine {
         trace.note(now_us, || format!("NIC process {nic} ends: {death:?}"));
         let workers = self.workers_of(nic);
         self.deaths.count(&self.seats[workers.clone()]);
-        if self.control.is_none() {
-            self.leave_tags(nic, now_us)?;
-        }
-        self.seats[workers].fill_with(|| None);
+        self.end(workers, now_us, trace)?;
         match &mut self.control {
             None => self.processes[nic].revives_us = Some(now_us + death.gone_us),
             Some(control) => control.part(now_us, death.gone_us),
@@ -530,13 +618,9 @@ impl Machine {
 
     /// The host finds out that a NIC stack has gone. What that has said is heard before.
     fn lose_nic(&mut self, nic: usize, now_us: u64) -> Result<(), Violation> {
-        match self.stack.on_channels(now_us, usize::MAX) {
-            Ok(_) => {
-                self.stack.on_nic_ended(nic);
-                self.stack.on_nic_lost(now_us, nic);
-            }
-            Err(corrupt) => return violation(format!("{corrupt:?}")),
-        }
+        self.hear(now_us)?;
+        self.stack.on_nic_ended(nic);
+        self.stack.on_nic_lost(now_us, nic);
         Ok(())
     }
 
@@ -592,6 +676,9 @@ impl Machine {
             self.shelf.lose_descriptors();
             let mut channels = Vec::new();
             for place in &mut self.seats {
+                if let (Some(nonces), Some(seat)) = (&mut self.nonces, place.take()) {
+                    nonces.on_lost(seat.relay.life);
+                }
                 let (mut seat, channel) = self.maker.make(0);
                 seat.relay.replays = replays;
                 *place = Some(seat);
@@ -609,7 +696,11 @@ impl Machine {
                 trace.note(now_us, || {
                     format!("the NIC machine's session is over: {over:?}")
                 });
-                self.seats.fill_with(|| None);
+                for seat in &mut self.seats {
+                    if let (Some(nonces), Some(seat)) = (&mut self.nonces, seat.take()) {
+                        nonces.on_lost(seat.relay.life);
+                    }
+                }
             }
         }
         if is_lost {
@@ -620,10 +711,10 @@ impl Machine {
             let Some(seat) = seat else {
                 continue;
             };
-            let taken = seat
-                .relay
-                .commands(now_us, number, &mut self.homes, trace)?;
-            let passed = seat.relay.events(now_us, number, trace)?;
+            let taken =
+                seat.relay
+                    .commands(now_us, number, &mut self.homes, &mut self.nonces, trace)?;
+            let passed = seat.relay.events(now_us, number, &mut self.nonces, trace)?;
             woken.workers |= taken + passed > 0;
         }
         Ok(woken)
@@ -642,13 +733,13 @@ impl Machine {
         }
     }
 
-    /// A turn of the host's event loop. Returns true if anything was done.
+    /// A turn of the host's event loop. Returns for whom there is something to do then.
     pub(crate) fn host_turn(
         &mut self,
         now_us: u64,
         trace: &mut Trace<'_>,
         frames: &mut Vec<Vec<u8>>,
-    ) -> Result<bool, Violation> {
+    ) -> Result<Woken, Violation> {
         let events = match self.stack.on_channels(now_us, BATCH) {
             Ok(events) => events,
             Err(corrupt) => return Err(Violation(format!("{corrupt:?}"))),
@@ -666,13 +757,12 @@ impl Machine {
         }
         self.stack.retry_waiting_room();
         self.stack.on_time(now_us);
-        self.stack
-            .set_unix_time(Duration::from_secs(1_700_000_000) + Duration::from_micros(now_us));
+        self.stack.set_unix_time(site::unix_time(now_us));
         let served = self.stack.serve(now_us, &mut self.port, &mut self.app);
         // Whose turn it is to leave is the workers' matter.
         self.port.take_departed(&mut self.departed);
         take_frames(&mut self.far, frames);
-        let mut passed = 0;
+        let (mut taken, mut passed) = (0, 0);
         for (number, seat) in self.seats.iter_mut().enumerate() {
             if self.control.is_some() {
                 // It is on another machine.
@@ -681,12 +771,17 @@ impl Machine {
             let Some(seat) = seat else {
                 continue;
             };
-            seat.relay
-                .commands(now_us, number, &mut self.homes, trace)?;
+            taken +=
+                seat.relay
+                    .commands(now_us, number, &mut self.homes, &mut self.nonces, trace)?;
             // There is room for events again.
-            passed += seat.relay.events(now_us, number, trace)?;
+            passed += seat.relay.events(now_us, number, &mut self.nonces, trace)?;
         }
-        Ok(events + arrived + passed > 0 || served)
+        let host = events + arrived + passed > 0 || served;
+        Ok(Woken {
+            host,
+            workers: host || taken > 0,
+        })
     }
 
     /// A turn of a worker's loop. Returns when it has to look again on its own, if at all, and whether it has
@@ -708,7 +803,7 @@ impl Machine {
         let departures_max = fate.map_or(u64::MAX, |death| death.departures - process.departures);
         seat.worker.port().close_after(departures_max);
         seat.relay
-            .commands(now_us, number, &mut self.homes, trace)?;
+            .commands(now_us, number, &mut self.homes, &mut self.nonces, trace)?;
         if std::mem::take(&mut seat.asleep) {
             seat.worker.finish_sleep();
         }
@@ -726,15 +821,20 @@ impl Machine {
             trace.note(now_us, || format!("disk{number} {line}"));
         }
         seat.worker.port().take_departed(&mut self.departed);
+        for left in seat.worker.port().take_left() {
+            if let Some(nonces) = &mut self.nonces {
+                nonces.on_left(seat.relay.life, &left)?;
+            }
+        }
         if let Some(fairness) = &mut seat.relay.fairness {
             let waiting = seat.worker.flows_waiting(now_us);
             fairness.on_turn(&self.departed, waiting)?;
         }
         // There is room for commands again.
-        let taken = seat
-            .relay
-            .commands(now_us, number, &mut self.homes, trace)?;
-        let told = seat.relay.events(now_us, number, trace)? + taken > 0;
+        let taken =
+            seat.relay
+                .commands(now_us, number, &mut self.homes, &mut self.nonces, trace)?;
+        let told = seat.relay.events(now_us, number, &mut self.nonces, trace)? + taken > 0;
         if let Some(death) = fate {
             process.fates.pop_front();
             self.die(nic, death, now_us, trace)?;

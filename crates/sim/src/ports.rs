@@ -1,6 +1,6 @@
 //! The server's ports, which are busy or drop something now and then.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
@@ -9,6 +9,8 @@ use std::rc::Rc;
 use port::memory::MemoryPort;
 use port::{Frame, Port, SendError, Superpacket};
 
+use crate::feed::Feed;
+use crate::nonces::Left;
 use crate::random::Random;
 use crate::router;
 use crate::scenario::{CALM_US, PortPlan};
@@ -31,6 +33,10 @@ pub(crate) struct MoodyPort {
     /// So many superpackets may leave; then it is busy for good.
     departures_left: u64,
     departed: Vec<SocketAddr>,
+    /// What its user says: what was said before its end is heard, and nothing else.
+    feed: Option<Rc<RefCell<Feed>>>,
+    /// All that has left, if anybody looks at it.
+    left: Option<Vec<Left>>,
 }
 
 impl MoodyPort {
@@ -50,6 +56,18 @@ impl MoodyPort {
             gone_ns: 0,
             departures_left: u64::MAX,
             departed: Vec::new(),
+            feed: None,
+            left: None,
+        }
+    }
+
+    /// Its user is a worker, which says what it has to say through this. `keeps`: what leaves is kept for
+    /// [`MoodyPort::take_left`].
+    pub(crate) fn of_worker(self, feed: Rc<RefCell<Feed>>, keeps: bool) -> MoodyPort {
+        MoodyPort {
+            feed: Some(feed),
+            left: keeps.then(Vec::new),
+            ..self
         }
     }
 
@@ -67,6 +85,11 @@ impl MoodyPort {
     pub(crate) fn take_departed(&mut self, into: &mut Vec<SocketAddr>) {
         into.clear();
         into.append(&mut self.departed);
+    }
+
+    /// What has left, or was lost here, in order; forgets it.
+    pub(crate) fn take_left(&mut self) -> Vec<Left> {
+        self.left.as_mut().map(std::mem::take).unwrap_or_default()
     }
 }
 
@@ -103,7 +126,23 @@ impl Port for MoodyPort {
             self.gone_ns = self.gone_ns.max(now_ns) + bytes * 1_000_000_000 / bytes_per_second;
         }
         self.departures_left -= 1;
-        self.departed.extend(router::tcp_destination(packet.header));
+        let remote = router::tcp_destination(packet.header);
+        self.departed.extend(remote);
+        if let (Some(left), Some(remote)) = (&mut self.left, remote)
+            && let Some(seq) = router::tcp_seq(packet.header)
+        {
+            let payload = packet.payload.iter().flat_map(|slice| slice.iter());
+            left.push(Left {
+                remote,
+                seq,
+                payload: payload.copied().collect(),
+            });
+        }
+        if let Some(feed) = &self.feed
+            && self.departures_left == 0
+        {
+            feed.borrow_mut().end();
+        }
         if !is_calm && self.random.happens(self.plan.drop_ppm) {
             return Err(SendError::Dropped);
         }

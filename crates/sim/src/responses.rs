@@ -15,6 +15,8 @@ pub(crate) enum Expected {
     Missing,
     /// The server cannot open the file, or not read it to the end: an error, or a part of the file.
     Broken { number: usize },
+    /// 200 and as many bytes as the file has, or a part of them: nobody knows what they are.
+    Scribbled { number: usize },
 }
 
 /// Reads responses.
@@ -58,6 +60,11 @@ impl Responses {
     /// Nothing more is expected.
     pub(crate) fn are_complete(&self) -> bool {
         self.expected.is_empty()
+    }
+
+    /// A response has begun and is not complete.
+    pub(crate) fn are_amid_one(&self) -> bool {
+        self.body.is_some() || !self.head.is_empty()
     }
 
     /// Bytes of the stream have arrived.
@@ -126,6 +133,7 @@ impl Responses {
         let versions = match (*expected, status) {
             (Expected::File { number, version }, 200) => Some(as_long(number, version)),
             (Expected::Broken { number }, 200) => Some(as_long(number, 0)),
+            (Expected::Scribbled { number }, 200) if self.shelf.size(number, 0) == len => None,
             (Expected::Missing, 404) | (Expected::Broken { .. }, 500..) => None,
             _ => Some(Vec::new()),
         };

@@ -63,19 +63,28 @@ pub(crate) fn destination(frame: &[u8]) -> Option<IpAddr> {
     }
 }
 
-/// To whom a TCP packet without IP options goes, by its header.
-pub(crate) fn tcp_destination(frame: &[u8]) -> Option<SocketAddr> {
+/// The TCP header, and what follows, of a packet without IP options.
+fn tcp_header(frame: &[u8]) -> Option<&[u8]> {
     let (link, packet) = ethernet::Header::parse(frame)?;
     let (protocol, tcp) = match link.ether_type {
         ethernet::IPV4 => (*packet.get(9)?, packet.get(20..)?),
         ethernet::IPV6 => (*packet.get(6)?, packet.get(40..)?),
         _ => return None,
     };
-    let port: [u8; 2] = tcp.get(2..4)?.try_into().ok()?;
-    let is_tcp = protocol == ip::TCP;
-    destination(frame)
-        .filter(|_| is_tcp)
-        .map(|address| SocketAddr::new(address, u16::from_be_bytes(port)))
+    (protocol == ip::TCP).then_some(tcp)
+}
+
+/// To whom a TCP packet without IP options goes, by its header.
+pub(crate) fn tcp_destination(frame: &[u8]) -> Option<SocketAddr> {
+    let port: [u8; 2] = tcp_header(frame)?.get(2..4)?.try_into().ok()?;
+    let address = destination(frame)?;
+    Some(SocketAddr::new(address, u16::from_be_bytes(port)))
+}
+
+/// Its sequence number.
+pub(crate) fn tcp_seq(frame: &[u8]) -> Option<u32> {
+    let seq: [u8; 4] = tcp_header(frame)?.get(4..8)?.try_into().ok()?;
+    Some(u32::from_be_bytes(seq))
 }
 
 /// "Fragmentation needed" (RFC 1191 §4), or "packet too big" (RFC 4443 §3.2), about a packet of the server's.
@@ -173,6 +182,7 @@ mod tests {
             };
             let frame = packet(source, destination);
             assert_eq!(tcp_destination(&frame), destination.parse().ok());
+            assert_eq!(tcp_seq(&frame), Some(12_345));
             assert_eq!(tcp_destination(&frame[..36]), None);
         }
     }

@@ -3,11 +3,10 @@
 use std::fmt;
 use std::ops::Range;
 
+use contract::tls::{Cipher, Suite, Version};
 use tcp::{CongestionAlgorithm, EcnPolicy};
-use tls::Suite;
 
 use crate::random::Random;
-use crate::secure::SUITES;
 use crate::shelf::Replacing;
 
 /// From this time on the network, the disk and the machines are well, in microseconds from the beginning; what
@@ -56,8 +55,10 @@ pub(crate) struct Scenario {
     pub(crate) control: Option<ControlPlan>,
     /// Memory of each worker for content, in bytes.
     pub(crate) cache_bytes: usize,
-    /// The server speaks TLS.
-    pub(crate) tls: Option<Suite>,
+    /// So many records use up a key of the listener whose keys do not last.
+    pub(crate) records_per_key_max: u64,
+    /// New NIC workers are not told the tags of records: what must not be, and must be noticed.
+    pub(crate) forgets_tags: bool,
 }
 
 /// The NIC process dies: its workers, what they knew, and what they had read from the rings or written there and
@@ -135,8 +136,15 @@ pub(crate) struct File {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trouble {
     Nothing,
-    OpenFails { errno: u16 },
-    ReadFails { from: u64, errno: u16 },
+    OpenFails {
+        errno: u16,
+    },
+    ReadFails {
+        from: u64,
+        errno: u16,
+    },
+    /// Somebody writes into it all the time, and nothing tells of it: no read of any part gives what one before gave.
+    Scribbled,
 }
 
 /// What lies between the server and some clients: a link in each direction.
@@ -200,6 +208,22 @@ pub(crate) struct ClientPlan {
     pub(crate) time_wait_us: u64,
     /// Packets that arrive within this time of the first one may be merged before TCP sees them.
     pub(crate) merges_us: Option<u64>,
+    pub(crate) tls: Option<TlsPlan>,
+}
+
+/// How a client speaks TLS.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TlsPlan {
+    pub(crate) suite: Suite,
+    /// It speaks with the listener whose keys are soon used up.
+    pub(crate) wears: bool,
+    /// It changes its key, and asks the server to change its own, whenever it has received so much plaintext.
+    pub(crate) updates_every_bytes: Option<u64>,
+    /// It cuts what it says into records of so many bytes, and in TLS 1.3 pads them.
+    pub(crate) record_bytes: usize,
+    pub(crate) padding_bytes: usize,
+    /// It says close_notify before FIN.
+    pub(crate) says_close: bool,
 }
 
 /// How a client behaves.
@@ -303,7 +327,8 @@ impl Scenario {
             }),
             control: None,
             cache_bytes: nic::Config::CACHE_BYTES_MIN,
-            tls: None,
+            records_per_key_max: u64::MAX,
+            forgets_tags: false,
         };
         for client in &mut scenario.clients {
             client.merges_us = random.pick(&[None, None, None, Some(20), Some(200), Some(2_000)]);
@@ -327,14 +352,54 @@ impl Scenario {
         for death in scenario.deaths.iter_mut().flatten() {
             death.is_noticed = !random.one_in(4);
         }
-        if scenario.control.is_none() && random.one_in(2) {
-            scenario.tls = Some(random.pick(&SUITES));
-            // Records are sealed in their order, unless SENDs can be lost, which they cannot between two processes.
-            scenario.contract_loss_ppm = 0;
-            // All workers are one process here, too: nobody knows that one of them has ended.
-            scenario.restarts.clear();
+        if random.one_in(3) {
+            scenario.draw_tls(&mut random);
         }
         scenario
+    }
+
+    /// Most clients speak TLS.
+    fn draw_tls(&mut self, random: &mut Random) {
+        self.records_per_key_max = random.across(2..300);
+        let scribbled = random.one_in(3).then(|| {
+            self.files.push(File {
+                size: random.across(1_000..1_000_000),
+                trouble: Trouble::Scribbled,
+                settled: random.one_in(2),
+            });
+            self.files.len() - 1
+        });
+        for client in &mut self.clients {
+            if random.one_in(4) {
+                continue;
+            }
+            client.tls = Some(TlsPlan::draw(random));
+            // Without TLS nobody could tell what was right.
+            for asked in client.connections.iter_mut().flatten() {
+                if let Some(scribbled) = scribbled.filter(|_| random.one_in(3)) {
+                    *asked = scribbled;
+                }
+            }
+        }
+        if self.has_tls() {
+            // No transport loses SENDs: the host resets who has records that were sealed out of order.
+            self.contract_loss_ppm = 0;
+            if self.workers > 1 {
+                // Workers of one process end together.
+                self.restarts.clear();
+            }
+        }
+    }
+
+    /// Somebody speaks TLS.
+    pub(crate) fn has_tls(&self) -> bool {
+        self.clients.iter().any(|client| client.tls.is_some())
+    }
+
+    /// What NIC workers have said last can be lost: connections may be reset because it is not known which records have
+    /// been sealed.
+    pub(crate) fn loses_tags(&self) -> bool {
+        self.control.is_some() && self.has_tls()
     }
 
     fn draw_more_nic_stacks(&mut self, random: &mut Random) {
@@ -637,6 +702,29 @@ impl ClientPlan {
             window_scaling: !random.one_in(6),
             time_wait_us: random.pick(&[1_000, 60_000_000]),
             merges_us: None,
+            tls: None,
+        }
+    }
+}
+
+impl TlsPlan {
+    fn draw(random: &mut Random) -> TlsPlan {
+        let version = random.pick(&[Version::Tls13, Version::Tls13, Version::Tls12]);
+        let cipher = random.pick(&[
+            Cipher::Aes128Gcm,
+            Cipher::Aes256Gcm,
+            Cipher::ChaCha20Poly1305,
+        ]);
+        let wears = random.one_in(3);
+        let updates_every_bytes = random.across(1_000..200_000);
+        let updates = random.one_in(3);
+        TlsPlan {
+            suite: Suite { version, cipher },
+            wears: wears && version == Version::Tls13,
+            updates_every_bytes: updates.then_some(updates_every_bytes),
+            record_bytes: random.pick(&[16_384, 16_384, 100, 7]),
+            padding_bytes: random.pick(&[0, 0, 1, 200]),
+            says_close: !random.one_in(4),
         }
     }
 }
@@ -680,9 +768,6 @@ impl fmt::Display for Scenario {
         }
         if let Some(cramped) = cramped {
             writeln!(f, "rings of the least size: {cramped:?}")?;
-        }
-        if let Some(suite) = &self.tls {
-            writeln!(f, "TLS: {suite:?}")?;
         }
         if let Some(control) = &self.control {
             writeln!(f, "two machines: {control:?}")?;

@@ -1,258 +1,391 @@
-//! TLS on both sides: what the server is given, and what a client does with it.
-//!
-//! The handshake is rustls's, on both sides. What follows, the client opens and seals with an [oracle](crate::oracle).
-//! Chance in a handshake is the system's: a seed decides how long everything is, and not what is in it. So the
-//! certificate is of Ed25519, whose signatures are all of one length, and nobody resumes a session.
+//! A client's TLS: rustls shakes hands and checks the certificate; what follows goes through the [oracle](crate::oracle),
+//! which knows every rule that the server's records must keep.
 
-use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use rustls::client::Resumption;
-use rustls::crypto::aws_lc_rs;
-use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, RootCertStore};
-use tls::{
-    Certificates, Cipher, Config, Files, Limits, RECORD_HEADER_BYTES, Settings, Suite, Version,
-};
+use contract::tls::{Cipher, RECORD_HEADER_BYTES, Suite, Version};
+use rustls::client::{ClientConnectionData, UnbufferedClientConnection};
+use rustls::kernel::KernelConnection;
+use rustls::unbuffered::{ConnectionState, EncodeError, InsufficientSizeError};
+use rustls::{ConnectionTrafficSecrets, KeyLog, ProtocolVersion};
 
-use crate::oracle::Records;
-use crate::violation::{Violation, violation};
-
-const NAME: &str = "sim";
-
-/// Any time at which the certificate is valid.
-const UNIX_TIME: Duration = Duration::from_secs(1_700_000_000);
+use crate::oracle::{PLAINTEXT_BYTES_MAX, Records};
+use crate::scenario::TlsPlan;
+use crate::site::Wanted;
+use crate::violation::{Check, Violation, ensure, violation};
 
 const ALERT: u8 = 21;
 const HANDSHAKE: u8 = 22;
 const APPLICATION_DATA: u8 = 23;
+
+const NEW_SESSION_TICKET: u8 = 4;
+const KEY_UPDATE: u8 = 24;
+
+/// A level and a description.
 const CLOSE_NOTIFY: [u8; 2] = [1, 0];
 
-/// The suites that a seed may stand for.
-pub(crate) const SUITES: [Suite; 6] = [
-    suite(Version::Tls13, Cipher::Aes128Gcm),
-    suite(Version::Tls13, Cipher::Aes256Gcm),
-    suite(Version::Tls13, Cipher::ChaCha20Poly1305),
-    suite(Version::Tls12, Cipher::Aes128Gcm),
-    suite(Version::Tls12, Cipher::Aes256Gcm),
-    suite(Version::Tls12, Cipher::ChaCha20Poly1305),
-];
+/// A server need not take more KeyUpdates than these from one client.
+const KEY_UPDATES_MAX: u32 = 20;
 
-const fn suite(version: Version, cipher: Cipher) -> Suite {
-    Suite { version, cipher }
-}
-
-/// A certificate, as the server has it and as clients have it.
-fn identity() -> &'static (Files, CertificateDer<'static>) {
-    static IDENTITY: OnceLock<(Files, CertificateDer<'static>)> = OnceLock::new();
-    IDENTITY.get_or_init(|| {
-        let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519).expect("random numbers");
-        let mut parameters =
-            rcgen::CertificateParams::new([NAME.to_owned()]).expect("a name of a host");
-        // One that is drawn may be a byte shorter.
-        parameters.serial_number = Some(vec![1; 16].into());
-        let certificate = parameters.self_signed(&key).expect("a key that signs");
-        let files = Files::from_pem(NAME, &certificate.pem(), &key.serialize_pem());
-        (files, certificate.der().clone())
-    })
-}
-
-/// What the server speaks: nothing but this suite.
-pub(crate) fn server(suite: Suite) -> Arc<Config> {
-    let certificates = Certificates::new(&[identity().0.clone()], UNIX_TIME).expect("it is valid");
-    let settings = Settings {
-        versions: vec![suite.version],
-        ciphers: vec![suite.cipher],
-        limits: Limits {
-            // Longer than any spell of bad weather.
-            handshake_us_max: 240_000_000,
-            ..Limits::default()
-        },
-        ..Settings::default()
-    };
-    let config = Config::new(Arc::new(certificates), &settings, UNIX_TIME);
-    Arc::new(config.expect("there is something to negotiate"))
-}
-
-fn client() -> Arc<ClientConfig> {
-    static CONFIG: OnceLock<Arc<ClientConfig>> = OnceLock::new();
-    let config = CONFIG.get_or_init(|| {
-        let mut roots = RootCertStore::empty();
-        roots.add(identity().1.clone()).expect("a certificate");
-        let mut config =
-            ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
-                .with_safe_default_protocol_versions()
-                .expect("versions that the provider has")
-                .with_root_certificates(roots)
-                .with_no_client_auth();
-        config.enable_secret_extraction = true;
-        config.resumption = Resumption::disabled();
-        Arc::new(config)
-    });
-    Arc::clone(config)
-}
-
-/// The TLS layer of a client's connection.
+/// One connection's TLS.
 pub(crate) struct Secure {
-    suite: Suite,
+    plan: TlsPlan,
     state: State,
-    /// The beginning of a record.
+    secrets: Arc<Secrets>,
+    /// Received, and not a whole record yet.
     incoming: Vec<u8>,
-    /// What waits for the end of the handshake.
-    requests: Vec<u8>,
-    /// For TCP.
-    pub(crate) outgoing: Vec<u8>,
-    /// For the client.
-    pub(crate) plaintext: Vec<u8>,
+    /// To be sent.
+    outgoing: Vec<u8>,
+    /// To be sealed once there are keys.
+    waiting: Vec<u8>,
+    /// It has nothing more to say, and says so once all is said.
+    closes: bool,
+    has_closed: bool,
     /// The server has said close_notify.
-    pub(crate) is_closed: bool,
+    is_closed: bool,
+    /// Plaintext received since the last KeyUpdate of its own, in bytes.
+    since_update: u64,
+    updates: u32,
 }
 
 enum State {
-    Handshaking(Box<ClientConnection>),
-    Open {
-        tx: Records,
-        rx: Records,
+    Handshaking {
+        connection: Box<UnbufferedClientConnection>,
+        /// A record of which rustls still needs something.
+        record: Vec<u8>,
     },
-    /// Between two states.
-    Changing,
+    Open(Box<Session>),
+    Failed,
+}
+
+struct Session {
+    rx: Records,
+    tx: Records,
+    /// Takes tickets.
+    kernel: KernelConnection<ClientConnectionData>,
+}
+
+/// Traffic secrets of TLS 1.3, by label.
+#[derive(Default)]
+struct Secrets(Mutex<HashMap<String, Vec<u8>>>);
+
+impl Secrets {
+    fn take(&self, label: &str) -> Option<Vec<u8>> {
+        let mut secrets = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        secrets.remove(label)
+    }
+}
+
+impl KeyLog for Secrets {
+    fn log(&self, label: &str, _: &[u8], secret: &[u8]) {
+        let mut secrets = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        secrets.insert(label.to_owned(), secret.to_vec());
+    }
+}
+
+impl fmt::Debug for Secrets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Secrets").finish_non_exhaustive()
+    }
 }
 
 impl Secure {
-    pub(crate) fn new(suite: Suite) -> Secure {
-        let name = ServerName::try_from(NAME).expect("a name of a host");
-        let connection = ClientConnection::new(client(), name).expect("random numbers");
+    /// Begins: the hello is to be sent.
+    pub(crate) fn new(plan: TlsPlan, wanted: &Wanted, now_us: u64) -> Result<Secure, Violation> {
+        let secrets = Arc::new(Secrets::default());
+        let mut config = wanted.config(now_us);
+        config.key_log = Arc::clone(&secrets) as Arc<dyn KeyLog>;
+        let connection = UnbufferedClientConnection::new(Arc::new(config), Wanted::name());
+        let connection = connection.map_err(|error| Violation(format!("no TLS: {error}")))?;
         let mut secure = Secure {
-            suite,
-            state: State::Handshaking(Box::new(connection)),
+            plan,
+            state: State::Handshaking {
+                connection: Box::new(connection),
+                record: Vec::new(),
+            },
+            secrets,
             incoming: Vec::new(),
-            requests: Vec::new(),
             outgoing: Vec::new(),
-            plaintext: Vec::new(),
+            waiting: Vec::new(),
+            closes: false,
+            has_closed: false,
             is_closed: false,
+            since_update: 0,
+            updates: 0,
         };
-        secure.speak();
-        secure
+        secure.shake_hands(&[])?;
+        Ok(secure)
     }
 
-    /// True if all that was written is for TCP, or has gone there.
-    pub(crate) fn is_flushed(&self) -> bool {
-        self.requests.is_empty() && self.outgoing.is_empty()
+    /// The server has said that it will say no more.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed
     }
 
-    /// Says something, as soon as it can.
-    pub(crate) fn write(&mut self, text: &[u8]) -> Result<(), Violation> {
-        self.requests.extend_from_slice(text);
-        self.flush()
+    /// All has been said; what is left is to send FIN.
+    pub(crate) fn has_closed(&self) -> bool {
+        self.has_closed
     }
 
-    /// Bytes of the stream have arrived.
-    pub(crate) fn receive(&mut self, bytes: &[u8]) -> Result<(), Violation> {
+    /// What is to be sent.
+    pub(crate) fn take_outgoing(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.outgoing)
+    }
+
+    /// Sends this, as soon as it can.
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> Check {
+        self.waiting.extend_from_slice(bytes);
+        self.speak()
+    }
+
+    /// Sends nothing more.
+    pub(crate) fn close(&mut self) -> Check {
+        self.closes = true;
+        self.speak()
+    }
+
+    /// Seals what is to be said.
+    fn speak(&mut self) -> Check {
+        let State::Open(session) = &mut self.state else {
+            return Ok(());
+        };
+        for content in self.waiting.chunks(self.plan.record_bytes) {
+            let padding = self.plan.padding_bytes;
+            session
+                .tx
+                .seal(APPLICATION_DATA, content, padding, &mut self.outgoing)?;
+        }
+        self.waiting.clear();
+        if self.closes && !std::mem::replace(&mut self.has_closed, true) && self.plan.says_close {
+            session
+                .tx
+                .seal(ALERT, &CLOSE_NOTIFY, 0, &mut self.outgoing)?;
+        }
+        Ok(())
+    }
+
+    /// Takes what has arrived, and appends the plaintext.
+    pub(crate) fn take(&mut self, bytes: &[u8], plaintext: &mut Vec<u8>) -> Check {
         self.incoming.extend_from_slice(bytes);
         let incoming = std::mem::take(&mut self.incoming);
         let mut rest = &incoming[..];
-        while let Some(&[_, _, _, high, low]) = rest.first_chunk() {
-            let len = RECORD_HEADER_BYTES + usize::from(u16::from_be_bytes([high, low]));
-            let Some((record, behind)) = rest.split_at_checked(len) else {
+        while let Some(header) = rest.first_chunk::<RECORD_HEADER_BYTES>() {
+            let length = usize::from(u16::from_be_bytes([header[3], header[4]]));
+            self.check_header(header, length)?;
+            let Some((record, later)) = rest.split_at_checked(RECORD_HEADER_BYTES + length) else {
                 break;
             };
-            self.on_record(record)?;
-            rest = behind;
+            rest = later;
+            match &self.state {
+                State::Handshaking { .. } => self.shake_hands(record)?,
+                _ => self.on_record(&mut record.to_vec(), plaintext)?,
+            }
         }
         self.incoming = rest.to_vec();
-        self.flush()
+        self.speak()
     }
 
-    fn on_record(&mut self, record: &[u8]) -> Result<(), Violation> {
-        if self.is_closed {
-            return violation("something follows close_notify");
-        }
-        match &mut self.state {
-            State::Handshaking(connection) => {
-                let mut rest = record;
-                let result = match connection.read_tls(&mut rest) {
-                    Ok(_) => connection.process_new_packets(),
-                    Err(error) => return violation(format!("the handshake: {error}")),
-                };
-                if let Err(error) = result {
-                    return violation(format!("the handshake: {error}"));
-                }
-                self.speak();
-                self.change_state()
-            }
-            State::Open { rx, .. } => match rx.open(record) {
-                Some((APPLICATION_DATA, content)) => {
-                    self.plaintext.extend(content);
-                    Ok(())
-                }
-                // Tickets.
-                Some((HANDSHAKE, _)) => Ok(()),
-                Some((ALERT, content)) if content == CLOSE_NOTIFY => {
-                    self.is_closed = true;
-                    Ok(())
-                }
-                Some((content_type, content)) => {
-                    violation(format!("a record of type {content_type}: {content:?}"))
-                }
-                None => violation("a record is not authentic"),
-            },
-            State::Changing => violation("no state"),
-        }
-    }
-
-    /// What the handshake has to say.
-    fn speak(&mut self) {
-        if let State::Handshaking(connection) = &mut self.state {
-            while connection.wants_write() {
-                let written = connection.write_tls(&mut self.outgoing);
-                debug_assert!(written.is_ok(), "memory does not fail");
-            }
-        }
-    }
-
-    /// The handshake may have ended.
-    fn change_state(&mut self) -> Result<(), Violation> {
-        let is_over =
-            |state: &State| matches!(state, State::Handshaking(it) if !it.is_handshaking());
-        if !is_over(&self.state) {
+    fn check_header(&self, header: &[u8; RECORD_HEADER_BYTES], length: usize) -> Check {
+        let State::Open(session) = &self.state else {
             return Ok(());
+        };
+        let &[content_type, major, minor, ..] = header;
+        let is_right = (major, minor) == (3, 3)
+            && length <= session.rx.length_max()
+            && match self.plan.suite.version {
+                Version::Tls13 => content_type == APPLICATION_DATA,
+                Version::Tls12 => (ALERT..=APPLICATION_DATA).contains(&content_type),
+            };
+        ensure(is_right, || format!("no header of a record: {header:02x?}"))
+    }
+
+    /// A record, or nothing at first, goes through the handshake.
+    fn shake_hands(&mut self, arrived: &[u8]) -> Check {
+        let State::Handshaking { connection, record } = &mut self.state else {
+            return Ok(());
+        };
+        record.extend_from_slice(arrived);
+        let is_done = loop {
+            let status = connection.process_tls_records(record);
+            let discard = status.discard;
+            let step = match status.state {
+                Ok(ConnectionState::EncodeTlsData(mut data)) => {
+                    let at = self.outgoing.len();
+                    if let Err(EncodeError::InsufficientSize(InsufficientSizeError {
+                        required_size,
+                    })) = data.encode(&mut [])
+                    {
+                        self.outgoing.resize(at + required_size, 0);
+                        let encoded = data.encode(&mut self.outgoing[at..]);
+                        debug_assert!(encoded.is_ok(), "there was room");
+                    }
+                    None
+                }
+                Ok(ConnectionState::TransmitTlsData(data)) => {
+                    data.done();
+                    None
+                }
+                Ok(ConnectionState::WriteTraffic(_)) => Some(true),
+                Ok(ConnectionState::BlockedHandshake) => Some(false),
+                Ok(state) => return violation(format!("a handshake leads to {state:?}")),
+                Err(error) => return violation(format!("a handshake fails: {error}")),
+            };
+            record.drain(..discard);
+            if let Some(step) = step {
+                break step;
+            }
+        };
+        if is_done {
+            self.open()?;
         }
-        let State::Handshaking(connection) = std::mem::replace(&mut self.state, State::Changing)
+        Ok(())
+    }
+
+    /// The handshake is over.
+    fn open(&mut self) -> Check {
+        let State::Handshaking { connection, record } =
+            std::mem::replace(&mut self.state, State::Failed)
         else {
             return Ok(());
         };
-        let secrets = match connection.dangerous_extract_secrets() {
-            Ok(secrets) => secrets,
-            Err(error) => return violation(format!("no secrets: {error}")),
+        ensure(record.is_empty(), || "a handshake left over".to_owned())?;
+        let suite = self.plan.suite;
+        let version = match suite.version {
+            Version::Tls12 => ProtocolVersion::TLSv1_2,
+            Version::Tls13 => ProtocolVersion::TLSv1_3,
         };
-        let records = |secrets| Records::new(self.suite, secrets);
-        let (Some(tx), Some(rx)) = (records(secrets.tx), records(secrets.rx)) else {
-            return violation("another suite was agreed upon");
+        let agreed = (connection.protocol_version(), connection.alpn_protocol());
+        ensure(agreed == (Some(version), Some(&b"http/1.1"[..])), || {
+            format!("{suite:?} was asked for, and {agreed:?} agreed to")
+        })?;
+        let extracted = connection.dangerous_into_kernel_connection();
+        let (secrets, kernel) =
+            extracted.map_err(|error| Violation(format!("no secrets: {error}")))?;
+        let records = |label: &str, (number, keys): (u64, ConnectionTrafficSecrets)| {
+            let records = match self.secrets.take(label) {
+                Some(secret) => Records::of_secret(suite, secret, number),
+                None => {
+                    let (cipher, key, iv) = match &keys {
+                        ConnectionTrafficSecrets::Aes128Gcm { key, iv } => {
+                            (Cipher::Aes128Gcm, key, iv)
+                        }
+                        ConnectionTrafficSecrets::Aes256Gcm { key, iv } => {
+                            (Cipher::Aes256Gcm, key, iv)
+                        }
+                        ConnectionTrafficSecrets::Chacha20Poly1305 { key, iv } => {
+                            (Cipher::ChaCha20Poly1305, key, iv)
+                        }
+                        _ => return violation("a cipher that nobody asked for"),
+                    };
+                    let suite = Suite { cipher, ..suite };
+                    Records::new(suite, key.as_ref(), iv.as_ref(), number)
+                }
+            };
+            records.map_or_else(|| violation("keys of another cipher"), Ok)
         };
-        self.state = State::Open { tx, rx };
+        self.state = State::Open(Box::new(Session {
+            rx: records("SERVER_TRAFFIC_SECRET_0", secrets.rx)?,
+            tx: records("CLIENT_TRAFFIC_SECRET_0", secrets.tx)?,
+            kernel,
+        }));
         Ok(())
     }
 
-    fn flush(&mut self) -> Result<(), Violation> {
-        let State::Open { tx, .. } = &mut self.state else {
-            return Ok(());
+    fn on_record(&mut self, record: &mut [u8], plaintext: &mut Vec<u8>) -> Check {
+        let State::Open(session) = &mut self.state else {
+            return violation("a record for nobody");
         };
-        for text in std::mem::take(&mut self.requests).chunks(1 << 14) {
-            match tx.seal(APPLICATION_DATA, text) {
-                Some(record) => self.outgoing.extend(record),
-                None => return violation("a request cannot be sealed"),
+        let (content_type, content) = session.rx.open(record)?;
+        ensure(!self.is_closed, || {
+            format!("a record of type {content_type} behind close_notify")
+        })?;
+        ensure((1..=PLAINTEXT_BYTES_MAX).contains(&content.len()), || {
+            format!(
+                "a record of type {content_type} with {} bytes",
+                content.len()
+            )
+        })?;
+        match (content_type, content) {
+            (APPLICATION_DATA, _) => {
+                plaintext.extend_from_slice(content);
+                self.since_update += content.len() as u64;
+                let is_due = |every_bytes| self.since_update >= every_bytes;
+                if self.updates < KEY_UPDATES_MAX
+                    && self.plan.updates_every_bytes.is_some_and(is_due)
+                {
+                    self.since_update = 0;
+                    self.updates += 1;
+                    self.update_key(true)?;
+                }
+                Ok(())
+            }
+            (ALERT, content) if content == CLOSE_NOTIFY => {
+                self.is_closed = true;
+                Ok(())
+            }
+            (HANDSHAKE, content) if self.plan.suite.version == Version::Tls13 => {
+                self.on_handshake(content)
+            }
+            _ => violation(format!("a record of type {content_type}: {content:02x?}")),
+        }
+    }
+
+    fn on_handshake(&mut self, mut messages: &[u8]) -> Check {
+        while let &[kind, a, b, c, ref rest @ ..] = messages {
+            let length = u32::from_be_bytes([0, a, b, c]) as usize;
+            let Some((message, later)) = rest.split_at_checked(length) else {
+                break;
+            };
+            messages = later;
+            let State::Open(session) = &mut self.state else {
+                return Ok(());
+            };
+            match (kind, message) {
+                (NEW_SESSION_TICKET, ticket) => {
+                    let taken = session.kernel.handle_new_session_ticket(ticket);
+                    taken.map_err(|error| Violation(format!("no ticket: {error}")))?;
+                }
+                // What follows is of another key (RFC 8446 §5.1).
+                (KEY_UPDATE, &[asks @ (0 | 1)]) if later.is_empty() => {
+                    ensure(session.rx.update().is_some(), || "no next key".to_owned())?;
+                    if asks == 1 {
+                        self.update_key(false)?;
+                    }
+                }
+                _ => {
+                    return violation(format!(
+                        "message {kind} that nobody asked for: {message:02x?}"
+                    ));
+                }
             }
         }
-        Ok(())
+        ensure(messages.is_empty(), || {
+            format!("a message that is cut: {messages:02x?}")
+        })
+    }
+
+    /// Changes the key, and asks the server to do so too.
+    fn update_key(&mut self, asks: bool) -> Check {
+        let State::Open(session) = &mut self.state else {
+            return Ok(());
+        };
+        if self.has_closed || self.plan.suite.version == Version::Tls12 {
+            return Ok(());
+        }
+        let message = [KEY_UPDATE, 0, 0, 1, u8::from(asks)];
+        session
+            .tx
+            .seal(HANDSHAKE, &message, 0, &mut self.outgoing)?;
+        ensure(session.tx.update().is_some(), || "no next key".to_owned())
     }
 }
 
-impl std::fmt::Debug for Secure {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let is_open = matches!(self.state, State::Open { .. });
+impl fmt::Debug for Secure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Secure")
-            .field("suite", &self.suite)
-            .field("is_open", &is_open)
+            .field("plan", &self.plan)
             .field("is_closed", &self.is_closed)
             .finish_non_exhaustive()
     }

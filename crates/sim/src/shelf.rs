@@ -3,10 +3,13 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use crate::scenario::File;
+use crate::scenario::{File, Trouble};
 
 /// More files than any scenario has.
 const FILES_MAX: usize = 1024;
+
+/// So many reads of a file into which somebody scribbles differ from each other.
+const SCRIBBLES: u32 = 61;
 
 /// What the server may serve; clones are the same one.
 #[derive(Clone, Debug)]
@@ -14,6 +17,8 @@ pub(crate) struct Shelf {
     places: Rc<[Place]>,
     /// How often descriptors have died with their process.
     descriptors_lost: Rc<Cell<u32>>,
+    /// Reads of files into which somebody scribbles.
+    scribbles: Rc<Cell<u32>>,
 }
 
 #[derive(Debug)]
@@ -55,6 +60,18 @@ impl Shelf {
         Shelf {
             places: files.iter().map(place).collect(),
             descriptors_lost: Rc::default(),
+            scribbles: Rc::default(),
+        }
+    }
+
+    /// What is read now from a version of a file, for [`content`](crate::content).
+    pub(crate) fn read(&self, number: usize, version: u32) -> usize {
+        match self.file(number).map(|file| file.trouble) {
+            Some(Trouble::Scribbled) => {
+                self.scribbles.set(self.scribbles.get() + 1);
+                Shelf::content(number, version + self.scribbles.get() % SCRIBBLES)
+            }
+            _ => Shelf::content(number, version),
         }
     }
 

@@ -30,15 +30,13 @@ pub struct Options<'a> {
 pub(crate) struct Trace<'a> {
     options: Options<'a>,
     hash: u64,
-    /// What goes over the wire and through the rings is sealed: only its form is decided by the seed.
-    is_secret: bool,
     /// Initial sequence numbers, for relative ones: of the first address towards the second.
     isns: HashMap<(SocketAddr, SocketAddr), u32>,
     scratch: Vec<u8>,
 }
 
 impl<'a> Trace<'a> {
-    pub(crate) fn new(options: Options<'a>, is_secret: bool) -> Trace<'a> {
+    pub(crate) fn new(options: Options<'a>) -> Trace<'a> {
         if let Some(sink) = options.pcap {
             // Who reads a trace and has had enough may close it.
             let _ = pcap::write_header(&mut *sink.borrow_mut());
@@ -46,7 +44,6 @@ impl<'a> Trace<'a> {
         Trace {
             options,
             hash: 0xcbf2_9ce4_8422_2325,
-            is_secret,
             isns: HashMap::new(),
             scratch: Vec::new(),
         }
@@ -71,25 +68,6 @@ impl<'a> Trace<'a> {
         rest.iter().for_each(|&byte| mix(byte.into()));
     }
 
-    /// What of a frame does not depend on what is sealed in it.
-    fn add_form(&mut self, frame: &[u8]) {
-        self.add(&(frame.len() as u64).to_le_bytes());
-        if let Ok(Received::Tcp(packet)) = parse(frame, true) {
-            let header = &packet.segment.header;
-            for number in [header.seq, header.ack, header.window.into()] {
-                self.add(&number.to_le_bytes());
-            }
-        }
-    }
-
-    /// Adds what crosses a ring.
-    fn add_record(&mut self, record: &[u8]) {
-        match self.is_secret {
-            true => self.add(&(record.len() as u64).to_le_bytes()),
-            false => self.add(record),
-        }
-    }
-
     fn say(&self, now_us: u64, text: &str) {
         if let Some(sink) = self.options.trace {
             let elapsed_us = now_us.saturating_sub(BEGINNING_US);
@@ -108,10 +86,7 @@ impl<'a> Trace<'a> {
     /// Somebody sends a frame.
     pub(crate) fn sent(&mut self, now_us: u64, frame: &[u8]) {
         self.add(&now_us.to_le_bytes());
-        match self.is_secret {
-            true => self.add_form(frame),
-            false => self.add(frame),
-        }
+        self.add(frame);
         if self.has_text() {
             let text = self.describe(frame);
             self.say(now_us, &format!("packet {text}"));
@@ -136,7 +111,7 @@ impl<'a> Trace<'a> {
         let mut scratch = std::mem::take(&mut self.scratch);
         scratch.clear();
         command.encode(&mut scratch);
-        self.add_record(&scratch);
+        self.add(&scratch);
         self.scratch = scratch;
         if self.has_text() {
             self.say(
@@ -151,7 +126,7 @@ impl<'a> Trace<'a> {
         let mut scratch = std::mem::take(&mut self.scratch);
         scratch.clear();
         event.encode(&mut scratch);
-        self.add_record(&scratch);
+        self.add(&scratch);
         self.scratch = scratch;
         if self.has_text() {
             self.say(now_us, &format!("nic{worker} > {event:?}"));

@@ -21,6 +21,7 @@ use crate::random::Random;
 use crate::router;
 use crate::scenario::{CALM_US, Scenario};
 use crate::shelf::{Replacing, Shelf};
+use crate::tls_counters::TlsCounters;
 use crate::trace::Trace;
 use crate::violation::{Check, ensure, violation};
 use crate::window::WindowCheck;
@@ -111,7 +112,7 @@ impl<'a> World<'a> {
                     shelf.clone(),
                     BEGINNING_US,
                     scenario.has_cookies(),
-                    scenario.tls,
+                    scenario.loses_tags(),
                     random,
                 )
             })
@@ -177,6 +178,19 @@ impl<'a> World<'a> {
     pub(crate) fn connections_lost(&self) -> u64 {
         let lost = self.clients.iter().map(|client| client.connections_lost);
         lost.sum()
+    }
+
+    /// Connections that speak TLS, and how often things happened that matter to them.
+    pub(crate) fn tls(&self) -> TlsCounters {
+        let counters = self.machine.stack.counters();
+        TlsCounters {
+            handshakes: counters.tls_handshakes,
+            resumed: counters.tls_handshakes_resumed,
+            key_updates: counters.tls_key_updates,
+            seal_mismatches: counters.tls_seal_mismatches,
+            records_resealed: (self.machine.nonces.as_ref()).map_or(0, |nonces| nonces.resealed),
+            unproven: counters.tls_records_unproven,
+        }
     }
 
     pub(crate) fn control_link(&self) -> ControlLinkCounters {
@@ -297,7 +311,7 @@ impl<'a> World<'a> {
             }
             self.trace
                 .note(now_us, || format!("nic{number} starts anew"));
-            self.machine.restart(number);
+            self.machine.restart(number, now_us, &mut self.trace)?;
             self.wake_host();
             self.wake_worker(number);
             return Ok(());
@@ -398,13 +412,15 @@ impl<'a> World<'a> {
     fn host_turn(&mut self) -> Check {
         self.host_turn_us = None;
         let mut frames = std::mem::take(&mut self.frames);
-        let busy = self
+        let woken = self
             .machine
             .host_turn(self.now_us, &mut self.trace, &mut frames)?;
         self.server_sends(&mut frames)?;
         self.frames = frames;
-        if busy {
+        if woken.host {
             self.wake_host();
+        }
+        if woken.workers {
             for number in 0..self.machine.seats.len() {
                 self.wake_worker(number);
             }
@@ -630,6 +646,18 @@ impl<'a> World<'a> {
             client.check_finished()?;
         }
         let stack = &self.machine.stack;
+        let unproven = stack.counters().tls_records_unproven;
+        let ended = self
+            .clients
+            .iter()
+            .map(|client| client.connections_unproven);
+        let ended: u64 = ended.sum();
+        ensure(ended <= unproven, || {
+            format!("{ended} connections have ended, and {unproven} had records in doubt")
+        })?;
+        ensure(unproven == 0 || self.scenario.loses_tags(), || {
+            format!("{unproven} connections had records in doubt, although nothing was lost")
+        })?;
         let left: Vec<String> = stack
             .connection_views()
             .map(|view| format!("{} {:?}", view.remote, view.tcp.state()))
@@ -661,5 +689,43 @@ impl<'a> World<'a> {
             })?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenario::Trouble;
+    use crate::trace::Options;
+
+    /// The promise that is broken in the scenario of a seed, changed like that.
+    fn broken(seed: u64, change: fn(&mut Scenario)) -> Option<String> {
+        let mut scenario = Scenario::draw(seed);
+        change(&mut scenario);
+        let mut world = World::new(seed, scenario, Trace::new(Options::default()));
+        world.run().err().map(|violation| violation.0)
+    }
+
+    /// Scenarios in which NIC processes die while clients fetch, over TLS, a file into which somebody scribbles.
+    fn seeds() -> impl Iterator<Item = u64> {
+        let is_such = |scenario: &Scenario| {
+            let mut files = scenario.files.iter();
+            let is_scribbled = files.any(|file| file.trouble == Trouble::Scribbled);
+            is_scribbled && scenario.control.is_none() && scenario.deaths_planned() > 1
+        };
+        (5_000_000..).filter(move |&seed| is_such(&Scenario::draw(seed)))
+    }
+
+    /// The check sees what it is for: a NIC stack that is not told what another one has sealed seals something else.
+    #[test]
+    fn a_nic_stack_that_is_told_no_tags_is_caught_when_it_uses_a_nonce_twice() {
+        let mut caught = 0;
+        for seed in seeds().take(20) {
+            assert_eq!(broken(seed, |_| {}), None, "seed {seed}");
+            let forgets = broken(seed, |scenario| scenario.forgets_tags = true);
+            let is_caught = forgets.is_some_and(|it| it.contains("two plaintexts under one nonce"));
+            caught += u64::from(is_caught);
+        }
+        assert!(caught >= 2, "{caught}");
     }
 }

@@ -32,7 +32,7 @@ fn a_capture_holds_every_packet_of_the_servers_link_in_order() {
         assert_eq!(word(&pcap, at + 12) as usize, len);
         let frame = &pcap[at + 16..at + 16 + len];
         if let Ok(Received::Tcp(packet)) = parse(frame, false)
-            && packet.segment.header.source_port == 80
+            && [80, 443, 8443].contains(&packet.segment.header.source_port)
         {
             payload_bytes += packet.segment.payload.len() as u64;
         }

@@ -16,7 +16,16 @@ const SEED_FIRST: u64 = 2_000_000;
 fn no_connection_is_lost_over_a_bad_control_link_whenever_nic_processes_die() {
     let seeds =
         (SEED_FIRST..).filter(|&seed| has_two_machines(seed) && nic_deaths_planned(seed) > 1);
-    let Survived { deaths, link, .. } = survive(seeds, DEATHS, 10);
+    let survived = survive(seeds, DEATHS, 10);
+    let Survived {
+        deaths, link, tls, ..
+    } = survived;
+    // Only those that spoke TLS and had records in flight whose tags were lost with the session.
+    assert!(
+        tls.handshakes >= 200 && tls.records_resealed >= 20,
+        "{tls:?}"
+    );
+    assert!((1..=tls.handshakes / 4).contains(&tls.unproven), "{tls:?}");
     // The link was as bad as it should be; each death took a session with it.
     assert!(link.sessions >= deaths.all, "{link:?}");
     assert!(link.frames_lost * 100 >= link.frames / 2, "{link:?}");

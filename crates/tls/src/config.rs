@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustls::ServerConfig;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::UnixTime;
-use rustls::server::NoServerSessionStorage;
+use rustls::server::{NoServerSessionStorage, ProducesTickets};
 use rustls::time_provider::TimeProvider;
 use rustls::version::{TLS12, TLS13};
 
@@ -99,7 +99,25 @@ impl Config {
         settings: &Settings,
         unix_time: Duration,
     ) -> Result<Self, rustls::Error> {
-        let mut provider = aws_lc_rs::default_provider();
+        let ticketer = match settings.tickets > 0 {
+            true => Some(aws_lc_rs::Ticketer::new()?),
+            false => None,
+        };
+        let provider = aws_lc_rs::default_provider();
+        Self::with_provider(certificates, settings, unix_time, provider, ticketer)
+    }
+
+    /// As [`Config::new`], with another origin of chance, for a simulation in which everything is to happen once more.
+    ///
+    /// # Errors
+    /// As [`Config::new`].
+    pub fn with_provider(
+        certificates: Arc<Certificates>,
+        settings: &Settings,
+        unix_time: Duration,
+        mut provider: CryptoProvider,
+        ticketer: Option<Arc<dyn ProducesTickets>>,
+    ) -> Result<Self, rustls::Error> {
         provider
             .cipher_suites
             .retain(|suite| cipher(suite).is_some_and(|cipher| settings.ciphers.contains(&cipher)));
@@ -125,8 +143,8 @@ impl Config {
         // A server that keeps sessions in memory could be made to fill it; tickets cost it nothing.
         rustls.session_storage = Arc::new(NoServerSessionStorage {});
         rustls.send_tls13_tickets = settings.tickets;
-        if settings.tickets > 0 {
-            rustls.ticketer = aws_lc_rs::Ticketer::new()?;
+        if let Some(ticketer) = ticketer {
+            rustls.ticketer = ticketer;
         }
         Ok(Self {
             rustls: Arc::new(rustls),

@@ -1,6 +1,8 @@
 //! Many deaths of NIC processes, survived.
 
-use sim::{ControlLinkCounters, NicDeaths, Options, replay_command, run};
+use sim::{
+    ControlLinkCounters, NicDeaths, Options, TlsCounters, has_two_machines, replay_command, run,
+};
 
 /// What was survived.
 #[derive(Debug, Default)]
@@ -9,6 +11,8 @@ pub(crate) struct Survived {
     pub(crate) link: ControlLinkCounters,
     /// How often connections went to another NIC stack.
     pub(crate) moved: u64,
+    /// Connections that speak TLS.
+    pub(crate) tls: TlsCounters,
 }
 
 /// Runs these seeds until so many NIC processes have died: no promise is broken, and no connection lost. At least
@@ -31,6 +35,9 @@ pub(crate) fn survive(
         survived.deaths += report.nic_deaths;
         survived.link += report.control_link;
         survived.moved += report.connections_moved;
+        survived.tls += report.tls;
+        let is_proven = has_two_machines(seed) || report.tls.unproven == 0;
+        assert!(is_proven, "seed {seed}; replay it with: {replay}");
     }
     println!("{survived:?}");
     let NicDeaths {
@@ -41,6 +48,7 @@ pub(crate) fn survive(
         holding,
         retaining,
         replaying,
+        unread: _,
     } = survived.deaths;
     for moment in [opening, sending, amid_send, holding, retaining, replaying] {
         assert!(moment >= each_min, "too few to mean anything: {survived:?}");

@@ -1,0 +1,154 @@
+//! Who the server says it is, and what its listeners and its clients agree to.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use contract::tls::{Cipher, Suite, Version};
+use rustls::client::Resumption;
+use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer, ServerName, UnixTime};
+use rustls::time_provider::TimeProvider;
+use rustls::{ClientConfig, RootCertStore};
+use tls::{Certificates, Config, Files, Limits, Settings};
+
+use crate::entropy::{self, Tickets};
+
+/// Its name.
+const NAME: &str = "sim.example";
+
+/// The time of day at the beginning of the clocks, in seconds since 1970.
+const UNIX_SECONDS: u64 = 1_700_000_000;
+
+/// The time of day.
+pub(crate) fn unix_time(now_us: u64) -> Duration {
+    Duration::from_secs(UNIX_SECONDS) + Duration::from_micros(now_us)
+}
+
+/// How a private key of Ed25519 begins as PKCS #8 (RFC 8410 §7); the key follows.
+const ED25519_PREFIX: [u8; 16] = [
+    0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20,
+];
+
+/// The certificate, as the server takes it and as clients trust it. It is always the same.
+struct Identity {
+    certificates: Arc<Certificates>,
+    der: CertificateDer<'static>,
+}
+
+/// # Panics
+/// If what is always the same cannot be used.
+fn identity() -> &'static Identity {
+    static IDENTITY: OnceLock<Identity> = OnceLock::new();
+    IDENTITY.get_or_init(|| {
+        let secret = [&ED25519_PREFIX[..], b"the simulated server's secret..."].concat();
+        let key = rcgen::KeyPair::from_pkcs8_der_and_sign_algo(
+            &PrivatePkcs8KeyDer::from(secret),
+            &rcgen::PKCS_ED25519,
+        )
+        .expect("a key");
+        let certificate = rcgen::CertificateParams::new([NAME.to_owned()])
+            .and_then(|params| params.self_signed(&key))
+            .expect("a certificate");
+        let files = Files::from_pem("simulation", &certificate.pem(), &key.serialize_pem());
+        let certificates = Certificates::new(&[files], unix_time(0)).expect("a valid certificate");
+        Identity {
+            certificates: Arc::new(certificates),
+            der: certificate.der().clone(),
+        }
+    })
+}
+
+/// What a listener wants whose keys last for so many records.
+///
+/// # Panics
+/// Never: what it wants is always possible.
+pub(crate) fn listener(versions: &[Version], records_per_key_max: u64) -> Arc<Config> {
+    let settings = Settings {
+        versions: versions.to_vec(),
+        limits: Limits {
+            // Longer than any spell of bad weather.
+            handshake_us_max: 240_000_000,
+            records_per_key_max,
+            ..Limits::default()
+        },
+        ..Settings::default()
+    };
+    let config = Config::with_provider(
+        Arc::clone(&identity().certificates),
+        &settings,
+        unix_time(0),
+        entropy::provider(),
+        Some(Tickets::new()),
+    );
+    Arc::new(config.expect("versions and ciphers"))
+}
+
+/// What a client wants: this suite and no other.
+pub(crate) struct Wanted {
+    config: ClientConfig,
+    clock: Arc<Clock>,
+}
+
+impl Wanted {
+    /// # Panics
+    /// Never: what it wants is always possible.
+    pub(crate) fn new(suite: Suite) -> Wanted {
+        let mut roots = RootCertStore::empty();
+        roots.add(identity().der.clone()).expect("a certificate");
+        let mut provider = entropy::provider();
+        let word = match suite.cipher {
+            Cipher::Aes128Gcm => "AES_128_GCM",
+            Cipher::Aes256Gcm => "AES_256_GCM",
+            Cipher::ChaCha20Poly1305 => "CHACHA20",
+        };
+        provider
+            .cipher_suites
+            .retain(|suite| format!("{:?}", suite.suite()).contains(word));
+        let version = match suite.version {
+            Version::Tls12 => &rustls::version::TLS12,
+            Version::Tls13 => &rustls::version::TLS13,
+        };
+        let clock = Arc::new(Clock::default());
+        let mut config =
+            ClientConfig::builder_with_details(Arc::new(provider), Arc::clone(&clock) as _)
+                .with_protocol_versions(&[version])
+                .expect("a version")
+                .with_root_certificates(roots)
+                .with_no_client_auth();
+        config.enable_secret_extraction = true;
+        config.resumption = Resumption::in_memory_sessions(8);
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Wanted { config, clock }
+    }
+
+    /// For a connection that begins now. Sessions of earlier ones are remembered.
+    pub(crate) fn config(&self, now_us: u64) -> ClientConfig {
+        let seconds = unix_time(now_us).as_secs();
+        self.clock.0.store(seconds, Ordering::Relaxed);
+        self.config.clone()
+    }
+
+    /// # Panics
+    /// Never.
+    pub(crate) fn name() -> ServerName<'static> {
+        ServerName::try_from(NAME).expect("a name")
+    }
+}
+
+impl fmt::Debug for Wanted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Wanted").finish_non_exhaustive()
+    }
+}
+
+/// Virtual time, in seconds.
+#[derive(Debug, Default)]
+struct Clock(AtomicU64);
+
+impl TimeProvider for Clock {
+    fn current_time(&self) -> Option<UnixTime> {
+        let seconds = self.0.load(Ordering::Relaxed);
+        Some(UnixTime::since_unix_epoch(Duration::from_secs(seconds)))
+    }
+}
