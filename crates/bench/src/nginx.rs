@@ -181,7 +181,7 @@ http {{
     )
 }
 
-/// TLS 1.3 with what the clients offer, session tickets, and records of 16 KiB, as nginx has it by default.
+/// TLS 1.3; all else is nginx's own choice: session tickets, records of 16 KiB.
 fn tls_server(address: Ipv4Addr, root: &Path, identity: &Identity) -> String {
     let Identity { certificate, key } = identity;
     let (root, certificate, key) = (root.display(), certificate.display(), key.display());
@@ -189,7 +189,6 @@ fn tls_server(address: Ipv4Addr, root: &Path, identity: &Identity) -> String {
         "    server {{
         listen {address}:{TLS_PORT} ssl;
         root {root};
-        output_buffers 2 512k;
         ssl_certificate {certificate};
         ssl_certificate_key {key};
         ssl_protocols TLSv1.3;
