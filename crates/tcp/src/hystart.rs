@@ -410,7 +410,7 @@ mod tests {
         assert!(growth.iter().all(|&bytes| bytes == 64_000), "{growth:?}");
     }
 
-    /// Acknowledgments of one round that does not end, so many milliseconds apart, each with a round-trip time
+    /// Acknowledgments of one round that does not end, `gap_us` apart, each with a round-trip time
     /// that is `grows_us` longer than the one before, beginning with 50 ms. How long they went on, in milliseconds, until
     /// slow start became conservative and until it was left.
     fn signs_within_a_round(gap_us: u64, grows_us: u64) -> (Option<u64>, Option<u64>) {
