@@ -131,11 +131,14 @@ impl Port for MoodyPort {
         if let (Some(left), Some(remote)) = (&mut self.left, remote)
             && let Some(seq) = router::tcp_seq(packet.header)
         {
-            let payload = packet.payload.iter().flat_map(|slice| slice.iter());
+            let mut payload = Vec::new();
+            for slice in packet.payload {
+                payload.extend_from_slice(slice);
+            }
             left.push(Left {
                 remote,
                 seq,
-                payload: payload.copied().collect(),
+                payload,
             });
         }
         if let Some(feed) = &self.feed
