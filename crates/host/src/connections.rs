@@ -69,6 +69,11 @@ impl Entry {
         place(self.stream)
     }
 
+    /// True if it speaks TLS, and its handshake is not over.
+    pub(crate) fn is_shaking_hands(&self) -> bool {
+        self.tls.is_some() && !self.heard
+    }
+
     /// True if all that was queued has been acknowledged.
     pub(crate) fn is_drained(&self) -> bool {
         let tls = self.tls.as_deref();

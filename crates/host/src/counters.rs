@@ -78,12 +78,14 @@ counters! {
     tls_handshakes_resumed,
     /// Connections that TLS has ended, before the handshake's end or later.
     tls_failed,
-    /// Keys of TLS that have taken the place of another, as either side wanted.
+    /// Keys under which we send that have taken the place of another, because we or the peer wanted it.
     tls_key_updates,
     /// Connections reset because a record, sealed once more, would have been another one: its file has changed.
     tls_seal_mismatches,
     /// Connections reset because a NIC stack may have sent records whose tags it has not reported.
     tls_records_unproven,
+    /// Keys and records of TLS that a NIC stack did not take; their connections are reset.
+    tls_records_rejected,
     /// Connections aborted because too many were waiting for their peers alone, their FIN sent.
     orphans_aborted,
     /// Windows reduced because a peer has echoed marks of a router (ECN).

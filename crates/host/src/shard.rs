@@ -310,6 +310,7 @@ impl<P: Port, A: Application> Shard<P, A> {
             && shutdown(before, Shutdown::Write).is_ok()
         {
             // It ends, and until then tells the tags of what it has sealed.
+            self.stack.on_nic_ending(nic);
             self.coming.push(Coming {
                 nic,
                 session,

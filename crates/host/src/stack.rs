@@ -66,6 +66,10 @@ pub use self::inspect::{ConnectionView, Usage};
 pub use self::link::Link;
 pub use self::reports::ChannelCorrupt;
 
+/// Most connections amid a handshake of TLS that [`Stack::serve`] serves at a time. A handshake costs a signature, 0.1 ms
+/// with ECDSA and ten times that with RSA, for which all other connections wait.
+const HANDSHAKES_MAX: usize = 16;
+
 /// The host stack of one shard.
 #[derive(Debug)]
 pub struct Stack {
@@ -88,6 +92,8 @@ pub struct Stack {
     wheel: TimerWheel,
     /// Connections to serve.
     dirty: VecDeque<usize>,
+    /// Those of them that are amid a handshake of TLS: they come last, and few at a time.
+    shaking_hands: VecDeque<usize>,
     /// Connections that wait for a neighbour's address.
     waiting_neighbor: Waiting,
     gate: Gate,
@@ -147,6 +153,7 @@ impl Stack {
             time_waits: TimeWaits::new(KeyedHash(hash_key)),
             wheel: TimerWheel::new(now_us),
             dirty: VecDeque::new(),
+            shaking_hands: VecDeque::new(),
             waiting_neighbor: Waiting::default(),
             gate: Gate::new(config.admission, config.secret, hash_key),
             orphans: Orphans::default(),
@@ -281,7 +288,7 @@ impl Stack {
     }
 
     /// Tells the application what has happened, and sends what there is to send. Returns true if
-    /// anything was done.
+    /// anything was done: there may be more to do then, since few handshakes of TLS are served at a time.
     pub fn serve<P: Port, A: Application>(
         &mut self,
         now_us: u64,
@@ -289,6 +296,7 @@ impl Stack {
         app: &mut A,
     ) -> bool {
         let mut busy = false;
+        let mut handshakes = 0;
         for nic in &mut self.nics {
             nic.send_backlog();
         }
@@ -296,6 +304,15 @@ impl Stack {
             if let Some(event) = self.app_events.pop_front() {
                 self.tell(now_us, app, event);
             } else if let Some(index) = self.dirty.pop_front() {
+                match self.is_shaking_hands(index) {
+                    // Still marked dirty, so that it is not queued twice.
+                    true => self.shaking_hands.push_back(index),
+                    false => self.serve_connection(now_us, index, port, app),
+                }
+            } else if handshakes < HANDSHAKES_MAX
+                && let Some(index) = self.shaking_hands.pop_front()
+            {
+                handshakes += 1;
                 self.serve_connection(now_us, index, port, app);
             } else {
                 break;
@@ -579,7 +596,7 @@ impl Stack {
                 self.mark_dirty(index);
             }
         }
-        self.serve(now_us, port, app);
+        while self.serve(now_us, port, app) && !self.shaking_hands.is_empty() {}
     }
 }
 

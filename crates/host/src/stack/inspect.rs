@@ -37,7 +37,7 @@ pub struct ConnectionView<'a> {
     /// SENDs issued and not departed.
     pub sends_outstanding: u64,
     /// It waits for a neighbour's address, for room in a ring, for a NIC stack that is away, or for a file that a new
-    /// worker has to open again, and is served when that has come.
+    /// worker has to open again, and is served when that has come. Or for its turn, amid a handshake of TLS.
     pub waits: bool,
 }
 
@@ -68,7 +68,8 @@ impl Stack {
 
     fn waits(&self, entry: &Entry) -> bool {
         let index = entry.index();
-        entry.files_reopening > 0
+        entry.dirty
+            || entry.files_reopening > 0
             || !self.nics[entry.worker].is_there
             || self.waiting_neighbor.contains(index)
             || self.nics[entry.worker].waiting.contains(index)

@@ -199,6 +199,19 @@ impl Stack {
             | RejectReason::TooManyFlows
             | RejectReason::UnknownRecords => return None,
         }
+        self.counters.tls_records_rejected += 1;
+        let rejected = self.counters.tls_records_rejected;
+        // Whoever has many connections can have one rejected for each of them: the log is not theirs to fill.
+        match rejected.is_power_of_two() {
+            true => tracing::warn!(
+                worker,
+                ?reason,
+                id,
+                rejected,
+                "the NIC stack does not take a connection's records: it is reset"
+            ),
+            false => tracing::debug!(worker, ?reason, id, "records rejected"),
+        }
         let Some(entry) = self.connections.by_stream(StreamId(id)) else {
             return Some(!self.tls_listeners.is_empty());
         };
@@ -212,6 +225,17 @@ impl Stack {
     /// If there is no such NIC stack.
     pub fn set_nic_elsewhere(&mut self, nic: usize) {
         self.nic_stacks.set_elsewhere(nic);
+    }
+
+    /// NIC stack `nic` was asked to end, and its successor is there but not used yet. It is handed no SENDs any more, since
+    /// it would carry none of them out.
+    ///
+    /// # Panics
+    /// If there is no such NIC stack.
+    pub fn on_nic_ending(&mut self, nic: usize) {
+        for worker in self.nic_stacks.workers(nic) {
+            self.nics[worker].is_ending = true;
+        }
     }
 
     /// NIC stack `nic` has ended: nothing leaves it any more, and all that it has said is in its rings. To be called
@@ -240,9 +264,9 @@ impl Stack {
             })
     }
 
-    /// Reads a worker's ring to its end, for the tags. False if something in it makes no sense.
+    /// Reads a worker's ring to its end, for the tags. False if something in it makes no sense, or did before.
     fn hear_last_tags(&mut self, worker: usize) -> bool {
-        let mut makes_sense = self.nics[worker].is_there;
+        let mut makes_sense = self.nics[worker].is_there && !self.nics[worker].is_garbled;
         for _ in 0..EVENT_RING_BYTES {
             if !self.nics[worker].is_there {
                 break;

@@ -30,7 +30,10 @@ impl Stack {
                 match self.nics[worker].channel.receive() {
                     Ok(Some(event)) => self.on_event(now_us, worker, event),
                     Ok(None) => break,
-                    Err(ReceiveError::Malformed { .. }) => self.counters.events_invalid += 1,
+                    Err(ReceiveError::Malformed { .. }) => {
+                        self.counters.events_invalid += 1;
+                        self.nics[worker].is_garbled = true;
+                    }
                     Err(ReceiveError::Corrupt) => return Err(ChannelCorrupt { worker }),
                 }
                 taken += 1;
@@ -129,10 +132,10 @@ impl Stack {
 
     /// The NIC stack did not carry a command out: whatever depends on it fails.
     fn on_rejected(&mut self, worker: usize, reason: RejectReason, id: u64) -> bool {
-        tracing::warn!(worker, ?reason, id, "the NIC stack rejected a command");
         if let Some(valid) = self.on_records_rejected(worker, reason, id) {
             return valid;
         }
+        tracing::warn!(worker, ?reason, id, "the NIC stack rejected a command");
         if let Some(index) = index_of_send(id) {
             // The connection that it was for may be gone, and another one be in its place.
             let entry = self.connections.get(index);

@@ -7,6 +7,7 @@ use tls::Event;
 
 use super::Stack;
 use crate::app::{AppEvent, Application};
+use crate::connections::Entry;
 use crate::secure::{Secure, Told};
 use crate::streams::Streams;
 
@@ -37,6 +38,13 @@ impl Stack {
         };
         let secure = Secure::new(Arc::clone(config), now_us)?;
         Ok(Some(Box::new(secure)))
+    }
+
+    /// True if to serve the connection may mean to take part in a handshake of TLS.
+    #[inline]
+    pub(super) fn is_shaking_hands(&self, index: usize) -> bool {
+        let entry = || self.connections.get(index);
+        !self.tls_listeners.is_empty() && entry().is_some_and(Entry::is_shaking_hands)
     }
 
     /// Tells the application what a connection that speaks TLS has to say.

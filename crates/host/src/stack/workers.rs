@@ -16,6 +16,10 @@ pub(super) struct Nic {
     pub(super) is_there: bool,
     /// It has ended, and all that it has said was read.
     pub(super) has_ended: bool,
+    /// Something that it has said made no sense: it may have been a tag.
+    pub(super) is_garbled: bool,
+    /// It was asked to end, and carries nothing out any more.
+    pub(super) is_ending: bool,
     /// Connections that wait for room in its ring. One that has gone to another worker meanwhile is served once for
     /// nothing.
     pub(super) waiting: Waiting,
@@ -72,6 +76,8 @@ impl Nic {
             channel,
             is_there: true,
             has_ended: false,
+            is_garbled: false,
+            is_ending: false,
             waiting: Waiting::default(),
             backlog: VecDeque::new(),
         }
@@ -108,8 +114,8 @@ impl Nic {
         }
     }
 
-    /// True if any SEND fits now and would overtake nothing.
+    /// True if any SEND fits now, would overtake nothing, and may be carried out.
     pub(super) fn has_room(&mut self) -> bool {
-        self.is_there && self.backlog.is_empty() && self.channel.has_room()
+        self.is_there && !self.is_ending && self.backlog.is_empty() && self.channel.has_room()
     }
 }

@@ -601,6 +601,14 @@ impl Rig {
     }
 
     fn client_speaks(&mut self, now: Instant) {
+        for frame in self.client_frames(now) {
+            self.inject(&frame);
+        }
+    }
+
+    /// What the client has to say, which is on no link yet.
+    pub(crate) fn client_frames(&mut self, now: Instant) -> Vec<Vec<u8>> {
+        let mut frames = Vec::new();
         if self.client.next_timeout().is_some_and(|at| at <= now) {
             self.client.on_timeout(now);
         }
@@ -627,11 +635,12 @@ impl Rig {
             let mut frame = header[..len].to_vec();
             frame::complete_checksum(&mut frame, [&payload[..]]).unwrap();
             frame.extend_from_slice(&payload);
-            self.inject(&frame);
+            frames.push(frame);
             if let Some(transmission) = transmit.transmission {
                 self.client.on_departed(transmission, now);
             }
         }
+        frames
     }
 
     /// Puts a frame on the link towards the stack.

@@ -70,6 +70,13 @@ impl Secured {
         (self.broken, self.is_closed) = (None, false);
     }
 
+    /// What another client would say first.
+    pub(crate) fn hello(&self) -> Vec<u8> {
+        let mut hello = Vec::new();
+        connect(&self.config).write_tls(&mut hello).unwrap();
+        hello
+    }
+
     pub(crate) fn step(&mut self) {
         self.rig.step();
         self.exchange();

@@ -57,7 +57,11 @@ fn a_nic_stack_that_refuses_keys_or_records_ends_their_connection() {
         let id = flow.0;
         secured.rig.nic.report(&Event::Rejected { reason, id });
         is_reset(&mut secured);
-        assert_eq!(secured.rig.stack.counters().events_invalid, 0);
+        let counters = secured.rig.stack.counters();
+        assert_eq!(
+            (counters.events_invalid, counters.tls_records_rejected),
+            (0, 1)
+        );
     }
 }
 

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod client;
+mod crowded;
 mod downloads;
 mod ends;
 mod hostile;

@@ -170,15 +170,53 @@ fn the_end_of_a_carrier_proves_nothing() {
     assert_eq!(secured.rig.stack.counters().tls_records_unproven, 1);
 }
 
+/// Whether it is read before the end is known, or because of it.
 #[test]
 fn a_ring_that_makes_no_sense_proves_nothing() {
+    for is_read_before in [false, true] {
+        let mut secured = with_sends_waiting();
+        secured.rig.nic.channel.send_record(&[0xee; 16]).unwrap();
+        secured.rig.nic.channel.flush();
+        if is_read_before {
+            secured.step();
+            assert_eq!(secured.rig.stack.counters().events_invalid, 1);
+        }
+        secured.restart_nic(true);
+        secured.rig.nic_works = true;
+        secured.run_until(|secured| secured.rig.client_closed.is_some());
+        assert_eq!(secured.rig.stack.counters().tls_records_unproven, 1);
+    }
+}
+
+/// What it is handed would never leave, and nobody would know.
+#[test]
+fn a_nic_stack_that_is_to_end_is_handed_nothing_more() {
     let mut secured = with_sends_waiting();
-    secured.rig.nic.channel.send_record(&[0xee; 16]).unwrap();
-    secured.rig.nic.channel.flush();
-    secured.restart_nic(true);
+    while let Some(Work::Send { id, flow, .. }) = secured.rig.nic.work.pop_front() {
+        let (nic, departed_us) = (&mut secured.rig.nic, secured.rig.now_us);
+        for event in nic.sealer.as_mut().unwrap().leave(id) {
+            nic.report(&event);
+        }
+        nic.report(&Event::Departed {
+            send: id,
+            flow,
+            departed_us,
+        });
+    }
+    secured.rig.stack.on_nic_ending(0);
+    let sends = secured.rig.stack.counters().sends;
+    // All is lost, and would be sent again.
+    secured.run_until(|secured| secured.rig.stack.counters().timeouts > 0);
+    for _ in 0..10 {
+        secured.step();
+    }
+    assert_eq!(secured.rig.stack.counters().sends, sends);
+    // Its end does not become known.
+    secured.restart_nic(false);
     secured.rig.nic_works = true;
-    secured.run_until(|secured| secured.rig.client_closed.is_some());
-    assert_eq!(secured.rig.stack.counters().tls_records_unproven, 1);
+    secured.run_until(|secured| secured.received.len() as u64 >= SIZE + 2);
+    assert!(secured.received == expected());
+    assert_eq!(secured.rig.stack.counters().tls_records_unproven, 0);
 }
 
 #[test]
