@@ -114,14 +114,20 @@ impl Audit {
         conversation
     }
 
-    /// A connection in which both ends have sent something and none has ended.
-    pub(crate) fn victim(&self, random: &mut Random) -> Option<Victim> {
+    /// A connection in which both ends have sent something and none has ended. `is_there` says whether the server still
+    /// has a connection with a peer: it may have forgotten it, and its RST been dropped; it then answers whoever speaks
+    /// in the peer's name like a stranger.
+    pub(crate) fn victim(
+        &self,
+        random: &mut Random,
+        is_there: impl Fn(SocketAddr) -> bool,
+    ) -> Option<Victim> {
         let is_open = |half: &Half| half.end > 1 && half.fin.is_none() && !half.has_reset;
         let mut open: Vec<_> = self
             .conversations
             .iter()
-            .filter(|(_, conversation)| {
-                is_open(&conversation.peer) && is_open(&conversation.server)
+            .filter(|(peer, conversation)| {
+                is_open(&conversation.peer) && is_open(&conversation.server) && is_there(**peer)
             })
             .collect();
         // The map's order is nobody's seed.
@@ -286,4 +292,28 @@ fn check_sent(
         })?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_victim_is_a_connection_that_the_server_has() {
+        let mut audit = Audit::default();
+        let ends = [1, 2].map(|port| SocketAddr::new([10, 77, 0, 1].into(), port));
+        for peer in ends {
+            let conversation = audit.conversations.entry(peer).or_default();
+            for half in [&mut conversation.peer, &mut conversation.server] {
+                half.begin(7);
+                half.end = 2;
+            }
+        }
+        let mut random = Random::new(1);
+        for is_there in ends {
+            let victim = audit.victim(&mut random, |peer| peer == is_there);
+            assert_eq!(victim.map(|victim| victim.peer), Some(is_there));
+        }
+        assert!(audit.victim(&mut random, |_| false).is_none());
+    }
 }

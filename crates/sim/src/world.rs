@@ -2,8 +2,8 @@
 
 use std::cell::Cell;
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
-use std::net::IpAddr;
+use std::collections::{BinaryHeap, HashSet};
+use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -561,7 +561,15 @@ impl<'a> World<'a> {
     }
 
     fn hostile_acts(&mut self, number: usize) {
-        let victim = self.audit.victim(&mut self.random);
+        let there: HashSet<SocketAddr> = self
+            .machine
+            .stack
+            .connection_views()
+            .map(|view| view.remote)
+            .collect();
+        let victim = self
+            .audit
+            .victim(&mut self.random, |peer| there.contains(&peer));
         let mut frames = std::mem::take(&mut self.frames);
         self.hostiles[number].act(self.now_us, victim, &mut frames);
         for frame in frames.drain(..) {
