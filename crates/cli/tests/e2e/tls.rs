@@ -209,7 +209,11 @@ fn the_name_that_a_client_asks_for_decides_about_the_certificate() {
         }
         // Strangers get the first.
         let shown = |name: &str| {
-            let line = format!("openssl s_client -connect {} {name}", HTTPS[0]);
+            // How names are printed differs between versions of OpenSSL.
+            let line = format!(
+                "openssl s_client -nameopt utf8,space_eq -connect {} {name}",
+                HTTPS[0]
+            );
             let output = tool(&line).output().unwrap();
             String::from_utf8_lossy(&output.stdout).into_owned()
         };
@@ -442,7 +446,9 @@ fn downloads_outlive_nic_processes_and_lost_packets() {
         });
         println!("{} responses", responses.into_inner());
         splitway.end_with(Signal::TERM).unwrap();
-        assert_eq!(host_counter(&mut splitway, "nic_restarts"), DEATHS);
+        // One that dies before the one before it has ended is never used.
+        let restarts = host_counter(&mut splitway, "nic_restarts");
+        assert!((DEATHS / 2..=DEATHS).contains(&restarts), "{restarts}");
         // A client that has heard close_notify is gone, whether or not its FIN has arrived: the end may break its
         // connection, and says nothing.
         for name in [
@@ -469,6 +475,16 @@ fn reload() -> (bool, String) {
     )
 }
 
+/// Waits until the server has printed so many lines of the kind.
+fn await_lines(splitway: &mut Splitway, what: &str, count: usize) {
+    wait::until(SOON, what, || {
+        let lines = splitway.output().iter();
+        let found = lines.filter(|line| line.contains(what)).count();
+        (found >= count).then_some(())
+    })
+    .unwrap();
+}
+
 #[test]
 fn certificates_are_read_anew_and_connections_go_on() {
     isolated(|site| {
@@ -493,10 +509,10 @@ fn certificates_are_read_anew_and_connections_go_on() {
         let (done, said) = reload();
         assert!(!done && said.contains("does not belong"), "{said}");
         assert!(said.contains("those that were there stay"), "{said}");
+        // Lines come when they come: one of each request is awaited, or the next would pass for nothing.
+        await_lines(&mut splitway, "does not belong", 1);
         signal(splitway.supervisor(), Signal::HUP).unwrap();
-        splitway
-            .line(|line| line.contains("ERROR") && line.contains("does not belong"))
-            .unwrap();
+        await_lines(&mut splitway, "does not belong", 2);
         before.download(HTTPS[1], &small).unwrap();
 
         install(&second);
@@ -513,13 +529,13 @@ fn certificates_are_read_anew_and_connections_go_on() {
         assert!(trusts(&unknown).open(HTTPS[0]).is_err());
 
         install(&third);
-        let said_before = splitway.output().len();
+        await_lines(&mut splitway, "read anew", 1);
         signal(splitway.supervisor(), Signal::HUP).unwrap();
         wait::until(SOON, "the new certificate", || {
             trusts(&third).download(HTTPS[0], &small).ok()
         })
         .unwrap();
-        assert!(splitway.output().len() > said_before, "it is said");
+        await_lines(&mut splitway, "read anew", 2);
 
         connection
             .read_file_part(&file, 10_000_000..file.size())
@@ -585,7 +601,9 @@ fn keys_are_in_no_core_dump_and_no_argument() {
         let file = site.file("file", 5000).unwrap();
         let (splitway, client) = serve_and_trust(&site, &[]);
         client.download(HTTPS[0], &file).unwrap();
-        for pid in [splitway.host(), splitway.nic()] {
+        let key = fs::read_to_string(site.outside().join("server.key")).unwrap();
+        let secret = key.lines().nth(1).unwrap();
+        for pid in [splitway.supervisor(), splitway.host(), splitway.nic()] {
             let process = format!("/proc/{}", pid.as_raw_nonzero());
             let limits = fs::read_to_string(format!("{process}/limits")).unwrap();
             let core = limits
@@ -601,7 +619,7 @@ fn keys_are_in_no_core_dump_and_no_argument() {
             run(&mut tool(&format!("{without} {maps}"))).unwrap_err();
             for said in ["cmdline", "environ"] {
                 let said = fs::read(format!("{process}/{said}")).unwrap();
-                assert!(!String::from_utf8_lossy(&said).contains("KEY"));
+                assert!(!String::from_utf8_lossy(&said).contains(secret));
             }
         }
     });
