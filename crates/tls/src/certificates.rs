@@ -4,13 +4,14 @@ mod bytes;
 
 use std::collections::HashMap;
 use std::fmt;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, Read};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
+use rustix::fs::OFlags;
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
@@ -38,24 +39,26 @@ impl Files {
     /// stapled.
     ///
     /// # Errors
-    /// If one cannot be read, or is absurdly long, or everybody may read the key.
+    /// If one cannot be read, or is no regular file or absurdly long, or everybody may read the key.
     pub fn read(
         certificate: &Path,
         key: &Path,
         ocsp: Option<&Path>,
     ) -> Result<Self, CertificateError> {
         let read = |path: &Path, problem: fn(io::Error) -> Problem| {
-            read_file(path).map_err(|error| CertificateError::new(path, problem(error)))
+            open(path)
+                .and_then(|(file, metadata)| read_file(file, &metadata))
+                .map_err(|error| CertificateError::new(path, problem(error)))
         };
-        let mode = |error| CertificateError::new(key, Problem::KeyUnreadable(error));
-        let key_mode = File::open(key)
-            .and_then(|file| file.metadata())
-            .map_err(mode)?
-            .mode();
-        if key_mode & 0o007 != 0 {
-            let mode = key_mode & 0o777;
-            return Err(CertificateError::new(key, Problem::KeyOpen { mode }));
+        let of_key = |problem| CertificateError::new(key, problem);
+        let unreadable = |error| of_key(Problem::KeyUnreadable(error));
+        // The mode is that of the file that is read, whatever becomes of its name.
+        let (key_file, metadata) = open(key).map_err(unreadable)?;
+        if metadata.mode() & 0o007 != 0 {
+            let mode = metadata.mode() & 0o777;
+            return Err(of_key(Problem::KeyOpen { mode }));
         }
+        let key_bytes = Zeroizing::new(read_file(key_file, &metadata).map_err(unreadable)?);
         let ocsp = ocsp.map(|path| {
             let bytes = read(path, Problem::OcspUnreadable)?;
             Ok((path.to_owned(), bytes))
@@ -64,7 +67,7 @@ impl Files {
             certificate_path: certificate.to_owned(),
             certificate: read(certificate, Problem::CertificateUnreadable)?,
             key_path: key.to_owned(),
-            key: Zeroizing::new(read(key, Problem::KeyUnreadable)?),
+            key: key_bytes,
             ocsp: ocsp.transpose()?,
         })
     }
@@ -81,10 +84,25 @@ impl Files {
     }
 }
 
-fn read_file(path: &Path) -> io::Result<Vec<u8>> {
-    let file = File::open(path)?;
+/// Opens a regular file, without waiting: a pipe may never have a writer, and what it had could not be read anew.
+fn open(path: &Path) -> io::Result<(File, Metadata)> {
+    let do_not_wait = OFlags::NONBLOCK.bits() as i32;
+    let file = File::options()
+        .read(true)
+        .custom_flags(do_not_wait)
+        .open(path)?;
+    let metadata = file.metadata()?;
+    match metadata.is_file() {
+        true => Ok((file, metadata)),
+        false => Err(io::Error::other(
+            "it is no regular file, but a directory, a pipe or a device, which cannot be read again",
+        )),
+    }
+}
+
+fn read_file(file: File, metadata: &Metadata) -> io::Result<Vec<u8>> {
     // Room for all at once: what grows leaves copies behind, of keys, too.
-    let bytes = file.metadata()?.len().min(FILE_BYTES_MAX) + 1;
+    let bytes = metadata.len().min(FILE_BYTES_MAX) + 1;
     let mut bytes = Vec::with_capacity(bytes as usize);
     file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
     match bytes.len() as u64 <= FILE_BYTES_MAX {

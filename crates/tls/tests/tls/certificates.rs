@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 use tempfile::TempDir;
 use tls::{Certificates, Files, Problem, Settings};
 
@@ -95,12 +96,18 @@ fn bad_files_are_refused_with_what_to_do() {
         "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n",
         0o600,
     );
+    let mode = Mode::RUSR | Mode::WUSR;
+    mknodat(CWD, folder.path("pipe"), FileType::Fifo, mode, 0).unwrap();
     folder.write("huge", &"x".repeat((1 << 20) + 1), 0o600);
     for (names, expected) in [
         ("missing key.pem", "No such file"),
         ("cert.pem missing", "No such file"),
         ("cert.pem key.pem missing", "No such file"),
-        (". key.pem", "cannot read the certificate"),
+        (". key.pem", "no regular file"),
+        // Nobody will ever write there: it is not waited for.
+        ("pipe key.pem", "no regular file"),
+        ("cert.pem pipe", "no regular file"),
+        ("cert.pem key.pem pipe", "no regular file"),
         ("huge key.pem", "longer than 1 MiB"),
         ("empty key.pem", "no certificate in"),
         ("text key.pem", "no certificate in"),
