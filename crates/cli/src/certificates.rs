@@ -17,7 +17,7 @@ use crate::args::ServeArgs;
 use crate::child::retry;
 use crate::error::Failure;
 use crate::lockdown;
-use crate::self_signed::SelfSigned;
+use crate::self_signed::{Fresh, SelfSigned};
 use crate::tls_options::CertificatePaths;
 
 /// What failures are about.
@@ -53,7 +53,7 @@ impl CertificateSource {
                 "Give one with --tls-cert FILE --tls-key FILE, or have one made for trying out: --tls-self-signed.",
             ));
         }
-        let mut source = Self::Files(paths);
+        let source = Self::Files(paths);
         source.read(&[])?;
         Ok(Some(source))
     }
@@ -67,26 +67,36 @@ impl CertificateSource {
     }
 
     /// Reads files, or makes a certificate for these addresses, and checks them.
-    fn read(&mut self, addresses: &[IpAddr]) -> Result<Vec<Files>, Failure> {
+    fn read(&self, addresses: &[IpAddr]) -> Result<(Vec<Files>, Option<Fresh>), Failure> {
         let now = unix_time();
-        let files = match self {
-            Self::SelfSigned(made) => vec![made.renew(addresses, now)?],
-            Self::Files(paths) => paths
-                .iter()
-                .map(|paths| Files::read(&paths.certificate, &paths.key, paths.ocsp.as_deref()))
-                .collect::<Result<_, _>>()
-                .map_err(|error| Failure::input(WHAT, error))?,
+        let (files, fresh) = match self {
+            Self::SelfSigned(made) => {
+                let (files, fresh) = made.renew(addresses, now)?;
+                (vec![files], Some(fresh))
+            }
+            Self::Files(paths) => {
+                let files = paths
+                    .iter()
+                    .map(|paths| Files::read(&paths.certificate, &paths.key, paths.ocsp.as_deref()))
+                    .collect::<Result<_, _>>()
+                    .map_err(|error| Failure::input(WHAT, error))?;
+                (files, None)
+            }
         };
         Certificates::new(&files, now).map_err(|error| Failure::input(WHAT, error))?;
-        Ok(files)
+        Ok((files, fresh))
     }
 
-    /// Reads them, and makes a message of them for the host process. Returns how many they are as well.
-    pub(crate) fn message(&mut self, addresses: &[IpAddr]) -> Result<(OwnedFd, usize), Failure> {
-        let files = self.read(addresses)?;
+    /// Reads them, and makes a message of them for the host process. What has been made for trying out is to be put in
+    /// its place when it is used.
+    pub(crate) fn message(
+        &self,
+        addresses: &[IpAddr],
+    ) -> Result<(OwnedFd, Option<Fresh>), Failure> {
+        let (files, fresh) = self.read(addresses)?;
         let message = write(&Files::to_bytes(&files))
             .map_err(|error| Failure::broken("handing certificates to the host process", error))?;
-        Ok((message, files.len()))
+        Ok((message, fresh))
     }
 }
 
@@ -136,10 +146,10 @@ mod tests {
 
     #[test]
     fn what_is_passed_on_is_what_was_read() {
-        let mut source = CertificateSource::SelfSigned(SelfSigned::new().unwrap());
-        let (message, count) = source.message(&["192.0.2.1".parse().unwrap()]).unwrap();
-        assert_eq!(count, 1);
+        let source = CertificateSource::SelfSigned(SelfSigned::new().unwrap());
+        let (message, _) = source.message(&["192.0.2.1".parse().unwrap()]).unwrap();
         let received = receive(&message).unwrap();
+        assert_eq!(received.len(), 1);
         Certificates::new(&received, unix_time()).unwrap();
         let again = receive(&message).unwrap();
         assert!(again.is_empty(), "it is read once");

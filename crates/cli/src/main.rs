@@ -38,6 +38,7 @@ mod control;
 mod control_link;
 mod ctl;
 mod demo;
+mod desk;
 mod door_process;
 mod emulate;
 mod error;

@@ -1,14 +1,14 @@
 //! A certificate for trying out, which nobody trusts who is not given its file.
 
 use std::fs::Permissions;
-use std::io::Write;
+use std::io::{self, Write};
 use std::net::IpAddr;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
-use tempfile::NamedTempFile;
+use tempfile::{NamedTempFile, TempPath};
 use tls::Files;
 use zeroize::Zeroizing;
 
@@ -22,58 +22,81 @@ const DAY: Duration = Duration::from_secs(24 * 3600);
 /// Clients whose clocks are slow by less take it.
 const CLOCKS_DIFFER_BY: Duration = Duration::from_secs(3600);
 
-/// The file with the certificate, and never the key; it goes with this value.
+/// The file with the certificate in use, and never the key; it goes with this value.
 #[derive(Debug)]
 pub(crate) struct SelfSigned {
+    path: TempPath,
+}
+
+/// A certificate in a file of its own, until it is used and takes the place of the one before. It goes if it is not.
+#[derive(Debug)]
+pub(crate) struct Fresh {
     file: NamedTempFile,
+    place: PathBuf,
+}
+
+impl Fresh {
+    /// Lets clients find it: they see the one before or this one, whole.
+    pub(crate) fn put_in_place(self) -> Result<(), Failure> {
+        let renamed = self.file.persist(&self.place);
+        renamed.map(|_| ()).map_err(|failed| {
+            let what = format!("putting a certificate into {}", self.place.display());
+            Failure::broken(what, failed.error)
+        })
+    }
 }
 
 impl SelfSigned {
     pub(crate) fn new() -> Result<Self, Failure> {
-        let everybody = Permissions::from_mode(0o644);
-        let make = || -> std::io::Result<NamedTempFile> {
-            let mut builder = tempfile::Builder::new();
-            let file = builder.prefix("splitway-").suffix(".pem").tempfile()?;
-            // Whatever the umask says: the clients are other users.
-            file.as_file().set_permissions(everybody)?;
-            Ok(file)
-        };
-        let file = make().map_err(|error| {
-            let directory = std::env::temp_dir();
+        let directory = std::env::temp_dir();
+        let file = file_in(&directory).map_err(|error| {
             Failure::input(
                 format!("--tls-self-signed: a file in {}", directory.display()),
                 error,
             )
             .remedy("The certificate is put there for clients. TMPDIR chooses another directory.")
         })?;
-        Ok(Self { file })
+        let path = file.into_temp_path();
+        Ok(Self { path })
     }
 
     /// Where clients find it.
     pub(crate) fn path(&self) -> &Path {
-        self.file.path()
+        &self.path
     }
 
-    /// Makes another one, with a key of its own, for these addresses and `localhost`, and puts it in its file.
+    /// Makes another one, with a key of its own, for these addresses and `localhost`, beside the one in use.
     pub(crate) fn renew(
-        &mut self,
+        &self,
         addresses: &[IpAddr],
         unix_time: Duration,
-    ) -> Result<Files, Failure> {
+    ) -> Result<(Files, Fresh), Failure> {
         let what = "making a certificate";
         let (certificate, key) =
             make(addresses, unix_time).map_err(|error| Failure::broken(what, error))?;
-        let file = self.file.as_file_mut();
-        let mut write = || -> std::io::Result<()> {
-            rustix::fs::ftruncate(&*file, 0)?;
-            rustix::fs::seek(&*file, rustix::fs::SeekFrom::Start(0))?;
-            file.write_all(certificate.as_bytes())
+        let directory = self.path.parent().unwrap_or(Path::new("/"));
+        let write = || -> io::Result<NamedTempFile> {
+            let mut file = file_in(directory)?;
+            file.write_all(certificate.as_bytes())?;
+            Ok(file)
         };
-        write().map_err(|error| {
-            Failure::broken(format!("writing {}", self.file.path().display()), error)
+        let file = write().map_err(|error| {
+            Failure::broken(format!("writing a file in {}", directory.display()), error)
         })?;
-        Ok(Files::from_pem("made for trying out", &certificate, &key))
+        let place = self.path.to_path_buf();
+        let files = Files::from_pem("made for trying out", &certificate, &key);
+        Ok((files, Fresh { file, place }))
     }
+}
+
+/// A file that everybody may read, whatever the umask says: the clients are other users.
+fn file_in(directory: &Path) -> io::Result<NamedTempFile> {
+    let mut builder = tempfile::Builder::new();
+    let builder = builder.prefix("splitway-").suffix(".pem");
+    let file = builder.tempfile_in(directory)?;
+    let everybody = Permissions::from_mode(0o644);
+    file.as_file().set_permissions(everybody)?;
+    Ok(file)
 }
 
 /// A certificate and its key, as PEM.
@@ -107,9 +130,10 @@ mod tests {
 
     #[test]
     fn it_is_valid_for_some_days_and_renewed_in_its_place() {
-        let mut made = SelfSigned::new().unwrap();
+        let made = SelfSigned::new().unwrap();
         let addresses = ["192.0.2.1".parse().unwrap(), "2001:db8::1".parse().unwrap()];
-        let files = [made.renew(&addresses, NOW).unwrap()];
+        let (files, fresh) = made.renew(&addresses, NOW).unwrap();
+        let files = [files];
         let days = |days: u32| NOW + DAY * days;
         Certificates::new(&files, NOW).unwrap();
         Certificates::new(&files, days(VALID_DAYS as u32 - 1)).unwrap();
@@ -119,10 +143,16 @@ mod tests {
             "{error}"
         );
 
+        fresh.put_in_place().unwrap();
         let first = fs::read_to_string(made.path()).unwrap();
         made.renew(&addresses, NOW).unwrap();
+        assert_eq!(fs::read_to_string(made.path()).unwrap(), first, "not used");
+        let mut reads = fs::File::open(made.path()).unwrap();
+        let (_, fresh) = made.renew(&addresses, NOW).unwrap();
+        fresh.put_in_place().unwrap();
         let second = fs::read_to_string(made.path()).unwrap();
         assert_ne!(first, second);
+        assert_eq!(io::read_to_string(&mut reads).unwrap(), first, "whole");
         for text in [first, second] {
             assert_eq!(text.matches("BEGIN").count(), 1, "{text}");
             assert!(text.contains("BEGIN CERTIFICATE"), "{text}");
@@ -133,11 +163,16 @@ mod tests {
     fn every_user_may_read_its_file_which_goes_with_it() {
         let made = SelfSigned::new().unwrap();
         let path = made.path().to_owned();
-        assert_eq!(
-            fs::metadata(&path).unwrap().permissions().mode() & 0o777,
-            0o644
-        );
+        let mode = || fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(), 0o644);
+        let (_, fresh) = made.renew(&[], NOW).unwrap();
+        fresh.put_in_place().unwrap();
+        assert_eq!(mode(), 0o644);
+        let (_, unused) = made.renew(&[], NOW).unwrap();
+        let beside = unused.file.path().to_owned();
+        assert!(beside.exists());
+        drop(unused);
         drop(made);
-        assert!(!path.exists());
+        assert!(!path.exists() && !beside.exists());
     }
 }

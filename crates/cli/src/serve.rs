@@ -20,6 +20,7 @@ use crate::cidr::Cidr;
 use crate::claim::{Claim, ClaimError};
 use crate::control::{Control, Request};
 use crate::control_link::{MacAddress, NicPlace};
+use crate::desk::Desk;
 use crate::error::Failure;
 use crate::family::{Family, Happening, Role};
 use crate::link::{self, INNER_NAME, Inventory, OUTER_NAME, VethPair};
@@ -27,6 +28,7 @@ use crate::lockdown::LockedOut;
 use crate::messages::{Message, Report};
 use crate::nic_keeper::{NicKeeper, NicNews, NicOrigin, START_WAIT};
 use crate::program::Program;
+use crate::self_signed::Fresh;
 use crate::signals::{EndSignals, HangUp, Hint};
 use crate::url::Scheme;
 use crate::{features, handover, key_file, privileges, report, say, self_signed, socket, url};
@@ -42,7 +44,7 @@ const _: () = assert!(
 /// Serves until the user or a failure ends it.
 pub(crate) fn run(args: &ServeArgs, log: &str) -> Result<(), Failure> {
     let sources = Source::check_all(args)?;
-    let mut certificates = CertificateSource::check(args)?;
+    let certificates = CertificateSource::check(args)?;
     features::require()?;
     // From here on Ctrl-C leads through the cleaning up.
     let (signals, hang_up) = match certificates {
@@ -61,7 +63,7 @@ pub(crate) fn run(args: &ServeArgs, log: &str) -> Result<(), Failure> {
         &mut family,
         args,
         sources,
-        certificates.as_mut(),
+        certificates.as_ref(),
         &link,
         log,
     );
@@ -83,7 +85,7 @@ pub(crate) fn run(args: &ServeArgs, log: &str) -> Result<(), Failure> {
             );
             let mut desk = Desk::new(control);
             let addresses = link.ip_addresses();
-            let tls = certificates.as_mut().map(|source| Tls {
+            let tls = certificates.as_ref().map(|source| Tls {
                 source,
                 addresses,
                 to_host,
@@ -388,7 +390,7 @@ fn start(
     family: &mut Family,
     args: &ServeArgs,
     sources: Vec<Source>,
-    certificates: Option<&mut CertificateSource>,
+    certificates: Option<&CertificateSource>,
     link: &Link,
     log: &str,
 ) -> Result<Served, Failure> {
@@ -404,7 +406,9 @@ fn start(
         )?,
     );
     if let Some(source) = certificates {
-        pass_certificates(source, &link.ip_addresses(), &to_host)?;
+        let fresh = pass_certificates(source, &link.ip_addresses(), &to_host)?;
+        // Without it nothing is served.
+        fresh.map_or(Ok(()), Fresh::put_in_place)?;
     }
     let mut starting = Starting::default();
     for (number, source) in sources.into_iter().enumerate() {
@@ -551,29 +555,30 @@ impl Starting {
     }
 }
 
-/// Reads certificates, checks them, and passes their contents to the host process; returns how many they are.
+/// Reads certificates, checks them, and passes their contents to the host process; returns what is to be put in place
+/// when they are used.
 fn pass_certificates(
-    source: &mut CertificateSource,
+    source: &CertificateSource,
     addresses: &[IpAddr],
     to_host: &OwnedFd,
-) -> Result<usize, Failure> {
-    let (message, count) = source.message(addresses)?;
+) -> Result<Option<Fresh>, Failure> {
+    let (message, fresh) = source.message(addresses)?;
     handover::pass(to_host, handover::CERTIFICATES, Some(&message))
         .map_err(|errno| Failure::broken("handing certificates to the host process", errno))?;
-    Ok(count)
+    Ok(fresh)
 }
 
 /// What it takes to read certificates anew.
 struct Tls<'a> {
-    source: &'a mut CertificateSource,
+    source: &'a CertificateSource,
     addresses: Vec<IpAddr>,
     to_host: &'a OwnedFd,
 }
 
 impl Tls<'_> {
     /// The host process is to say what becomes of them.
-    fn read_anew(&mut self) -> Result<(), Failure> {
-        pass_certificates(self.source, &self.addresses, self.to_host).map(|_| ())
+    fn read_anew(&self) -> Result<Option<Fresh>, Failure> {
+        pass_certificates(self.source, &self.addresses, self.to_host)
     }
 }
 
@@ -582,7 +587,7 @@ impl Tls<'_> {
 fn supervise(
     family: &mut Family,
     keepers: &mut [NicKeeper],
-    mut tls: Option<Tls<'_>>,
+    tls: Option<Tls<'_>>,
     mut hang_up: Option<HangUp>,
     desk: &mut Desk,
 ) -> Result<(), Failure> {
@@ -605,10 +610,10 @@ fn supervise(
                 return Err(family.diagnose());
             }
             Happening::Said(Role::Host, Message::CertificatesTaken(count)) => {
-                desk.on_certificates(Ok(*count));
+                desk.on_certificates_heard(Ok(*count));
             }
             Happening::Said(Role::Host, Message::CertificatesRefused(why)) => {
-                desk.on_certificates(Err(why.clone()));
+                desk.on_certificates_heard(Err(why.clone()));
             }
             _ => {}
         }
@@ -620,8 +625,7 @@ fn supervise(
         let request = desk.control.as_mut().and_then(Control::next);
         match request {
             Some(Request::RestartNic) => {
-                desk.answers.clear();
-                desk.asked = keepers.iter().map(NicKeeper::number).collect();
+                desk.ask(keepers.iter().map(NicKeeper::number));
                 for keeper in keepers.iter_mut() {
                     if let Err(failure) = keeper.replace(family) {
                         desk.answer(keeper, is_alone, Err(failure.to_string()));
@@ -643,94 +647,16 @@ fn supervise(
         }
         let is_asked = request == Some(Request::Reload);
         if is_asked || hint == Some(Hint::ReadAnew) {
-            desk.awaits_certificates |= is_asked;
-            match tls.as_mut().map(Tls::read_anew) {
-                Some(Ok(())) => {}
-                Some(Err(failure)) => desk.on_certificates(Err(failure.to_string())),
-                None => desk.answer_about_certificates(Err(
-                    "this server has none: it was started without --tls-listen".to_owned(),
-                )),
+            match tls.as_ref().map(Tls::read_anew) {
+                Some(Ok(fresh)) => desk.on_certificates_passed(is_asked, fresh),
+                Some(Err(failure)) => {
+                    desk.on_certificates(is_asked, Err(failure.to_string()));
+                }
+                None => desk.answer_if(
+                    is_asked,
+                    Err("this server has none: it was started without --tls-listen".to_owned()),
+                ),
             }
-        }
-    }
-}
-
-/// Where the user asks, and is answered.
-struct Desk {
-    control: Option<Control>,
-    /// The NIC stacks of which it is still to be told what has become of them.
-    asked: Vec<usize>,
-    answers: Vec<Result<String, String>>,
-    /// Somebody waits to hear what has become of certificates.
-    awaits_certificates: bool,
-}
-
-impl Desk {
-    fn new(control: Option<Control>) -> Self {
-        Self {
-            control,
-            asked: Vec::new(),
-            answers: Vec::new(),
-            awaits_certificates: false,
-        }
-    }
-
-    /// Tells whoever is concerned what has become of certificates that were to be read anew: how many are used, or why
-    /// they are not.
-    fn on_certificates(&mut self, outcome: Result<usize, String>) {
-        let outcome = match outcome {
-            Ok(count) => {
-                let certificates = match count {
-                    1 => "certificate",
-                    _ => "certificates",
-                };
-                let text = format!("{count} {certificates} read anew, for connections from now on");
-                say(&format!("{text}\n"));
-                Ok(text)
-            }
-            Err(why) => {
-                let text = format!("{why}; those that were there stay");
-                tracing::error!("{text}");
-                Err(text)
-            }
-        };
-        self.answer_about_certificates(outcome);
-    }
-
-    fn answer_about_certificates(&mut self, answer: Result<String, String>) {
-        if std::mem::take(&mut self.awaits_certificates)
-            && let Some(control) = &mut self.control
-        {
-            control.answer(answer);
-        }
-    }
-
-    /// What has become of a NIC stack. Whoever has asked is told when that is known of all.
-    fn answer(&mut self, keeper: &NicKeeper, is_alone: bool, answer: Result<String, String>) {
-        let Some(place) = self.asked.iter().position(|&nic| nic == keeper.number()) else {
-            return;
-        };
-        self.asked.remove(place);
-        let named = |text: String| match is_alone {
-            true => text,
-            false => format!("{}: {text}", keeper.name()),
-        };
-        self.answers.push(answer.map(named).map_err(named));
-        if !self.asked.is_empty() {
-            return;
-        }
-        let answers = std::mem::take(&mut self.answers);
-        let is_done = answers.iter().all(Result::is_ok);
-        let lines: Vec<String> = answers
-            .into_iter()
-            .map(|answer| answer.unwrap_or_else(|failure| failure))
-            .collect();
-        let text = lines.join("\n");
-        if let Some(control) = &mut self.control {
-            control.answer(match is_done {
-                true => Ok(text),
-                false => Err(text),
-            });
         }
     }
 }
