@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::process::Pid;
 use testbed::namespace::{Network, within};
 use testbed::process::{Process, run, tool};
-use testbed::{Context, Failure, Result, wait};
+use testbed::{Context, Result, wait};
 
 use crate::link::{Device, copy_sizes, steer};
 use crate::tls::identity::Identity;
@@ -98,18 +98,14 @@ impl Nginx {
         (self.network.holder(), SERVER)
     }
 
-    /// Its worker process.
+    /// Its worker process. Connections are answered by the listening socket, which is there before the worker.
     pub(crate) fn worker(&self) -> Result<Pid> {
         let master = self.master.pid().as_raw_nonzero();
         let path = format!("/proc/{master}/task/{master}/children");
-        let children = fs::read_to_string(&path).context(|| format!("reading {path}"))?;
-        let first = children
-            .split_whitespace()
-            .next()
-            .and_then(|pid| pid.parse().ok());
-        first
-            .and_then(Pid::from_raw)
-            .ok_or_else(|| Failure::new("nginx has no worker"))
+        wait::until(Duration::from_secs(10), "nginx starting its worker", || {
+            let children = fs::read_to_string(&path).ok()?;
+            Pid::from_raw(children.split_whitespace().next()?.parse().ok()?)
+        })
     }
 }
 
