@@ -10,6 +10,7 @@
 //! | [`link`] | veth pairs, and on which core the kernel does their receive work |
 //! | [`nginx`], [`lighttpd`] | the peers |
 //! | [`load`] | the load generator |
+//! | [`rounds`] | how often, and for how long |
 //! | [`run`] | one run: load on a server, and what that cost |
 //! | [`report`] | files in memory: ratios and what is promised of them |
 //! | [`table`] | medians and their spread, what a server costs |
@@ -31,6 +32,7 @@ mod nginx;
 mod plot;
 mod publish;
 mod report;
+mod rounds;
 mod run;
 mod table;
 mod tls;
@@ -51,6 +53,7 @@ use testbed::{Context, Failure, Result};
 use crate::link::Device;
 use crate::nginx::Nginx;
 use crate::report::Report;
+use crate::rounds::Rounds;
 use crate::run::Server;
 use crate::tls::identity::Identity;
 
@@ -105,15 +108,9 @@ enum Part {
 /// What is measured.
 #[derive(clap::Args, Clone, Debug, serde::Serialize)]
 pub(crate) struct Settings {
-    /// Fewer and shorter runs: enough to see that nothing is broken, too few to claim anything.
-    #[arg(long)]
-    quick: bool,
-    /// Runs against each server; 5, or 3 if it is to be quick.
-    #[arg(long)]
-    rounds: Option<usize>,
-    /// Seconds of each run; 5, or 2 if it is to be quick.
-    #[arg(long)]
-    seconds: Option<u64>,
+    #[command(flatten)]
+    #[serde(flatten)]
+    rounds: Rounds,
     /// Connections, each asking for file after file.
     #[arg(long, default_value_t = 64)]
     connections: usize,
@@ -137,23 +134,13 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    fn rounds(&self) -> usize {
-        self.rounds.unwrap_or(if self.quick { 3 } else { 5 }).max(1)
-    }
-
-    fn seconds(&self) -> u64 {
-        self.seconds
-            .unwrap_or(if self.quick { 2 } else { 5 })
-            .max(1)
-    }
-
     fn load(&self, server: std::net::SocketAddr) -> load::Settings {
         load::Settings {
             server,
             connections: self.connections,
             files: self.files,
             file_bytes: self.file_bytes,
-            seconds: self.seconds(),
+            seconds: self.rounds.seconds(),
             discard: self.discard,
             once: false,
             certificate: None,
@@ -269,7 +256,7 @@ fn measure(settings: &Settings) -> Result<()> {
             },
         )?;
     }
-    for round in 0..settings.rounds() {
+    for round in 0..settings.rounds.count() {
         // The order turns with each round, so that neither server always comes after the other.
         for place in 0..servers.len() {
             let server = &servers[(place + round) % servers.len()];

@@ -74,8 +74,8 @@ impl Report {
         let settings = &self.settings;
         line(format!(
             "{} rounds of {} s; {} files of {} bytes, {} keep-alive connections; medians (least–most)\n",
-            settings.rounds(),
-            settings.seconds(),
+            settings.rounds.count(),
+            settings.rounds.seconds(),
             settings.files,
             settings.file_bytes,
             settings.connections,

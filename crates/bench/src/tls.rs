@@ -25,6 +25,7 @@ use testbed::splitway::STACK_V4;
 
 use crate::lighttpd::Lighttpd;
 use crate::publish::publish;
+use crate::rounds::Rounds;
 use crate::run::{self, ProcessCost, Server};
 use crate::{Ground, load, start_nginx, start_splitway};
 use identity::Identity;
@@ -36,15 +37,9 @@ const PORT: u16 = 443;
 /// What is measured.
 #[derive(clap::Args, Clone, Debug, Serialize)]
 pub(crate) struct Settings {
-    /// Fewer and shorter runs: enough to see that nothing is broken, too few to claim anything
-    #[arg(long)]
-    quick: bool,
-    /// Runs against each server; 5, or 3 if it is to be quick
-    #[arg(long)]
-    rounds: Option<usize>,
-    /// Seconds of each run; 5, or 2 if it is to be quick
-    #[arg(long)]
-    seconds: Option<u64>,
+    #[command(flatten)]
+    #[serde(flatten)]
+    rounds: Rounds,
     /// Connections, each asking for file after file, or shaking hands
     #[arg(long, default_value_t = 64)]
     connections: usize,
@@ -60,17 +55,6 @@ pub(crate) struct Settings {
     /// Where tables go [default: target/bench]
     #[arg(long, value_name = "DIRECTORY")]
     output: Option<PathBuf>,
-}
-
-impl Settings {
-    fn rounds(&self) -> usize {
-        self.rounds.unwrap_or(if self.quick { 3 } else { 5 }).max(1)
-    }
-
-    fn seconds(&self) -> u64 {
-        let seconds = self.seconds;
-        seconds.unwrap_or(if self.quick { 2 } else { 5 }).max(1)
-    }
 }
 
 /// What sessions begin with.
@@ -140,16 +124,16 @@ pub(crate) fn measure(settings: &Settings) -> Result<()> {
         // Caches warm up, and the way is seen to be clear.
         run::run(server, &load(server, 1))?;
     }
-    for round in 0..settings.rounds() {
+    for round in 0..settings.rounds.count() {
         // The order turns with each round, so that none always comes after another.
         for place in 0..servers.len() {
             let server = &servers[(place + round) % servers.len()];
-            let run = run::run(server, &load(server, settings.seconds()))?;
+            let run = run::run(server, &load(server, settings.rounds.seconds()))?;
             eprintln!("{run}");
             report.runs.push(run);
         }
     }
-    for round in 0..settings.rounds() {
+    for round in 0..settings.rounds.count() {
         for place in 0..servers.len() {
             let server = &servers[(place + round) % servers.len()];
             for kind in kinds(server.name) {
@@ -187,7 +171,7 @@ fn shake_hands(
         server: server.address,
         certificate: identity.certificate.clone(),
         connections: settings.connections,
-        seconds: settings.seconds(),
+        seconds: settings.rounds.seconds(),
         resume: kind == Kind::Resumed,
     };
     let (outcome, cost) = run::generate(server, load.arguments())?;

@@ -11,6 +11,7 @@ use serde::Serialize;
 use testbed::Result;
 
 use crate::publish::publish;
+use crate::rounds::Rounds;
 use crate::run::{self, Run};
 use crate::table::Spread;
 use crate::{Ground, load, splitway_server, start_splitway_anywhere};
@@ -18,15 +19,9 @@ use crate::{Ground, load, splitway_server, start_splitway_anywhere};
 /// What is measured.
 #[derive(clap::Args, Clone, Debug, Serialize)]
 pub(crate) struct Settings {
-    /// Fewer and shorter runs: enough to see that nothing is broken, too few to claim anything
-    #[arg(long)]
-    quick: bool,
-    /// Runs with each number of workers; 5, or 3 if it is to be quick
-    #[arg(long)]
-    rounds: Option<usize>,
-    /// Seconds of each run; 5, or 2 if it is to be quick
-    #[arg(long)]
-    seconds: Option<u64>,
+    #[command(flatten)]
+    #[serde(flatten)]
+    rounds: Rounds,
     /// Numbers of workers; ratios are against the first
     #[arg(long, value_delimiter = ',', default_values_t = [1, 2])]
     workers: Vec<usize>,
@@ -45,17 +40,6 @@ pub(crate) struct Settings {
     /// Where tables go [default: target/bench]
     #[arg(long, value_name = "DIRECTORY")]
     output: Option<PathBuf>,
-}
-
-impl Settings {
-    fn rounds(&self) -> usize {
-        self.rounds.unwrap_or(if self.quick { 3 } else { 5 }).max(1)
-    }
-
-    fn seconds(&self) -> u64 {
-        let seconds = self.seconds;
-        seconds.unwrap_or(if self.quick { 2 } else { 5 }).max(1)
-    }
 }
 
 /// A run with so many workers.
@@ -82,7 +66,7 @@ pub(crate) fn measure(settings: &Settings) -> Result<()> {
         runs: Vec::new(),
     };
     let counts = &settings.workers;
-    for round in 0..settings.rounds() {
+    for round in 0..settings.rounds.count() {
         // The order turns with each round, so that none always comes after another.
         for place in 0..counts.len() {
             let workers = counts[(place + round) % counts.len()];
@@ -112,7 +96,7 @@ fn run_with(ground: &Ground, settings: &Settings, workers: usize) -> Result<Run>
         certificate: None,
     };
     run::run(&server, &load(1))?;
-    let run = run::run(&server, &load(settings.seconds()))?;
+    let run = run::run(&server, &load(settings.rounds.seconds()))?;
     splitway.end_with(Signal::TERM)?;
     Ok(run)
 }
@@ -133,8 +117,8 @@ impl Workers {
         line(format!(
             "{} cores, of which the client has one; {} rounds of {} s; {} files of {} bytes in memory, {} keep-alive connections; medians (least–most)\n",
             self.cores,
-            settings.rounds(),
-            settings.seconds(),
+            settings.rounds.count(),
+            settings.rounds.seconds(),
             settings.files,
             settings.file_bytes,
             settings.connections,
@@ -200,9 +184,7 @@ mod tests {
     #[test]
     fn the_table_compares_medians_with_those_of_the_first_number_of_workers() {
         let settings = Settings {
-            quick: true,
-            rounds: None,
-            seconds: None,
+            rounds: crate::rounds::Rounds::quick(),
             workers: vec![1, 2],
             connections: 64,
             files: 200,

@@ -128,8 +128,8 @@ impl Report {
         let settings = &self.settings;
         line(format!(
             "TLS 1.3, AES-256-GCM, ECDSA P-256; {} rounds of {} s; {} files of {} bytes, {} keep-alive connections; medians (least–most)\n",
-            settings.rounds(),
-            settings.seconds(),
+            settings.rounds.count(),
+            settings.rounds.seconds(),
             settings.files,
             settings.file_bytes,
             settings.connections,
@@ -285,9 +285,7 @@ mod tests {
     fn report(gb: u64, nic_ns: u64, new: u64) -> Report {
         const GB: u64 = 1_000_000_000;
         let settings = Settings {
-            quick: true,
-            rounds: None,
-            seconds: None,
+            rounds: crate::rounds::Rounds::quick(),
             connections: 64,
             files: 200,
             file_bytes: 500_000,
