@@ -2,12 +2,11 @@
 
 use std::fmt;
 
-use aws_lc_rs::aead::{
-    AES_128_GCM, AES_256_GCM, Algorithm, CHACHA20_POLY1305, LessSafeKey, UnboundKey,
-};
 use contract::RejectReason;
 use contract::limits::KEYS_MAX;
-use contract::tls::{Cipher, Key, Suite};
+use contract::tls::{Key, Suite};
+
+use super::cipher::CipherKey;
 
 /// What a key counts as memory, in bytes: the cipher's, its place here, and a part of what a flow keeps of its stream.
 pub(crate) const KEY_BYTES: usize = 1024;
@@ -16,7 +15,7 @@ pub(crate) const KEY_BYTES: usize = 1024;
 pub(crate) struct SealingKey {
     pub(crate) epoch: u16,
     pub(crate) suite: Suite,
-    pub(super) key: LessSafeKey,
+    pub(super) key: CipherKey,
     pub(super) iv: [u8; 12],
     /// No record is defined with this number or a higher one.
     pub(super) next_number: u64,
@@ -43,15 +42,15 @@ impl Keys {
         if self.keys.len() >= KEYS_MAX {
             return Err(RejectReason::TooManyKeys);
         }
-        let unbound = UnboundKey::new(algorithm(key.suite.cipher), key.key)
-            .map_err(|_| RejectReason::Malformed)?;
+        let cipher_key =
+            CipherKey::new(key.suite.cipher, key.key).ok_or(RejectReason::Malformed)?;
         self.last_epoch = Some(key.epoch);
         // Most flows never have a second one.
         self.keys.reserve_exact(1);
         self.keys.push(SealingKey {
             epoch: key.epoch,
             suite: key.suite,
-            key: LessSafeKey::new(unbound),
+            key: cipher_key,
             iv: key.iv,
             next_number: 0,
             runs: 0,
@@ -109,14 +108,6 @@ impl Keys {
 
     pub(crate) fn len(&self) -> usize {
         self.keys.len()
-    }
-}
-
-fn algorithm(cipher: Cipher) -> &'static Algorithm {
-    match cipher {
-        Cipher::Aes128Gcm => &AES_128_GCM,
-        Cipher::Aes256Gcm => &AES_256_GCM,
-        Cipher::ChaCha20Poly1305 => &CHACHA20_POLY1305,
     }
 }
 

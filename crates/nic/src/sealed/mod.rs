@@ -5,16 +5,21 @@
 //! | `keys` | the keys of a flow, by epoch |
 //! | `runs` | records that are defined and not acknowledged, and their tags |
 //! | `seal` | one record is sealed |
+//! | `cipher` | by which library, on this CPU |
+//! | `vaes` | keys of the one that does not overwrite them itself |
 //! | `tails` | sealed records of which only a part has left |
 //! | `output` | what a superpacket needs of the sealed stream, from blocks to packet memory |
 //! | `define` | KEY, KEYGONE and RECORDS are checked and carried out |
 
+mod cipher;
 mod define;
 mod keys;
 mod output;
 mod runs;
 mod seal;
 mod tails;
+#[cfg(target_arch = "x86_64")]
+mod vaes;
 
 use std::collections::VecDeque;
 

@@ -1,6 +1,5 @@
 //! Sealing one record (RFC 8446 §5.2, RFC 5246 §6.2.3.3).
 
-use aws_lc_rs::aead::{Aad, Nonce};
 use contract::tls::{ContentType, RECORD_HEADER_BYTES, TAG_BYTES, Tag, Version};
 
 use super::keys::SealingKey;
@@ -21,10 +20,9 @@ pub(super) fn seal(
     for (byte, number) in nonce[4..].iter_mut().zip(number.to_be_bytes()) {
         *byte ^= number;
     }
-    let (prefix, rest) = out.split_at_mut(suite.prefix_bytes());
-    let (ciphertext, suffix) = rest.split_at_mut(plaintext.len());
+    let (prefix, fragment) = out.split_at_mut(suite.prefix_bytes());
     let (header, explicit_nonce) = prefix.split_at_mut(RECORD_HEADER_BYTES);
-    let fragment_len = (explicit_nonce.len() + plaintext.len() + suffix.len()) as u16;
+    let fragment_len = (explicit_nonce.len() + fragment.len()) as u16;
     // Where there is one, it is the last 8 bytes.
     explicit_nonce.copy_from_slice(&nonce[nonce.len() - explicit_nonce.len()..]);
 
@@ -47,16 +45,8 @@ pub(super) fn seal(
         }
     };
     key.key
-        .seal_out_of_place_scatter(
-            Nonce::assume_unique_for_key(nonce),
-            Aad::from(additional),
-            plaintext,
-            ciphertext,
-            inner_type,
-            suffix,
-        )
-        .expect("the lengths are a record's");
-    *suffix
+        .seal(nonce, additional, plaintext, inner_type, fragment);
+    *fragment
         .last_chunk::<TAG_BYTES>()
         .expect("a record ends with its tag")
 }

@@ -1,0 +1,105 @@
+//! The ciphers, by the library that is fastest on this CPU.
+//!
+//! That is aws-lc, but for AES-GCM on a CPU that has wide AES instructions (VAES) and no AVX-512, as AMD's Zen 3 has: aws-lc
+//! leaves them unused then, and ring does not.
+
+use aws_lc_rs::aead::{self, Aad, LessSafeKey, Nonce, UnboundKey};
+use contract::tls::{Cipher, TAG_BYTES};
+
+#[cfg(target_arch = "x86_64")]
+use super::vaes::VaesKey;
+
+/// A key of a cipher. The cipher's memory is overwritten when it is dropped.
+pub(super) struct CipherKey(Library);
+
+enum Library {
+    AwsLc(LessSafeKey),
+    #[cfg(target_arch = "x86_64")]
+    Ring(VaesKey),
+}
+
+impl CipherKey {
+    /// `None` if the key has not the length that the cipher wants.
+    pub(super) fn new(cipher: Cipher, key: &[u8]) -> Option<CipherKey> {
+        #[cfg(target_arch = "x86_64")]
+        if let Some(key) = VaesKey::new(cipher, key) {
+            return Some(CipherKey(Library::Ring(key)));
+        }
+        CipherKey::of_aws_lc(cipher, key)
+    }
+
+    fn of_aws_lc(cipher: Cipher, key: &[u8]) -> Option<CipherKey> {
+        let algorithm = match cipher {
+            Cipher::Aes128Gcm => &aead::AES_128_GCM,
+            Cipher::Aes256Gcm => &aead::AES_256_GCM,
+            Cipher::ChaCha20Poly1305 => &aead::CHACHA20_POLY1305,
+        };
+        let key = UnboundKey::new(algorithm, key).ok()?;
+        Some(CipherKey(Library::AwsLc(LessSafeKey::new(key))))
+    }
+
+    /// Writes to `out` what `plaintext` and `inner_type` are sealed to, and the tag.
+    ///
+    /// # Panics
+    /// If `out` is not as long as these together.
+    pub(super) fn seal(
+        &self,
+        nonce: [u8; 12],
+        additional: &[u8],
+        plaintext: &[u8],
+        inner_type: &[u8],
+        out: &mut [u8],
+    ) {
+        match &self.0 {
+            Library::AwsLc(key) => {
+                let (ciphertext, suffix) = out.split_at_mut(plaintext.len());
+                key.seal_out_of_place_scatter(
+                    Nonce::assume_unique_for_key(nonce),
+                    Aad::from(additional),
+                    plaintext,
+                    ciphertext,
+                    inner_type,
+                    suffix,
+                )
+                .expect("the lengths are a record's");
+            }
+            #[cfg(target_arch = "x86_64")]
+            Library::Ring(key) => {
+                let (text, tag) = out.split_at_mut(out.len() - TAG_BYTES);
+                let (text_start, text_end) = text.split_at_mut(plaintext.len());
+                text_start.copy_from_slice(plaintext);
+                text_end.copy_from_slice(inner_type);
+                tag.copy_from_slice(&key.seal_in_place(nonce, additional, text));
+            }
+        }
+    }
+}
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use super::*;
+
+    /// On a CPU where only one of them is used, it stands on both sides.
+    #[test]
+    fn both_libraries_seal_alike() {
+        for cipher in [
+            Cipher::Aes128Gcm,
+            Cipher::Aes256Gcm,
+            Cipher::ChaCha20Poly1305,
+        ] {
+            let key: Vec<u8> = (1..=cipher.key_bytes() as u8).collect();
+            let chosen = CipherKey::new(cipher, &key).expect("a key");
+            let aws_lc = CipherKey::of_aws_lc(cipher, &key).expect("a key");
+            for (len, inner_type) in [(0, &[23][..]), (1, &[]), (16_384, &[23]), (16_384, &[])] {
+                let plaintext: Vec<u8> = (0..len).map(|index| (index * 7) as u8).collect();
+                let sealed = |key: &CipherKey| {
+                    let mut out = vec![0; len + inner_type.len() + TAG_BYTES];
+                    key.seal([5; 12], b"header", &plaintext, inner_type, &mut out);
+                    out
+                };
+                assert_eq!(sealed(&chosen), sealed(&aws_lc), "{cipher:?}, {len} bytes");
+            }
+            assert!(CipherKey::new(cipher, &key[1..]).is_none());
+        }
+    }
+}
