@@ -26,8 +26,8 @@ const SPIN_US_MAX: u64 = 20;
 const SPIN_CORES_MIN: usize = 4;
 
 /// Longest pause in which work gathers while the NIC stack is busy, in microseconds: short beside the
-/// round-trip times of the Internet.
-const PAUSE_US_MAX: u64 = 1_000;
+/// round-trip times of the Internet, and only taken while what waits in the NIC stack takes twice as long.
+const PAUSE_US_MAX: u64 = 4_000;
 
 /// Runs until the supervisor ends it.
 pub(crate) fn run(args: &HostArgs) -> Result<(), Failure> {

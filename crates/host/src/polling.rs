@@ -20,8 +20,14 @@ const SEND_NS_INITIAL: u64 = 5_000;
 /// Length of a pause without a backlog, in microseconds: about what NICs wait before an interrupt.
 const MODERATION_US: u64 = 200;
 
-/// Such a pause is worth its delay if it gathers so many frames and events.
+/// A pause is worth its delay if it gathers so many frames and events, though no SEND has departed.
 const MODERATION_ITEMS_MIN: u64 = 4;
+
+/// A pause that is expected to gather so many frames and events is long enough: more would not be cheaper to deal with.
+const PAUSE_ITEMS_MAX: u64 = 256;
+
+/// A pause makes no timer later than this, in microseconds.
+const TIMER_LATE_US_MAX: u64 = 1_000;
 
 /// Sleeps shorter than such a pause in a row before one is tried, at least and at most.
 const PATIENCE_MIN: u32 = 8;
@@ -36,6 +42,15 @@ pub enum Rest {
     Pause(u64),
     /// Wait until woken.
     Sleep,
+}
+
+/// What lies ahead when a turn has found nothing to do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ahead {
+    /// SENDs issued and not departed.
+    pub outstanding: u64,
+    /// Until the next timer, in microseconds.
+    pub timer_us: Option<u64>,
 }
 
 /// What a pause has come to.
@@ -61,7 +76,9 @@ pub struct Polling {
     idle_since_us: Option<u64>,
     /// How long the NIC stack takes for a SEND, in nanoseconds; rather too little than too much.
     send_ns: u64,
-    /// No SEND has departed during the last pause: the NIC stack waits for something itself.
+    /// How far frames and events are apart that come in pauses, in nanoseconds.
+    item_ns: u64,
+    /// Hardly anything has come during the last pause, and no SEND departed: the NIC stack waits for something itself.
     stalled: bool,
     short_sleeps: u32,
     /// Short sleeps in a row that a pause without backlog takes now. Doubles when one has gathered too little.
@@ -79,6 +96,7 @@ impl Polling {
             spin_us: 0,
             idle_since_us: None,
             send_ns: SEND_NS_INITIAL,
+            item_ns: pause_us_max.saturating_mul(1_000),
             stalled: false,
             short_sleeps: 0,
             patience: PATIENCE_MIN,
@@ -93,9 +111,9 @@ impl Polling {
         }
     }
 
-    /// A turn has found nothing to do, with so many SENDs issued and not departed.
-    pub fn on_idle(&mut self, now_us: u64, outstanding: u64) -> Rest {
-        if let Some(us) = self.pause_us(outstanding) {
+    /// A turn has found nothing to do.
+    pub fn on_idle(&mut self, now_us: u64, ahead: Ahead) -> Rest {
+        if let Some(us) = self.pause_us(ahead) {
             self.idle_since_us = None;
             return Rest::Pause(us);
         }
@@ -107,10 +125,15 @@ impl Polling {
         Rest::Sleep
     }
 
-    fn pause_us(&mut self, outstanding: u64) -> Option<u64> {
+    fn pause_us(&mut self, ahead: Ahead) -> Option<u64> {
         // Half of the backlog is left when the pause ends, in case the NIC stack is faster than thought.
-        let backlog_us = outstanding.saturating_mul(self.send_ns) / 2_000;
-        let us = backlog_us.min(self.pause_us_max);
+        let backlog_us = ahead.outstanding.saturating_mul(self.send_ns) / 2_000;
+        let gather_us = self.item_ns.saturating_mul(PAUSE_ITEMS_MAX) / 1_000;
+        let timer_us = ahead.timer_us.unwrap_or(u64::MAX).max(TIMER_LATE_US_MAX);
+        let us = backlog_us
+            .min(gather_us)
+            .min(timer_us)
+            .min(self.pause_us_max);
         self.moderating = false;
         if us >= PAUSE_US_MIN && !self.stalled {
             return Some(us);
@@ -132,9 +155,12 @@ impl Polling {
             }
             return;
         }
+        if let Some(item_ns) = (pause.us * 1_000).checked_div(pause.items) {
+            self.item_ns = (3 * self.item_ns + item_ns) / 4;
+        }
         let Some(send_ns) = (pause.us * 1_000).checked_div(pause.departed) else {
             // It waits for a file, or for its turn on the CPU. Departures will wake a sleeper.
-            self.stalled = true;
+            self.stalled = pause.items < MODERATION_ITEMS_MIN;
             return;
         };
         self.send_ns = match pause.departed < pause.outstanding {
@@ -166,11 +192,18 @@ impl Polling {
 mod tests {
     use super::*;
 
+    fn backlog(outstanding: u64) -> Ahead {
+        Ahead {
+            outstanding,
+            timer_us: None,
+        }
+    }
+
     #[test]
     fn without_traffic_every_rest_is_a_sleep() {
         let mut polling = Polling::new(20, 500);
         for second in 0..100 {
-            assert_eq!(polling.on_idle(second * 1_000_000, 0), Rest::Sleep);
+            assert_eq!(polling.on_idle(second * 1_000_000, backlog(0)), Rest::Sleep);
             polling.on_wake(1_000_000);
             polling.on_work();
         }
@@ -181,18 +214,18 @@ mod tests {
         let mut polling = Polling::new(20, 0);
         for _ in 0..10 {
             let mut now_us = 0;
-            while polling.on_idle(now_us, 0) == Rest::LookAgain {
+            while polling.on_idle(now_us, backlog(0)) == Rest::LookAgain {
                 now_us += 1;
             }
             polling.on_wake(5);
         }
-        assert_eq!(polling.on_idle(0, 0), Rest::LookAgain);
-        assert_eq!(polling.on_idle(19, 0), Rest::LookAgain);
-        assert_eq!(polling.on_idle(20, 0), Rest::Sleep);
+        assert_eq!(polling.on_idle(0, backlog(0)), Rest::LookAgain);
+        assert_eq!(polling.on_idle(19, backlog(0)), Rest::LookAgain);
+        assert_eq!(polling.on_idle(20, backlog(0)), Rest::Sleep);
         for _ in 0..10 {
             polling.on_wake(10_000);
         }
-        let rest = polling.on_idle(0, 0);
+        let rest = polling.on_idle(0, backlog(0));
         assert_eq!(rest, Rest::Sleep, "long sleeps shorten it to nothing");
     }
 
@@ -213,12 +246,16 @@ mod tests {
         for _ in 0..50 {
             polling.on_paused(paused(200, 10));
         }
-        let Rest::Pause(us) = polling.on_idle(0, 40) else {
+        let Rest::Pause(us) = polling.on_idle(0, backlog(40)) else {
             panic!("no pause with 800 µs of work ahead");
         };
         assert!((390..=400).contains(&us), "{us}");
-        assert_eq!(polling.on_idle(0, 1_000_000), Rest::Pause(500));
-        assert_eq!(polling.on_idle(0, 2), Rest::Sleep, "20 µs are not worth it");
+        assert_eq!(polling.on_idle(0, backlog(1_000_000)), Rest::Pause(500));
+        assert_eq!(
+            polling.on_idle(0, backlog(2)),
+            Rest::Sleep,
+            "20 µs are not worth it"
+        );
     }
 
     #[test]
@@ -229,7 +266,7 @@ mod tests {
         }
         // Suddenly a SEND takes 1 µs only: whatever was outstanding is gone after each pause.
         let mut pauses = 0;
-        while let Rest::Pause(us) = polling.on_idle(0, 100) {
+        while let Rest::Pause(us) = polling.on_idle(0, backlog(100)) {
             polling.on_paused(paused(us, us.min(100)));
             pauses += 1;
             if pauses > 20 {
@@ -243,21 +280,63 @@ mod tests {
     #[test]
     fn a_nic_stack_that_stands_still_is_waited_for_asleep() {
         let mut polling = Polling::new(0, 500);
-        let pause = polling.on_idle(0, 100);
+        let pause = polling.on_idle(0, backlog(100));
         assert!(matches!(pause, Rest::Pause(_)));
         polling.on_paused(paused(500, 0));
-        assert_eq!(polling.on_idle(0, 100), Rest::Sleep);
+        assert_eq!(polling.on_idle(0, backlog(100)), Rest::Sleep);
         polling.on_wake(5_000_000);
         assert_eq!(
-            polling.on_idle(0, 100),
+            polling.on_idle(0, backlog(100)),
             pause,
             "nothing was learnt of its speed"
         );
     }
 
+    #[test]
+    fn a_nic_stack_that_stands_still_while_acknowledgments_come_is_no_reason_to_be_woken_by_each() {
+        let mut polling = Polling::new(0, 500);
+        polling.on_paused(Pause {
+            items: MODERATION_ITEMS_MIN,
+            ..paused(500, 0)
+        });
+        assert_eq!(polling.on_idle(0, backlog(1_000)), Rest::Pause(500));
+    }
+
+    #[test]
+    fn where_more_comes_pauses_are_shorter() {
+        let mut polling = Polling::new(0, 4_000);
+        assert_eq!(polling.on_idle(0, backlog(1_000_000)), Rest::Pause(4_000));
+        // A frame or event each 2 µs.
+        for _ in 0..50 {
+            polling.on_paused(Pause {
+                items: 500,
+                ..paused(1_000, 50)
+            });
+        }
+        let Rest::Pause(us) = polling.on_idle(0, backlog(1_000_000)) else {
+            panic!("no pause with a backlog");
+        };
+        assert!((512..520).contains(&us), "{us}: 256 of them");
+    }
+
+    #[test]
+    fn a_timer_is_late_by_a_millisecond_at_most() {
+        let mut polling = Polling::new(0, 4_000);
+        let mut pause_us = |timer_us| {
+            let ahead = Ahead {
+                timer_us: Some(timer_us),
+                ..backlog(1_000_000)
+            };
+            polling.on_idle(0, ahead)
+        };
+        assert_eq!(pause_us(0), Rest::Pause(1_000));
+        assert_eq!(pause_us(2_500), Rest::Pause(2_500));
+        assert_eq!(pause_us(60_000_000), Rest::Pause(4_000));
+    }
+
     fn sleep_shortly(polling: &mut Polling, times: u32) {
         for _ in 0..times {
-            assert_eq!(polling.on_idle(0, 0), Rest::Sleep);
+            assert_eq!(polling.on_idle(0, backlog(0)), Rest::Sleep);
             polling.on_wake(MODERATION_US - 1);
         }
     }
@@ -267,14 +346,18 @@ mod tests {
         let mut polling = Polling::new(0, 500);
         sleep_shortly(&mut polling, PATIENCE_MIN);
         for _ in 0..100 {
-            assert_eq!(polling.on_idle(0, 0), Rest::Pause(MODERATION_US));
+            assert_eq!(polling.on_idle(0, backlog(0)), Rest::Pause(MODERATION_US));
             polling.on_paused(Pause {
                 items: MODERATION_ITEMS_MIN,
                 ..Pause::default()
             });
         }
         polling.on_paused(Pause::default());
-        assert_eq!(polling.on_idle(0, 0), Rest::Sleep, "a poor one ends them");
+        assert_eq!(
+            polling.on_idle(0, backlog(0)),
+            Rest::Sleep,
+            "a poor one ends them"
+        );
     }
 
     #[test]
@@ -282,7 +365,7 @@ mod tests {
         let mut polling = Polling::new(0, 500);
         let mut pauses = 0;
         for _ in 0..100_000 {
-            match polling.on_idle(0, 0) {
+            match polling.on_idle(0, backlog(0)) {
                 Rest::Sleep => polling.on_wake(30),
                 _ => {
                     pauses += 1;
@@ -300,7 +383,7 @@ mod tests {
     fn both_can_be_turned_off() {
         let mut polling = Polling::new(0, 0);
         for _ in 0..1_000 {
-            assert_eq!(polling.on_idle(5, 1_000), Rest::Sleep);
+            assert_eq!(polling.on_idle(5, backlog(1_000)), Rest::Sleep);
             polling.on_wake(0);
             polling.on_work();
         }

@@ -11,7 +11,7 @@ use rustix::time::{ClockId, Timespec, clock_gettime};
 
 use crate::app::Application;
 use crate::nic_source::{NicLoss, NicSource};
-use crate::polling::{Pause, Polling, Rest};
+use crate::polling::{Ahead, Pause, Polling, Rest};
 use crate::stack::{ChannelCorrupt, Stack};
 
 /// Most frames, and most events of each worker, that a turn takes in before it serves connections.
@@ -210,8 +210,12 @@ impl<P: Port, A: Application> Shard<P, A> {
             if self.turn(now_us)? {
                 self.polling.on_work();
             } else {
-                let outstanding = self.stack.sends_outstanding();
-                rest = Some(self.polling.on_idle(now_us, outstanding));
+                let timer_us = self.next_timeout_us();
+                let ahead = Ahead {
+                    outstanding: self.stack.sends_outstanding(),
+                    timer_us: timer_us.map(|at_us| at_us.saturating_sub(now_us)),
+                };
+                rest = Some(self.polling.on_idle(now_us, ahead));
             }
             if let Some(corrupt) = self.corrupt {
                 let nic = self.stack.nic_of(corrupt.worker);

@@ -18,12 +18,12 @@ use crate::slab::Key;
 /// midst of one.
 const SLICES_MAX: usize = 2 * PIECES_MAX;
 
-/// Superpackets that depart in one turn: some hundred microseconds of work.
+/// Superpackets that depart in one turn, if they are small.
 const DEPARTURES_MAX: usize = 32;
 
-/// With the superpacket that makes for so much, no more is sealed in one turn: commands and paced SENDs wait
-/// meanwhile. A hundred microseconds of AES-GCM, half a millisecond of ChaCha20-Poly1305.
-const TURN_SEALED_BYTES: u64 = 1 << 20;
+/// With the superpacket that makes for so much, no more leaves in one turn: commands, paced SENDs and the host, which
+/// is told what has left, wait meanwhile. Some hundred microseconds of copying, or of AES-GCM.
+const TURN_BYTES: u64 = 1 << 20;
 
 impl<P: Port> Engine<P> {
     /// Puts a flow into the queue of those who want to send, if its first superpacket can depart or has
@@ -48,9 +48,9 @@ impl<P: Port> Engine<P> {
         let mut worked = false;
         self.port_busy = false;
         self.ring_busy = false;
-        let sealed_before = self.counters.bytes_sealed;
+        let before = self.bytes_handled();
         for _ in 0..DEPARTURES_MAX {
-            if self.counters.bytes_sealed - sealed_before >= TURN_SEALED_BYTES {
+            if self.bytes_handled() - before >= TURN_BYTES {
                 break;
             }
             let Some(key) = self.senders.pop_front() else {
@@ -90,6 +90,11 @@ impl<P: Port> Engine<P> {
             worked = true;
         }
         worked
+    }
+
+    /// What has been sealed, and what has left without.
+    fn bytes_handled(&self) -> u64 {
+        self.counters.bytes_sealed + self.counters.file_bytes_sent
     }
 
     /// Puts a flow on the wheel if its first superpacket must not leave yet. True if so.
