@@ -9,9 +9,10 @@ use contract::ethernet::{End, Leaving, Session};
 use port::packet::ControlPort;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use rustix::net::{Shutdown, shutdown};
 
 use crate::door::{Door, Guest};
-use crate::exchange::{Exchange, Over};
+use crate::exchange::{Exchange, NIC_PARTING_US_MAX, Over};
 use crate::ring::{Nobody, Ring};
 use crate::{Mac, monotonic_us};
 
@@ -20,6 +21,14 @@ const FRAMES_MAX: usize = 128;
 
 /// A carrier that is never idle looks this often, in microseconds, whether it is to end.
 const END_CHECK_US: u64 = 10_000;
+
+/// Taking leave, for so long at most the carrier of a host stack carries on what that has said, in microseconds.
+const HOST_PARTING_US_MAX: u64 = 200_000;
+
+/// A NIC stack that is asked to end may take so long, in microseconds, and what it has said then so long to get to the
+/// host.
+const NIC_END_US_MAX: u64 = 1_000_000;
+const HURRIED_PARTING_US_MAX: u64 = 500_000;
 
 /// How a session has ended.
 #[derive(Debug)]
@@ -64,6 +73,8 @@ pub struct Carriage<'a, 'd> {
     exchange: Exchange,
     /// On the NIC stack's machine.
     door: Option<&'d mut Door>,
+    /// The host has begun another session, which is kept up until this one has ended.
+    next: Option<Box<Guest>>,
 }
 
 impl<'a> Carrier<'a> {
@@ -83,6 +94,7 @@ impl<'a> Carrier<'a> {
             peer: self.peer,
             exchange: Exchange::for_host(self.session),
             door: None,
+            next: None,
         }
     }
 
@@ -94,6 +106,7 @@ impl<'a> Carrier<'a> {
             peer: self.peer,
             exchange: Exchange::for_nic(self.session, source_mac),
             door: Some(door),
+            next: None,
         }
     }
 }
@@ -101,7 +114,7 @@ impl<'a> Carrier<'a> {
 impl Carriage<'_, '_> {
     /// Keeps the session up while the stack on this machine, of so many workers, is being started: until it has said
     /// something on `stack`, or hung up, or this time has passed. What the other one says waits. If the session ends
-    /// before, or `stop` becomes readable, it is to be left in this way.
+    /// before, or `stop` becomes readable, it is to be left in this way ([`Carriage::leave_unmet`]).
     pub fn await_stack(
         &mut self,
         workers: usize,
@@ -119,21 +132,56 @@ impl Carriage<'_, '_> {
 
     /// Carries until the stack hangs up `stack`, `stop` becomes readable, or the session ends. Tells how it ended, and
     /// what the session has counted.
+    ///
+    /// A NIC stack that is not wanted any more is asked to end by closing half of `stack`; it says on until it has, and
+    /// the host hears all of it, and that it was all. A host stack that closes half of it awaits just that.
     pub fn run<R: Ring>(
         mut self,
         channels: &mut [R],
         stack: BorrowedFd<'_>,
         stop: BorrowedFd<'_>,
     ) -> (Ending, Counters) {
-        let mut ending = self.carry(channels, u64::MAX, (stack, PollFlags::RDHUP), stop);
-        if let Ending::StackGone = ending {
-            ending = self.part(channels);
+        // Whatever is asked of poll(2), it tells of both halves being closed.
+        let gone = (stack, PollFlags::empty());
+        let is_nic = self.door.is_some();
+        let mut ending = match is_nic {
+            true => self.carry(channels, u64::MAX, gone, stop),
+            false => self.carry(channels, u64::MAX, (stack, PollFlags::RDHUP), stop),
+        };
+        if !is_nic && matches!(ending, Ending::StackGone) && !has_hung_up(stack) {
+            ending = self.carry(channels, u64::MAX, gone, stop);
+        }
+        match ending {
+            Ending::StackGone => self.part(channels, self.patience_us()),
+            Ending::Stopped if is_nic => self.dismiss(channels, stack),
+            Ending::Superseded(guest) => {
+                self.next = Some(guest);
+                self.dismiss(channels, stack);
+                ending = Ending::StackGone;
+            }
+            _ => {}
+        }
+        self.leave(ending)
+    }
+
+    /// Ends the session in this way. The stack on this machine, of so many workers, was never met: it has said nothing,
+    /// and nothing has left it.
+    pub fn leave_unmet(mut self, workers: usize, mut ending: Ending) -> (Ending, Counters) {
+        if let Ending::Superseded(guest) = ending {
+            self.next = Some(guest);
+            ending = Ending::StackGone;
+        }
+        if let Ending::StackGone | Ending::Stopped = ending {
+            self.part(&mut vec![Nobody; workers], HURRIED_PARTING_US_MAX);
         }
         self.leave(ending)
     }
 
     /// Ends the session in this way, and tells the other side, if it does not know.
-    pub fn leave(mut self, ending: Ending) -> (Ending, Counters) {
+    fn leave(mut self, mut ending: Ending) -> (Ending, Counters) {
+        if let Some(guest) = self.next.take() {
+            ending = Ending::Superseded(guest);
+        }
         let leaving = match &ending {
             Ending::Session(_) => None,
             Ending::StackGone | Ending::StackCorrupt | Ending::Io(_) => Some(Leaving::ProcessGone),
@@ -165,6 +213,9 @@ impl Carriage<'_, '_> {
                 Ok(worked) => worked,
                 Err(ending) => return ending,
             };
+            if let Some(guest) = self.next.take() {
+                return Ending::Superseded(guest);
+            }
             if worked && now_us < end_check_us {
                 continue;
             }
@@ -197,6 +248,13 @@ impl Carriage<'_, '_> {
             // What the link does not take now is lost, and repeated.
             let _ = port.send(peer, frame);
         })?;
+        if let Some(next) = &mut self.next {
+            let mut frame = Vec::new();
+            next.session.on_time(now_us);
+            while next.session.transmit(now_us, &mut frame) {
+                let _ = port.send(next.mac, &frame);
+            }
+        }
         Ok(received || worked)
     }
 
@@ -207,17 +265,22 @@ impl Carriage<'_, '_> {
             peer,
             exchange,
             door,
+            next,
         } = self;
-        let mut guest = None;
         let mut answers = Vec::new();
         let taken = port.receive(FRAMES_MAX, &mut |from, frame| {
             if from == *peer && exchange.on_frame(now_us, frame).is_ok() {
                 return;
             }
-            if let Some(door) = door
-                && guest.is_none()
+            if let Some(next) = next
+                && from == next.mac
+                && next.session.on_frame(now_us, frame).is_ok()
             {
-                guest = door.on_frame(from, frame, Some(*peer));
+                return;
+            }
+            if let Some(door) = door {
+                let guest = door.on_frame(from, frame, Some(*peer));
+                *next = guest.map(Box::new).or(next.take());
                 if !door.answer().is_empty() {
                     answers.push((from, door.answer().to_vec()));
                 }
@@ -227,32 +290,63 @@ impl Carriage<'_, '_> {
             // Lost, it will be asked for again.
             let _ = port.send(to, &answer);
         }
-        match (taken, guest) {
-            (Err(error), _) => Err(Ending::Io(error)),
-            (_, Some(guest)) => Err(Ending::Superseded(Box::new(guest))),
-            (Ok(taken), None) => Ok(taken > 0),
+        Ok(taken.map_err(Ending::Io)? > 0)
+    }
+
+    /// How long the stack's last words may take, in microseconds.
+    fn patience_us(&self) -> u64 {
+        match self.door {
+            Some(_) => NIC_PARTING_US_MAX,
+            None => HOST_PARTING_US_MAX,
         }
     }
 
     /// Carries on what the stack has said before it hung up. The host may begin another session meanwhile.
-    fn part<R: Ring>(&mut self, channels: &mut [R]) -> Ending {
-        self.exchange.part(monotonic_us());
+    fn part<R: Ring>(&mut self, channels: &mut [R], patience_us: u64) {
+        self.exchange.part(monotonic_us() + patience_us);
         loop {
-            match self.turn(channels, monotonic_us()) {
+            let now_us = monotonic_us();
+            if self.next.is_some() {
+                self.exchange.part(now_us + HURRIED_PARTING_US_MAX);
+            }
+            match self.turn(channels, now_us) {
                 Ok(true) => {}
-                Ok(false) => {
-                    let port = self.port.as_fd();
-                    let brief = Timespec {
-                        tv_sec: 0,
-                        tv_nsec: 1_000_000,
-                    };
-                    let _ = poll(&mut [PollFd::new(&port, PollFlags::IN)], Some(&brief));
-                }
-                Err(superseded @ Ending::Superseded(_)) => return superseded,
+                Ok(false) => self.nap(),
                 // The stack went first, and that is what is to be said.
-                Err(_) => return Ending::StackGone,
+                Err(_) => return,
             }
         }
+    }
+
+    /// Asks the NIC stack on this machine to end, and carries on what it says until it has. If that takes too long, the
+    /// host is not told that it has ended.
+    fn dismiss<R: Ring>(&mut self, channels: &mut [R], stack: BorrowedFd<'_>) {
+        if shutdown(stack, Shutdown::Write).is_err() {
+            return;
+        }
+        let until_us = monotonic_us() + NIC_END_US_MAX;
+        while !has_hung_up(stack) {
+            let now_us = monotonic_us();
+            match self.turn(channels, now_us) {
+                Ok(true) => {}
+                Ok(false) => self.nap(),
+                Err(_) => return,
+            }
+            if now_us > until_us {
+                return;
+            }
+        }
+        self.part(channels, HURRIED_PARTING_US_MAX);
+    }
+
+    /// Waits a little for a frame.
+    fn nap(&self) {
+        let port = self.port.as_fd();
+        let brief = Timespec {
+            tv_sec: 0,
+            tv_nsec: 1_000_000,
+        };
+        let _ = poll(&mut [PollFd::new(&port, PollFlags::IN)], Some(&brief));
     }
 
     /// Arms the rings' wake-ups; false if there is something to do.
@@ -298,10 +392,22 @@ impl Carriage<'_, '_> {
     }
 }
 
+/// True if the other end of a socket is closed, and not only half of it.
+fn has_hung_up(stack: BorrowedFd<'_>) -> bool {
+    let mut fds = [PollFd::from_borrowed_fd(stack, PollFlags::empty())];
+    let now = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    poll(&mut fds, Some(&now)).is_ok() && fds[0].revents().contains(PollFlags::HUP)
+}
+
 #[cfg(test)]
 mod tests {
+    use std::collections::VecDeque;
     use std::io::Write;
     use std::os::unix::net::UnixStream;
+    use std::sync::Mutex;
 
     use contract::channel::{Corrupt, Full};
     use contract::ethernet::{ETHER_TYPE, Initiator, PreSharedKey};
@@ -343,8 +449,18 @@ mod tests {
         }
     }
 
-    /// HELLO and answer; the frame that confirms the session.
-    fn knock(door: &mut Door, host: Mac, seed: u8) -> Vec<u8> {
+    fn link() {
+        for command in [
+            "ip link add near type veth peer name far",
+            "ip link set near up",
+            "ip link set far up",
+        ] {
+            run(&mut tool(command)).unwrap();
+        }
+    }
+
+    /// HELLO and answer: the host's session, and the frame that confirms it.
+    fn knock(door: &mut Door, host: Mac, seed: u8) -> (Session, Vec<u8>) {
         let mut initiator = Initiator::new(&KEY, 1500, seed.into(), [seed; 32]);
         let mut frame = Vec::new();
         initiator.hello(&mut frame);
@@ -352,25 +468,19 @@ mod tests {
         let answer = &mut door.answer().to_vec();
         let (mut session, _) = initiator.on_frame(monotonic_us(), answer).unwrap();
         assert!(session.transmit(monotonic_us(), &mut frame));
-        frame
+        (session, frame)
     }
 
     #[test]
     fn a_host_that_comes_back_while_its_old_stack_is_parted_from_is_let_in() {
         isolated(|_| {
-            for command in [
-                "ip link add near type veth peer name far",
-                "ip link set near up",
-                "ip link set far up",
-            ] {
-                run(&mut tool(command)).unwrap();
-            }
+            link();
             let mut near = ControlPort::open("near", ETHER_TYPE, None).unwrap();
             let far = ControlPort::open("far", ETHER_TYPE, Some(near.mac())).unwrap();
             let mut door = Door::new(&KEY, &near, 1, 1500, None).unwrap();
-            let mut first = knock(&mut door, far.mac(), 1);
+            let (_, mut first) = knock(&mut door, far.mac(), 1);
             let mut guest = door.on_frame(far.mac(), &mut first, None).unwrap();
-            let second = knock(&mut door, far.mac(), 2);
+            let (_, second) = knock(&mut door, far.mac(), 2);
 
             // Nobody acknowledges it, so there is something to part with.
             guest.session.send(0, b"the last record").unwrap();
@@ -386,6 +496,7 @@ mod tests {
                 peer: guest.mac,
                 exchange: Exchange::for_nic(guest.session, None),
                 door: Some(&mut door),
+                next: None,
             };
             let ending = carriage.run(&mut [gone], stack.as_fd(), stop.as_fd());
             match ending.0 {
@@ -394,17 +505,113 @@ mod tests {
             }
         });
     }
+
+    /// What a NIC stack says, and its carrier takes from the ring.
+    struct Says<'a>(&'a Mutex<VecDeque<Vec<u8>>>, Vec<u8>);
+
+    impl Ring for Says<'_> {
+        const RECORD_BYTES_MAX: usize = 0;
+        fn receive_record(&mut self) -> Result<Option<&[u8]>, Corrupt> {
+            let Some(record) = self.0.lock().unwrap().pop_front() else {
+                return Ok(None);
+            };
+            self.1 = record;
+            Ok(Some(&self.1))
+        }
+        fn has_room(&mut self) -> bool {
+            false
+        }
+        fn send_record(&mut self, _: &[u8]) -> Result<(), Full> {
+            Err(Full)
+        }
+        fn flush(&mut self) {}
+        fn prepare_sleep(&mut self, _: bool) -> bool {
+            self.0.lock().unwrap().is_empty()
+        }
+        fn finish_sleep(&mut self) {}
+        fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+            None
+        }
+    }
+
+    /// The host's machine, until its session is over: what it has heard, and how it ended. Meanwhile it begins another
+    /// one, with this frame.
+    fn host_machine(
+        far: &mut ControlPort,
+        to: Mac,
+        mut session: Session,
+        another: &[u8],
+    ) -> (Vec<Vec<u8>>, End) {
+        let (mut heard, mut frame) = (Vec::new(), Vec::new());
+        let mut has_knocked = false;
+        loop {
+            let now_us = monotonic_us();
+            far.receive(16, &mut |_, frame| {
+                let _ = session.on_frame(now_us, frame);
+            })
+            .unwrap();
+            while let Some((worker, record)) = session.record() {
+                assert_eq!(worker, 0);
+                heard.push(record.to_vec());
+                session.consume();
+            }
+            session.on_time(now_us);
+            while session.transmit(now_us, &mut frame) {
+                far.send(to, &frame).unwrap();
+            }
+            if let Some(end) = session.end() {
+                return (heard, end);
+            }
+            if session.peer_clock_ahead_us().is_some() && !has_knocked {
+                far.send(to, another).unwrap();
+                has_knocked = true;
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn a_nic_stack_that_is_to_be_replaced_is_asked_to_end_and_heard_to_its_end() {
+        isolated(|_| {
+            link();
+            let mut near = ControlPort::open("near", ETHER_TYPE, None).unwrap();
+            let mut far = ControlPort::open("far", ETHER_TYPE, Some(near.mac())).unwrap();
+            let mut door = Door::new(&KEY, &near, 1, 1500, None).unwrap();
+            let (host, mut first) = knock(&mut door, far.mac(), 1);
+            let guest = door.on_frame(far.mac(), &mut first, None).unwrap();
+            let (_, another) = knock(&mut door, far.mac(), 2);
+
+            let to = near.mac();
+            let (stack, nic) = UnixStream::pair().unwrap();
+            let (stop, _never) = UnixStream::pair().unwrap();
+            let said = Mutex::new(VecDeque::new());
+            let carrier = Carrier::new(&mut near, guest.mac, guest.session);
+            let carriage = carrier.for_nic(None, &mut door);
+            let (ending, (heard, end)) = std::thread::scope(|scope| {
+                let host = scope.spawn(|| host_machine(&mut far, to, host, &another));
+                scope.spawn(|| {
+                    let mut fds = [PollFd::new(&nic, PollFlags::RDHUP)];
+                    poll(&mut fds, None).unwrap();
+                    said.lock().unwrap().push_back(b"its last words".to_vec());
+                    drop(nic);
+                });
+                let mut rings = [Says(&said, Vec::new())];
+                let (ending, _) = carriage.run(&mut rings, stack.as_fd(), stop.as_fd());
+                (ending, host.join().unwrap())
+            });
+            assert!(matches!(ending, Ending::Superseded(_)), "{ending:?}");
+            assert_eq!(end, End::Left(Leaving::Superseded));
+            let mut ended = Vec::new();
+            contract::Event::Ended.encode(&mut ended);
+            assert_eq!(heard, [b"its last words".to_vec(), ended]);
+        });
+    }
+
     /// A NIC process takes its time to start, and the host is told that somebody is there.
     #[test]
     fn a_session_goes_on_while_its_stack_is_being_started() {
         isolated(|_| {
-            for command in [
-                "ip link add near type veth peer name far",
-                "ip link set near up",
-                "ip link set far up",
-            ] {
-                run(&mut tool(command)).unwrap();
-            }
+            link();
             let mut near = ControlPort::open("near", ETHER_TYPE, None).unwrap();
             let mut far = ControlPort::open("far", ETHER_TYPE, Some(near.mac())).unwrap();
             let mut door = Door::new(&KEY, &near, 2, 1500, None).unwrap();

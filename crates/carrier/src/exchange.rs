@@ -1,6 +1,7 @@
 //! What a carrier does between two sleeps: records from the rings into the session, and back. No clock, no socket:
 //! the same code carries in the simulator.
 
+use contract::Event;
 use contract::channel::Corrupt;
 use contract::ethernet::session::{Counters, Dropped};
 use contract::ethernet::{End, Leaving, Session, translate};
@@ -11,8 +12,12 @@ use crate::ring::Ring;
 /// Records taken from a worker's ring in a turn.
 const RECORDS_MAX: usize = 128;
 
-/// Taking leave, for so long at most it carries on what its stack has said before it ended, in microseconds.
-const PARTING_US_MAX: u64 = 200_000;
+/// Patience with what a NIC stack has said before it ended, in microseconds: connections are reset that speak TLS if the
+/// host does not hear of its end. A session that is silent is over soon after.
+pub const NIC_PARTING_US_MAX: u64 = 2_500_000;
+
+/// What a session that is over has brought waits so long for room in the host's rings, in microseconds.
+const LINGER_US_MAX: u64 = 500_000;
 
 /// Nothing acknowledges that a side has left, so it says so several times.
 const FAREWELLS: usize = 3;
@@ -32,7 +37,26 @@ pub enum Over {
 #[derive(Debug)]
 enum Side {
     Host,
-    Nic { source_mac: Option<Mac> },
+    Nic {
+        source_mac: Option<Mac>,
+        /// Workers in whose place it was said that they have ended.
+        ended: u16,
+    },
+}
+
+/// The stack on this machine is gone.
+#[derive(Clone, Copy, Debug)]
+struct Parting {
+    /// All must be said by then.
+    until_us: u64,
+}
+
+/// What was taken from the rings.
+#[derive(Clone, Copy, Debug)]
+struct Collected {
+    worked: bool,
+    /// Nothing is left in any.
+    is_all: bool,
 }
 
 /// A session, and what passes between it and the rings of a machine.
@@ -43,8 +67,9 @@ enum Side {
 pub struct Exchange {
     session: Session,
     side: Side,
-    /// Since when the stack on this machine is gone.
-    parting_us: Option<u64>,
+    parting: Option<Parting>,
+    /// When the session was found to be over.
+    ended_us: Option<u64>,
     frame: Vec<u8>,
 }
 
@@ -57,14 +82,16 @@ impl Exchange {
     /// On the NIC stack's machine. Records are translated: times, and the address that packets come from if there is
     /// a `source_mac`.
     pub fn for_nic(session: Session, source_mac: Option<Mac>) -> Exchange {
-        Exchange::new(session, Side::Nic { source_mac })
+        let ended = 0;
+        Exchange::new(session, Side::Nic { source_mac, ended })
     }
 
     fn new(session: Session, side: Side) -> Exchange {
         Exchange {
             session,
             side,
-            parting_us: None,
+            parting: None,
+            ended_us: None,
             frame: Vec::new(),
         }
     }
@@ -74,9 +101,9 @@ impl Exchange {
         self.session.counters()
     }
 
-    /// True if all that was sent has been acknowledged.
+    /// True if all that was sent has been acknowledged, and neither side is about to leave.
     pub fn is_quiet(&self) -> bool {
-        self.session.is_quiet()
+        self.session.is_quiet() && self.parting.is_none() && self.ended_us.is_none()
     }
 
     /// True if a record can be taken from a ring. If not, records stay there until an acknowledgment comes.
@@ -86,9 +113,12 @@ impl Exchange {
 
     /// When the next turn is due, at the latest.
     pub fn next_timeout_us(&self) -> u64 {
-        let parted_us = self.parting_us.map(|since_us| since_us + PARTING_US_MAX);
-        let session_us = self.session.next_timeout_us();
-        parted_us.map_or(session_us, |at_us| at_us.min(session_us))
+        let session_us = match self.ended_us {
+            Some(ended_us) => ended_us + LINGER_US_MAX,
+            None => self.session.next_timeout_us(),
+        };
+        let parting = self.parting;
+        parting.map_or(session_us, |parting| parting.until_us.min(session_us))
     }
 
     /// A frame has come from the other machine.
@@ -96,9 +126,11 @@ impl Exchange {
         self.session.on_frame(now_us, frame)
     }
 
-    /// The stack on this machine is gone: only what it has said before is still to be carried.
-    pub fn part(&mut self, now_us: u64) {
-        self.parting_us.get_or_insert(now_us);
+    /// The stack on this machine is gone, all of it: only what it has said before is still to be carried, until then at
+    /// the latest. Behind the last of a NIC stack, the host is told that it has ended.
+    pub fn part(&mut self, until_us: u64) {
+        let parting = self.parting.get_or_insert(Parting { until_us });
+        parting.until_us = parting.until_us.min(until_us);
     }
 
     /// A round of work; true if there was any. Frames leave through `send`.
@@ -110,6 +142,8 @@ impl Exchange {
     ) -> Result<bool, Over> {
         let mut worked = self.deliver(channels);
         let collected = self.collect(channels);
+        let is_all = collected.is_ok_and(|collected| collected.is_all);
+        let has_said_last = self.parting.is_some() && is_all && self.say_last(channels.len());
         self.session.on_time(now_us);
         while self.session.transmit(now_us, &mut self.frame) {
             send(&self.frame);
@@ -117,18 +151,19 @@ impl Exchange {
         channels.iter_mut().for_each(R::flush);
         let ended = match (collected, self.session.end()) {
             (Err(Corrupt), _) => Some(Over::StackCorrupt),
+            (Ok(_), Some(_)) if self.lingers(now_us) => None,
             (Ok(_), Some(end)) => Some(Over::Session(end)),
             (Ok(collected), None) => {
-                worked |= collected;
+                worked |= collected.worked;
                 None
             }
         };
-        let Some(since_us) = self.parting_us else {
+        let Some(Parting { until_us }) = self.parting else {
             return ended.map_or(Ok(worked), Err);
         };
         // The stack went first, and that is what is to be said.
-        let has_said_all = !worked && self.session.is_quiet();
-        if ended.is_some() || has_said_all || now_us.saturating_sub(since_us) > PARTING_US_MAX {
+        let has_said_all = has_said_last && !worked && self.session.is_quiet();
+        if ended.is_some() || has_said_all || now_us >= until_us {
             return Err(Over::Parted);
         }
         Ok(worked)
@@ -146,8 +181,35 @@ impl Exchange {
         }
     }
 
+    /// True if the host has still to be told what the session had brought before it was over.
+    fn lingers(&mut self, now_us: u64) -> bool {
+        let since_us = *self.ended_us.get_or_insert(now_us);
+        let is_in_time = now_us.saturating_sub(since_us) < LINGER_US_MAX;
+        matches!(self.side, Side::Host) && is_in_time && self.session.record().is_some()
+    }
+
+    /// Says behind the last records of all workers that they have ended. False if there is no room for all of that now.
+    fn say_last(&mut self, workers: usize) -> bool {
+        let Side::Nic { ended, .. } = &mut self.side else {
+            return true;
+        };
+        while usize::from(*ended) < workers {
+            self.frame.clear();
+            Event::Ended.encode(&mut self.frame);
+            if !self.session.has_room() || self.session.send(*ended, &self.frame).is_err() {
+                return false;
+            }
+            *ended += 1;
+        }
+        true
+    }
+
     /// Records from the session into the rings.
     fn deliver<R: Ring>(&mut self, channels: &mut [R]) -> bool {
+        // A host that has left asks for nothing more.
+        if matches!(self.side, Side::Nic { .. }) && self.session.end().is_some() {
+            return false;
+        }
         // Without the time on the other machine, nothing can be translated.
         let Some(ahead_us) = self.session.peer_clock_ahead_us() else {
             return false;
@@ -164,7 +226,7 @@ impl Exchange {
             if !channel.has_room() {
                 break;
             }
-            if let Side::Nic { source_mac } = self.side {
+            if let Side::Nic { source_mac, .. } = self.side {
                 translate::to_nic(record, -ahead_us, source_mac);
             }
             let sent = channel.send_record(record);
@@ -176,24 +238,30 @@ impl Exchange {
     }
 
     /// Records from the rings into the session.
-    fn collect<R: Ring>(&mut self, channels: &mut [R]) -> Result<bool, Corrupt> {
+    fn collect<R: Ring>(&mut self, channels: &mut [R]) -> Result<Collected, Corrupt> {
+        let mut collected = Collected {
+            worked: false,
+            is_all: false,
+        };
         let ahead_us = match self.side {
             Side::Host => None,
             Side::Nic { .. } => match self.session.peer_clock_ahead_us() {
-                None => return Ok(false),
+                None => return Ok(collected),
                 known => known,
             },
         };
-        let mut worked = false;
+        let mut empty = 0;
+        let workers = channels.len();
         for (worker, channel) in (0u16..).zip(channels) {
             for _ in 0..RECORDS_MAX {
                 if !self.session.has_room() {
-                    return Ok(worked);
+                    return Ok(collected);
                 }
                 let Some(record) = channel.receive_record()? else {
+                    empty += 1;
                     break;
                 };
-                worked = true;
+                collected.worked = true;
                 if record.is_empty() {
                     continue;
                 }
@@ -209,6 +277,228 @@ impl Exchange {
                 debug_assert!(sent.is_ok(), "there was room");
             }
         }
-        Ok(worked)
+        collected.is_all = empty == workers;
+        Ok(collected)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use contract::channel::{Capacity, HostChannel, NicChannel, in_memory, in_memory_of};
+    use contract::ethernet::{Initiator, PreSharedKey, Responder, Terms};
+    use contract::{FlowId, SendId};
+
+    use super::*;
+    use crate::ring::Nobody;
+
+    const WORKERS: usize = 2;
+
+    /// Both machines. The test plays the stacks, and the link.
+    struct Machines {
+        now_us: u64,
+        host: Exchange,
+        /// Of the host: rings that hold little.
+        host_rings: Vec<NicChannel>,
+        hosts: Vec<HostChannel>,
+        nic: Exchange,
+        nic_rings: Vec<HostChannel>,
+        workers: Vec<NicChannel>,
+        loses_all: bool,
+        heard: [Vec<Event>; WORKERS],
+        host_over: Option<Over>,
+        nic_over: Option<Over>,
+    }
+
+    impl Machines {
+        fn new() -> Machines {
+            let (key, seed) = (PreSharedKey::new([7; 32]), [1; 32]);
+            let terms = Terms {
+                workers: WORKERS as u16,
+                frame_bytes: 1500,
+                mtu: 1500,
+                source_mac: None,
+            };
+            let mut responder = Responder::new(&key, terms);
+            let mut initiator = Initiator::new(&key, 1500, 1, seed);
+            let (mut frame, mut answer) = (Vec::new(), Vec::new());
+            initiator.hello(&mut frame);
+            let met = responder.on_frame(1, &mut frame, seed, &mut answer);
+            assert!(matches!(met, Ok(None)));
+            let (mut host, _) = initiator.on_frame(1, &mut answer).unwrap();
+            assert!(host.transmit(1, &mut frame));
+            let met = responder.on_frame(1, &mut frame, seed, &mut answer);
+            let (nic, _) = met.unwrap().unwrap();
+            let (hosts, host_rings) = std::iter::repeat_with(|| in_memory_of(Capacity::LEAST))
+                .take(WORKERS)
+                .unzip();
+            let (nic_rings, workers) = std::iter::repeat_with(in_memory).take(WORKERS).unzip();
+            let mut machines = Machines {
+                now_us: 1,
+                host: Exchange::for_host(host),
+                host_rings,
+                hosts,
+                nic: Exchange::for_nic(nic, None),
+                nic_rings,
+                workers,
+                loses_all: false,
+                heard: Default::default(),
+                host_over: None,
+                nic_over: None,
+            };
+            for _ in 0..10 {
+                machines.step();
+            }
+            assert!(machines.host.session.peer_clock_ahead_us().is_some());
+            machines
+        }
+
+        /// Each carrier has a turn, and the host reads what it finds.
+        fn step(&mut self) {
+            self.now_us += 1_000;
+            let now_us = self.now_us;
+            let mut frames = Vec::new();
+            let mut send = |frame: &[u8]| frames.push(frame.to_vec());
+            if self.nic_over.is_none() {
+                let turn = self.nic.turn(now_us, &mut self.nic_rings, &mut send);
+                self.nic_over = turn.err();
+                if self.nic_over.is_some() {
+                    let why = Some(Leaving::ProcessGone);
+                    self.nic.leave(now_us, why, &mut send);
+                }
+            }
+            for mut frame in frames.drain(..).filter(|_| !self.loses_all) {
+                let _ = self.host.on_frame(now_us, &mut frame);
+            }
+            if self.host_over.is_none() {
+                let mut send = |frame: &[u8]| frames.push(frame.to_vec());
+                let turn = self.host.turn(now_us, &mut self.host_rings, &mut send);
+                self.host_over = turn.err();
+            }
+            for mut frame in frames.drain(..).filter(|_| !self.loses_all) {
+                let _ = self.nic.on_frame(now_us, &mut frame);
+            }
+            for (host, heard) in self.hosts.iter_mut().zip(&mut self.heard) {
+                while let Some(event) = host.receive().unwrap() {
+                    heard.push(event);
+                }
+            }
+        }
+
+        fn until_over(&mut self) {
+            while self.host_over.is_none() || self.nic_over.is_none() {
+                self.step();
+            }
+        }
+    }
+
+    fn departed(number: u64) -> Event {
+        Event::Departed {
+            send: SendId(number),
+            flow: FlowId(1),
+            departed_us: 0,
+        }
+    }
+
+    #[test]
+    fn all_that_a_nic_stack_has_said_is_heard_and_that_it_was_all() {
+        let mut machines = Machines::new();
+        for number in 0..2_000 {
+            machines.workers[0].send(&departed(number)).unwrap();
+        }
+        let sealed = Event::Sealed {
+            flow: FlowId(1),
+            epoch: 0,
+            number: 0,
+            tags: [[7; 16]].into(),
+        };
+        machines.workers[1].send(&sealed).unwrap();
+        machines.workers.iter_mut().for_each(NicChannel::flush);
+        machines.workers.clear();
+        machines.nic.part(machines.now_us + NIC_PARTING_US_MAX);
+        let mut has_waited = false;
+        while machines.host_over.is_none() {
+            machines.step();
+            has_waited |= machines.nic_over.is_some() && machines.heard[0].len() < 1_900;
+        }
+        assert!(has_waited, "the session was over before all was heard");
+        let left = Over::Session(End::Left(Leaving::ProcessGone));
+        assert_eq!(machines.host_over, Some(left));
+        let sends = machines.heard[0].iter().map_while(|event| match event {
+            Event::Departed { send, .. } => Some(send.0),
+            _ => None,
+        });
+        assert!(sends.eq(0..2_000));
+        assert_eq!(machines.heard[0][2_000..], [Event::Ended]);
+        assert_eq!(machines.heard[1], [sealed, Event::Ended]);
+    }
+
+    #[test]
+    fn a_nic_stack_that_was_never_met_has_ended_without_a_word() {
+        let mut machines = Machines::new();
+        machines.nic.part(machines.now_us + NIC_PARTING_US_MAX);
+        while machines.nic_over.is_none() {
+            let mut frames = Vec::new();
+            let mut send = |frame: &[u8]| frames.push(frame.to_vec());
+            let turn = machines
+                .nic
+                .turn(machines.now_us, &mut [Nobody; WORKERS], &mut send);
+            machines.nic_over = turn.err();
+            for mut frame in frames {
+                machines.host.on_frame(machines.now_us, &mut frame).unwrap();
+            }
+            machines.step();
+        }
+        let ended = || vec![Event::Ended];
+        assert_eq!(machines.heard, [ended(), ended()]);
+    }
+
+    #[test]
+    fn a_session_that_is_lost_proves_no_end() {
+        let mut machines = Machines::new();
+        machines.workers[0].send(&departed(1)).unwrap();
+        machines.workers[0].flush();
+        machines.loses_all = true;
+        machines.nic.part(machines.now_us + NIC_PARTING_US_MAX);
+        machines.until_over();
+        assert_eq!(machines.nic_over, Some(Over::Parted));
+        assert_eq!(machines.host_over, Some(Over::Session(End::Silent)));
+        assert_eq!(machines.heard, [vec![], vec![]]);
+    }
+
+    /// A ring that makes no sense.
+    struct Broken;
+
+    impl Ring for Broken {
+        const RECORD_BYTES_MAX: usize = 0;
+        fn receive_record(&mut self) -> Result<Option<&[u8]>, Corrupt> {
+            Err(Corrupt)
+        }
+        fn has_room(&mut self) -> bool {
+            false
+        }
+        fn send_record(&mut self, _: &[u8]) -> Result<(), contract::channel::Full> {
+            Err(contract::channel::Full)
+        }
+        fn flush(&mut self) {}
+        fn prepare_sleep(&mut self, _: bool) -> bool {
+            true
+        }
+        fn finish_sleep(&mut self) {}
+        fn wake_fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
+            None
+        }
+    }
+
+    #[test]
+    fn a_broken_ring_proves_no_end() {
+        let mut machines = Machines::new();
+        machines.nic.part(machines.now_us + NIC_PARTING_US_MAX);
+        let turn = machines
+            .nic
+            .turn(machines.now_us, &mut [Broken, Broken], &mut |_| {});
+        assert_eq!(turn, Err(Over::Parted));
+        machines.nic_over = turn.err();
+        machines.until_over();
+        assert_eq!(machines.heard, [vec![], vec![]]);
     }
 }

@@ -14,7 +14,7 @@
 //! | [`ring`] | the rings' ends, of either machine |
 //!
 //! This room may touch a clock, the rings' ends, a port for control frames. It knows no connections and no files,
-//! and of records only that they are some.
+//! and of records only that they are some, but for one of its own: that a NIC stack has ended.
 
 #![forbid(unsafe_code)]
 

@@ -139,7 +139,7 @@ impl NicProcess<'_> {
         let socket = loop {
             let supervisor = self.supervisor.as_fd();
             if let Some(ending) = carriage.await_stack(self.workers, START_WAIT, supervisor, stop) {
-                return Ok(carriage.leave(ending));
+                return Ok(carriage.leave_unmet(self.workers, ending));
             }
             match handover::receive(self.supervisor)? {
                 Some((number, socket)) if number == self.number => break socket,
@@ -150,10 +150,10 @@ impl NicProcess<'_> {
         };
         let Some(socket) = socket else {
             // The supervisor has said why. The host knocks again.
-            return Ok(carriage.leave(Ending::StackGone));
+            return Ok(carriage.leave_unmet(self.workers, Ending::StackGone));
         };
         if let Some(ending) = carriage.await_stack(self.workers, START_WAIT, socket.as_fd(), stop) {
-            return Ok(carriage.leave(ending));
+            return Ok(carriage.leave_unmet(self.workers, ending));
         }
         Ok(match host_hello(socket, self.epoch) {
             Ok(HostSession {
@@ -163,7 +163,7 @@ impl NicProcess<'_> {
             Err(error) => {
                 let failure = Failure::broken("meeting the NIC process", error);
                 tracing::error!("{failure}");
-                carriage.leave(Ending::StackGone)
+                carriage.leave_unmet(self.workers, Ending::StackGone)
             }
         })
     }

@@ -6,7 +6,7 @@
 //! | Offset | Bytes | What |
 //! |---|---|---|
 //! | 0 | 4 | length of the message, record and variable part, in bytes |
-//! | 4 | 1 | kind: commands 1–7, events 129–135 |
+//! | 4 | 1 | kind: commands 1–7, events 129–136 |
 //! | 5 | 3 | zero |
 //! | 8 | 4 or 8 | id: of the file (OPEN, CLOS), the SEND, the flow (ACKD, KEY, KEYGONE, RECORDS) |
 //!
@@ -69,6 +69,7 @@ const READ_FAILED: u8 = 132;
 const REJECTED: u8 = 133;
 const SEALED: u8 = 134;
 const SEAL_MISMATCH: u8 = 135;
+const ENDED: u8 = 136;
 
 const SEGMENT_INLINE: u8 = 1;
 const SEGMENT_FILE: u8 = 2;
@@ -172,6 +173,7 @@ records! {
         epoch: U16,
         zero: [u8; 6],
     }
+    EndedRecord: 16 { head: Head, zero: [u8; 8], }
 }
 
 /// Longest encoded event, in bytes.
@@ -629,6 +631,13 @@ impl Event {
                 };
                 out.extend_from_slice(record.as_bytes());
             }
+            Event::Ended => {
+                let record = EndedRecord {
+                    head: head(ENDED, size_of::<EndedRecord>()),
+                    zero: [0; 8],
+                };
+                out.extend_from_slice(record.as_bytes());
+            }
         }
     }
 
@@ -711,6 +720,11 @@ impl Event {
                     epoch: record.epoch.get(),
                     number: record.number.get(),
                 })
+            }
+            ENDED => {
+                let record = whole::<EndedRecord>(bytes)?;
+                all_zero(&record.zero)?;
+                Ok(Event::Ended)
             }
             _ => Err("the kind is an event's"),
         }

@@ -46,9 +46,9 @@ pub enum Event {
         errno: u16,
     },
     /// Records have been sealed for the first time. Is in the ring before any byte of them leaves: a host that has
-    /// read all events of a NIC stack on its own machine that has ended knows the tag of every record of which anything
-    /// has left. Over Ethernet the event can be lost with the session: there, a record of a SEND that has no tag must
-    /// not be sealed again.
+    /// read all events of a NIC stack that has ended knows the tag of every record of which anything has left. Over
+    /// Ethernet the event can be lost with the session: there, a record of a SEND that has no tag must not be sealed
+    /// again, unless the last event was [`Event::Ended`].
     Sealed {
         /// Their flow.
         flow: FlowId,
@@ -79,6 +79,10 @@ pub enum Event {
         /// The id in the command, whatever its kind; zero if there was none to read.
         id: u64,
     },
+    /// The NIC stack has ended: nothing leaves it any more, and this worker says nothing after this. The carrier on its
+    /// machine says so in its place, when all that it had said is on its way to the host. On one machine, the end of its
+    /// socket says so.
+    Ended,
 }
 
 /// Metadata of an open file; together they name a file version.

@@ -9,7 +9,7 @@
 //! |---|---|
 //! | [`ids`] | names that cross the split |
 //! | [`command`] | host to NIC: OPEN, CLOS, SEND, ACKD, KEY, KEYGONE, RECORDS |
-//! | [`event`] | NIC to host: opened, open failed, departed, read failed, sealed, seal mismatch, rejected |
+//! | [`event`] | NIC to host: opened, open failed, departed, read failed, sealed, seal mismatch, rejected, ended |
 //! | [`tls`] | keys and records of TLS: what KEY and RECORDS say |
 //! | [`limits`] | bounds that both sides rely on |
 //! | [`codec`] | commands and events as bytes |

@@ -206,7 +206,7 @@ fn the_layout_of_records() {
 }
 
 #[test]
-fn the_layout_of_sealed_and_of_a_mismatch() {
+fn the_layout_of_sealed_of_a_mismatch_and_of_the_end() {
     let sealed = Event::Sealed {
         flow: FlowId(1),
         epoch: 2,
@@ -230,6 +230,10 @@ fn the_layout_of_sealed_and_of_a_mismatch() {
     bytes[..5].copy_from_slice(&[40, 0, 0, 0, 135]);
     (bytes[8], bytes[16], bytes[24], bytes[32]) = (2, 1, 4, 3);
     assert_eq!(encoded_event(&mismatch), bytes);
+
+    let mut bytes = [0; 16];
+    bytes[..5].copy_from_slice(&[16, 0, 0, 0, 136]);
+    assert_eq!(encoded_event(&Event::Ended), bytes);
 }
 
 #[test]
@@ -872,6 +876,7 @@ fn any_event() -> impl Strategy<Value = Event> {
                 number,
             }
         }),
+        Just(Event::Ended),
     ]
 }
 

@@ -9,6 +9,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::ops::{AddAssign, Range};
 
+use carrier::exchange::NIC_PARTING_US_MAX;
 use carrier::{Exchange, Over};
 use contract::channel::{HostChannel, NicChannel};
 use contract::ethernet::{Initiator, Leaving, PreSharedKey, Responder, Session, Terms};
@@ -169,11 +170,11 @@ impl ControlLink {
         host_is_quiet && nic_is_quiet && self.wakes_us.is_none()
     }
 
-    /// The NIC process is gone; the host's machine is slow to come back.
+    /// The NIC process is gone, and what it said is in the rings; the host's machine is slow to come back.
     pub(crate) fn part(&mut self, now_us: u64, back_off_us: u64) {
         self.back_off_us = back_off_us;
         if let Some((nic, _)) = &mut self.nic {
-            nic.part(now_us);
+            nic.part(now_us + NIC_PARTING_US_MAX);
         }
         self.wake(now_us);
     }
@@ -410,6 +411,11 @@ fn leaving(over: Over) -> Option<Leaving> {
 }
 
 impl ControlPlan {
+    /// Sessions may be lost, and what NIC stacks have said last with them.
+    pub(crate) fn falls_silent(&self) -> bool {
+        !self.link.faults.black_holes.is_empty()
+    }
+
     /// One in a hundred frames is lost, repeated, and held back, each; sometimes nothing gets through for some time.
     pub(crate) fn draw(random: &mut Random) -> ControlPlan {
         let share_ppm = random.pick(&[10_000, 10_000, 10_000, 50_000]);

@@ -80,6 +80,10 @@ pub(crate) struct Machine {
     pub(crate) deaths: NicDeaths,
     /// To the machine that the NIC process runs on, if it is another one.
     control: Option<ControlLink>,
+    /// Workers of that machine that have ended, and have said things that its carrier has not heard yet.
+    dying: Vec<Dying>,
+    /// How long the host's machine waits then.
+    parts_us: Option<u64>,
     pub(crate) shelf: Shelf,
     maker: SeatMaker,
     port: MoodyPort,
@@ -100,6 +104,14 @@ struct Process {
     departures: u64,
     /// When the next one begins.
     revives_us: Option<u64>,
+}
+
+/// What is left of a worker that has ended.
+struct Dying {
+    number: usize,
+    relay: Relay,
+    /// Events to be passed until all is said of records.
+    left: u32,
 }
 
 /// A worker, with what is around it.
@@ -474,6 +486,8 @@ impl Machine {
                 .control
                 .as_ref()
                 .map(|plan| ControlLink::new(plan, scenario.workers, random.fork())),
+            dying: Vec::new(),
+            parts_us: None,
             shelf: shelf.clone(),
             maker,
             port,
@@ -523,15 +537,20 @@ impl Machine {
             let Some(mut seat) = self.seats[number].take() else {
                 continue;
             };
-            let Some(nonces) = &mut self.nonces else {
-                continue;
-            };
-            if self.control.is_some() {
-                nonces.on_lost(seat.relay.life);
+            if self.nonces.is_none() {
                 continue;
             }
             let mut left = seat.relay.end();
             self.deaths.unread += u64::from(left > 0);
+            if self.control.is_some() {
+                let relay = seat.relay;
+                self.dying.push(Dying {
+                    number,
+                    relay,
+                    left,
+                });
+                continue;
+            }
             while left > 0 {
                 let passed = seat.relay.events(now_us, number, &mut self.nonces, trace)?;
                 left = left.saturating_sub(passed as u32);
@@ -545,6 +564,43 @@ impl Machine {
             }
         }
         Ok(())
+    }
+
+    /// What workers of the other machine had said when they ended gets to its carrier, as far as there is room. When all
+    /// has, it finds them gone.
+    fn hear_dying(&mut self, now_us: u64, trace: &mut Trace<'_>) -> Result<(), Violation> {
+        for dying in &mut self.dying {
+            let Dying {
+                number,
+                relay,
+                left,
+            } = dying;
+            let passed = relay.events(now_us, *number, &mut self.nonces, trace)?;
+            *left = left.saturating_sub(passed as u32);
+            if let Some(nonces) = &mut self.nonces
+                && *left == 0
+            {
+                nonces.on_end(relay.life)?;
+            }
+        }
+        self.dying.retain(|dying| dying.left > 0);
+        if let Some(control) = &mut self.control
+            && self.dying.is_empty()
+            && let Some(back_off_us) = self.parts_us.take()
+        {
+            control.part(now_us, back_off_us);
+        }
+        Ok(())
+    }
+
+    /// The session is over: nobody hears any more what workers of the other machine have said.
+    fn forget_dying(&mut self) {
+        self.parts_us = None;
+        for Dying { relay, .. } in self.dying.drain(..) {
+            if let Some(nonces) = &mut self.nonces {
+                nonces.on_lost(relay.life);
+            }
+        }
     }
 
     /// The host hears what is in the rings.
@@ -603,9 +659,12 @@ impl Machine {
         let workers = self.workers_of(nic);
         self.deaths.count(&self.seats[workers.clone()]);
         self.end(workers, now_us, trace)?;
-        match &mut self.control {
+        match self.control {
             None => self.processes[nic].revives_us = Some(now_us + death.gone_us),
-            Some(control) => control.part(now_us, death.gone_us),
+            Some(_) => {
+                self.parts_us = Some(death.gone_us);
+                self.hear_dying(now_us, trace)?;
+            }
         }
         if let Some(number) = death.replaces {
             self.shelf.replace(number, Replacing::Renamed);
@@ -638,7 +697,7 @@ impl Machine {
 
     /// All that is to be carried has been.
     pub(crate) fn is_control_settled(&self) -> bool {
-        self.control.as_ref().is_none_or(ControlLink::is_settled)
+        self.parts_us.is_none() && self.control.as_ref().is_none_or(ControlLink::is_settled)
     }
 
     pub(crate) fn control_link(&self) -> ControlLinkCounters {
@@ -657,6 +716,7 @@ impl Machine {
             return Ok(woken);
         };
         let arrived = control.arrive(now_us);
+        let mut is_nic_over = false;
         if let Some(session) = arrived.met {
             trace.note(now_us, || "the machines have met".to_owned());
             let ends = (0..self.workers).map(|_| in_memory_of(self.maker.capacity()));
@@ -674,6 +734,7 @@ impl Machine {
             self.processes[0].turns = 0;
             self.processes[0].departures = 0;
             self.shelf.lose_descriptors();
+            is_nic_over = true;
             let mut channels = Vec::new();
             for place in &mut self.seats {
                 if let (Some(nonces), Some(seat)) = (&mut self.nonces, place.take()) {
@@ -696,6 +757,7 @@ impl Machine {
                 trace.note(now_us, || {
                     format!("the NIC machine's session is over: {over:?}")
                 });
+                is_nic_over = true;
                 for seat in &mut self.seats {
                     if let (Some(nonces), Some(seat)) = (&mut self.nonces, seat.take()) {
                         nonces.on_lost(seat.relay.life);
@@ -707,6 +769,10 @@ impl Machine {
             trace.note(now_us, || "the host's session is over".to_owned());
             self.lose_nic(0, now_us)?;
         }
+        if is_nic_over {
+            self.forget_dying();
+        }
+        self.hear_dying(now_us, trace)?;
         for (number, seat) in self.seats.iter_mut().enumerate() {
             let Some(seat) = seat else {
                 continue;

@@ -399,7 +399,8 @@ impl Scenario {
     /// What NIC workers have said last can be lost: connections may be reset because it is not known which records have
     /// been sealed.
     pub(crate) fn loses_tags(&self) -> bool {
-        self.control.is_some() && self.has_tls()
+        let falls_silent = self.control.as_ref().is_some_and(ControlPlan::falls_silent);
+        falls_silent && self.has_tls()
     }
 
     fn draw_more_nic_stacks(&mut self, random: &mut Random) {

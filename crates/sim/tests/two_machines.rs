@@ -20,12 +20,14 @@ fn no_connection_is_lost_over_a_bad_control_link_whenever_nic_processes_die() {
     let Survived {
         deaths, link, tls, ..
     } = survived;
-    // Only those that spoke TLS and had records in flight whose tags were lost with the session.
     assert!(
-        tls.handshakes >= 200 && tls.records_resealed >= 20,
+        tls.handshakes >= 200 && tls.records_resealed >= 100,
         "{tls:?}"
     );
-    assert!((1..=tls.handshakes / 4).contains(&tls.unproven), "{tls:?}");
+    // Only where the link falls silent: the simulation sees to that.
+    assert!(tls.unproven * 100 <= tls.handshakes, "{tls:?}");
+    // Tags had been said, and the carrier had not read them.
+    assert!(deaths.unread >= 10, "{deaths:?}");
     // The link was as bad as it should be; each death took a session with it.
     assert!(link.sessions >= deaths.all, "{link:?}");
     assert!(link.frames_lost * 100 >= link.frames / 2, "{link:?}");

@@ -202,9 +202,9 @@ impl Session {
     }
 
     /// The next record that has come, with its worker; the same one until [`Session::consume`]. The worker may be
-    /// any number.
+    /// any number. What has come whole and in order before the other side left, or fell silent, is still what it said.
     pub fn record(&mut self) -> Option<(u16, &mut [u8])> {
-        if self.end.is_some() {
+        if let Some(End::Broken(_) | End::Attacked) = self.end {
             return None;
         }
         if let Err(rule) = self.receiver.assemble() {

@@ -3,7 +3,8 @@
 //! No number may seal two plaintexts under one key. A worker sees to that as long as it lives, and reports the tag of
 //! each record before any of it leaves. Should it end, what it has said last is read, and whoever sends the records
 //! again is told the tags: the same bytes leave, or none. If something may be missing of what it has said, or it may
-//! still be sending, connections with records that may have left and whose tags are not known are reset.
+//! still be sending, connections with records that may have left and whose tags are not known are reset. That a NIC
+//! stack on another machine has ended, and that nothing is missing, is the last that it says.
 
 use std::ops::Range;
 
@@ -219,7 +220,8 @@ impl Stack {
         Some(entry.tls.is_some() && self.fail(worker, index))
     }
 
-    /// The NIC stack is on another machine: what it says last can be lost with the session.
+    /// The NIC stack is on another machine: what it says last can be lost with the session, so nothing but the event for
+    /// that shows its end.
     ///
     /// # Panics
     /// If there is no such NIC stack.
@@ -240,7 +242,8 @@ impl Stack {
 
     /// NIC stack `nic` has ended: nothing leaves it any more, and all that it has said is in its rings. To be called
     /// before [`Stack::on_nic_lost`] or [`Stack::on_nic_come`]. Who cannot know must not call it: then connections
-    /// are reset that have sent records whose tags are not known.
+    /// are reset that have sent records whose tags are not known, unless [`Event::Ended`] was the last event. Of one
+    /// elsewhere, nobody can know.
     ///
     /// # Panics
     /// If there is no such NIC stack.
@@ -257,7 +260,6 @@ impl Stack {
     pub(crate) fn has_unproven(&self, nic: usize) -> bool {
         let workers = self.nic_stacks.workers(nic);
         !self.tls_listeners.is_empty()
-            && !self.nic_stacks.is_elsewhere(nic)
             && self.connections.iter().any(|entry| {
                 let tls = entry.tls.as_deref();
                 workers.contains(&entry.worker) && tls.is_some_and(Secure::is_unproven)
@@ -266,23 +268,26 @@ impl Stack {
 
     /// Reads a worker's ring to its end, for the tags. False if something in it makes no sense, or did before.
     fn hear_last_tags(&mut self, worker: usize) -> bool {
-        let mut makes_sense = self.nics[worker].is_there && !self.nics[worker].is_garbled;
         for _ in 0..EVENT_RING_BYTES {
-            if !self.nics[worker].is_there {
+            let nic = &mut self.nics[worker];
+            if !nic.is_there {
                 break;
             }
-            match self.nics[worker].channel.receive() {
-                Ok(Some(Event::Sealed {
-                    flow,
-                    epoch,
-                    number,
-                    tags,
-                })) => {
-                    self.on_sealed(worker, flow, epoch, number, &tags);
+            match nic.channel.receive() {
+                Ok(Some(event)) => {
+                    nic.note(&event);
+                    if let Event::Sealed {
+                        flow,
+                        epoch,
+                        number,
+                        tags,
+                    } = event
+                    {
+                        self.on_sealed(worker, flow, epoch, number, &tags);
+                    }
                 }
-                Ok(Some(_)) => {}
-                Ok(None) => return makes_sense,
-                Err(ReceiveError::Malformed { .. }) => makes_sense = false,
+                Ok(None) => return !nic.is_garbled,
+                Err(ReceiveError::Malformed { .. }) => nic.is_garbled = true,
                 Err(ReceiveError::Corrupt) => return false,
             }
         }
@@ -297,7 +302,9 @@ impl Stack {
         }
         for worker in workers.clone() {
             if !self.nics[worker].has_ended {
-                self.hear_last_tags(worker);
+                let makes_sense = self.hear_last_tags(worker);
+                let nic = &mut self.nics[worker];
+                nic.has_ended = makes_sense && nic.has_said_last;
             }
         }
         for index in self.connections.indices() {

@@ -28,7 +28,11 @@ impl Stack {
             }
             for _ in 0..budget {
                 match self.nics[worker].channel.receive() {
-                    Ok(Some(event)) => self.on_event(now_us, worker, event),
+                    Ok(Some(event)) => {
+                        let makes_sense = self.nics[worker].note(&event);
+                        self.counters.events_invalid += u64::from(!makes_sense);
+                        self.on_event(now_us, worker, event);
+                    }
                     Ok(None) => break,
                     Err(ReceiveError::Malformed { .. }) => {
                         self.counters.events_invalid += 1;
@@ -89,6 +93,8 @@ impl Stack {
                 ..
             } => self.on_seal_mismatch(worker, flow, epoch, number),
             Event::Rejected { reason, id } => self.on_rejected(worker, reason, id),
+            // It counts when the worker is left.
+            Event::Ended => true,
         };
         if !valid {
             self.counters.events_invalid += 1;

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use contract::channel::HostChannel;
-use contract::{Command, FileId, FlowId};
+use contract::{Command, Event, FileId, FlowId};
 
 use crate::waiting::Waiting;
 
@@ -18,6 +18,8 @@ pub(super) struct Nic {
     pub(super) has_ended: bool,
     /// Something that it has said made no sense: it may have been a tag.
     pub(super) is_garbled: bool,
+    /// Its last event was that it has ended.
+    pub(super) has_said_last: bool,
     /// It was asked to end, and carries nothing out any more.
     pub(super) is_ending: bool,
     /// Connections that wait for room in its ring. One that has gone to another worker meanwhile is served once for
@@ -77,10 +79,19 @@ impl Nic {
             is_there: true,
             has_ended: false,
             is_garbled: false,
+            has_said_last: false,
             is_ending: false,
             waiting: Waiting::default(),
             backlog: VecDeque::new(),
         }
+    }
+
+    /// It has said this. False if that makes no sense, since it had ended.
+    pub(super) fn note(&mut self, event: &Event) -> bool {
+        let makes_sense = !self.has_said_last;
+        self.is_garbled |= !makes_sense;
+        self.has_said_last |= matches!(event, Event::Ended);
+        makes_sense
     }
 
     /// Its NIC stack is gone.

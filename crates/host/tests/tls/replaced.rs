@@ -92,6 +92,16 @@ fn tags_told(
 
 #[test]
 fn the_tags_that_a_nic_stack_tells_when_it_is_asked_to_end_reach_its_successor() {
+    successor_is_told_tags(false);
+}
+
+/// Its carrier ends then, and that it has said all is the last that it says.
+#[test]
+fn so_do_those_of_one_on_another_machine() {
+    successor_is_told_tags(true);
+}
+
+fn successor_is_told_tags(is_elsewhere: bool) {
     let mut secured = with_sends_waiting();
     // What it is going to say before it ends.
     let mut last_words = Vec::new();
@@ -106,6 +116,10 @@ fn the_tags_that_a_nic_stack_tells_when_it_is_asked_to_end_reach_its_successor()
         })
         .collect();
     assert!(!tags.is_empty());
+    if is_elsewhere {
+        secured.rig.stack.set_nic_elsewhere(0);
+        last_words.push(Event::Ended);
+    }
     let Rig {
         stack, port, nic, ..
     } = secured.rig;

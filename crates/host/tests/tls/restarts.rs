@@ -159,6 +159,60 @@ fn a_nic_stack_whose_end_is_not_known_takes_connections_with_it_that_have_record
     assert_eq!(secured.rig.stack.counters().tls_records_unproven, 0);
 }
 
+/// The NIC stack on the other machine has ended, and its carrier has passed on all that it has said.
+#[test]
+fn a_nic_stack_elsewhere_proves_its_end_by_saying_so_last() {
+    for is_read_before in [false, true] {
+        let mut secured = with_sends_waiting();
+        secured.rig.stack.set_nic_elsewhere(0);
+        secured.rig.nic.report(&Event::Ended);
+        if is_read_before {
+            secured.step();
+        }
+        secured.restart_nic(false);
+        secured.rig.nic_works = true;
+        secured.run_until(|secured| secured.received.len() as u64 >= SIZE + 2);
+        assert!(secured.received == expected());
+        let counters = secured.rig.stack.counters();
+        assert_eq!(
+            (counters.tls_records_unproven, counters.events_invalid),
+            (0, 0)
+        );
+    }
+}
+
+/// Somebody lies, or something was lost.
+#[test]
+fn an_end_that_something_follows_or_that_follows_nonsense_proves_nothing() {
+    let again = || Event::Rejected {
+        reason: contract::RejectReason::UnknownKey,
+        id: u64::MAX,
+    };
+    let nonsense: fn(&mut Secured) = |secured| {
+        secured.rig.nic.channel.send_record(&[0xee; 16]).unwrap();
+    };
+    for is_read_before in [false, true] {
+        for ends_first in [false, true] {
+            let mut secured = with_sends_waiting();
+            if !ends_first {
+                nonsense(&mut secured);
+            }
+            secured.rig.nic.report(&Event::Ended);
+            if ends_first {
+                secured.rig.nic.report(&again());
+            }
+            if is_read_before {
+                secured.step();
+                assert!(secured.rig.stack.counters().events_invalid > 0);
+            }
+            secured.restart_nic(true);
+            secured.rig.nic_works = true;
+            secured.run_until(|secured| secured.rig.client_closed.is_some());
+            assert_eq!(secured.rig.stack.counters().tls_records_unproven, 1);
+        }
+    }
+}
+
 /// The carrier has ended, and has not heard all that the NIC stack on the other machine has said.
 #[test]
 fn the_end_of_a_carrier_proves_nothing() {

@@ -1,8 +1,6 @@
 //! Many deaths of NIC processes, survived.
 
-use sim::{
-    ControlLinkCounters, NicDeaths, Options, TlsCounters, has_two_machines, replay_command, run,
-};
+use sim::{ControlLinkCounters, NicDeaths, Options, TlsCounters, replay_command, run};
 
 /// What was survived.
 #[derive(Debug, Default)]
@@ -36,8 +34,6 @@ pub(crate) fn survive(
         survived.link += report.control_link;
         survived.moved += report.connections_moved;
         survived.tls += report.tls;
-        let is_proven = has_two_machines(seed) || report.tls.unproven == 0;
-        assert!(is_proven, "seed {seed}; replay it with: {replay}");
     }
     println!("{survived:?}");
     let NicDeaths {
