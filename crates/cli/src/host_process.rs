@@ -101,6 +101,7 @@ pub(crate) fn run(args: &HostArgs) -> Result<(), Failure> {
     };
     let polling = Polling::new(spin_us_max, PAUSE_US_MAX);
     let mut shard = Shard::new(stack, (nic, session.socket), port, server, polling);
+    shard.set_frame_delay(args.measuring.frame_delay_us());
 
     seccomp::allow_only(seccomp::Kind::Host)?;
     supervisor.on_joined(nic);

@@ -23,6 +23,10 @@ pub(crate) struct HostMeasuring {
     /// Least distance of the RTO from the round-trip time [default: 200ms]
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub(crate) rto_min: Option<Duration>,
+
+    /// Have each frame that the host process receives, most of them ACKs, cost so much more work
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pub(crate) ack_delay: Option<Duration>,
 }
 
 /// Switches of the NIC stack.
@@ -91,6 +95,9 @@ impl HostMeasuring {
         if let Some(rto_min) = self.rto_min {
             arguments.extend(["--rto-min".into(), as_argument(rto_min).into()]);
         }
+        if let Some(ack_delay) = self.ack_delay {
+            arguments.extend(["--ack-delay".into(), as_argument(ack_delay).into()]);
+        }
         arguments
     }
 
@@ -98,6 +105,11 @@ impl HostMeasuring {
         config.departs_at_issue = self.no_echo_rto;
         config.tcp.rtt_from_timestamps = self.rtt_from_timestamps;
         config.tcp.rto_min = self.rto_min.unwrap_or(config.tcp.rto_min);
+    }
+
+    /// How much more work a frame is, in microseconds.
+    pub(crate) fn frame_delay_us(&self) -> u64 {
+        self.ack_delay.map_or(0, |delay| delay.as_micros() as u64)
     }
 }
 
@@ -170,11 +182,22 @@ mod tests {
     }
 
     #[test]
+    fn the_delay_of_acks_reaches_the_host_process() {
+        let host = HostMeasuring {
+            ack_delay: Some(Duration::from_millis(1)),
+            ..HostMeasuring::default()
+        };
+        assert_eq!(host.arguments(), ["--ack-delay", "1000us"]);
+        assert_eq!(host.frame_delay_us(), 1000);
+    }
+
+    #[test]
     fn nothing_changes_unless_asked() {
         let mut config = nic::Config::default();
         NicMeasuring::default().apply(&mut config);
         assert_eq!(config, nic::Config::default());
         assert!(NicMeasuring::default().arguments().is_empty());
         assert!(HostMeasuring::default().arguments().is_empty());
+        assert_eq!(HostMeasuring::default().frame_delay_us(), 0);
     }
 }

@@ -75,6 +75,8 @@ pub struct Shard<P, A> {
     port: P,
     app: A,
     polling: Polling,
+    /// How much more work each frame is made, in microseconds.
+    frame_delay_us: u64,
     /// The socket of each NIC stack that is there, which hangs up when that is gone.
     nics: Vec<Option<OwnedFd>>,
     /// NIC stacks that are to take the place of one which is still there, and for how long its end is waited for.
@@ -87,6 +89,14 @@ pub struct Shard<P, A> {
 pub fn monotonic_us() -> u64 {
     let Timespec { tv_sec, tv_nsec } = clock_gettime(ClockId::Monotonic);
     tv_sec as u64 * 1_000_000 + tv_nsec as u64 / 1_000
+}
+
+/// Keeps the core busy for so many microseconds.
+fn work_for(us: u64) {
+    let end_us = monotonic_us() + us;
+    while monotonic_us() < end_us {
+        std::hint::spin_loop();
+    }
 }
 
 impl<P: Port, A: Application> Shard<P, A> {
@@ -104,6 +114,7 @@ impl<P: Port, A: Application> Shard<P, A> {
             port,
             app,
             polling,
+            frame_delay_us: 0,
             nics: Vec::new(),
             coming: Vec::new(),
             corrupt: None,
@@ -111,6 +122,12 @@ impl<P: Port, A: Application> Shard<P, A> {
         let (nic, socket) = nic;
         shard.replace_socket(nic, Some(socket));
         shard
+    }
+
+    /// Has each frame cost so many microseconds of work more. For measurements only, to see what the control plane's own
+    /// time is worth (IO-TCP §5.5).
+    pub fn set_frame_delay(&mut self, us: u64) {
+        self.frame_delay_us = us;
     }
 
     /// The stack, for its counters.
@@ -126,10 +143,15 @@ impl<P: Port, A: Application> Shard<P, A> {
     /// One round of work without a sleep. True if there was any.
     pub fn turn(&mut self, now_us: u64) -> Result<bool, ShardError> {
         let events = self.hear(now_us, BATCH);
-        let stack = &mut self.stack;
+        let (stack, delay_us) = (&mut self.stack, self.frame_delay_us);
         let frames = self
             .port
-            .receive(BATCH, &mut |frame| stack.on_frame(now_us, frame))
+            .receive(BATCH, &mut |frame| {
+                if delay_us > 0 {
+                    work_for(delay_us);
+                }
+                stack.on_frame(now_us, frame);
+            })
             .map_err(ShardError::Port)?;
         self.stack.on_time(now_us);
         let served = self.stack.serve(now_us, &mut self.port, &mut self.app);
