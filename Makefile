@@ -52,13 +52,9 @@ check: setup-test ## Formatting and lints, as in continuous integration
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 
 BENCH ?=
-bench: setup-bench ## Measures Splitway against nginx, with BENCH="--quick" in a minute; needs root
+bench: setup-bench ## Measures Splitway against nginx and lighttpd, and draws the paper's figures; BENCH="targets", BENCH="--quick"
 	$(CARGO) build --release --locked -p splitway-cli -p splitway-bench
-	@$(AS_ROOT) $(RELEASE)/splitway-bench $(BENCH)
-	@$(AS_ROOT) $(RELEASE)/splitway-bench disk $(filter --quick,$(BENCH))
-	@$(AS_ROOT) $(RELEASE)/splitway-bench workers $(filter --quick,$(BENCH))
-	@$(AS_ROOT) $(RELEASE)/splitway-bench tls $(filter --quick,$(BENCH))
-	@$(AS_ROOT) $(RELEASE)/splitway-bench figure10 $(filter --quick,$(BENCH))
+	@$(AS_ROOT) $(RELEASE)/splitway bench $(BENCH)
 
 bench-instructions: setup-test ## Counts the host stack's instructions per ACK and SEND; fails if they have grown by 5 %
 	$(CARGO) bench --locked -p splitway-host --bench ack_send

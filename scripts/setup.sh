@@ -174,6 +174,8 @@ setup_machine() {
 setup_bench() {
     setup_serve
     need ip iproute2
+    # Table 1 and system calls need it; where no package has it, the rest is measured.
+    has perf || [ -z "$(apt_candidate linux-perf)" ] || packages+=(linux-perf)
     install_needed
     need_web_servers
 }

@@ -3,20 +3,22 @@
 //! Before each run the kernel is made to forget every file, and a run asks for each of them once. What came from
 //! the disk within it is reported beside the rest.
 
-use std::fmt::Write as _;
 use std::fs::File;
-use std::path::PathBuf;
 
 use rustix::fs::{Advice, fadvise};
-use rustix::process::Signal;
 use serde::Serialize;
 use testbed::site::Site;
 use testbed::{Context, Result};
 
-use crate::publish::publish;
-use crate::run::{self, Run, Server};
-use crate::table::{SERVER_HEADINGS, Spread, server_cells, spread_of, verdict};
-use crate::{Ground, load, splitway_server, start_nginx, start_splitway};
+use crate::bed::{Bed, Ground, SPLITWAY, Wanted};
+use crate::load;
+use crate::results::{Bound, Results, Table, column};
+use crate::rounds::Rounds;
+use crate::run;
+use crate::table::COST;
+
+/// The one part of the results.
+const PART: &str = "disk";
 
 /// What is promised: CPU time per gigabyte of both processes, as a part of that of nginx's worker with `sendfile`.
 const BOTH_RATIO_MAX: f64 = 1.2;
@@ -24,20 +26,14 @@ const BOTH_RATIO_MAX: f64 = 1.2;
 /// What is measured.
 #[derive(clap::Args, Clone, Debug, Serialize)]
 pub(crate) struct Settings {
-    /// Fewer and shorter runs: enough to see that nothing is broken, too few to claim anything
-    #[arg(long)]
-    quick: bool,
-    /// Runs against each server; 5, or 2 if it is to be quick
-    #[arg(long)]
-    rounds: Option<usize>,
-    /// Most seconds of each run; it ends earlier when all files have been served
-    #[arg(long, default_value_t = 10)]
-    seconds: u64,
+    #[command(flatten)]
+    #[serde(flatten)]
+    rounds: Rounds,
     /// Connections, each asking for file after file
     #[arg(long, default_value_t = 64)]
     connections: usize,
-    /// Number of files; 5000, or 3000 if it is to be quick: more than any cache holds that a server has unasked. They take
-    /// that much room on the disk of target/bench
+    /// Number of files; 5000, or 500 if it is to be quick, when Splitway's cache is as much smaller. They take that much
+    /// room on the disk of target/bench
     #[arg(long)]
     files: Option<usize>,
     /// Size of each file, in bytes
@@ -46,78 +42,71 @@ pub(crate) struct Settings {
     /// A further argument for `splitway serve`, such as `--splitway=--workers=2`; may be repeated
     #[arg(long, value_name = "ARGUMENT", allow_hyphen_values = true)]
     splitway: Vec<String>,
-    /// Where tables go [default: target/bench]
-    #[arg(long, value_name = "DIRECTORY")]
-    output: Option<PathBuf>,
 }
+
+/// Most seconds of a run; it ends earlier, when all files have been served.
+const SECONDS_MAX: u64 = 10;
 
 impl Settings {
-    fn rounds(&self) -> usize {
-        self.rounds.unwrap_or(if self.quick { 2 } else { 5 }).max(1)
-    }
-
+    /// More than any cache holds that a server has unasked.
     fn files(&self) -> usize {
-        self.files.unwrap_or(if self.quick { 3000 } else { 5000 })
+        let default = if self.rounds.is_quick() { 500 } else { 5000 };
+        self.files.unwrap_or(default)
+    }
+
+    fn arguments(&self) -> Vec<String> {
+        let mut arguments = self.splitway.clone();
+        if self.rounds.is_quick() {
+            arguments.push(QUICK_CACHE.into());
+        }
+        arguments
     }
 }
 
-/// Everything that was measured.
-#[derive(Debug, Serialize)]
-struct Disk {
-    settings: Settings,
-    runs: Vec<Run>,
-}
+/// Splitway's cache where there are few files.
+pub(crate) const QUICK_CACHE: &str = "--cache=128M";
 
-/// Names of the servers, and of their processes.
-const SERVERS: [(&str, &[&str]); 3] = [
-    ("splitway", &["host", "nic"]),
-    (SENDFILE, &["worker"]),
-    (DIRECT, &["worker"]),
-];
+/// nginx in two ways.
 const SENDFILE: &str = "nginx sendfile";
 const DIRECT: &str = "nginx aio threads, directio";
 
 pub(crate) fn measure(settings: &Settings) -> Result<()> {
     let ground = Ground::prepare(settings.files(), settings.file_bytes)?;
     let files = open_all(&ground.site, settings.files())?;
-    let mut splitway = start_splitway(&ground, &settings.splitway, false)?;
-    let nginx = start_nginx(&ground, &splitway, false, None)?;
-    let worker = nginx.worker()?;
-    let servers = [
-        splitway_server(&splitway),
-        Server::new(SENDFILE, nginx.address(), [("worker", worker)]),
-        Server::new(DIRECT, nginx.direct_address(), [("worker", worker)]),
-    ];
-    let mut disk = Disk {
-        settings: settings.clone(),
-        runs: Vec::new(),
+    let wanted = Wanted {
+        splitway: settings.arguments(),
+        ..Wanted::default()
     };
-    for round in 0..settings.rounds() {
-        for place in 0..servers.len() {
-            let server = &servers[(place + round) % servers.len()];
-            forget(&files)?;
-            let load = load::Settings {
-                server: server.address,
-                connections: settings.connections,
-                files: settings.files(),
-                file_bytes: settings.file_bytes,
-                seconds: settings.seconds,
-                discard: false,
-                once: true,
-                certificate: None,
-            };
-            let run = run::run(server, &load)?;
-            eprintln!("{run}  {:.2} from the disk", run.device_share());
-            disk.runs.push(run);
-        }
-    }
-    splitway.end_with(Signal::TERM)?;
-    let output = settings.output.as_ref().unwrap_or(&ground.output);
-    publish(output, "disk", disk.markdown(), &disk, [])
+    let bed = Bed::start(&ground, &wanted)?;
+    let [splitway, mut sendfile, _] = bed.servers()?;
+    sendfile.name = SENDFILE;
+    let servers = [splitway, sendfile, bed.nginx_direct(DIRECT)?];
+    let title = format!(
+        "{} files of {} bytes, not in memory, each asked for once in a run; {} connections",
+        settings.files(),
+        settings.file_bytes,
+        settings.connections
+    );
+    let mut results = Results::new("disk", title, settings)?;
+    bed.describe(&mut results)?;
+    settings.rounds.take_turns(&servers, |server| {
+        forget(&files)?;
+        let load = load::Settings {
+            once: true,
+            ..ground.load(server, settings.connections, SECONDS_MAX)
+        };
+        let run = run::run(server, &load)?;
+        eprintln!("{run}  {:.2} from the disk", run.device_share());
+        results.add(PART, server.name, &[], run.measures());
+        Ok(())
+    })?;
+    bed.end(&mut results)?;
+    report(&mut results);
+    results.publish(settings.rounds.output(&ground.output))
 }
 
 /// Opens what the site holds, with nothing left to be written.
-fn open_all(site: &Site, count: usize) -> Result<Vec<File>> {
+pub(crate) fn open_all(site: &Site, count: usize) -> Result<Vec<File>> {
     let open = |index: usize| {
         let path = site.root().join(load::file_name(index));
         File::open(&path)
@@ -128,115 +117,62 @@ fn open_all(site: &Site, count: usize) -> Result<Vec<File>> {
 }
 
 /// Has the kernel drop what it keeps of these files.
-fn forget(files: &[File]) -> Result<()> {
+pub(crate) fn forget(files: &[File]) -> Result<()> {
     files.iter().try_for_each(|file| {
         fadvise(file, 0, None, Advice::DontNeed).context(|| "dropping a file from memory".into())
     })
 }
 
-impl Disk {
-    fn spread(&self, server: &str, value: impl Fn(&Run) -> f64) -> Spread {
-        spread_of(&self.runs, server, value)
-    }
-
-    fn markdown(&self) -> String {
-        let mut text = String::new();
-        let mut line = |words: String| {
-            // Writing to a string does not fail.
-            let _ = writeln!(text, "{words}");
-        };
-        let settings = &self.settings;
-        line(format!(
-            "{} files of {} bytes, not in memory, each asked for once in a run; {} connections; {} rounds; medians (least–most)\n",
-            settings.files(),
-            settings.file_bytes,
-            settings.connections,
-            settings.rounds(),
-        ));
-        line(format!("{SERVER_HEADINGS} from the disk |"));
-        line("|---|---|---|---|---|---|".into());
-        for (server, processes) in SERVERS {
-            line(format!(
-                "{} {} |",
-                server_cells(&self.runs, server, processes),
-                self.spread(server, Run::device_share).cell(2),
-            ));
-        }
-        line(String::new());
-        line("| Splitway against | CPU s/GB, server | Promised | | CPU s/GB, machine |".into());
-        line("|---|---|---|---|---|".into());
-        for (peer, promised) in [(SENDFILE, Some(BOTH_RATIO_MAX)), (DIRECT, None)] {
-            let ratio = |value: fn(&Run) -> f64| {
-                self.spread("splitway", value).median / self.spread(peer, value).median
+fn report(results: &mut Results) {
+    let mut columns = COST.to_vec();
+    columns.push(column("device_share", "from the disk", 2));
+    results.table(Table {
+        part: PART,
+        title: "",
+        series: "Server",
+        conditions: &[],
+        columns,
+    });
+    for (measure, what) in [("server", "server"), ("machine", "machine")] {
+        let measure = format!("cpu_s_per_gb.{measure}");
+        for (peer, promised) in [
+            (SENDFILE, Bound::AtMost(BOTH_RATIO_MAX)),
+            (DIRECT, Bound::None),
+        ] {
+            let median = |server| results.of(PART, server).median(&measure);
+            let ratio = median(SPLITWAY) / median(peer);
+            let bound = if what == "server" {
+                promised
+            } else {
+                Bound::None
             };
-            let server = ratio(Run::server_s_per_gb);
-            let promise = promised.map_or_else(
-                || "| ".to_owned(),
-                |most| format!("at most {most} | {}", verdict(server <= most)),
-            );
-            let machine = ratio(Run::machine_s_per_gb);
-            line(format!(
-                "| {peer} | {server:.3} | {promise} | {machine:.3} |"
-            ));
+            results.check(format!("CPU per GB, {what}, against {peer}"), ratio, bound);
         }
-        text
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::Outcome;
-    use crate::run::ProcessCost;
-
-    fn run(server: &'static str, name: &'static str, cpu_ns: u64) -> Run {
-        Run {
-            server,
-            connections: 64,
-            load: Outcome {
-                body_bytes: 1_000_000_000,
-                responses: 1000,
-                compared: 10,
-                elapsed_ns: 1_000_000_000,
-            },
-            processes: vec![ProcessCost {
-                name,
-                cpu_ns,
-                memory_bytes: 1,
-                cache_bytes: 1,
-            }],
-            machine_ns: 1_000_000_000,
-            interrupt_ns: 0,
-            device_read_bytes: 500_000_000,
-        }
-    }
-
-    fn disk(nic_ns: u64) -> Disk {
-        Disk {
-            settings: Settings {
-                quick: true,
-                rounds: None,
-                seconds: 10,
-                connections: 64,
-                files: None,
-                file_bytes: 1_000_000,
-                splitway: Vec::new(),
-                output: None,
-            },
-            runs: vec![
-                run("splitway", "nic", nic_ns),
-                run(SENDFILE, "worker", 500_000_000),
-                run(DIRECT, "worker", 1_000_000_000),
-            ],
-        }
-    }
+    use crate::run::tests::run;
 
     #[test]
-    fn the_table_says_whether_the_promise_is_kept_and_what_came_from_the_disk() {
-        let kept = disk(600_000_000).markdown();
-        assert!(kept.contains("| nginx sendfile | 1.200 | at most 1.2 | met |"));
-        assert!(kept.contains("| 0.50 (0.50–0.50) |"), "{kept}");
-        let broken = disk(601_000_000).markdown();
-        assert!(broken.contains("at most 1.2 | NOT MET |"), "{broken}");
+    fn the_report_says_whether_the_promise_is_kept() {
+        for (nic_ns, met) in [(600_000_000, true), (601_000_000, false)] {
+            let mut results = Results::new("disk", "Files", &()).unwrap();
+            let mut add = |server, process, cpu_ns| {
+                let run = run(server, 1_000_000_000, &[(process, cpu_ns)]);
+                results.add(PART, server, &[], run.measures());
+            };
+            add(SPLITWAY, "nic", nic_ns);
+            add(SENDFILE, "worker", 500_000_000);
+            add(DIRECT, "worker", 1_000_000_000);
+            report(&mut results);
+            let first = &results.checks()[0];
+            assert_eq!(
+                (first.what.as_str(), first.met),
+                ("CPU per GB, server, against nginx sendfile", met)
+            );
+        }
     }
 }

@@ -4,19 +4,14 @@
 //! is a mistake. Figure 10a counts these with and without the echo, over numbers of connections; figure 10b
 //! compares the round-trip times that TCP timestamps tell with and without their correction.
 
-use std::fmt::Write as _;
-use std::path::PathBuf;
-
-use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
-use testbed::splitway::Splitway;
 use testbed::{Context, Failure, Result};
 
-use crate::plot::{Chart, Line};
-use crate::publish::publish;
+use crate::bed::{Ground, end_splitway, splitway_server, start_splitway};
+use crate::paper;
+use crate::results::{Bound, Measures, Plot, Results, Table, column};
+use crate::rounds::Rounds;
 use crate::run;
-use crate::table::verdict;
-use crate::{Ground, load, splitway_server, start_splitway};
 
 /// Enough files that most reads find nothing in the NIC stack's memory.
 const FILES: usize = 800;
@@ -29,22 +24,21 @@ const PROMISE_SECONDS: u64 = 10;
 /// What is measured.
 #[derive(clap::Args, Clone, Debug, Serialize)]
 pub(crate) struct Settings {
-    /// Fewer and shorter runs
-    #[arg(long)]
-    quick: bool,
-    /// Seconds of each run; 5, or 2 if it is to be quick
-    #[arg(long)]
-    seconds: Option<u64>,
-    /// Numbers of connections [default: 1,4,16,64,200, or 16,200 if it is to be quick]
+    #[command(flatten)]
+    #[serde(flatten)]
+    rounds: Rounds,
+    /// Numbers of connections [default: 1,4,16,64,200, or 64 if it is to be quick]
     #[arg(long, value_delimiter = ',')]
     connections: Vec<usize>,
     /// How much longer each read takes
     #[arg(long, default_value = "1ms..5ms")]
     read_delay: String,
-    /// Where tables and plots go [default: target/bench]
-    #[arg(long, value_name = "DIRECTORY")]
-    output: Option<PathBuf>,
 }
+
+/// Parts of the results.
+const TIMERS: &str = "timers";
+const TIMESTAMPS: &str = "timestamps";
+const PROMISE: &str = "promise";
 
 /// A way to run Splitway.
 struct Variant {
@@ -53,7 +47,7 @@ struct Variant {
 }
 
 /// With IO-TCP's own estimator, which takes round-trip times from timestamps, the echo is all that differs.
-const TIMERS: [Variant; 6] = [
+const TIMER_VARIANTS: [Variant; 6] = [
     Variant {
         name: "Splitway as it is, RTO min 200 ms",
         switches: &[],
@@ -80,7 +74,7 @@ const TIMERS: [Variant; 6] = [
     },
 ];
 
-const TIMESTAMPS: [Variant; 2] = [
+const TIMESTAMP_VARIANTS: [Variant; 2] = [
     Variant {
         name: "timestamps corrected",
         switches: &["--rtt-from-timestamps"],
@@ -90,43 +84,6 @@ const TIMESTAMPS: [Variant; 2] = [
         switches: &["--rtt-from-timestamps", "--no-timestamp-fix"],
     },
 ];
-
-/// What one run has come to.
-#[derive(Clone, Debug, Serialize)]
-struct Point {
-    connections: usize,
-    gbit_per_s: f64,
-    timeouts: u64,
-    /// Of these, those that TCP itself has found to be mistakes.
-    found_spurious: u64,
-    retransmissions: u64,
-    /// Mean of the round-trip times that the RTO was computed from, in milliseconds.
-    rtt_ms: f64,
-    /// Mean of what timestamps tell.
-    timestamp_rtt_ms: f64,
-    /// Reads per second, and the part of the blocks needed that had to be read.
-    reads: u64,
-    read_share: f64,
-    /// Packets that the link, or the host's port, did not take: without any, each timeout is a mistake.
-    drops: u64,
-}
-
-#[derive(Debug, Serialize)]
-struct Curve {
-    name: &'static str,
-    switches: &'static [&'static str],
-    points: Vec<Point>,
-}
-
-/// Everything that was measured.
-#[derive(Debug, Serialize)]
-struct Figure10 {
-    settings: Settings,
-    timers: Vec<Curve>,
-    timestamps: Vec<Curve>,
-    /// The run that must see no timeout.
-    promise: Point,
-}
 
 /// The counters that are looked at, of the line that `--report-json` prints.
 #[derive(Deserialize)]
@@ -160,50 +117,61 @@ struct NicCounted {
 
 pub(crate) fn measure(settings: &Settings) -> Result<()> {
     let ground = Ground::prepare(FILES, FILE_BYTES)?;
-    let seconds = settings
-        .seconds
-        .unwrap_or(if settings.quick { 2 } else { 5 });
-    let connections = match (settings.connections.as_slice(), settings.quick) {
-        ([], true) => &[16, 200][..],
+    let rounds = &settings.rounds;
+    let connections = match (settings.connections.as_slice(), rounds.is_quick()) {
+        ([], true) => &[64][..],
         ([], false) => &[1, 4, 16, 64, 200],
         (given, _) => given,
     };
-    let curve = |variant: &Variant| -> Result<Curve> {
-        let points = connections.iter().map(|&connections| {
-            let point = run(&ground, settings, variant.switches, connections, seconds)?;
-            eprintln!("{:45} {point}", variant.name);
-            Ok(point)
-        });
-        Ok(Curve {
-            name: variant.name,
-            switches: variant.switches,
-            points: points.collect::<Result<_>>()?,
-        })
-    };
-    let timers = TIMERS.iter().map(curve).collect::<Result<_>>()?;
-    let timestamps = TIMESTAMPS.iter().map(curve).collect::<Result<_>>()?;
-    let promise = run(&ground, settings, &[], PROMISE_CONNECTIONS, PROMISE_SECONDS)?;
-    eprintln!("{:45} {promise}", "Splitway as it is, 10 s");
-    let figure = Figure10 {
-        settings: settings.clone(),
-        timers,
-        timestamps,
-        promise,
-    };
-    let plots = [
-        ("figure10a.svg", figure.throughput().svg()?),
-        ("figure10a-timeouts.svg", figure.timeouts().svg()?),
-        ("figure10b.svg", figure.round_trips().svg()?),
+    let title = format!(
+        "Figure 10: what the echo and the timestamp correction are good for. {FILES} files of {FILE_BYTES} bytes, each read \
+         takes {} longer",
+        settings.read_delay
+    );
+    let mut results = Results::new("figure10", title, settings)?;
+    let parts = [
+        (TIMERS, &TIMER_VARIANTS[..]),
+        (TIMESTAMPS, &TIMESTAMP_VARIANTS),
     ];
-    let output = settings.output.as_ref().unwrap_or(&ground.output);
-    publish(output, "figure10", figure.markdown(), &figure, plots)?;
-    match figure.promise.timeouts {
-        0 => Ok(()),
-        count => Err(Failure::new(format!(
-            "{count} timeouts on a link that loses nothing, with the corrections on"
+    for (part, variants) in parts {
+        for &connections in connections {
+            rounds.take_turns(variants, |variant| {
+                let measures = run(
+                    &ground,
+                    settings,
+                    variant.switches,
+                    connections,
+                    rounds.seconds(),
+                )?;
+                let conditions = [("connections", connections as f64)];
+                eprintln!("{:45} {}", variant.name, told(&measures));
+                results.add(part, variant.name, &conditions, measures);
+                Ok(())
+            })?;
+        }
+    }
+    let seconds = if rounds.is_quick() {
+        3
+    } else {
+        PROMISE_SECONDS
+    };
+    let measures = run(&ground, settings, &[], PROMISE_CONNECTIONS, seconds)?;
+    eprintln!("{AS_SHIPPED:45} {}", told(&measures));
+    let timeouts = measures["timeouts"];
+    let conditions = [("connections", PROMISE_CONNECTIONS as f64)];
+    results.add(PROMISE, AS_SHIPPED, &conditions, measures);
+    report(&mut results, timeouts);
+    results.publish(rounds.output(&ground.output))?;
+    match timeouts > 0.0 {
+        false => Ok(()),
+        true => Err(Failure::new(format!(
+            "{timeouts} timeouts on a link that loses nothing, with the corrections on"
         ))),
     }
 }
+
+/// The series of the run that must see no timeout.
+const AS_SHIPPED: &str = "Splitway as it is";
 
 /// Serves for a while with these switches, with a NIC stack and a host stack of its own.
 fn run(
@@ -212,225 +180,149 @@ fn run(
     switches: &[&str],
     connections: usize,
     seconds: u64,
-) -> Result<Point> {
+) -> Result<Measures> {
     let delay = format!("--read-delay={}", settings.read_delay);
     let arguments = [switches, &["--report-json", &delay]].concat();
-    let mut splitway = start_splitway(ground, &arguments, false)?;
+    let mut splitway = start_splitway(ground, &arguments)?;
     let server = splitway_server(&splitway);
-    let load = load::Settings {
-        server: server.address,
-        connections,
-        files: FILES,
-        file_bytes: FILE_BYTES,
-        seconds,
-        discard: false,
-        once: false,
-        certificate: None,
-    };
-    let run = run::run(&server, &load)?;
-    let Counted { host, nic } = counted(&mut splitway)?;
+    let run = run::run(&server, &ground.load(&server, connections, seconds))?;
+    let counted = end_splitway(&mut splitway)?;
+    let counted = serde_json::from_value(counted).context(|| "reading counters".into())?;
+    let mut measures = run.measures();
+    tell(&counted, &mut measures);
+    Ok(measures)
+}
+
+fn tell(Counted { host, nic }: &Counted, measures: &mut Measures) {
     let mean_ms = |sum_us: u64, count: u64| sum_us as f64 / count.max(1) as f64 / 1000.0;
-    Ok(Point {
-        connections,
-        gbit_per_s: run.gbit_per_s(),
-        timeouts: host.timeouts,
-        found_spurious: host.spurious_timeouts,
-        retransmissions: host.retransmissions,
-        rtt_ms: mean_ms(host.round_trips_us, host.round_trips),
-        timestamp_rtt_ms: mean_ms(host.timestamp_round_trips_us, host.timestamp_round_trips),
-        reads: nic.reads,
-        read_share: nic.reads as f64 / (nic.reads + nic.block_hits).max(1) as f64,
-        drops: host.packets_dropped + nic.dropped + nic.refused,
-    })
-}
-
-/// Ends it, and takes its account.
-fn counted(splitway: &mut Splitway) -> Result<Counted> {
-    splitway.end_with(Signal::TERM)?;
-    let line = splitway.line(|line| line.starts_with('{'))?;
-    serde_json::from_str(&line).context(|| format!("splitway printed {line:?}"))
-}
-
-impl std::fmt::Display for Point {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "{:4} connections {:6.2} Gbit/s {:6} timeouts {:6} retransmissions, RTT {:7.3} ms, by timestamps \
-             {:7.3} ms, {:2.0} % read, {} dropped",
-            self.connections,
-            self.gbit_per_s,
-            self.timeouts,
-            self.retransmissions,
-            self.rtt_ms,
-            self.timestamp_rtt_ms,
-            100.0 * self.read_share,
-            self.drops,
-        )
+    let needed = (nic.reads + nic.block_hits).max(1);
+    for (name, value) in [
+        ("timeouts", host.timeouts as f64),
+        // Those that TCP itself has found to be mistakes.
+        ("spurious_timeouts", host.spurious_timeouts as f64),
+        ("retransmissions", host.retransmissions as f64),
+        // Mean of the round-trip times that the RTO was computed from.
+        ("rtt_ms", mean_ms(host.round_trips_us, host.round_trips)),
+        (
+            "timestamp_rtt_ms",
+            mean_ms(host.timestamp_round_trips_us, host.timestamp_round_trips),
+        ),
+        // The part of the blocks needed that had to be read.
+        ("read_share", nic.reads as f64 / needed as f64),
+        // Packets that the link, or the host's port, did not take: without any, each timeout is a mistake.
+        (
+            "drops",
+            (host.packets_dropped + nic.dropped + nic.refused) as f64,
+        ),
+    ] {
+        measures.insert(name.to_owned(), value);
     }
 }
 
-impl Figure10 {
-    fn markdown(&self) -> String {
-        let mut text = String::new();
-        let mut line = |words: String| {
-            // Writing to a string does not fail.
-            let _ = writeln!(text, "{words}");
-        };
-        line(format!(
-            "# Figure 10: what the echo and the timestamp correction are good for\n\n\
-             {FILES} files of {FILE_BYTES} bytes; each read takes {} longer. The link loses nothing: every \
-             timeout is a mistake.\n\n\
-             ## 10a: retransmission timers\n",
-            self.settings.read_delay
-        ));
-        let head = "| Variant | Connections | Gbit/s | Timeouts | Found to be spurious | Retransmissions | RTT for the RTO, ms | \
-                    RTT by timestamps, ms | Blocks read | Packets dropped |\n|---|---|---|---|---|---|---|---|---|---|";
-        let rows = |curves: &[Curve]| -> String {
-            let row =
-                |curve: &Curve, point: &Point| format!("| {} | {} |", curve.name, point.cells());
-            let rows = curves
-                .iter()
-                .flat_map(|curve| curve.points.iter().map(move |point| row(curve, point)));
-            rows.collect::<Vec<_>>().join("\n")
-        };
-        line(format!("{head}\n{}", rows(&self.timers)));
-        line(
-            "\nIO-TCP, 8 disks and 100 Gbit/s: 63.1 Gbit/s without the correction, 22.6 % more with it, and \
-             600 times as many timeouts without as with.\n\n## 10b: round-trip times by timestamps\n"
-                .into(),
-        );
-        line(format!("{head}\n{}", rows(&self.timestamps)));
-        line(
-            "\nIO-TCP, 200 connections: 1 ms with the correction, 5 ms without. 1 ms is the least that a timestamp \
-             can tell.\n\n## With the corrections on\n"
-                .into(),
-        );
-        let verdict = verdict(self.promise.timeouts == 0);
-        line(format!(
-            "{PROMISE_CONNECTIONS} connections for {PROMISE_SECONDS} s, as shipped: {} timeouts, promised are none \
-             ({verdict}).\n\n{head}\n| Splitway as it is | {} |",
-            self.promise.timeouts,
-            self.promise.cells()
-        ));
-        text
-    }
+fn told(measures: &Measures) -> String {
+    format!(
+        "{:6.2} Gbit/s {:6} timeouts {:6} retransmissions, RTT {:7.3} ms, by timestamps {:7.3} ms, {:2.0} % read, {} dropped",
+        measures["gbit_per_s"],
+        measures["timeouts"],
+        measures["retransmissions"],
+        measures["rtt_ms"],
+        measures["timestamp_rtt_ms"],
+        100.0 * measures["read_share"],
+        measures["drops"],
+    )
+}
 
-    fn throughput(&self) -> Chart {
-        chart(
+fn report(results: &mut Results, timeouts: f64) {
+    for (part, title) in [
+        (TIMERS, "10a: retransmission timers"),
+        (TIMESTAMPS, "10b: round-trip times by timestamps"),
+        (PROMISE, "With the corrections on"),
+    ] {
+        results.table(Table {
+            part,
+            title,
+            series: "Variant",
+            conditions: &[("connections", "Connections")],
+            columns: vec![
+                column("gbit_per_s", "Gbit/s", 2),
+                column("timeouts", "Timeouts", 0),
+                column("spurious_timeouts", "Found to be spurious", 0),
+                column("retransmissions", "Retransmissions", 0),
+                column("rtt_ms", "RTT for the RTO, ms", 3),
+                column("timestamp_rtt_ms", "RTT by timestamps, ms", 3),
+                column("read_share", "Blocks read", 2),
+                column("drops", "Packets dropped", 0),
+            ],
+        });
+    }
+    for (file, part, title, y) in [
+        (
+            "figure10a",
+            TIMERS,
             "Figure 10a: throughput behind a slow disk",
-            "Gbit/s",
-            &self.timers,
-            |point| point.gbit_per_s,
-        )
-    }
-
-    fn timeouts(&self) -> Chart {
-        chart(
+            ("gbit_per_s", "Gbit/s"),
+        ),
+        (
+            "figure10a-timeouts",
+            TIMERS,
             "Figure 10a: timeouts on a link that loses nothing",
-            "timeouts",
-            &self.timers,
-            |point| point.timeouts as f64,
-        )
-    }
-
-    fn round_trips(&self) -> Chart {
-        chart(
+            ("timeouts", "timeouts"),
+        ),
+        (
+            "figure10b",
+            TIMESTAMPS,
             "Figure 10b: mean round-trip time by timestamps",
-            "milliseconds",
-            &self.timestamps,
-            |point| point.timestamp_rtt_ms,
-        )
+            ("timestamp_rtt_ms", "milliseconds"),
+        ),
+    ] {
+        results.plot(Plot::lines(file, part, ("connections", "connections"), y).titled(title));
     }
-}
-
-impl Point {
-    fn cells(&self) -> String {
-        format!(
-            "{} | {:.2} | {} | {} | {} | {:.3} | {:.3} | {:.0} % | {}",
-            self.connections,
-            self.gbit_per_s,
-            self.timeouts,
-            self.found_spurious,
-            self.retransmissions,
-            self.rtt_ms,
-            self.timestamp_rtt_ms,
-            100.0 * self.read_share,
-            self.drops,
-        )
-    }
-}
-
-fn chart(title: &str, unit: &str, curves: &[Curve], value: impl Fn(&Point) -> f64) -> Chart {
-    let line = |curve: &Curve| Line {
-        name: curve.name.to_owned(),
-        points: curve
-            .points
-            .iter()
-            .map(|point| (point.connections as f64, value(point)))
-            .collect(),
-    };
-    Chart {
-        title: title.to_owned(),
-        x: "connections".to_owned(),
-        y: unit.to_owned(),
-        lines: curves.iter().map(line).collect(),
-    }
+    results.check("timeouts, as shipped", timeouts, Bound::AtMost(0.0));
+    results.publish_beside(paper::FIGURE_10);
+    results.note("The link loses nothing: every timeout is a mistake.");
+    results.note("1 ms is the least that a timestamp can tell.");
+    results.note("IO-TCP had 600 times as many timeouts without the echo as with it, with 8 disks and 100 Gbit/s.");
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn point(timeouts: u64) -> Point {
-        Point {
-            connections: 200,
-            gbit_per_s: 1.5,
-            timeouts,
-            found_spurious: 0,
-            retransmissions: 4,
-            rtt_ms: 0.1,
-            timestamp_rtt_ms: 1.0,
-            reads: 10,
-            read_share: 0.5,
-            drops: 0,
-        }
-    }
-
-    fn figure(timeouts: u64) -> Figure10 {
-        let curve = |name| Curve {
-            name,
-            switches: &[],
-            points: vec![point(0), point(7)],
-        };
-        Figure10 {
-            settings: Settings {
-                quick: true,
-                seconds: None,
-                connections: Vec::new(),
-                read_delay: "1ms..5ms".into(),
-                output: None,
+    fn counted() -> Counted {
+        let json = serde_json::json!({
+            "host": {
+                "timeouts": 7, "spurious_timeouts": 1, "retransmissions": 9, "round_trips": 10, "round_trips_us": 25_000,
+                "timestamp_round_trips": 0, "timestamp_round_trips_us": 0, "packets_dropped": 1, "sends": 5,
             },
-            timers: vec![curve("with"), curve("without")],
-            timestamps: vec![curve("corrected")],
-            promise: point(timeouts),
+            "nic": {
+                "reads": 30, "block hits": 10, "superpackets dropped by the link": 2,
+                "superpackets refused by the port": 3,
+            },
+        });
+        serde_json::from_value(json).unwrap()
+    }
+
+    #[test]
+    fn counters_become_measures() {
+        let mut measures = Measures::new();
+        tell(&counted(), &mut measures);
+        for (name, value) in [
+            ("timeouts", 7.0),
+            ("rtt_ms", 2.5),
+            ("timestamp_rtt_ms", 0.0),
+            ("read_share", 0.75),
+            ("drops", 6.0),
+        ] {
+            assert_eq!(measures[name], value, "{name}");
         }
     }
 
     #[test]
-    fn the_table_says_whether_the_promise_is_kept() {
-        assert!(figure(0).markdown().contains("(met)"));
-        assert!(
-            figure(1)
-                .markdown()
-                .contains("1 timeouts, promised are none (NOT MET)")
-        );
-    }
-
-    #[test]
-    fn the_plots_name_every_variant() {
-        let svg = figure(0).timeouts().svg().unwrap();
-        for word in ["<svg", "without", "connections", "timeouts"] {
-            assert!(svg.contains(word), "{word}");
+    fn a_timeout_breaks_the_promise() {
+        for (timeouts, met) in [(0.0, true), (1.0, false)] {
+            let mut results = Results::new("figure10", "Figure 10", &()).unwrap();
+            report(&mut results, timeouts);
+            assert_eq!(results.checks()[0].met, met);
         }
     }
 }

@@ -30,10 +30,12 @@ use testbed::site::Site;
 use testbed::splitway::Splitway;
 use testbed::{Context, Failure, Result, wait};
 
-use crate::{Ground, SERVER_CORE, nginx};
+use crate::bed::Ground;
+use crate::results::Results;
+use crate::rounds::Rounds;
+use crate::{SERVER_CORE, nginx};
 use cell::{Cell, Matrix};
 use fetch::Outcome;
-use report::Report;
 
 /// The file that every flow asks for: a hole, so that no disk has a say, and longer than any flow gets.
 const FILE: &str = "long";
@@ -52,18 +54,11 @@ const SECONDS_FAIR: u32 = 8;
 /// What is measured.
 #[derive(clap::Args, Clone, Debug, Serialize)]
 pub(crate) struct Settings {
-    /// A few cells, one short run each: enough to see that nothing is broken, too few to claim anything.
-    #[arg(long)]
-    quick: bool,
+    #[command(flatten)]
+    #[serde(flatten)]
+    rounds: Rounds,
     #[command(flatten)]
     matrix: Matrix,
-    /// Pairs of runs for each cell; 3, or 1 if it is to be quick.
-    #[arg(long)]
-    rounds: Option<u64>,
-    /// Seconds of each run, to which a hundred round trips are added. Fairness without loss is measured for eight
-    /// times as many seconds and 300 round trips.
-    #[arg(long, default_value_t = 3)]
-    seconds: u64,
     /// Seed of the first round; the others follow.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -76,17 +71,53 @@ pub(crate) struct Settings {
     /// A further argument for `splitway serve`; may be repeated.
     #[arg(long, value_name = "ARGUMENT", allow_hyphen_values = true)]
     splitway: Vec<String>,
+    /// Only fairness, over numbers of flows.
+    #[arg(skip)]
+    is_about_fairness: bool,
+}
+
+/// What of that is measured for fairness alone.
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct FairnessSettings {
+    #[command(flatten)]
+    rounds: Rounds,
+    /// Numbers of flows [default: 16,64,200, or 16 if it is to be quick]
+    #[arg(long, value_delimiter = ',')]
+    flows: Vec<usize>,
+    /// Round-trip time, in milliseconds
+    #[arg(long, default_value_t = 2.0)]
+    rtt: f64,
+}
+
+impl FairnessSettings {
+    /// The same as cells of the matrix.
+    pub(crate) fn settings(&self) -> Settings {
+        let flows = match (self.flows.as_slice(), self.rounds.is_quick()) {
+            ([], true) => vec![16],
+            ([], false) => vec![16, 64, 200],
+            (given, _) => given.to_vec(),
+        };
+        Settings {
+            rounds: self.rounds.clone(),
+            matrix: Matrix::without_loss(self.rtt, flows),
+            seed: 1,
+            congestion: "cubic".into(),
+            mixed_only: false,
+            splitway: Vec::new(),
+            is_about_fairness: true,
+        }
+    }
 }
 
 impl Settings {
     fn rounds(&self) -> u64 {
-        self.rounds.unwrap_or(if self.quick { 1 } else { 3 }).max(1)
+        self.rounds.count_or(3) as u64
     }
 
     /// How long a run of a cell takes. Windows grow and shrink by the round trip: on a long path, seconds alone
     /// would show how slow start went.
     fn length(&self, cell: &Cell) -> Duration {
-        let seconds = Duration::from_secs(self.seconds.max(1));
+        let seconds = Duration::from_secs(self.rounds.seconds_or(3));
         match cell.shows_fairness() {
             true => seconds * SECONDS_FAIR + cell.rtt() * ROUND_TRIPS_FAIR,
             false => seconds + cell.rtt() * ROUND_TRIPS,
@@ -143,8 +174,15 @@ pub(crate) fn measure(settings: &Settings) -> Result<()> {
     run_punctually();
     ground.site.sparse_file(FILE, FILE_BYTES, Vec::new())?;
     let bed = Bed::make(&ground.splitway, settings, &ground.site)?;
-    let mut report = Report::new(settings.clone());
-    for cell in settings.matrix.cells(settings.quick) {
+    let (name, title) = match settings.is_about_fairness {
+        true => ("fairness", "Fairness: equal flows through one queue"),
+        false => ("link", "Splitway and the kernel's TCP over emulated links"),
+    };
+    let mut results = Results::new(name, title, settings)?;
+    results
+        .machine()
+        .set_congestion_control(&settings.congestion);
+    for cell in settings.matrix.cells(settings.rounds.is_quick()) {
         eprintln!("{cell}");
         let mut senders = Vec::new();
         if !settings.mixed_only {
@@ -161,9 +199,10 @@ pub(crate) fn measure(settings: &Settings) -> Result<()> {
                 runs.push(bed.run(&cell, sender, settings.seed + round)?);
             }
         }
-        report.add(cell, runs);
+        report::add(&mut results, &cell, &runs);
     }
-    report.publish(&ground.output)
+    report::report(&mut results, settings);
+    results.publish(settings.rounds.output(&ground.output))
 }
 
 /// Has all processes scheduled as the emulator is, where that is allowed. The kernel's sender answers in the context
@@ -195,7 +234,7 @@ impl<'a> Bed<'a> {
         let IpAddr::V4(address) = path::addresses(KERNEL)[0] else {
             return Err(Failure::new("the first address is that of IPv4"));
         };
-        let nginx = nginx::serve(path.beyond(), address, site.root(), site.outside(), None)?;
+        let nginx = nginx::serve(path.beyond(), address, site.root(), site.outside(), None, 1)?;
         open.end()?;
         Ok(Bed {
             splitway,

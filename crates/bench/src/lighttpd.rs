@@ -1,4 +1,4 @@
-//! Another peer, over TLS: lighttpd with OpenSSL, in the network of nginx.
+//! Another peer: lighttpd, with OpenSSL where it speaks TLS, in the network of nginx.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -9,73 +9,136 @@ use std::time::Duration;
 use rustix::process::Pid;
 use testbed::namespace::within;
 use testbed::process::Process;
+use testbed::procfs::children;
 use testbed::{Context, Result, wait};
 
-use crate::SERVER_CORE;
 use crate::tls::identity::Identity;
 
+/// Where it serves with `sendfile`, and where over TLS. The next ones up are those of a second one.
+const PORT: u16 = 8080;
 const TLS_PORT: u16 = 8443;
+
+/// Half of them may be connections: more than any comparison has.
+const DESCRIPTORS_MAX: usize = 16384;
 
 /// A running lighttpd.
 #[derive(Debug)]
 pub(crate) struct Lighttpd {
     process: Process,
-    address: SocketAddr,
+    address: Ipv4Addr,
+    number: u16,
+    workers: usize,
+}
+
+/// Where a lighttpd runs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place<'a> {
+    /// A process in whose network namespace it is, and the address there.
+    pub(crate) network: (Pid, Ipv4Addr),
+    /// Cores, as `taskset` has them.
+    pub(crate) cores: &'a str,
+    /// Processes that serve.
+    pub(crate) workers: usize,
+    /// Different for each that is there at the same time, from 0.
+    pub(crate) number: u16,
 }
 
 impl Lighttpd {
-    /// Serves `root` in the network namespace of a process, at an address there that can be reached from here; `prefix`
-    /// is a directory for what it is told.
+    /// Serves `root`, over TLS as well with an identity; `prefix` is a directory for what it is told.
     pub(crate) fn start(
-        (namespace, address): (Pid, Ipv4Addr),
+        place: Place<'_>,
         root: &Path,
         prefix: &Path,
-        identity: &Identity,
+        identity: Option<&Identity>,
     ) -> Result<Lighttpd> {
-        let configuration = prefix.join("lighttpd.conf");
-        fs::write(&configuration, configuration_for(address, root, identity))
-            .context(|| format!("writing {}", configuration.display()))?;
-        let mut command = within(
-            namespace,
-            &format!("taskset --cpu-list {SERVER_CORE} lighttpd -D"),
-        );
+        let (namespace, address) = place.network;
+        let configuration = prefix.join(format!("lighttpd-{}.conf", place.number));
+        fs::write(
+            &configuration,
+            configuration_for(&place, root, prefix, identity),
+        )
+        .context(|| format!("writing {}", configuration.display()))?;
+        let line = format!("taskset --cpu-list {} lighttpd -D", place.cores);
+        let mut command = within(namespace, &line);
         command.arg("-f").arg(&configuration).stdin(Stdio::null());
         let process = Process::spawn(&mut command)?;
-        let address = SocketAddr::from((address, TLS_PORT));
+        let lighttpd = Lighttpd {
+            process,
+            address,
+            number: place.number,
+            workers: place.workers,
+        };
         wait::until(Duration::from_secs(10), "lighttpd answering", || {
-            TcpStream::connect_timeout(&address, Duration::from_secs(1))
+            TcpStream::connect_timeout(&lighttpd.address(), Duration::from_secs(1))
                 .ok()
                 .map(drop)
         })?;
-        Ok(Lighttpd { process, address })
+        Ok(lighttpd)
     }
 
-    /// Where it speaks TLS.
+    /// Where it serves with `sendfile`.
     pub(crate) fn address(&self) -> SocketAddr {
-        self.address
+        (self.address, PORT + self.number).into()
     }
 
-    /// Its one process: what started it has become it.
-    pub(crate) fn pid(&self) -> Pid {
-        self.process.pid()
+    /// Where it speaks TLS, if it does.
+    pub(crate) fn tls_address(&self) -> SocketAddr {
+        (self.address, TLS_PORT + self.number).into()
+    }
+
+    /// The processes that serve: with one, what started it has become it.
+    pub(crate) fn workers(&self) -> Result<Vec<Pid>> {
+        let parent = self.process.pid();
+        if self.workers == 1 {
+            return Ok(vec![parent]);
+        }
+        wait::until(
+            Duration::from_secs(10),
+            "lighttpd starting its workers",
+            || {
+                let workers = children(parent).ok()?;
+                (workers.len() == self.workers).then_some(workers)
+            },
+        )
     }
 }
 
-fn configuration_for(address: Ipv4Addr, root: &Path, identity: &Identity) -> String {
-    let Identity { certificate, key } = identity;
-    let (root, certificate, key) = (root.display(), certificate.display(), key.display());
-    format!(
-        r#"server.modules = ("mod_openssl")
-server.document-root = "{root}"
+fn configuration_for(
+    place: &Place<'_>,
+    root: &Path,
+    prefix: &Path,
+    identity: Option<&Identity>,
+) -> String {
+    let (_, address) = place.network;
+    let (port, tls_port) = (PORT + place.number, TLS_PORT + place.number);
+    let root = root.display();
+    let log = prefix.join("lighttpd.log");
+    let log = log.display();
+    let mut text = format!(
+        r#"server.document-root = "{root}"
 server.bind = "{address}"
-server.port = {TLS_PORT}
-server.max-fds = 4096
+server.port = {port}
+server.max-fds = {DESCRIPTORS_MAX}
+server.errorlog = "{log}"
 server.max-keep-alive-idle = 600
 server.max-keep-alive-requests = 65535
-ssl.engine = "enable"
-ssl.pemfile = "{certificate}"
-ssl.privkey = "{key}"
-ssl.openssl.ssl-conf-cmd = ("MinProtocol" => "TLSv1.3")
 "#
-    )
+    );
+    if place.workers > 1 {
+        text += &format!("server.max-worker = {}\n", place.workers);
+    }
+    if let Some(Identity { certificate, key }) = identity {
+        let (certificate, key) = (certificate.display(), key.display());
+        text += &format!(
+            r#"server.modules = ("mod_openssl")
+$SERVER["socket"] == "{address}:{tls_port}" {{
+    ssl.engine = "enable"
+    ssl.pemfile = "{certificate}"
+    ssl.privkey = "{key}"
+    ssl.openssl.ssl-conf-cmd = ("MinProtocol" => "TLSv1.3")
+}}
+"#
+        );
+    }
+    text
 }

@@ -1,5 +1,6 @@
 //! veth pairs: what they let through, and on which core the kernel does their receive work.
 
+use std::fmt::{Display, Formatter};
 use std::fs::File;
 
 use netlink_packet_core::{NLM_F_ACK, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload};
@@ -8,6 +9,7 @@ use netlink_packet_route::link::{LinkAttribute, LinkMessage};
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 use nix::sched::{CloneFlags, setns};
 use rustix::process::Pid;
+use serde::Serialize;
 use testbed::namespace::within;
 use testbed::process::{run, tool};
 use testbed::{Context, Failure, Result};
@@ -19,10 +21,51 @@ pub(crate) struct Device<'a> {
     pub(crate) name: &'a str,
 }
 
+/// What a device lets through, in bytes; 0 where the kernel does not say.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub(crate) struct Sizes {
+    mtu: u32,
+    /// Longest superpackets out, and in, over IPv6 and what else there is.
+    gso_max_size: u32,
+    gro_max_size: u32,
+    /// The same over IPv4.
+    gso_ipv4_max_size: u32,
+    gro_ipv4_max_size: u32,
+}
+
+impl Display for Sizes {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "veth, MTU {}, gso_ipv4_max_size {}, gro_ipv4_max_size {}",
+            self.mtu, self.gso_ipv4_max_size, self.gro_ipv4_max_size
+        )
+    }
+}
+
+/// What a device lets through.
+pub(crate) fn sizes(device: Device<'_>) -> Result<Sizes> {
+    let mut sizes = Sizes::default();
+    for attribute in link(device)?.attributes {
+        match attribute {
+            LinkAttribute::Mtu(bytes) => sizes.mtu = bytes,
+            LinkAttribute::GsoMaxSize(bytes) => sizes.gso_max_size = bytes,
+            LinkAttribute::GroMaxSize(bytes) => sizes.gro_max_size = bytes,
+            LinkAttribute::GsoIpv4MaxSize(bytes) => sizes.gso_ipv4_max_size = bytes,
+            LinkAttribute::GroIpv4MaxSize(bytes) => sizes.gro_ipv4_max_size = bytes,
+            _ => {}
+        }
+    }
+    Ok(sizes)
+}
+
+fn link(device: Device<'_>) -> Result<LinkMessage> {
+    let found = request(device, RouteNetlinkMessage::GetLink, Vec::new())?;
+    found.ok_or_else(|| Failure::new(format!("{}: no answer", device.name)))
+}
+
 /// Gives a device the same MTU, and the same largest superpackets out and in, as another.
 pub(crate) fn copy_sizes(from: Device<'_>, to: Device<'_>) -> Result<()> {
-    let found = request(from, RouteNetlinkMessage::GetLink, Vec::new())?;
-    let found = found.ok_or_else(|| Failure::new(format!("{}: no answer", from.name)))?;
     let is_size = |attribute: &LinkAttribute| {
         matches!(
             attribute,
@@ -33,7 +76,7 @@ pub(crate) fn copy_sizes(from: Device<'_>, to: Device<'_>) -> Result<()> {
                 | LinkAttribute::GroIpv4MaxSize(_)
         )
     };
-    let sizes = found.attributes.into_iter().filter(is_size).collect();
+    let sizes = link(from)?.attributes.into_iter().filter(is_size).collect();
     request(to, RouteNetlinkMessage::SetLink, sizes).map(drop)
 }
 
@@ -85,8 +128,11 @@ fn request(
 /// Has the kernel receive what comes in through a device on the given core (Receive Packet Steering).
 ///
 /// On a veth pair the receiver's protocol work is done in the sender's context, and charged to it, unless it
-/// is steered away.
+/// is steered away. Only who has privileges over the machine may do so: others leave it where it is.
 pub(crate) fn steer(device: Device<'_>, core: usize) -> Result<()> {
+    if !crate::is_privileged() {
+        return Ok(());
+    }
     // /sys shows the devices of the network namespace in which it was mounted.
     let script = format!(
         "mount -t sysfs sysfs /sys && \

@@ -6,10 +6,12 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use hdrhistogram::Histogram;
 use rustix::event::{Timespec, epoll};
 use rustix::net::{RecvFlags, recv, sockopt::set_tcp_congestion};
 use rustix::process::{Resource, getrlimit, setrlimit};
@@ -41,9 +43,9 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 /// What load.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Settings {
-    /// Whom to ask.
-    #[arg(long)]
-    pub(crate) server: SocketAddr,
+    /// Whom to ask; connections are dealt out to several in turn.
+    #[arg(long, required = true)]
+    pub(crate) server: Vec<SocketAddr>,
     /// How many connections.
     #[arg(long)]
     pub(crate) connections: usize,
@@ -66,6 +68,9 @@ pub(crate) struct Settings {
     /// Speak TLS, with a server whose certificate is this one.
     #[arg(long)]
     pub(crate) certificate: Option<PathBuf>,
+    /// Rest so long before each request, in microseconds, by half more or less: everybody else falls asleep.
+    #[arg(long, default_value_t = 0)]
+    pub(crate) rest_us: u64,
 }
 
 impl Settings {
@@ -73,12 +78,14 @@ impl Settings {
     pub(crate) fn arguments(&self) -> Vec<String> {
         let mut arguments = vec![
             "load".into(),
-            format!("--server={}", self.server),
             format!("--connections={}", self.connections),
             format!("--files={}", self.files),
             format!("--file-bytes={}", self.file_bytes),
             format!("--seconds={}", self.seconds),
+            format!("--rest-us={}", self.rest_us),
         ];
+        let servers = self.server.iter();
+        arguments.extend(servers.map(|server| format!("--server={server}")));
         for (set, flag) in [(self.discard, "--discard"), (self.once, "--once")] {
             if set {
                 arguments.push(flag.into());
@@ -102,6 +109,54 @@ pub(crate) struct Outcome {
     pub(crate) compared: u64,
     /// The measured span, in nanoseconds.
     pub(crate) elapsed_ns: u64,
+    /// From a request to the first byte of its response, of the responses completed in the span.
+    pub(crate) first_byte: Percentiles,
+    /// From a request to the last byte of its response.
+    pub(crate) response: Percentiles,
+}
+
+/// Times of which so many percent are no longer, in microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Percentiles {
+    pub(crate) p50_us: f64,
+    pub(crate) p90_us: f64,
+    pub(crate) p99_us: f64,
+}
+
+impl Percentiles {
+    fn of(times_ns: &Histogram<u64>) -> Percentiles {
+        let at = |percentile| times_ns.value_at_percentile(percentile) as f64 / 1e3;
+        Percentiles {
+            p50_us: at(50.0),
+            p90_us: at(90.0),
+            p99_us: at(99.0),
+        }
+    }
+}
+
+/// How long requests took.
+struct Latencies {
+    first_byte_ns: Histogram<u64>,
+    response_ns: Histogram<u64>,
+}
+
+impl Latencies {
+    fn new() -> Latencies {
+        // Up to a minute, to three digits.
+        let histogram = || {
+            Histogram::new_with_bounds(1, 60_000_000_000, 3).expect("bounds and digits are sound")
+        };
+        Latencies {
+            first_byte_ns: histogram(),
+            response_ns: histogram(),
+        }
+    }
+
+    fn record(&mut self, asked: Instant, first_byte: Instant, end: Instant) {
+        let ns = |until: Instant| until.saturating_duration_since(asked).as_nanos() as u64;
+        self.first_byte_ns.saturating_record(ns(first_byte));
+        self.response_ns.saturating_record(ns(end));
+    }
 }
 
 /// The line that is printed when the measured span begins.
@@ -127,6 +182,11 @@ struct Connection {
     /// Whether the response is compared byte by byte.
     compare: bool,
     phase: Phase,
+    asked: Instant,
+    /// When the response began; when it was asked for if it has not.
+    first_byte: Instant,
+    /// The server closes it behind this response.
+    is_last: bool,
 }
 
 struct Generator<'a> {
@@ -137,6 +197,7 @@ struct Generator<'a> {
     random: u64,
     asked: u64,
     total: Outcome,
+    latencies: Latencies,
 }
 
 /// Generates load until the measured span is over; prints [`READY`] and then the [`Outcome`]. The connections
@@ -157,6 +218,7 @@ pub(crate) fn generate(settings: &Settings) -> Result<()> {
         random: 0x5eed,
         asked: 0,
         total: Outcome::default(),
+        latencies: Latencies::new(),
     };
     generator.run()
 }
@@ -192,11 +254,7 @@ impl Generator<'_> {
             epoll::create(epoll::CreateFlags::CLOEXEC).context(|| "epoll_create".into())?;
         let mut connections = Vec::with_capacity(self.settings.connections);
         for index in 0..self.settings.connections {
-            let connection = self.connect()?;
-            let data = epoll::EventData::new_u64(index as u64);
-            epoll::add(&waiting, &connection.stream, data, epoll::EventFlags::IN)
-                .context(|| "epoll_ctl".into())?;
-            connections.push(connection);
+            connections.push(self.join(index, &waiting)?);
         }
 
         let mut events = Vec::with_capacity(256);
@@ -207,6 +265,7 @@ impl Generator<'_> {
                 // Until every connection has had something to do, on average twice.
                 None if self.total.responses >= 2 * connections.len() as u64 => {
                     print_line(READY)?;
+                    self.latencies = Latencies::new();
                     began = Some((Instant::now(), self.total));
                 }
                 Some((start, before)) if start.elapsed() >= span || self.is_exhausted() => {
@@ -215,6 +274,8 @@ impl Generator<'_> {
                         responses: self.total.responses - before.responses,
                         compared: self.total.compared,
                         elapsed_ns: start.elapsed().as_nanos() as u64,
+                        first_byte: Percentiles::of(&self.latencies.first_byte_ns),
+                        response: Percentiles::of(&self.latencies.response_ns),
                     };
                     return conclude(&outcome);
                 }
@@ -233,20 +294,33 @@ impl Generator<'_> {
             .context(|| "epoll_wait".into())?;
             if events.is_empty() {
                 return Err(Failure::new(format!(
-                    "{}: nothing has come for {PATIENCE:?} on {} connections, after {} responses",
+                    "{:?}: nothing has come for {PATIENCE:?} on {} connections, after {} responses",
                     self.settings.server,
                     connections.len(),
                     self.total.responses
                 )));
             }
             for event in &events {
-                self.turn(&mut connections[event.data.u64() as usize])?;
+                let index = event.data.u64() as usize;
+                if self.turn(&mut connections[index])? {
+                    connections[index] = self.join(index, &waiting)?;
+                }
             }
         }
     }
 
-    fn connect(&mut self) -> Result<Connection> {
-        let server = self.settings.server;
+    /// Opens a connection, which is waited for from then on.
+    fn join(&mut self, index: usize, waiting: &OwnedFd) -> Result<Connection> {
+        let connection = self.connect(index)?;
+        let data = epoll::EventData::new_u64(index as u64);
+        epoll::add(waiting, &connection.stream, data, epoll::EventFlags::IN)
+            .context(|| "epoll_ctl".into())?;
+        Ok(connection)
+    }
+
+    fn connect(&mut self, index: usize) -> Result<Connection> {
+        let servers = &self.settings.server;
+        let server = servers[index % servers.len()];
         let stream = TcpStream::connect_timeout(&server, PATIENCE)
             .context(|| format!("connecting to {server}"))?;
         set_tcp_congestion(&stream, "cubic")
@@ -255,7 +329,7 @@ impl Generator<'_> {
             .set_nodelay(true)
             .context(|| "setting options of a socket".into())?;
         let mut tls = match self.tls.clone() {
-            Some(config) => Some(Box::new(self.begin_tls(config, &stream)?)),
+            Some(config) => Some(Box::new(self.begin_tls(config, &stream, index)?)),
             None => None,
         };
         stream
@@ -267,18 +341,36 @@ impl Generator<'_> {
             file: 0,
             compare: false,
             phase: Phase::Head(Vec::new()),
+            asked: Instant::now(),
+            first_byte: Instant::now(),
+            is_last: false,
         };
         self.ask(&mut connection, tls.as_deref_mut())?;
         connection.tls = tls;
         Ok(connection)
     }
 
-    /// Shakes hands, and takes a first response, of which every byte is decrypted and compared.
-    fn begin_tls(&mut self, config: Arc<ClientConfig>, stream: &TcpStream) -> Result<Session> {
-        let (file, request) = &self.files[0];
-        let session = Session::begin(config, stream, request, |response| {
+    /// Shakes hands, and takes a first response. On one connection in [`SAMPLE`] it is a whole file, of which every byte
+    /// is decrypted and compared; on the others the head of one.
+    fn begin_tls(
+        &mut self,
+        config: Arc<ClientConfig>,
+        stream: &TcpStream,
+        index: usize,
+    ) -> Result<Session> {
+        let (file, get) = &self.files[0];
+        let is_whole = (index as u64).is_multiple_of(SAMPLE);
+        let method = if is_whole {
+            get.clone()
+        } else {
+            request("HEAD", file.name())
+        };
+        let session = Session::begin(config, stream, &method, |response| {
             let head = read_head(response)?;
             check_head(&head, self.settings.file_bytes)?;
+            if !is_whole {
+                return Ok(());
+            }
             let mut offset = 0;
             while offset < self.settings.file_bytes {
                 let left = (self.settings.file_bytes - offset).min(READ_BYTES_MAX as u64) as usize;
@@ -292,7 +384,7 @@ impl Generator<'_> {
             }
             Ok(())
         })?;
-        self.total.compared += 1;
+        self.total.compared += u64::from(is_whole);
         Ok(session)
     }
 
@@ -322,6 +414,11 @@ impl Generator<'_> {
         connection.file = file;
         connection.compare = self.asked.is_multiple_of(SAMPLE);
         self.asked += 1;
+        if self.settings.rest_us > 0 {
+            let half_us = self.settings.rest_us / 2;
+            let rest_us = half_us + self.random % (2 * half_us).max(1);
+            std::thread::sleep(Duration::from_micros(rest_us));
+        }
         let (_, request) = &self.files[connection.file];
         let sealed;
         let request = match tls {
@@ -331,6 +428,8 @@ impl Generator<'_> {
             }
             None => request.as_bytes(),
         };
+        connection.asked = Instant::now();
+        connection.first_byte = connection.asked;
         let sent = connection
             .stream
             .write(request)
@@ -343,8 +442,8 @@ impl Generator<'_> {
         Ok(())
     }
 
-    /// Takes what a connection has, up to a bound.
-    fn turn(&mut self, connection: &mut Connection) -> Result<()> {
+    /// Takes what a connection has, up to a bound. True if another must take its place.
+    fn turn(&mut self, connection: &mut Connection) -> Result<bool> {
         let mut taken = 0;
         while taken < TURN_BYTES_MAX {
             let (limit, flags) = match &connection.phase {
@@ -365,7 +464,7 @@ impl Generator<'_> {
             };
             let received = match recv(&connection.stream, &mut self.buffer[..limit], flags) {
                 Ok((_, received)) => received,
-                Err(rustix::io::Errno::AGAIN) => return Ok(()),
+                Err(rustix::io::Errno::AGAIN) => return Ok(false),
                 Err(rustix::io::Errno::INTR) => continue,
                 Err(errno) => return Err(errno).context(|| "receiving".into()),
             };
@@ -386,14 +485,17 @@ impl Generator<'_> {
             };
             self.buffer = buffer;
             done?;
+            if connection.is_last && matches!(connection.phase, Phase::Head(_)) {
+                return Ok(true);
+            }
         }
-        Ok(())
+        Ok(false)
     }
 
     fn take(&mut self, connection: &mut Connection, content: Content<'_>) -> Result<()> {
         match self.advance(connection, content)? {
-            true => self.ask(connection, None),
-            false => Ok(()),
+            true if !connection.is_last => self.ask(connection, None),
+            _ => Ok(()),
         }
     }
 
@@ -408,7 +510,7 @@ impl Generator<'_> {
             let Some(content) = session.next(&mut bytes, is_wanted)? else {
                 return Ok(());
             };
-            if self.advance(connection, content)? {
+            if self.advance(connection, content)? && !connection.is_last {
                 self.ask(connection, Some(session))?;
             }
         }
@@ -421,6 +523,9 @@ impl Generator<'_> {
                 let Content::Opened(bytes) = content else {
                     return Err(Failure::new("a header that was not read"));
                 };
+                if head.is_empty() {
+                    connection.first_byte = Instant::now();
+                }
                 head.extend_from_slice(bytes);
                 let Some(len) = head.windows(4).position(|bytes| bytes == b"\r\n\r\n") else {
                     return if head.len() < HEAD_BYTES_MAX {
@@ -430,6 +535,7 @@ impl Generator<'_> {
                     };
                 };
                 check_head(&head[..len], self.settings.file_bytes)?;
+                connection.is_last = is_last(&head[..len]);
                 let body = head.split_off(len + 4);
                 connection.phase = Phase::Body { offset: 0 };
                 self.advance_body(connection, Content::Opened(&body))
@@ -459,6 +565,8 @@ impl Generator<'_> {
         if *offset < self.settings.file_bytes {
             return Ok(false);
         }
+        let (asked, first_byte) = (connection.asked, connection.first_byte);
+        self.latencies.record(asked, first_byte, Instant::now());
         self.total.responses += 1;
         self.total.compared += u64::from(connection.compare);
         connection.phase = Phase::Head(Vec::new());
@@ -493,6 +601,15 @@ fn read_head(response: &mut dyn Read) -> Result<Vec<u8>> {
     Err(Failure::new("a header without end"))
 }
 
+/// Whether the server closes the connection behind the response with this head. lighttpd does after 65,535 requests.
+fn is_last(head: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(head);
+    text.lines().any(|line| {
+        let (name, value) = line.split_once(':').unwrap_or_default();
+        name.eq_ignore_ascii_case("connection") && value.trim().eq_ignore_ascii_case("close")
+    })
+}
+
 fn check_head(head: &[u8], file_bytes: u64) -> Result<()> {
     let text = String::from_utf8_lossy(head);
     let length = text.lines().find_map(|line| {
@@ -506,5 +623,42 @@ fn check_head(head: &[u8], file_bytes: u64) -> Result<()> {
         Err(Failure::new(format!(
             "not the response that was expected: {text:?}"
         )))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_those_of_what_was_recorded() {
+        let mut latencies = Latencies::new();
+        let asked = Instant::now();
+        for ms in 1..=100 {
+            let end = asked + Duration::from_millis(ms);
+            latencies.record(asked, end, end + Duration::from_secs(1));
+        }
+        let found = Percentiles::of(&latencies.first_byte_ns);
+        for (value, expected) in [
+            (found.p50_us, 50e3),
+            (found.p90_us, 90e3),
+            (found.p99_us, 99e3),
+        ] {
+            assert!((value / expected - 1.0).abs() < 0.002, "{found:?}");
+        }
+        assert!(Percentiles::of(&latencies.response_ns).p50_us > 1e6);
+    }
+
+    #[test]
+    fn a_server_says_when_it_closes() {
+        assert!(is_last(b"HTTP/1.1 200 OK\r\nconnection: Close\r\nx: y"));
+        assert!(!is_last(b"HTTP/1.1 200 OK\r\nConnection: keep-alive"));
+    }
+
+    #[test]
+    fn heads_must_promise_the_whole_file() {
+        assert!(check_head(b"HTTP/1.1 200 OK\r\nContent-Length: 12", 12).is_ok());
+        assert!(check_head(b"HTTP/1.1 200 OK\r\nContent-Length: 11", 12).is_err());
+        assert!(check_head(b"HTTP/1.1 404 Not Found\r\nContent-Length: 12", 12).is_err());
     }
 }

@@ -1,61 +1,67 @@
-//! Measures Splitway against nginx, on one machine.
+//! Measures Splitway against nginx and lighttpd, on one machine.
 //!
 //! Each server has a namespace of its own and a veth pair to the namespace of the client, which is a load
-//! generator in a process of its own. Servers run on core 0, the client on core 1. Runs against the two
-//! servers alternate within one invocation; what is reported are medians and their spread.
+//! generator in a process of its own. Servers run on core 0, the client on core 1. Runs against the servers
+//! take turns within one invocation; what is reported are medians and their spread.
 //!
 //! | Module | What it holds |
 //! |---|---|
-//! | [`goodput`] | another measurement: goodput over emulated links |
+//! | [`results`] | what a benchmark has come to: samples, tables, plots, JSON |
+//! | [`paper`] | what IO-TCP's authors have published |
+//! | [`bed`] | files, servers, links |
 //! | [`link`] | veth pairs, and on which core the kernel does their receive work |
 //! | [`nginx`], [`lighttpd`] | the peers |
 //! | [`load`] | the load generator |
+//! | [`cross_check`] | another one, to compare with |
 //! | [`rounds`] | how often, and for how long |
 //! | [`run`] | one run: load on a server, and what that cost |
-//! | [`report`] | files in memory: ratios and what is promised of them |
-//! | [`table`] | medians and their spread, what a server costs |
-//! | [`disk`] | another measurement: files that are not in memory |
-//! | [`figure10`] | the split's corrections, with and without: figure 10 of IO-TCP |
-//! | [`workers`] | another measurement: one NIC worker against several |
-//! | [`tls`] | another measurement: files over TLS, and handshakes |
-//! | [`plot`] | line charts |
+//! | [`perf`] | system calls, and where time goes |
+//! | [`table`] | medians with their spread, tables that several have |
 //! | [`publish`] | where results go |
+//! | [`plain`] | files in memory |
+//! | [`disk`] | files that are not in memory |
+//! | [`workers`] | one NIC worker against several |
+//! | [`tls`] | files over TLS, and handshakes |
+//! | [`targets`] | the targets of the project, all in one run |
+//! | [`figures`] | IO-TCP's figures that are a throughput over something |
+//! | [`table1`] | where CPU time goes |
+//! | [`table2`] | what a second core is good for |
+//! | [`all`] | several of these |
+//! | [`latency`] | one client of an idle server |
+//! | [`figure10`] | the split's corrections, with and without: figure 10 of IO-TCP |
+//! | [`goodput`] | goodput and fairness over emulated links |
 #![forbid(unsafe_code)]
 
+mod all;
+mod bed;
+mod cross_check;
 mod disk;
 mod figure10;
+mod figures;
 mod goodput;
+mod latency;
 mod lighttpd;
 mod link;
 mod load;
 mod nginx;
-mod plot;
+mod paper;
+mod perf;
+mod plain;
 mod publish;
-mod report;
+mod results;
 mod rounds;
 mod run;
 mod table;
+mod table1;
+mod table2;
+mod targets;
 mod tls;
 mod workers;
 
-use std::ffi::OsStr;
-use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use rustix::process::Signal;
 use testbed::namespace::{self, Privilege};
-use testbed::process::{run as run_tool, tool};
-use testbed::site::Site;
-use testbed::splitway::{HTTP_V4, LINK, Splitway};
-use testbed::{Context, Failure, Result};
-
-use crate::link::Device;
-use crate::nginx::Nginx;
-use crate::report::Report;
-use crate::rounds::Rounds;
-use crate::run::Server;
-use crate::tls::identity::Identity;
 
 /// Core of the servers, and of the kernel's receive work for them.
 const SERVER_CORE: usize = 0;
@@ -63,36 +69,67 @@ const SERVER_CORE: usize = 0;
 /// Core of the client, and of the kernel's receive work for it.
 const CLIENT_CORE: usize = 1;
 
-/// Connections with which memory is measured.
-const MEMORY_CONNECTIONS: usize = 1000;
-
-/// Measures Splitway against nginx (sendfile, one worker) on the same kind of link: CPU time per gigabyte of
-/// each process, throughput, and memory at a thousand connections. Needs root, two cores, and nginx.
+/// Measures Splitway against nginx and lighttpd on links of the same kind, each with one worker: CPU time per gigabyte of
+/// each process, throughput, latency, memory. Needs two cores, nginx and lighttpd.
+///
+/// Several benchmarks may be named, and are run one after the other; without a name all are, but `link`.
 #[derive(Parser, Debug)]
 #[command(
     name = "splitway-bench",
     version,
-    args_conflicts_with_subcommands = true
+    override_usage = "splitway-bench [BENCHMARK]... [OPTION]..."
 )]
 struct Arguments {
-    #[command(flatten)]
-    settings: Settings,
     #[command(subcommand)]
-    part: Option<Part>,
+    benchmark: Benchmark,
 }
 
-/// Other measurements, and what a measurement starts of itself.
+/// What there is to measure, and what a measurement starts of itself.
 #[derive(Subcommand, Debug)]
-enum Part {
-    /// Measures what the echo and the timestamp correction are good for, with a slow disk (IO-TCP, figure 10).
-    Figure10(figure10::Settings),
-    /// Measures serving files that are not in memory, against nginx with and without the page cache.
+enum Benchmark {
+    /// The targets, all in one run: what is measured of each, and whether it is met.
+    Targets(targets::Settings),
+    /// Files in memory, against nginx and lighttpd.
+    Plain(plain::Settings),
+    /// Files that are not in memory, against nginx with and without the page cache.
     Disk(disk::Settings),
-    /// Measures files in memory with one NIC worker and with two, on any core.
+    /// Files in memory with one NIC worker and with two, on any core.
     Workers(workers::Settings),
-    /// Measures files over TLS, and handshakes, against nginx and lighttpd.
+    /// Files over TLS, and handshakes, against nginx and lighttpd.
     Tls(tls::Settings),
-    /// Measures goodput over emulated links, against the kernel's TCP.
+    /// nginx and lighttpd on one core, over file sizes (IO-TCP, figure 2).
+    Figure2(figures::Settings),
+    /// Where CPU time goes, by function (IO-TCP, table 1). Needs root and `perf`.
+    Table1(table1::Settings),
+    /// What a second core is good for (IO-TCP, table 2).
+    Table2(table2::Settings),
+    /// Throughput over cores, plain and TLS (IO-TCP, figure 7).
+    Figure7(figures::Settings),
+    /// Throughput over file sizes (IO-TCP, figure 8a).
+    #[command(name = "figure8a")]
+    Figure8a(figures::Settings),
+    /// Throughput over file sizes, TLS (IO-TCP, figure 8b).
+    #[command(name = "figure8b")]
+    Figure8b(figures::Settings),
+    /// TLS throughput over connections (IO-TCP, figure 9).
+    Figure9(figures::Settings),
+    /// What the echo and the timestamp correction are good for, with a slow disk (IO-TCP, figure 10).
+    #[command(aliases = ["figure10a", "figure10b"])]
+    Figure10(figure10::Settings),
+    /// Throughput over connections, files of 300 KB (IO-TCP, figure 11a).
+    #[command(name = "figure11a")]
+    Figure11a(figures::Settings),
+    /// Throughput over connections, files of 10 KB (IO-TCP, figure 11b).
+    #[command(name = "figure11b")]
+    Figure11b(figures::Settings),
+    /// Throughput over additional delay of the control plane (IO-TCP, figure 12b).
+    #[command(name = "figure12b")]
+    Figure12b(figures::Settings),
+    /// Latency of single files from an idle server (IO-TCP, §5.4).
+    Latency(latency::Settings),
+    /// Fairness between flows through one queue, against the kernel's TCP (IO-TCP, §5.2).
+    Fairness(goodput::FairnessSettings),
+    /// Goodput over emulated links, against the kernel's TCP.
     Link(goodput::Settings),
     /// Generates load.
     #[command(hide = true)]
@@ -105,65 +142,30 @@ enum Part {
     Fetch(goodput::fetch::Settings),
 }
 
-/// What is measured.
-#[derive(clap::Args, Clone, Debug, serde::Serialize)]
-pub(crate) struct Settings {
-    #[command(flatten)]
-    #[serde(flatten)]
-    rounds: Rounds,
-    /// Connections, each asking for file after file.
-    #[arg(long, default_value_t = 64)]
-    connections: usize,
-    /// Number of files, asked for at random.
-    #[arg(long, default_value_t = 200)]
-    files: usize,
-    /// Size of each file, in bytes.
-    #[arg(long, default_value_t = 500_000)]
-    file_bytes: u64,
-    /// Has the client drop bodies unread: then nobody but Splitway ever touches a byte, and the client's core
-    /// falls asleep between packets.
-    #[arg(long)]
-    discard: bool,
-    /// Has the kernel receive the clients' packets on the servers' core, instead of in the context of the client
-    /// that sends them: as between machines, but for an interrupt from core to core with each.
-    #[arg(long)]
-    steer_requests: bool,
-    /// A further argument for `splitway serve`, such as `--splitway=--mtu=9000`; may be repeated.
-    #[arg(long, value_name = "ARGUMENT", allow_hyphen_values = true)]
-    splitway: Vec<String>,
-}
-
-impl Settings {
-    fn load(&self, server: std::net::SocketAddr) -> load::Settings {
-        load::Settings {
-            server,
-            connections: self.connections,
-            files: self.files,
-            file_bytes: self.file_bytes,
-            seconds: self.rounds.seconds(),
-            discard: self.discard,
-            once: false,
-            certificate: None,
-        }
-    }
-}
-
-/// Set in the process that runs within the namespaces.
+/// Set in the process that runs within the namespaces: whether it has privileges over the machine.
 const INSIDE: &str = "SPLITWAY_BENCH_INSIDE";
+const PRIVILEGED: &str = "privileged";
+const UNPRIVILEGED: &str = "unprivileged";
+
+/// Whether what the machine has only one of may be changed. Within a user namespace everybody is root.
+fn is_privileged() -> bool {
+    std::env::var_os(INSIDE).is_none_or(|inside| inside == PRIVILEGED)
+}
 
 fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let (names, options) = all::split(&words);
+    let asks = ["-h", "--help", "-V", "--version"];
+    if names.len() != 1 && !options.iter().any(|option| asks.contains(&option.as_str())) {
+        return all::run(names, options);
+    }
     let arguments = Arguments::parse();
-    let done = match arguments.part {
-        Some(Part::Load(settings)) => load::generate(&settings),
-        Some(Part::Handshakes(settings)) => tls::handshakes::generate(&settings),
-        Some(Part::Fetch(settings)) => goodput::fetch::fetch(&settings),
+    let done = match arguments.benchmark {
+        Benchmark::Load(settings) => load::generate(&settings),
+        Benchmark::Handshakes(settings) => tls::handshakes::generate(&settings),
+        Benchmark::Fetch(settings) => goodput::fetch::fetch(&settings),
         _ if std::env::var_os(INSIDE).is_none() => return enter(),
-        Some(Part::Disk(settings)) => disk::measure(&settings),
-        Some(Part::Figure10(settings)) => figure10::measure(&settings),
-        Some(Part::Workers(settings)) => workers::measure(&settings),
-        Some(Part::Tls(settings)) => tls::measure(&settings),
-        Some(Part::Link(settings)) => goodput::measure(&settings),
-        None => measure(&arguments.settings),
+        benchmark => measure(benchmark),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -174,12 +176,44 @@ fn main() -> ExitCode {
     }
 }
 
+fn measure(benchmark: Benchmark) -> testbed::Result<()> {
+    perf::show_events();
+    match benchmark {
+        Benchmark::Targets(settings) => targets::measure(&settings),
+        Benchmark::Plain(settings) => plain::measure(&settings),
+        Benchmark::Disk(settings) => disk::measure(&settings),
+        Benchmark::Workers(settings) => workers::measure(&settings),
+        Benchmark::Tls(settings) => tls::measure(&settings),
+        Benchmark::Figure10(settings) => figure10::measure(&settings),
+        Benchmark::Figure2(settings) => figures::measure(figures::Name::Figure2, &settings),
+        Benchmark::Figure7(settings) => figures::measure(figures::Name::Figure7, &settings),
+        Benchmark::Figure8a(settings) => figures::measure(figures::Name::Figure8a, &settings),
+        Benchmark::Figure8b(settings) => figures::measure(figures::Name::Figure8b, &settings),
+        Benchmark::Figure9(settings) => figures::measure(figures::Name::Figure9, &settings),
+        Benchmark::Figure11a(settings) => figures::measure(figures::Name::Figure11a, &settings),
+        Benchmark::Figure11b(settings) => figures::measure(figures::Name::Figure11b, &settings),
+        Benchmark::Figure12b(settings) => figures::measure(figures::Name::Figure12b, &settings),
+        Benchmark::Table1(settings) => table1::measure(&settings),
+        Benchmark::Table2(settings) => table2::measure(&settings),
+        Benchmark::Latency(settings) => latency::measure(&settings),
+        Benchmark::Fairness(settings) => goodput::measure(&settings.settings()),
+        Benchmark::Link(settings) => goodput::measure(&settings),
+        Benchmark::Load(_) | Benchmark::Handshakes(_) | Benchmark::Fetch(_) => {
+            unreachable!("they need no namespaces")
+        }
+    }
+}
+
 /// Runs this program again in namespaces that take everything with them when they end.
 fn enter() -> ExitCode {
+    let privileges = match rustix::process::geteuid().is_root() {
+        true => PRIVILEGED,
+        false => UNPRIVILEGED,
+    };
     let entered = std::env::current_exe().and_then(|executable| {
         namespace::command(Privilege::AsIs, executable)
             .args(std::env::args_os().skip(1))
-            .env(INSIDE, "1")
+            .env(INSIDE, privileges)
             .status()
     });
     match entered {
@@ -190,181 +224,4 @@ fn enter() -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-/// What every measurement needs: the program, files to serve, and a place for the results.
-pub(crate) struct Ground {
-    splitway: PathBuf,
-    output: PathBuf,
-    site: Site,
-    _directory: tempfile::TempDir,
-}
-
-impl Ground {
-    /// Makes so many files of this size.
-    pub(crate) fn prepare(files: usize, file_bytes: u64) -> Result<Ground> {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        if cores < 2 {
-            return Err(Failure::new(
-                "servers and client need a core each, and there is only one",
-            ));
-        }
-        let own = std::env::current_exe().context(|| "finding this program".into())?;
-        // target/release/splitway-bench
-        let beside = own.parent().expect("an absolute path");
-        let splitway = beside.join("splitway");
-        if !splitway.exists() {
-            return Err(Failure::new(format!(
-                "{} is not there; `make bench` builds it",
-                splitway.display()
-            )));
-        }
-        let output = beside.parent().unwrap_or(beside).join("bench");
-        std::fs::create_dir_all(&output).context(|| format!("creating {}", output.display()))?;
-        let directory = tempfile::tempdir_in(&output).context(|| "creating a directory".into())?;
-        let site = Site::at(directory.path().to_owned())?;
-        for index in 0..files {
-            site.file(&load::file_name(index), file_bytes)?;
-        }
-        run_tool(&mut tool("ip link set lo up"))?;
-        Ok(Ground {
-            splitway,
-            output,
-            site,
-            _directory: directory,
-        })
-    }
-}
-
-fn measure(settings: &Settings) -> Result<()> {
-    let ground = Ground::prepare(settings.files, settings.file_bytes)?;
-    let mut splitway = start_splitway(&ground, &settings.splitway, settings.steer_requests)?;
-    let nginx = start_nginx(&ground, &splitway, settings.steer_requests, None)?;
-    let servers = [
-        splitway_server(&splitway),
-        Server::new("nginx", nginx.address(), [("worker", nginx.worker()?)]),
-    ];
-
-    let mut report = Report::new(settings.clone());
-    for server in &servers {
-        // Caches warm up, windows open, and the way is seen to be clear.
-        run::run(
-            server,
-            &load::Settings {
-                seconds: 1,
-                ..settings.load(server.address)
-            },
-        )?;
-    }
-    for round in 0..settings.rounds.count() {
-        // The order turns with each round, so that neither server always comes after the other.
-        for place in 0..servers.len() {
-            let server = &servers[(place + round) % servers.len()];
-            let run = run::run(server, &settings.load(server.address))?;
-            eprintln!("{run}");
-            report.add(run);
-        }
-    }
-    for server in &servers {
-        let load = load::Settings {
-            connections: MEMORY_CONNECTIONS,
-            seconds: 2,
-            ..settings.load(server.address)
-        };
-        report.add_memory(run::run(server, &load)?);
-    }
-    splitway.end_with(Signal::TERM)?;
-    eprintln!(
-        "\nSplitway's own account of all these runs:\n{}",
-        splitway.output().join("\n")
-    );
-    report.publish(&ground.output)
-}
-
-/// nginx on a link like Splitway's.
-fn start_nginx(
-    ground: &Ground,
-    splitway: &Splitway,
-    steer_requests: bool,
-    identity: Option<&Identity>,
-) -> Result<Nginx> {
-    let stack_device = stack_device(splitway)?;
-    let ends = [
-        Device {
-            namespace: None,
-            name: LINK,
-        },
-        stack_end(splitway, &stack_device),
-    ];
-    let site = &ground.site;
-    Nginx::start(site.root(), site.outside(), ends, steer_requests, identity)
-}
-
-/// Splitway's two processes.
-fn splitway_server(splitway: &Splitway) -> Server {
-    Server::new(
-        "splitway",
-        HTTP_V4,
-        [("host", splitway.host()), ("nic", splitway.nic())],
-    )
-}
-
-/// Splitway on the servers' core, with the kernel's work where it belongs.
-fn start_splitway<A: AsRef<OsStr>>(
-    ground: &Ground,
-    arguments: &[A],
-    steer_requests: bool,
-) -> Result<Splitway> {
-    let splitway = start_as(pinned(SERVER_CORE, &ground.splitway), ground, arguments)?;
-    if steer_requests {
-        link::steer(stack_end(&splitway, &stack_device(&splitway)?), SERVER_CORE)?;
-    }
-    Ok(splitway)
-}
-
-/// Splitway on whatever core the kernel gives each of its threads.
-fn start_splitway_anywhere<A: AsRef<OsStr>>(ground: &Ground, arguments: &[A]) -> Result<Splitway> {
-    start_as(Command::new(&ground.splitway), ground, arguments)
-}
-
-/// Splitway by this command, with the kernel's work for the client where that is.
-fn start_as<A: AsRef<OsStr>>(
-    mut command: Command,
-    ground: &Ground,
-    arguments: &[A],
-) -> Result<Splitway> {
-    command.arg("serve").arg(ground.site.root()).args(arguments);
-    let splitway = Splitway::start(&mut command)?;
-    link::steer(
-        Device {
-            namespace: None,
-            name: LINK,
-        },
-        CLIENT_CORE,
-    )?;
-    Ok(splitway)
-}
-
-/// The name of the stack's end of the link.
-fn stack_device(splitway: &Splitway) -> Result<String> {
-    let mut devices = namespace::devices_of(splitway.host())?;
-    devices
-        .pop()
-        .ok_or_else(|| Failure::new("the host process has no device"))
-}
-
-fn stack_end<'a>(splitway: &Splitway, name: &'a str) -> Device<'a> {
-    Device {
-        namespace: Some(splitway.host()),
-        name,
-    }
-}
-
-/// A command that runs on one core.
-fn pinned(core: usize, program: &Path) -> Command {
-    let mut command = Command::new("taskset");
-    command
-        .args(["--cpu-list", &core.to_string()])
-        .arg(PathBuf::from(program));
-    command
 }

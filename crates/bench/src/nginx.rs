@@ -1,4 +1,4 @@
-//! The peer: nginx with one worker, in a namespace of its own behind a veth pair.
+//! The peer: nginx, in a namespace of its own behind a veth pair.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -9,8 +9,10 @@ use std::time::Duration;
 use rustix::process::Pid;
 use testbed::namespace::{Network, within};
 use testbed::process::{Process, run, tool};
+use testbed::procfs::children;
 use testbed::{Context, Result, wait};
 
+use crate::bed::server_cores;
 use crate::link::{Device, copy_sizes, steer};
 use crate::tls::identity::Identity;
 use crate::{CLIENT_CORE, SERVER_CORE};
@@ -24,23 +26,29 @@ const SENDFILE_PORT: u16 = 80;
 const DIRECT_PORT: u16 = 81;
 const TLS_PORT: u16 = 443;
 
+/// More than any comparison has.
+const CONNECTIONS_MAX: usize = 16384;
+
 /// A running nginx.
 #[derive(Debug)]
 pub(crate) struct Nginx {
     master: Process,
     network: Network,
+    workers: usize,
 }
 
 impl Nginx {
-    /// Serves `root`; `prefix` is an empty directory for what nginx wants to write. The two ends of its link,
-    /// the client's and the server's, are made like those of `model`. The kernel receives the client's packets on
-    /// the server's core if `steer_requests` says so. With an identity it speaks TLS as well.
+    /// Serves `root`, with a worker for each of so many cores; `prefix` is an empty directory for what nginx wants to
+    /// write. The two ends of its link, the client's and the server's, are made like those of `model`. The kernel
+    /// receives the client's packets on the server's core if `steer_requests` says so. With an identity it speaks TLS as
+    /// well.
     pub(crate) fn start(
         root: &Path,
         prefix: &Path,
         model: [Device<'_>; 2],
         steer_requests: bool,
         identity: Option<&Identity>,
+        cores: usize,
     ) -> Result<Nginx> {
         let network = Network::new()?;
         let holder = network.holder();
@@ -73,8 +81,9 @@ impl Nginx {
         }
 
         Ok(Nginx {
-            master: serve(holder, SERVER, root, prefix, identity)?,
+            master: serve(holder, SERVER, root, prefix, identity, cores)?,
             network,
+            workers: cores,
         })
     }
 
@@ -98,14 +107,24 @@ impl Nginx {
         (self.network.holder(), SERVER)
     }
 
-    /// Its worker process. Connections are answered by the listening socket, which is there before the worker.
-    pub(crate) fn worker(&self) -> Result<Pid> {
-        let master = self.master.pid().as_raw_nonzero();
-        let path = format!("/proc/{master}/task/{master}/children");
-        wait::until(Duration::from_secs(10), "nginx starting its worker", || {
-            let children = fs::read_to_string(&path).ok()?;
-            Pid::from_raw(children.split_whitespace().next()?.parse().ok()?)
-        })
+    /// Its worker processes. Connections are answered by the listening socket, which is there before they are.
+    pub(crate) fn workers(&self) -> Result<Vec<Pid>> {
+        let master = self.master.pid();
+        wait::until(
+            Duration::from_secs(10),
+            "nginx starting its workers",
+            || {
+                let workers = children(master).ok()?;
+                (workers.len() == self.workers).then_some(workers)
+            },
+        )
+    }
+}
+
+impl Drop for Nginx {
+    fn drop(&mut self) {
+        // The namespace goes with its last process, a moment later; the link's name may be wanted before.
+        let _ = run(&mut tool(&format!("ip link delete {DEVICE}")));
     }
 }
 
@@ -117,14 +136,15 @@ pub(crate) fn serve(
     root: &Path,
     prefix: &Path,
     identity: Option<&Identity>,
+    cores: usize,
 ) -> Result<Process> {
     let configuration = prefix.join("nginx.conf");
     let tls = identity.map(|identity| tls_server(address, root, identity));
-    let text = configuration_for(address, root, prefix, &tls.unwrap_or_default());
+    let text = configuration_for(address, root, prefix, &tls.unwrap_or_default(), cores);
     fs::write(&configuration, text).context(|| format!("writing {}", configuration.display()))?;
     let mut command = within(
         namespace,
-        &format!("taskset --cpu-list {SERVER_CORE} nginx"),
+        &format!("taskset --cpu-list {} nginx", server_cores(cores)),
     );
     command.arg("-p").arg(prefix).arg("-c").arg(&configuration);
     command
@@ -140,15 +160,22 @@ pub(crate) fn serve(
     Ok(master)
 }
 
-fn configuration_for(address: Ipv4Addr, root: &Path, prefix: &Path, tls: &str) -> String {
+fn configuration_for(
+    address: Ipv4Addr,
+    root: &Path,
+    prefix: &Path,
+    tls: &str,
+    workers: usize,
+) -> String {
     let (root, prefix) = (root.display(), prefix.display());
     format!(
         "daemon off;
 user root root;
-worker_processes 1;
+worker_processes {workers};
+worker_rlimit_nofile {CONNECTIONS_MAX};
 pid {prefix}/nginx.pid;
 error_log {prefix}/error.log;
-events {{ worker_connections 4096; }}
+events {{ worker_connections {CONNECTIONS_MAX}; }}
 http {{
     access_log off;
     sendfile on;

@@ -1,10 +1,11 @@
-//! What the tables of all measurements have in common: medians with their spread, and what a server costs.
+//! What the tables of all benchmarks have in common: medians with their spread, verdicts, and the columns that are about
+//! servers.
 
 use serde::Serialize;
 
-use crate::run::Run;
+use crate::results::{Column, Results, Table, column};
 
-/// The median of some values, and their extremes.
+/// The median of some values, and their extremes; no numbers if there are no values.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Spread {
     pub(crate) median: f64,
@@ -30,8 +31,14 @@ impl Spread {
         }
     }
 
-    /// As a table shows it: median (least–most).
+    /// As a table shows it: median (least–most), one value if they are all the same, or nothing.
     pub(crate) fn cell(&self, digits: usize) -> String {
+        if self.median.is_nan() {
+            return String::new();
+        }
+        if self.min == self.max {
+            return format!("{:.digits$}", self.median);
+        }
         format!(
             "{:.digits$} ({:.digits$}–{:.digits$})",
             self.median, self.min, self.max
@@ -39,36 +46,69 @@ impl Spread {
     }
 }
 
-/// A value of the runs against one server.
-pub(crate) fn spread_of(runs: &[Run], server: &str, value: impl Fn(&Run) -> f64) -> Spread {
-    let of_server = runs.iter().filter(|run| run.server == server);
-    Spread::of(of_server.map(value))
-}
-
-/// What stands above [`server_cells`]; columns may follow.
-pub(crate) const SERVER_HEADINGS: &str =
-    "| Server | Gbit/s | CPU s/GB, each process | CPU s/GB, server | CPU s/GB, machine |";
-
-/// The beginning of a server's row: throughput, and what each of its processes, all of them and the machine cost.
-pub(crate) fn server_cells(runs: &[Run], server: &str, processes: &[&str]) -> String {
-    let each = processes.iter().map(|name| {
-        let spread = spread_of(runs, server, |run| run.process_s_per_gb(name));
-        format!("{name} {}", spread.cell(4))
-    });
-    format!(
-        "| {server} | {} | {} | {} | {} |",
-        spread_of(runs, server, Run::gbit_per_s).cell(2),
-        each.collect::<Vec<_>>().join(", "),
-        spread_of(runs, server, Run::server_s_per_gb).cell(4),
-        spread_of(runs, server, Run::machine_s_per_gb).cell(4),
-    )
-}
-
 /// Whether a promise is kept.
 pub(crate) fn verdict(met: bool) -> &'static str {
     match met {
         true => "met",
         false => "NOT MET",
+    }
+}
+
+/// Which conditions have a column: name and heading.
+pub(crate) type Conditions = &'static [(&'static str, &'static str)];
+
+/// What a run is about: throughput, and what each process, the server and the machine cost.
+pub(crate) const COST: [Column; 5] = [
+    column("gbit_per_s", "Gbit/s", 2),
+    column("requests_per_s", "requests/s", 0),
+    column("cpu_s_per_gb.*", "CPU s/GB, each process", 4),
+    column("cpu_s_per_gb.server", "CPU s/GB, server", 4),
+    column("cpu_s_per_gb.machine", "CPU s/GB, machine", 4),
+];
+
+/// How long requests took.
+const LATENCY: [Column; 6] = [
+    column("first_byte_us.p50", "first byte p50, µs", 0),
+    column("first_byte_us.p90", "p90", 0),
+    column("first_byte_us.p99", "p99", 0),
+    column("response_us.p50", "whole response p50, µs", 0),
+    column("response_us.p90", "p90", 0),
+    column("response_us.p99", "p99", 0),
+];
+
+/// How the processes ran.
+const PROCESSES: [Column; 4] = [
+    column("user_share.*", "part of CPU time in user mode", 2),
+    column("voluntary_switches_per_gb.*", "voluntary switches/GB", 0),
+    column(
+        "involuntary_switches_per_gb.*",
+        "involuntary switches/GB",
+        0,
+    ),
+    column("resident_mb.*", "resident, MB", 0),
+];
+
+/// Adds the tables of a part: cost, latency, processes.
+pub(crate) fn add(results: &mut Results, part: &'static str, conditions: Conditions) {
+    add_titled(results, part, "", conditions);
+}
+
+/// The same, below a title.
+pub(crate) fn add_titled(
+    results: &mut Results,
+    part: &'static str,
+    title: &'static str,
+    conditions: Conditions,
+) {
+    let tables = [&COST[..], &LATENCY, &PROCESSES];
+    for (index, columns) in tables.into_iter().enumerate() {
+        results.table(Table {
+            part,
+            title: if index == 0 { title } else { "" },
+            series: "Server",
+            conditions,
+            columns: columns.to_vec(),
+        });
     }
 }
 
@@ -86,5 +126,10 @@ mod tests {
     fn the_median_of_an_odd_number_is_the_middle_one() {
         let spread = Spread::of([9.0, 1.0, 5.0].into_iter());
         assert_eq!((spread.median, spread.min, spread.max), (5.0, 1.0, 9.0));
+    }
+
+    #[test]
+    fn there_is_nothing_to_show_of_no_values() {
+        assert_eq!(Spread::of([].into_iter()).cell(2), "");
     }
 }

@@ -3,18 +3,17 @@
 //! A worker is a thread. What a second one is good for depends on whether there is a core for it: the number of cores is
 //! reported beside the rest. The client has one core, and what it receives is dealt with there.
 
-use std::fmt::Write as _;
-use std::path::PathBuf;
-
 use rustix::process::Signal;
 use serde::Serialize;
 use testbed::Result;
 
-use crate::publish::publish;
+#[cfg(test)]
+use crate::bed::SPLITWAY;
+use crate::bed::{Ground, splitway_server, start_splitway_anywhere};
+use crate::results::{Bound, Results};
 use crate::rounds::Rounds;
 use crate::run::{self, Run};
-use crate::table::Spread;
-use crate::{Ground, load, splitway_server, start_splitway_anywhere};
+use crate::table;
 
 /// What is measured.
 #[derive(clap::Args, Clone, Debug, Serialize)]
@@ -37,46 +36,38 @@ pub(crate) struct Settings {
     /// A further argument for `splitway serve`, such as `--splitway=--cache=512M`; may be repeated
     #[arg(long, value_name = "ARGUMENT", allow_hyphen_values = true)]
     splitway: Vec<String>,
-    /// Where tables go [default: target/bench]
-    #[arg(long, value_name = "DIRECTORY")]
-    output: Option<PathBuf>,
 }
 
-/// A run with so many workers.
-#[derive(Debug, Serialize)]
-struct WorkersRun {
-    workers: usize,
-    run: Run,
-}
-
-/// Everything that was measured.
-#[derive(Debug, Serialize)]
-struct Workers {
-    settings: Settings,
-    /// Of the machine.
-    cores: usize,
-    runs: Vec<WorkersRun>,
-}
+/// The one part of the results.
+const PART: &str = "workers";
 
 pub(crate) fn measure(settings: &Settings) -> Result<()> {
     let ground = Ground::prepare(settings.files, settings.file_bytes)?;
-    let mut measured = Workers {
-        settings: settings.clone(),
-        cores: std::thread::available_parallelism().map_or(1, usize::from),
-        runs: Vec::new(),
-    };
-    let counts = &settings.workers;
-    for round in 0..settings.rounds.count() {
-        // The order turns with each round, so that none always comes after another.
-        for place in 0..counts.len() {
-            let workers = counts[(place + round) % counts.len()];
-            let run = run_with(&ground, settings, workers)?;
-            eprintln!("workers: {workers}  {run}");
-            measured.runs.push(WorkersRun { workers, run });
-        }
+    let title = format!(
+        "One NIC worker against several: files of {} bytes in memory, {} connections",
+        settings.file_bytes, settings.connections
+    );
+    let mut results = Results::new("workers", title, settings)?;
+    settings.rounds.take_turns(&settings.workers, |&workers| {
+        let run = run_with(&ground, settings, workers)?;
+        eprintln!("workers: {workers}  {run}");
+        results.add(
+            PART,
+            series(workers),
+            &[("workers", workers as f64)],
+            run.measures(),
+        );
+        Ok(())
+    })?;
+    report(&mut results, &settings.workers);
+    results.publish(settings.rounds.output(&ground.output))
+}
+
+fn series(workers: usize) -> String {
+    match workers {
+        1 => "1 worker".to_owned(),
+        more => format!("{more} workers"),
     }
-    let output = settings.output.as_ref().unwrap_or(&ground.output);
-    publish(output, "workers", measured.markdown(), &measured, [])
 }
 
 /// A server of its own with so many workers; its caches are warm when the measured run begins.
@@ -85,138 +76,51 @@ fn run_with(ground: &Ground, settings: &Settings, workers: usize) -> Result<Run>
     arguments.push(format!("--workers={workers}"));
     let mut splitway = start_splitway_anywhere(ground, &arguments)?;
     let server = splitway_server(&splitway);
-    let load = |seconds| load::Settings {
-        server: server.address,
-        connections: settings.connections,
-        files: settings.files,
-        file_bytes: settings.file_bytes,
-        seconds,
-        discard: false,
-        once: false,
-        certificate: None,
-    };
-    run::run(&server, &load(1))?;
+    let load = |seconds| ground.load(&server, settings.connections, seconds);
+    run::warm_up(&settings.rounds, &server, load(1))?;
     let run = run::run(&server, &load(settings.rounds.seconds()))?;
     splitway.end_with(Signal::TERM)?;
     Ok(run)
 }
 
-impl Workers {
-    fn spread(&self, workers: usize, value: impl Fn(&Run) -> f64) -> Spread {
-        let runs = self.runs.iter().filter(|run| run.workers == workers);
-        Spread::of(runs.map(|run| value(&run.run)))
-    }
-
-    fn markdown(&self) -> String {
-        let mut text = String::new();
-        let mut line = |words: String| {
-            // Writing to a string does not fail.
-            let _ = writeln!(text, "{words}");
-        };
-        let settings = &self.settings;
-        line(format!(
-            "{} cores, of which the client has one; {} rounds of {} s; {} files of {} bytes in memory, {} keep-alive connections; medians (least–most)\n",
-            self.cores,
-            settings.rounds.count(),
-            settings.rounds.seconds(),
-            settings.files,
-            settings.file_bytes,
-            settings.connections,
-        ));
-        let first = settings.workers.first().copied().unwrap_or(1);
-        line(format!(
-            "| Workers | Gbit/s | Against {first} | CPU s/GB, host | CPU s/GB, NIC | CPU s/GB, both | Against {first} | CPU s/GB, machine |"
-        ));
-        line("|---|---|---|---|---|---|---|---|".into());
-        for &workers in &settings.workers {
-            let ratio = |value: fn(&Run) -> f64| {
-                self.spread(workers, value).median / self.spread(first, value).median
-            };
-            let process = |name: &str| {
-                self.spread(workers, |run| run.process_s_per_gb(name))
-                    .cell(4)
-            };
-            line(format!(
-                "| {workers} | {} | {:.2} | {} | {} | {} | {:.2} | {} |",
-                self.spread(workers, Run::gbit_per_s).cell(2),
-                ratio(Run::gbit_per_s),
-                process("host"),
-                process("nic"),
-                self.spread(workers, Run::server_s_per_gb).cell(4),
-                ratio(Run::server_s_per_gb),
-                self.spread(workers, Run::machine_s_per_gb).cell(4),
-            ));
+fn report(results: &mut Results, counts: &[usize]) {
+    table::add(results, PART, &[("workers", "Workers")]);
+    let first = counts.first().copied().unwrap_or(1);
+    for &workers in counts.iter().skip(1) {
+        for (measure, what) in [
+            ("gbit_per_s", "throughput"),
+            ("cpu_s_per_gb.server", "CPU per GB, both processes"),
+        ] {
+            let median = |workers| results.of(PART, &series(workers)).median(measure);
+            let what = format!("{what}, {} against {}", series(workers), series(first));
+            results.check(what, median(workers) / median(first), Bound::None);
         }
-        text
     }
+    results.note(
+        "Servers run on any core; the client has one, with what it receives. A second worker needs a core of its own to be \
+         good for something.",
+    );
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::Outcome;
-    use crate::run::ProcessCost;
-
-    fn run(workers: usize, body_bytes: u64, nic_ns: u64) -> WorkersRun {
-        let process = |name, cpu_ns| ProcessCost {
-            name,
-            cpu_ns,
-            memory_bytes: 1,
-            cache_bytes: 1,
-        };
-        let run = Run {
-            server: "splitway",
-            connections: 64,
-            load: Outcome {
-                body_bytes,
-                responses: 1000,
-                compared: 10,
-                elapsed_ns: 1_000_000_000,
-            },
-            processes: vec![process("host", 100_000_000), process("nic", nic_ns)],
-            machine_ns: 1_000_000_000,
-            interrupt_ns: 0,
-            device_read_bytes: 0,
-        };
-        WorkersRun { workers, run }
-    }
 
     #[test]
-    fn the_table_compares_medians_with_those_of_the_first_number_of_workers() {
-        let settings = Settings {
-            rounds: crate::rounds::Rounds::quick(),
-            workers: vec![1, 2],
-            connections: 64,
-            files: 200,
-            file_bytes: 500_000,
-            splitway: Vec::new(),
-            output: None,
-        };
-        let measured = Workers {
-            settings,
-            cores: 2,
-            runs: vec![
-                run(1, 1_000_000_000, 300_000_000),
-                run(2, 1_800_000_000, 620_000_000),
-                run(2, 1_800_000_000, 620_000_000),
-                run(2, 9_000_000_000, 620_000_000),
-            ],
-        };
-        let text = measured.markdown();
-        let row = |workers: &str| {
-            let mut lines = text.lines();
-            lines.find(|line| line.starts_with(workers)).unwrap()
-        };
-        assert!(
-            row("| 1 |").contains("| 8.00 (8.00–8.00) | 1.00 | 0.1000 (0.1000–0.1000) | 0.3000")
-        );
-        assert!(
-            row("| 2 |").contains("| 14.40 (14.40–72.00) | 1.80 |"),
-            "{text}"
-        );
-        assert!(
-            row("| 2 |").contains("0.4000 (0.0800–0.4000) | 1.00 |"),
-            "{text}"
-        );
+    fn medians_are_compared_with_those_of_the_first_number_of_workers() {
+        let mut results = Results::new("workers", "Workers", &()).unwrap();
+        for (workers, gb, nic_ns) in [
+            (1, 10, 300_000_000),
+            (2, 18, 620_000_000),
+            (2, 18, 620_000_000),
+            (2, 90, 1),
+        ] {
+            let run = run::tests::run(SPLITWAY, gb * 100_000_000, &[("nic", nic_ns)]);
+            results.add(PART, series(workers), &[], run.measures());
+        }
+        report(&mut results, &[1, 2]);
+        let first = &results.checks()[0];
+        assert_eq!(first.what, "throughput, 2 workers against 1 worker");
+        assert!((first.value.unwrap() - 1.8).abs() < 1e-9);
     }
 }

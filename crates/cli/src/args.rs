@@ -70,6 +70,8 @@ pub(crate) enum Command {
     Link(LinkArgs),
     /// Run the deterministic simulation of both stacks
     Sim(SimArgs),
+    /// Measure against nginx and lighttpd, and draw the figures of the IO-TCP paper
+    Bench(BenchArgs),
     /// The host process of `serve`
     #[command(hide = true)]
     Host(HostArgs),
@@ -327,6 +329,28 @@ Examples:
   sudo splitway ctl nics
   sudo splitway ctl reload";
 
+/// What the benchmarks are told.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct BenchArgs {
+    /// Benchmarks, all if there is none, and then their options
+    #[arg(
+        value_name = "NAME|OPTION",
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
+    pub(crate) arguments: Vec<std::ffi::OsString>,
+}
+
+pub(crate) const BENCH_HELP: &str = "\
+The program `splitway-bench`, which must lie beside this one, does the work; `make bench` builds both. Tables, plots and \
+raw values go to target/bench.
+
+Examples:
+  sudo splitway bench --quick             everything, in three minutes, to see that it works
+  sudo splitway bench targets             what is promised, and what holds on this machine
+  sudo splitway bench figure8a table1     figures of the paper
+  splitway bench figure8a --help          what can be chosen";
+
 /// The demonstration.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct DemoArgs {
@@ -579,6 +603,7 @@ impl Cli {
             .mut_subcommand("ctl", |command| command.after_help(CTL_HELP))
             .mut_subcommand("demo", |command| command.after_help(DEMO_HELP))
             .mut_subcommand("link", |command| command.after_help(LINK_HELP))
+            .mut_subcommand("bench", |command| command.after_help(BENCH_HELP))
             .mut_subcommand("sim", |command| command.after_help(SIM_HELP))
     }
 }

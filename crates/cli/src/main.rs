@@ -13,6 +13,7 @@
 //! | `demo` | `splitway demo` |
 //! | `emulate` | `splitway link` |
 //! | `sim` | `splitway sim` |
+//! | `bench` | `splitway bench` |
 //! | `host_process`, `nic_process` | the two processes that do the work |
 //! | `handover` | how a NIC process comes to the host process |
 //! | `family`, `child`, `messages`, `signals` | supervision: processes, what they say, how they end |
@@ -28,6 +29,7 @@
 
 mod args;
 mod backoff;
+mod bench;
 mod cache_option;
 mod carry_process;
 mod certificates;
@@ -106,6 +108,7 @@ fn main() -> ExitCode {
         Command::Demo(args) => demo::run(args, &cli.log),
         Command::Link(args) => emulate::run(args),
         Command::Sim(args) => sim::run_seeds(args),
+        Command::Bench(args) => bench::run(args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -6,9 +6,10 @@ mod support;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::process::Command;
 
 use rustix::process::Signal;
-use support::{Outcome, PROGRAM, sh, splitway_in, splitway_without};
+use support::{Outcome, PROGRAM, outcome, sh, splitway_in, splitway_without};
 use testbed::namespace::{isolated, isolated_unprivileged};
 use testbed::splitway::Splitway;
 
@@ -59,6 +60,26 @@ fn a_root_that_may_not_be_read() {
         );
         outcome.refused(&["root closed", "not readable"]);
     });
+}
+
+#[test]
+fn benchmarks_that_are_not_there() {
+    let directory = tempfile::tempdir().unwrap();
+    let copy = directory.path().join("splitway");
+    fs::copy(PROGRAM, &copy).unwrap();
+    let beside = directory.path().join("splitway-bench");
+    let bench = |arguments: &[&str]| outcome(Command::new(&copy).arg("bench").args(arguments));
+    bench(&["--quick"]).refused(&["splitway-bench", "No such file", "make bench"]);
+    // Where it is, it is told everything.
+    fs::write(&beside, "#!/bin/sh\necho \"$@\"\n").unwrap();
+    fs::set_permissions(&beside, fs::Permissions::from_mode(0o755)).unwrap();
+    for arguments in [
+        &["table1", "figure2", "--rounds", "3"][..],
+        &["--quick"],
+        &["disk", "--help"],
+    ] {
+        assert_eq!(bench(arguments).stdout.trim(), arguments.join(" "));
+    }
 }
 
 #[test]

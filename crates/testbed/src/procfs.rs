@@ -7,6 +7,9 @@ use rustix::process::Pid;
 
 use crate::{Context, Failure, Result};
 
+/// A tick of USER_HZ, which is 100 everywhere.
+const TICK_NS: u64 = 10_000_000;
+
 fn read(path: &str) -> Result<String> {
     fs::read_to_string(path).context(|| format!("reading {path}"))
 }
@@ -21,6 +24,63 @@ pub fn cpu_ns(pid: Pid) -> Result<u64> {
     let time = clock.and_then(ClockId::now);
     let time = time.context(|| format!("reading the CPU clock of process {number}"))?;
     Ok(time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64)
+}
+
+/// How a process has spent its time on a CPU, and how often it was taken off.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Schedule {
+    /// In user mode, in nanoseconds: what the scheduler has counted, divided in the way the clock's ticks fell.
+    pub user_ns: u64,
+    /// In the kernel, in nanoseconds.
+    pub system_ns: u64,
+    /// Times that a thread which is there now went to sleep.
+    pub voluntary_switches: u64,
+    /// Times that one had to make way.
+    pub involuntary_switches: u64,
+}
+
+/// The schedule of a process so far.
+pub fn schedule(pid: Pid) -> Result<Schedule> {
+    let directory = format!("/proc/{}", pid.as_raw_nonzero());
+    let stat = read(&format!("{directory}/stat"))?;
+    let (user, system) =
+        ticks_in(&stat).ok_or_else(|| Failure::new(format!("{directory}/stat says {stat:?}")))?;
+    let mut schedule = Schedule {
+        user_ns: user * TICK_NS,
+        system_ns: system * TICK_NS,
+        ..Schedule::default()
+    };
+    let tasks = format!("{directory}/task");
+    for task in fs::read_dir(&tasks).context(|| format!("reading {tasks}"))? {
+        let path = task.context(|| format!("reading {tasks}"))?.path();
+        // A thread may have ended since.
+        let Ok(status) = fs::read_to_string(path.join("status")) else {
+            continue;
+        };
+        let (voluntary, involuntary) = switches_in(&status);
+        schedule.voluntary_switches += voluntary;
+        schedule.involuntary_switches += involuntary;
+    }
+    Ok(schedule)
+}
+
+/// `utime` and `stime`, fields 14 and 15 (proc(5)).
+fn ticks_in(stat: &str) -> Option<(u64, u64)> {
+    // The second field, the name, may itself hold parentheses and spaces.
+    let (_, rest) = stat.rsplit_once(')')?;
+    let mut fields = rest.split_whitespace().skip(11);
+    Some((fields.next()?.parse().ok()?, fields.next()?.parse().ok()?))
+}
+
+fn switches_in(status: &str) -> (u64, u64) {
+    let field = |name: &str| {
+        let mut lines = status.lines();
+        lines.find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
+    };
+    (
+        field("voluntary_ctxt_switches:").unwrap_or(0),
+        field("nonvoluntary_ctxt_switches:").unwrap_or(0),
+    )
 }
 
 /// Memory of a process, in bytes.
@@ -107,7 +167,7 @@ pub struct MachineTime {
 pub fn machine_time() -> Result<MachineTime> {
     let text = read("/proc/stat")?;
     let line = text.lines().next().unwrap_or_default();
-    // cpu user nice system idle iowait irq softirq steal …, in ticks of USER_HZ, which is 100 everywhere.
+    // cpu user nice system idle iowait irq softirq steal …, in ticks.
     let ticks: Vec<u64> = line
         .split_whitespace()
         .skip(1)
@@ -116,7 +176,6 @@ pub fn machine_time() -> Result<MachineTime> {
     let [user, nice, system, _idle, _iowait, irq, softirq, ..] = ticks[..] else {
         return Err(Failure::new(format!("/proc/stat begins with {line:?}")));
     };
-    const TICK_NS: u64 = 10_000_000;
     Ok(MachineTime {
         busy_ns: (user + nice + system + irq + softirq) * TICK_NS,
         interrupt_ns: (irq + softirq) * TICK_NS,
@@ -195,6 +254,27 @@ fn stats() -> Result<Vec<Stat>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn user_and_system_time_are_found_behind_any_name() {
+        let stat = "77 (a) b (c) S 1 77 77 0 -1 4194560 100 0 0 0 250 31 0 0 20 0 1 0 5 6 7";
+        assert_eq!(ticks_in(stat), Some((250, 31)));
+        assert_eq!(ticks_in("77 (a"), None);
+    }
+
+    #[test]
+    fn switches_of_both_kinds_are_told_apart() {
+        let status =
+            "Threads:\t3\nvoluntary_ctxt_switches:\t12\nnonvoluntary_ctxt_switches:\t345\n";
+        assert_eq!(switches_in(status), (12, 345));
+    }
+
+    #[test]
+    fn a_process_that_runs_has_a_schedule() {
+        let own = schedule(rustix::process::getpid()).unwrap();
+        let later = schedule(rustix::process::getpid()).unwrap();
+        assert!(later.user_ns + later.system_ns >= own.user_ns + own.system_ns);
+    }
 
     #[test]
     fn huge_mappings_are_told_from_others() {

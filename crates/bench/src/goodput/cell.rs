@@ -27,6 +27,17 @@ pub(crate) struct Matrix {
 }
 
 impl Matrix {
+    /// Only numbers of flows.
+    pub(crate) fn without_loss(rtt_ms: f64, flows: Vec<usize>) -> Matrix {
+        Matrix {
+            loss: vec![0.0],
+            rtt: vec![rtt_ms],
+            reorder: vec![0.0],
+            flows,
+            rate: 200.0,
+        }
+    }
+
     /// All cells, or of each kind some.
     pub(crate) fn cells(&self, quick: bool) -> Vec<Cell> {
         let mut cells = Vec::new();
@@ -73,6 +84,11 @@ pub(crate) struct Cell {
 const QUEUE_BYTES_MIN: f64 = 131_072.0;
 
 impl Cell {
+    #[cfg(test)]
+    pub(crate) fn without_loss(flows: usize) -> Cell {
+        Matrix::without_loss(1.0, vec![flows]).cells(false)[0]
+    }
+
     /// Whether flows are equal in all, and sharing is all that decides what each gets.
     pub(crate) fn shows_fairness(&self) -> bool {
         self.flows > 1 && self.loss == 0.0 && self.reorder == 0.0

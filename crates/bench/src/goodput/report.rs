@@ -1,20 +1,53 @@
-//! Ratios, fairness, tables, JSON.
+//! Measures, ratios, fairness, tables.
 
-use std::fmt::{self, Write as _};
-use std::path::Path;
-
-use serde::Serialize;
-use testbed::Result;
+use std::fmt;
 
 use super::cell::Cell;
 use super::{Run, Sender, Settings};
-use crate::publish::publish;
-use crate::table::{Spread, verdict};
+use crate::paper;
+use crate::results::{Bound, Measures, Plot, Results, Table, column};
+use crate::table::{Conditions, Spread};
 
 /// What is promised: goodput as a part of the kernel's, Jain's index of equal flows, and of flows of both.
 const RATIO_MIN: f64 = 0.95;
 const JAIN_MIN: f64 = 0.95;
 const JAIN_MIXED_MIN: f64 = 0.9;
+
+/// Parts of the results: runs of each sender, pairs of runs under the same seed, and runs about fairness.
+const GOODPUT: &str = "goodput";
+const PAIRS: &str = "pairs";
+const FAIRNESS: &str = "fairness";
+
+/// The series of [`PAIRS`].
+const AGAINST: &str = "Splitway against the kernel";
+
+const CONDITIONS: Conditions = &[
+    ("rtt_ms", "RTT, ms"),
+    ("reorder_percent", "Reordered, %"),
+    ("loss_percent", "Lost, %"),
+    ("flows", "Flows"),
+];
+
+impl Sender {
+    fn name(self) -> &'static str {
+        match self {
+            Sender::Splitway => "Splitway",
+            Sender::Kernel => "kernel",
+            Sender::Mixed => "half of the flows each",
+        }
+    }
+}
+
+impl Cell {
+    fn conditions(&self) -> [(&'static str, f64); 4] {
+        [
+            ("rtt_ms", self.rtt_ms),
+            ("reorder_percent", self.reorder),
+            ("loss_percent", self.loss),
+            ("flows", self.flows as f64),
+        ]
+    }
+}
 
 impl Run {
     /// Goodput of all flows, in megabits per second.
@@ -50,14 +83,35 @@ impl Run {
         let late = sum("/lateness/above_1_ms") + sum("/overrun") + sum("/refused");
         late as f64 * 1000.0 / sum("/lateness/departures").max(1) as f64
     }
+
+    fn measures(&self) -> Measures {
+        let data = |pointer: &str| self.emulator(1, pointer) as f64;
+        let mut measures: Measures = [
+            ("mbit_per_s", self.mbit_per_s()),
+            ("unpunctual_permille", self.unpunctual_permille()),
+            ("lost", data("/counters/lost")),
+            ("queue_drops", data("/counters/queue_drops")),
+            ("packets", data("/counters/packets")),
+            ("seed", self.seed as f64),
+        ]
+        .map(|(name, value)| (name.to_owned(), value))
+        .into();
+        if self.outcome.flows.len() > 1 {
+            measures.insert("jain".into(), self.jain());
+        }
+        if self.sender == Sender::Mixed {
+            measures.insert("splitway_share".into(), self.splitway_share());
+        }
+        measures
+    }
 }
 
 impl fmt::Display for Run {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{:9} {:7.2} Mbit/s  Jain {:.3}  lost {} queue drops {} of {}  late {:.2} ‰",
-            format!("{:?}", self.sender).to_lowercase(),
+            "{:22} {:7.2} Mbit/s  Jain {:.3}  lost {} queue drops {} of {}  late {:.2} ‰",
+            self.sender.name(),
             self.mbit_per_s(),
             self.jain(),
             self.emulator(1, "/counters/lost"),
@@ -86,158 +140,142 @@ fn jain(values: impl Iterator<Item = f64>) -> f64 {
     }
 }
 
-/// Everything that was measured.
-#[derive(Debug, Serialize)]
-pub(crate) struct Report {
-    settings: Settings,
-    cells: Vec<CellReport>,
-}
-
-#[derive(Debug, Serialize)]
-struct CellReport {
-    cell: Cell,
-    runs: Vec<Run>,
-}
-
-impl CellReport {
-    fn of(&self, sender: Sender) -> impl Iterator<Item = &Run> {
-        self.runs.iter().filter(move |run| run.sender == sender)
-    }
-
-    fn median(&self, sender: Sender, value: impl Fn(&Run) -> f64) -> f64 {
-        Spread::of(self.of(sender).map(value)).median
-    }
-
-    /// Splitway's goodput as a part of the kernel's, of runs under the same seed.
-    fn ratio(&self) -> Spread {
-        let pairs = self.of(Sender::Splitway).filter_map(|own| {
-            let mut peers = self.of(Sender::Kernel).filter(|peer| peer.seed == own.seed);
-            peers
-                .next()
-                .map(|peer| own.mbit_per_s() / peer.mbit_per_s())
-        });
-        Spread::of(pairs)
-    }
-
-    fn row(&self) -> String {
-        let Cell {
-            loss,
-            rtt_ms,
-            reorder,
-            flows,
-            ..
-        } = self.cell;
-        let jain = |sender| match flows {
-            1 => "–".to_owned(),
-            _ => format!("{:.3}", self.median(sender, Run::jain)),
+/// Adds the runs of a cell, and what is expected of them.
+pub(super) fn add(results: &mut Results, cell: &Cell, runs: &[Run]) {
+    let conditions = cell.conditions();
+    for run in runs {
+        let part = match run.sender {
+            Sender::Mixed => FAIRNESS,
+            _ => GOODPUT,
         };
-        format!(
-            "| {rtt_ms} | {reorder} | {loss} | {flows} | {:.2} | {:.2} | {} | {} | {} | {} | {:.2} |",
-            self.median(Sender::Splitway, Run::mbit_per_s),
-            self.median(Sender::Kernel, Run::mbit_per_s),
-            self.ratio().cell(3),
-            verdict(self.ratio().median >= RATIO_MIN),
-            jain(Sender::Splitway),
-            jain(Sender::Kernel),
-            Spread::of(self.runs.iter().map(Run::unpunctual_permille)).max,
-        )
-    }
-
-    fn fairness_row(&self) -> String {
-        let jain = |sender| self.median(sender, Run::jain);
-        let met = |value: f64, min: f64| match value {
-            value if value.is_nan() => "–",
-            value => verdict(value >= min),
-        };
-        format!(
-            "| {} | {} | {:.3} | {} | {:.3} | {:.3} | {} | {:.3} |",
-            self.cell.rtt_ms,
-            self.cell.flows,
-            jain(Sender::Splitway),
-            met(jain(Sender::Splitway), JAIN_MIN),
-            jain(Sender::Kernel),
-            jain(Sender::Mixed),
-            met(jain(Sender::Mixed), JAIN_MIXED_MIN),
-            self.median(Sender::Mixed, Run::splitway_share),
-        )
-    }
-}
-
-impl Report {
-    pub(crate) fn new(settings: Settings) -> Report {
-        Report {
-            settings,
-            cells: Vec::new(),
+        results.add(part, run.sender.name(), &conditions, run.measures());
+        if cell.shows_fairness() && run.sender != Sender::Mixed {
+            results.add(FAIRNESS, run.sender.name(), &conditions, run.measures());
         }
     }
-
-    pub(crate) fn add(&mut self, cell: Cell, runs: Vec<Run>) {
-        self.cells.push(CellReport { cell, runs });
+    let of = |sender| runs.iter().filter(move |run| run.sender == sender);
+    let ratios: Vec<f64> = of(Sender::Splitway)
+        .filter_map(|own| {
+            let peer = of(Sender::Kernel).find(|peer| peer.seed == own.seed)?;
+            Some(own.mbit_per_s() / peer.mbit_per_s())
+        })
+        .collect();
+    for ratio in &ratios {
+        results.add(
+            PAIRS,
+            AGAINST,
+            &conditions,
+            [("ratio".to_owned(), *ratio)].into(),
+        );
     }
-
-    fn markdown(&self) -> String {
-        let mut text = String::new();
-        let mut line = |words: String| {
-            // Writing to a string does not fail.
-            let _ = writeln!(text, "{words}");
-        };
-        let settings = &self.settings;
-        line(format!(
-            "Splitway and the kernel's TCP over an emulated link, {} on both; {} pairs of runs under the same \
-             seeds; medians (least–most)\n",
-            settings.congestion,
-            settings.rounds()
-        ));
-        if !settings.mixed_only {
-            line("| RTT, ms | Reordered, % | Lost, % | Flows | Splitway, Mbit/s | Kernel, Mbit/s | Ratio | \
-                  At least 0.95 | Jain's index | The kernel's | Late or overrun, ‰ |"
-                .into());
-            line("|---|---|---|---|---|---|---|---|---|---|---|".into());
-            for cell in &self.cells {
-                line(cell.row());
-            }
-            let met = self
-                .cells
-                .iter()
-                .filter(|cell| cell.ratio().median >= RATIO_MIN);
-            line(format!(
-                "\n{} of {} cells reach {RATIO_MIN} of the kernel's goodput.\n",
-                met.count(),
-                self.cells.len()
-            ));
-        }
-        let fair: Vec<_> = self
-            .cells
-            .iter()
-            .filter(|cell| cell.cell.shows_fairness())
-            .collect();
-        if !fair.is_empty() {
-            line("Fairness, without loss, after the first third of the time:\n".into());
-            line("| RTT, ms | Flows | Jain's index, Splitway | At least 0.95 | The kernel's | Half of each | \
-                  At least 0.9 | Splitway's share |"
-                .into());
-            line("|---|---|---|---|---|---|---|---|".into());
-            for cell in fair {
-                line(cell.fairness_row());
+    if !ratios.is_empty() {
+        let median = Spread::of(ratios.into_iter()).median;
+        results.check(
+            format!("goodput, {AGAINST}: {cell}"),
+            median,
+            Bound::AtLeast(RATIO_MIN),
+        );
+    }
+    if cell.shows_fairness() {
+        for (sender, least) in [
+            (Sender::Splitway, JAIN_MIN),
+            (Sender::Mixed, JAIN_MIXED_MIN),
+        ] {
+            let index = Spread::of(of(sender).map(Run::jain)).median;
+            if index.is_finite() {
+                let what = format!("Jain's index, {}: {cell}", sender.name());
+                results.check(what, index, Bound::AtLeast(least));
             }
         }
-        text
     }
+}
 
-    /// Prints it, and writes it to a directory with every run.
-    pub(crate) fn publish(&self, directory: &Path) -> Result<()> {
-        publish(directory, "link", self.markdown(), self, [])
+/// Adds tables, plots and notes.
+pub(super) fn report(results: &mut Results, settings: &Settings) {
+    results.table(Table {
+        part: GOODPUT,
+        title: "Goodput",
+        series: "Sender",
+        conditions: CONDITIONS,
+        columns: vec![
+            column("mbit_per_s", "Mbit/s", 2),
+            column("jain", "Jain's index", 3),
+            column("unpunctual_permille", "Late or overrun, ‰", 2),
+        ],
+    });
+    results.table(Table {
+        part: PAIRS,
+        title: "Pairs of runs under the same seed",
+        series: "",
+        conditions: CONDITIONS,
+        columns: vec![column("ratio", "Ratio of goodput", 3)],
+    });
+    results.table(Table {
+        part: FAIRNESS,
+        title: "Fairness, without loss, after the first third of the time",
+        series: "Sender",
+        conditions: CONDITIONS,
+        columns: vec![
+            column("jain", "Jain's index", 3),
+            column("splitway_share", "Splitway's share", 3),
+        ],
+    });
+    if settings.is_about_fairness {
+        let y = ("jain", "Jain's index");
+        results.plot(Plot::lines("fairness", FAIRNESS, ("flows", "flows"), y));
+        results.publish_beside(paper::FAIRNESS);
+        results.note(
+            "IO-TCP shares a link of 100 Gbit/s between machines; here it is an emulated one of 200 Mbit/s, so that the \
+             queue, and not a CPU, decides what each flow gets.",
+        );
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::goodput::fetch::{Flow, Outcome};
 
     #[test]
     fn jains_index_is_one_for_equals_and_one_nth_for_a_monopoly() {
         assert_eq!(jain([5.0; 16].into_iter()), 1.0);
         assert_eq!(jain([0.0, 7.0, 0.0, 0.0].into_iter()), 0.25);
         assert_eq!(jain([0.0, 0.0].into_iter()), 0.0);
+    }
+
+    fn run(sender: Sender, seed: u64, bytes: u64) -> Run {
+        let flow = Flow {
+            bytes,
+            fair_bytes: bytes,
+        };
+        Run {
+            sender,
+            seed,
+            outcome: Outcome {
+                flows: vec![flow; 4],
+                elapsed_ns: 1_000_000_000,
+            },
+            emulator: serde_json::json!({ "directions": [{}, { "counters": { "lost": 3 } }] }),
+            splitway: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn ratios_are_of_runs_under_the_same_seed() {
+        let cell = Cell::without_loss(4);
+        let mut results = Results::new("link", "Links", &()).unwrap();
+        let runs = [
+            run(Sender::Splitway, 1, 90),
+            run(Sender::Kernel, 2, 50),
+            run(Sender::Kernel, 1, 100),
+            run(Sender::Splitway, 2, 50),
+            run(Sender::Mixed, 1, 70),
+        ];
+        add(&mut results, &cell, &runs);
+        let spread = results.of(PAIRS, AGAINST).spread("ratio");
+        assert_eq!((spread.min, spread.max), (0.9, 1.0));
+        let met: Vec<bool> = results.checks().iter().map(|check| check.met).collect();
+        assert_eq!(met, [true, true, true]);
+        assert_eq!(results.of(GOODPUT, "Splitway").median("lost"), 3.0);
     }
 }

@@ -1,0 +1,160 @@
+//! `perf`, where it is there and allowed: system calls of a process, and where its time goes.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal};
+use testbed::process::{Process, run, signal, tool};
+use testbed::{Context, Failure, Result};
+
+/// How long it may take to end.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How often a process is looked at, in times per second of CPU time: no divisor of the kernel's own clock.
+const SAMPLES_PER_S: u32 = 1999;
+
+/// The event that stands for a system call.
+const SYSTEM_CALL: &str = "raw_syscalls:sys_enter";
+
+/// Counts the system calls of a process.
+#[derive(Debug)]
+pub(crate) struct CallCounter {
+    perf: Process,
+}
+
+impl CallCounter {
+    /// `None` if they cannot be counted.
+    pub(crate) fn start(pid: Pid) -> Option<CallCounter> {
+        let mut command = Command::new("perf");
+        command
+            .args(["stat", "-x", ",", "-e", SYSTEM_CALL, "-p"])
+            .arg(pid.as_raw_nonzero().to_string())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
+        let perf = Process::spawn(&mut command).ok()?;
+        Some(CallCounter { perf })
+    }
+
+    /// How many there were; `None` if they could not be counted.
+    pub(crate) fn stop(mut self) -> Option<u64> {
+        // Where it has complained and ended, there is nobody to signal.
+        let _ = signal(self.perf.pid(), Signal::INT);
+        self.perf.wait(PATIENCE).ok()?;
+        let mut printed = String::new();
+        let mut stderr = self.perf.child().stderr.take()?;
+        std::io::Read::read_to_string(&mut stderr, &mut printed).ok()?;
+        calls_in(&printed)
+    }
+}
+
+/// The count in a line of `perf stat -x,`: `144,,raw_syscalls:sys_enter,2149812,100.00,,`.
+fn calls_in(printed: &str) -> Option<u64> {
+    let mut lines = printed.lines();
+    let line = lines.find(|line| line.contains(SYSTEM_CALL))?;
+    line.split(',').next()?.parse().ok()
+}
+
+/// Makes the kernel's events visible here, where that is allowed. They are asked for in the file system.
+pub(crate) fn show_events() {
+    // Without them system calls are not counted, and that is told.
+    let _ = run(&mut tool("mount -t tracefs tracefs /sys/kernel/tracing"));
+}
+
+/// Samples a process by the software clock.
+#[derive(Debug)]
+pub(crate) struct Profiler {
+    perf: Process,
+}
+
+/// A chain of functions, the innermost first, and how often the process was found there.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Stack {
+    pub(crate) functions: Vec<String>,
+}
+
+impl Profiler {
+    /// Begins; what it finds goes to a file.
+    pub(crate) fn start(pid: Pid, file: &Path) -> Result<Profiler> {
+        let mut command = Command::new("perf");
+        command
+            .args(["record", "--quiet", "-e", "cpu-clock", "-g", "-F"])
+            .arg(SAMPLES_PER_S.to_string())
+            .arg("-o")
+            .arg(file)
+            .arg("-p")
+            .arg(pid.as_raw_nonzero().to_string())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        let perf = Process::spawn(&mut command)
+            .context(|| "profiling, for which `perf` must be installed".into())?;
+        Ok(Profiler { perf })
+    }
+
+    /// Ends; where the process was found, each time.
+    pub(crate) fn stop(mut self, file: &Path) -> Result<Vec<Stack>> {
+        let _ = signal(self.perf.pid(), Signal::INT);
+        self.perf.wait(PATIENCE)?;
+        if !file.exists() {
+            return Err(Failure::new(
+                "`perf record -e cpu-clock` has recorded nothing: it needs root, or kernel.perf_event_paranoid at 1 or less",
+            ));
+        }
+        let mut command = tool("perf script -F ip,sym -i");
+        command.arg(file);
+        Ok(stacks_in(&run(&mut command)?))
+    }
+}
+
+/// The stacks that `perf script -F ip,sym` prints: a line for each function, and an empty one behind each stack.
+fn stacks_in(printed: &str) -> Vec<Stack> {
+    let stacks = printed.split("\n\n").map(|stack| {
+        let lines = stack.lines().filter(|line| !line.trim().is_empty());
+        // "  ffffffff81000000 tcp_sendmsg_locked"
+        let functions = lines.map(|line| {
+            let (_, function) = line.trim().split_once(' ').unwrap_or_default();
+            function.trim().to_owned()
+        });
+        Stack {
+            functions: functions.collect(),
+        }
+    });
+    stacks.filter(|stack| !stack.functions.is_empty()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_found_and_complaints_are_none() {
+        let line = "144,,raw_syscalls:sys_enter,2149812,100.00,,\n";
+        assert_eq!(calls_in(line), Some(144));
+        assert_eq!(
+            calls_in("<not counted>,,raw_syscalls:sys_enter,0,100.00,,"),
+            None
+        );
+        assert_eq!(calls_in("No permission"), None);
+    }
+
+    #[test]
+    fn stacks_are_told_apart() {
+        let printed = "\
+        ffffffff81e6f1a0 tcp_write_xmit
+        ffffffff81e70000 do_syscall_64
+            7f3c5a91b2ea sendfile64
+
+            55d0c0ffee00 ngx_http_process_request_line
+
+";
+        let found = stacks_in(printed);
+        assert_eq!(found.len(), 2);
+        assert_eq!(
+            found[0].functions,
+            ["tcp_write_xmit", "do_syscall_64", "sendfile64"]
+        );
+        assert_eq!(found[1].functions, ["ngx_http_process_request_line"]);
+    }
+}

@@ -1,0 +1,247 @@
+//! Files in memory, without TLS: Splitway against nginx and lighttpd, all with `sendfile` or what takes its place.
+
+use testbed::Result;
+
+use crate::bed::{Bed, Ground, NGINX, SPLITWAY, Wanted};
+use crate::cross_check;
+use crate::load;
+use crate::results::{Bound, Results, Table, column};
+use crate::rounds::Rounds;
+use crate::run::{self, Server};
+use crate::table;
+
+/// What is promised of the host process: its CPU time per gigabyte, as a part of that of nginx's worker.
+const HOST_RATIO_MAX: f64 = 0.2;
+
+/// What is promised of both processes together.
+const BOTH_RATIO_MAX: f64 = 1.5;
+
+/// What is promised of the memory of both processes together, in megabytes. The block cache, of which `--cache` says
+/// how large it may be, is not counted: nginx's is the kernel's.
+const MEMORY_MB_MAX: f64 = 300.0;
+
+/// Connections with which memory is measured.
+const MEMORY_CONNECTIONS: usize = 1000;
+
+/// Parts of the results.
+const FILES: &str = "files";
+const MEMORY: &str = "memory";
+const CALLS: &str = "system calls";
+const CROSS_CHECK: &str = "wrk";
+
+/// What of Splitway's own counters is told for each gigabyte that it sent: name, process, counter.
+const COUNTED: [(&str, &str, &str); 4] = [
+    ("SENDs per GB", "host", "sends"),
+    (
+        "frames received by the host (ACKs and requests) per GB",
+        "host",
+        "frames_received",
+    ),
+    ("ACKDs per GB", "host", "ackds"),
+    ("superpackets per GB", "nic", "superpackets"),
+];
+
+/// What all of these say of themselves, for the reader.
+pub(crate) const NOTE: &str = "\
+CPU time is user and system time of all threads of a process. The kernel charges the time of soft interrupts (receiving \
+packets, freeing sent ones) to whatever process they interrupt, so that some of one process's work may stand in another's \
+account; the column of the whole machine, with client and kernel in it, has no such error. Servers run on one core, the \
+client on another, with what it receives. Machines are noisy: compare ratios of one invocation, not seconds of two.";
+
+/// What is measured.
+#[derive(clap::Args, Clone, Debug, serde::Serialize)]
+pub(crate) struct Settings {
+    #[command(flatten)]
+    #[serde(flatten)]
+    rounds: Rounds,
+    /// Connections, each asking for file after file
+    #[arg(long, default_value_t = 64)]
+    connections: usize,
+    /// Number of files, asked for at random
+    #[arg(long, default_value_t = 200)]
+    files: usize,
+    /// Size of each file, in bytes
+    #[arg(long, default_value_t = 500_000)]
+    file_bytes: u64,
+    /// Has the client drop bodies unread: then nobody but Splitway ever touches a byte, and the client's core
+    /// falls asleep between packets
+    #[arg(long)]
+    discard: bool,
+    /// Has the kernel receive the clients' packets on the servers' core, instead of in the context of the client
+    /// that sends them: as between machines, but for an interrupt from core to core with each
+    #[arg(long)]
+    steer_requests: bool,
+    /// Measures each server with `wrk` as well, to see that the load generator does not decide
+    #[arg(long)]
+    cross_check: bool,
+    /// A further argument for `splitway serve`, such as `--splitway=--mtu=9000`; may be repeated
+    #[arg(long, value_name = "ARGUMENT", allow_hyphen_values = true)]
+    splitway: Vec<String>,
+}
+
+pub(crate) fn measure(settings: &Settings) -> Result<()> {
+    let rounds = &settings.rounds;
+    let ground = Ground::prepare(settings.files, settings.file_bytes)?;
+    let wanted = Wanted {
+        splitway: settings.splitway.clone(),
+        steer_requests: settings.steer_requests,
+        ..Wanted::default()
+    };
+    let bed = Bed::start(&ground, &wanted)?;
+    let servers = bed.servers()?;
+    let title = format!(
+        "Files of {} bytes in memory, {} connections",
+        settings.file_bytes, settings.connections
+    );
+    let mut results = Results::new("plain", title, settings)?;
+    bed.describe(&mut results)?;
+
+    let load = |server: &Server, connections, seconds| load::Settings {
+        discard: settings.discard,
+        ..ground.load(server, connections, seconds)
+    };
+    for server in &servers {
+        run::warm_up(rounds, server, load(server, settings.connections, 1))?;
+    }
+    rounds.take_turns(&servers, |server| {
+        let run = run::run(
+            server,
+            &load(server, settings.connections, rounds.seconds()),
+        )?;
+        eprintln!("{run}");
+        results.add(FILES, server.name, &[], run.measures());
+        Ok(())
+    })?;
+    for server in &servers {
+        let seconds = rounds.seconds().min(2);
+        let run = run::run(server, &load(server, MEMORY_CONNECTIONS, seconds))?;
+        let connections = [("connections", MEMORY_CONNECTIONS as f64)];
+        results.add(MEMORY, server.name, &connections, run.measures());
+        let run = run::run_counting(server, &load(server, settings.connections, seconds))?;
+        results.add(CALLS, server.name, &[], run.measures());
+        if settings.cross_check {
+            let seconds = rounds.seconds();
+            let measures = cross_check::run(&ground, server, settings.connections, seconds)?;
+            results.add(CROSS_CHECK, server.name, &[], measures);
+        }
+    }
+    bed.end(&mut results)?;
+    report(&mut results);
+    results.publish(rounds.output(&ground.output))
+}
+
+fn report(results: &mut Results) {
+    table::add(results, FILES, &[]);
+    results.table(Table {
+        part: MEMORY,
+        title: "Memory",
+        series: "Server",
+        conditions: &[("connections", "Connections")],
+        columns: vec![
+            column("memory_mb.server", "MB, block cache apart", 0),
+            column("cache_mb.server", "MB of block cache", 0),
+            column("resident_mb.*", "resident, MB", 0),
+        ],
+    });
+    results.table(Table {
+        part: CALLS,
+        title: "System calls (counting them makes them dearer; runs of their own)",
+        series: "Server",
+        conditions: &[],
+        columns: vec![column("system_calls_per_gb.*", "system calls/GB", 0)],
+    });
+    results.table(Table {
+        part: CROSS_CHECK,
+        title: "The same by wrk",
+        series: "Server",
+        conditions: &[],
+        columns: vec![
+            column("gbit_per_s", "Gbit/s", 2),
+            column("requests_per_s", "requests/s", 0),
+        ],
+    });
+    let own = |measure: &str| results.of(FILES, SPLITWAY).median(measure);
+    let nginx = |measure: &str| results.of(FILES, NGINX).median(measure);
+    let server = "cpu_s_per_gb.server";
+    let machine = "cpu_s_per_gb.machine";
+    let memory = results.of(MEMORY, SPLITWAY).median("memory_mb.server");
+    let checks = [
+        (
+            "host CPU per GB, against nginx's worker".to_owned(),
+            own("cpu_s_per_gb.host") / nginx(server),
+            Bound::AtMost(HOST_RATIO_MAX),
+        ),
+        (
+            "host and NIC CPU per GB, against nginx's worker".to_owned(),
+            own(server) / nginx(server),
+            Bound::AtMost(BOTH_RATIO_MAX),
+        ),
+        (
+            "machine CPU per GB, against the same with nginx".to_owned(),
+            own(machine) / nginx(machine),
+            Bound::None,
+        ),
+        (
+            "throughput, against nginx".to_owned(),
+            own("gbit_per_s") / nginx("gbit_per_s"),
+            Bound::None,
+        ),
+        (
+            format!("MB of both processes at {MEMORY_CONNECTIONS} connections, block cache apart"),
+            memory,
+            Bound::AtMost(MEMORY_MB_MAX),
+        ),
+    ];
+    for (what, value, bound) in checks {
+        results.check(what, value, bound);
+    }
+    for (what, value) in counted(results) {
+        results.check(what, value, Bound::None);
+    }
+    results.note(NOTE);
+}
+
+/// What Splitway has counted over all its runs, for each gigabyte of content that it has sent.
+fn counted(results: &Results) -> Vec<(String, f64)> {
+    let counter = |process: &str, name: &str| results.counter(process, name);
+    let gb = counter("nic", "file bytes sent") / 1e9;
+    let told = COUNTED.iter();
+    told.map(|(what, process, name)| {
+        (
+            format!("Splitway's own count: {what}"),
+            counter(process, name) / gb,
+        )
+    })
+    .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::tests::run;
+
+    #[test]
+    fn the_report_says_which_promises_are_kept() {
+        let mut results = Results::new("plain", "Files", &()).unwrap();
+        let gb = 1_000_000_000;
+        let own = run(SPLITWAY, gb, &[("host", 40_000_000), ("nic", 270_000_000)]);
+        let nginx = run(NGINX, gb, &[("worker", 200_000_000)]);
+        results.add(FILES, SPLITWAY, &[], own.measures());
+        results.add(MEMORY, SPLITWAY, &[], own.measures());
+        results.add(FILES, NGINX, &[], nginx.measures());
+        results.count(serde_json::json!({
+            "host": { "sends": 8000, "frames_received": 9000, "ackds": 10 },
+            "nic": { "superpackets": 8000, "file bytes sent": 2_000_000_000u64 },
+        }));
+        report(&mut results);
+        let told = |what: &str| {
+            let mut checks = results.checks().iter();
+            let found = checks.find(|check| check.what.starts_with(what)).unwrap();
+            (found.value.unwrap(), found.met)
+        };
+        assert!((told("host CPU").0 - 0.2).abs() < 1e-9 && told("host CPU").1);
+        assert!(!told("host and NIC CPU").1);
+        assert_eq!(told("throughput"), (1.0, true));
+        assert_eq!(told("Splitway's own count: SENDs"), (4000.0, true));
+    }
+}

@@ -1,0 +1,346 @@
+//! Line charts and bars, as SVG. What others have published stands in the same chart.
+
+use plotters::prelude::*;
+use testbed::{Failure, Result};
+
+use super::Results;
+
+/// A plot of a part of the results.
+#[derive(Clone, Debug)]
+pub(crate) struct Plot {
+    /// What its file is called, without `.svg`.
+    pub(crate) file: &'static str,
+    part: &'static str,
+    title: String,
+    /// A condition, and what stands at the axis. Without one there is a bar for each series.
+    x: Option<(&'static str, &'static str)>,
+    /// A measure, and what stands at the axis.
+    y: (&'static str, &'static str),
+}
+
+impl Plot {
+    /// Medians over a condition, a line for each series.
+    pub(crate) fn lines(
+        file: &'static str,
+        part: &'static str,
+        x: (&'static str, &'static str),
+        y: (&'static str, &'static str),
+    ) -> Plot {
+        Plot {
+            file,
+            part,
+            title: String::new(),
+            x: Some(x),
+            y,
+        }
+    }
+
+    /// Medians of all series, a bar each.
+    pub(crate) fn bars(
+        file: &'static str,
+        part: &'static str,
+        y: (&'static str, &'static str),
+    ) -> Plot {
+        Plot {
+            file,
+            part,
+            title: String::new(),
+            x: None,
+            y,
+        }
+    }
+
+    /// With a title of its own instead of that of the results.
+    pub(crate) fn titled(mut self, title: impl Into<String>) -> Plot {
+        self.title = title.into();
+        self
+    }
+
+    pub(super) fn svg(&self, results: &Results) -> Result<String> {
+        let title = match self.title.is_empty() {
+            true => &results.title,
+            false => &self.title,
+        };
+        let mut svg = String::new();
+        let drawn = match self.x {
+            Some((condition, heading)) => {
+                let lines = self.points(results, condition);
+                Chart {
+                    title,
+                    x: heading,
+                    y: self.y.1,
+                    lines,
+                }
+                .draw(&mut svg)
+            }
+            None => Bars {
+                title,
+                y: self.y.1,
+                bars: self.values(results),
+            }
+            .draw(&mut svg),
+        };
+        drawn.map_err(|error| Failure::new(format!("drawing {}: {error}", self.file)))?;
+        Ok(svg)
+    }
+
+    /// Ours in the order in which they came, then those of others.
+    fn points(&self, results: &Results, condition: &str) -> Vec<Line> {
+        let mut lines: Vec<Line> = Vec::new();
+        for group in results.groups(Some(self.part)) {
+            let first = group.samples[0];
+            let Some(&x) = first.conditions.get(condition) else {
+                continue;
+            };
+            let y = group.median(self.y.0);
+            if y.is_finite() {
+                add_point(&mut lines, &first.series, (x, y), false);
+            }
+        }
+        for line in &mut lines {
+            line.points.sort_by(|a, b| a.0.total_cmp(&b.0));
+        }
+        for published in &results.published {
+            if let (Some(x), true) = (published.x, published.measure == self.y.0) {
+                let name = format!("published: {}", published.series);
+                add_point(&mut lines, &name, (x, published.value), true);
+            }
+        }
+        lines
+    }
+
+    fn values(&self, results: &Results) -> Vec<Bar> {
+        let groups = results.groups(Some(self.part)).into_iter();
+        let own = groups.map(|group| Bar {
+            name: group.samples[0].series.clone(),
+            value: group.median(self.y.0),
+            is_published: false,
+        });
+        let published = results.published.iter();
+        let published = published.filter(|published| published.measure == self.y.0);
+        let others = published.map(|published| Bar {
+            name: format!("published: {}", published.series),
+            value: published.value,
+            is_published: true,
+        });
+        own.chain(others)
+            .filter(|bar| bar.value.is_finite())
+            .collect()
+    }
+}
+
+fn add_point(lines: &mut Vec<Line>, name: &str, point: (f64, f64), is_published: bool) {
+    match lines.iter_mut().find(|line| line.name == name) {
+        Some(line) => line.points.push(point),
+        None => lines.push(Line {
+            name: name.to_owned(),
+            points: vec![point],
+            is_published,
+        }),
+    }
+}
+
+const SIZE: (u32, u32) = (900, 520);
+
+type Drawn<'a> = std::result::Result<(), Box<dyn std::error::Error + 'a>>;
+
+/// A line chart. The x axis is logarithmic where it does not begin at 0.
+struct Chart<'a> {
+    title: &'a str,
+    x: &'a str,
+    y: &'a str,
+    lines: Vec<Line>,
+}
+
+/// A line through points in the order of x; points alone if others have published them.
+struct Line {
+    name: String,
+    points: Vec<(f64, f64)>,
+    is_published: bool,
+}
+
+impl Chart<'_> {
+    fn draw<'s>(&self, svg: &'s mut String) -> Drawn<'s> {
+        let points = || self.lines.iter().flat_map(|line| &line.points);
+        let x_least = points().map(|point| point.0).fold(f64::INFINITY, f64::min);
+        let x_most = points().map(|point| point.0).fold(1.0, f64::max);
+        let y_most = points().map(|point| point.1).fold(0.0, f64::max);
+        // A line of one point, or of zeros, has a place, too.
+        let y_range = 0.0..match y_most > 0.0 {
+            true => y_most * 1.1,
+            false => 1.0,
+        };
+        let area = SVGBackend::with_string(svg, SIZE).into_drawing_area();
+        area.fill(&WHITE)?;
+        let mut builder = ChartBuilder::on(&area);
+        builder
+            .caption(self.title, ("sans-serif", 18))
+            .margin(12)
+            .x_label_area_size(40)
+            .y_label_area_size(70);
+        // The two kinds of axes are two types.
+        macro_rules! draw_in {
+            ($x_range:expr) => {{
+                let mut chart = builder.build_cartesian_2d($x_range, y_range)?;
+                chart
+                    .configure_mesh()
+                    .x_desc(self.x)
+                    .y_desc(self.y)
+                    .x_label_formatter(&|x| format!("{x:.0}"))
+                    .draw()?;
+                for (index, line) in self.lines.iter().enumerate() {
+                    let color = Palette99::pick(index).to_rgba();
+                    let points = || line.points.iter().copied();
+                    if line.is_published {
+                        chart
+                            .draw_series(points().map(|at| TriangleMarker::new(at, 7, color)))?
+                            .label(&*line.name)
+                            .legend(move |(x, y)| TriangleMarker::new((x + 10, y), 6, color));
+                    } else {
+                        chart
+                            .draw_series(
+                                LineSeries::new(points(), color.stroke_width(2)).point_size(3),
+                            )?
+                            .label(&*line.name)
+                            .legend(move |(x, y)| {
+                                PathElement::new([(x, y), (x + 20, y)], color.stroke_width(2))
+                            });
+                    }
+                }
+                chart
+                    .configure_series_labels()
+                    .background_style(WHITE.mix(0.8))
+                    .border_style(BLACK)
+                    .draw()?;
+            }};
+        }
+        if x_least > 0.0 {
+            draw_in!((x_least.min(x_most) / 1.1..x_most * 1.1).log_scale());
+        } else {
+            draw_in!(x_least..x_most * 1.1);
+        }
+        area.present()?;
+        drop(area);
+        Ok(())
+    }
+}
+
+/// A bar for each of some values.
+struct Bars<'a> {
+    title: &'a str,
+    y: &'a str,
+    bars: Vec<Bar>,
+}
+
+struct Bar {
+    name: String,
+    value: f64,
+    is_published: bool,
+}
+
+impl Bars<'_> {
+    fn draw<'s>(&self, svg: &'s mut String) -> Drawn<'s> {
+        let most = self.bars.iter().map(|bar| bar.value).fold(0.0, f64::max);
+        let most = match most > 0.0 {
+            true => most * 1.1,
+            false => 1.0,
+        };
+        let area = SVGBackend::with_string(svg, SIZE).into_drawing_area();
+        area.fill(&WHITE)?;
+        let mut chart = ChartBuilder::on(&area)
+            .caption(self.title, ("sans-serif", 18))
+            .margin(12)
+            .x_label_area_size(10)
+            .y_label_area_size(70)
+            .build_cartesian_2d(0.0..self.bars.len().max(1) as f64, 0.0..most)?;
+        chart
+            .configure_mesh()
+            .disable_x_mesh()
+            .disable_x_axis()
+            .y_desc(self.y)
+            .draw()?;
+        for (index, bar) in self.bars.iter().enumerate() {
+            let color = Palette99::pick(index).to_rgba();
+            let style = match bar.is_published {
+                true => color.mix(0.4).filled(),
+                false => color.filled(),
+            };
+            let corners = [(index as f64 + 0.1, 0.0), (index as f64 + 0.9, bar.value)];
+            chart
+                .draw_series([Rectangle::new(corners, style)])?
+                .label(format!("{} {:.3}", bar.name, bar.value))
+                .legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 12, y + 5)], style));
+        }
+        chart
+            .configure_series_labels()
+            .position(SeriesLabelPosition::UpperRight)
+            .background_style(WHITE.mix(0.8))
+            .border_style(BLACK)
+            .draw()?;
+        area.present()?;
+        drop(chart);
+        drop(area);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Published;
+    use super::super::tests::results;
+    use super::*;
+
+    const LINES: Plot = Plot {
+        file: "plot",
+        part: "",
+        title: String::new(),
+        x: Some(("connections", "connections")),
+        y: ("gbit_per_s", "Gbit/s"),
+    };
+
+    #[test]
+    fn any_values_can_be_drawn() {
+        for samples in [
+            &[("a", 1.0, 3.0), ("a", 10.0, 5.0), ("b & c", 200.0, 1.0)][..],
+            &[("a", 200.0, 0.0)],
+            &[("a", 0.0, 2.0), ("a", 50.0, 1.0)],
+            &[],
+        ] {
+            let results = results(samples);
+            for plot in [LINES, Plot::bars("bars", "", ("gbit_per_s", "Gbit/s"))] {
+                let svg = plot.titled("Title & more").svg(&results).unwrap();
+                assert!(svg.trim_end().ends_with("</svg>"));
+                assert!(svg.contains("Title &amp; more"));
+                for (series, ..) in samples {
+                    assert!(svg.contains(&series.replace('&', "&amp;")), "{series}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_others_have_published_is_drawn_beside() {
+        let mut results = results(&[("a", 1.0, 3.0)]);
+        let published = |measure, x| Published {
+            source: "figure 7",
+            series: measure,
+            measure,
+            x,
+            value: 78.1,
+            unit: "Gbit/s",
+        };
+        results.publish_beside(&[
+            published("gbit_per_s", Some(1.0)),
+            published("timeouts", Some(1.0)),
+        ]);
+        let svg = LINES.svg(&results).unwrap();
+        assert!(svg.contains("published: gbit_per_s"));
+        assert!(!svg.contains("published: timeouts"), "another measure");
+        let bars = Plot::bars("bars", "", ("gbit_per_s", "Gbit/s"));
+        assert!(
+            bars.svg(&results)
+                .unwrap()
+                .contains("published: gbit_per_s")
+        );
+    }
+}
