@@ -9,7 +9,7 @@ ROOT    ?= examples/site
 # Creating a link needs root.
 AS_ROOT := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 
-.PHONY: help serve demo test test-long test-loom test-aarch64 test-machine test-fuzz check bench bench-link bench-instructions aarch64 release clean
+.PHONY: help serve demo test test-long test-loom test-aarch64 test-machine test-fuzz check bench bench-link bench-ceiling bench-instructions aarch64 release clean
 
 help: ## Shows this
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -58,6 +58,10 @@ bench: setup-bench ## Measures Splitway against nginx and lighttpd, and draws th
 
 bench-instructions: setup-test ## Counts the host stack's instructions per ACK and SEND; fails if they have grown by 5 %
 	$(CARGO) bench --locked -p splitway-host --bench ack_send
+
+bench-ceiling: setup-test ## How much one host core controls, with BENCH="--quick" in a minute or two
+	$(CARGO) build --release --locked -p splitway-bench
+	@$(RELEASE)/splitway-bench ceiling $(BENCH)
 
 bench-link: setup-bench ## Goodput over emulated links, against the kernel's TCP, with BENCH="--quick" in some minutes; needs root
 	$(CARGO) build --release --locked -p splitway-cli -p splitway-bench

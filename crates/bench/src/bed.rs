@@ -330,7 +330,7 @@ pub(crate) fn move_to_core(pid: Pid, core: usize) -> Result<()> {
 }
 
 /// A command that runs on some cores.
-fn pinned(cores: &str, program: &Path) -> Command {
+pub(crate) fn pinned(cores: &str, program: &Path) -> Command {
     let mut command = Command::new("taskset");
     command.args(["--cpu-list", cores]).arg(program);
     command

@@ -27,6 +27,7 @@
 //! | [`table1`] | where CPU time goes |
 //! | [`table2`] | what a second core is good for |
 //! | [`all`] | several of these |
+//! | [`ceiling`] | how much one host core controls |
 //! | [`latency`] | one client of an idle server |
 //! | [`figure10`] | the split's corrections, with and without: figure 10 of IO-TCP |
 //! | [`goodput`] | goodput and fairness over emulated links |
@@ -34,6 +35,7 @@
 
 mod all;
 mod bed;
+mod ceiling;
 mod cross_check;
 mod disk;
 mod figure10;
@@ -131,6 +133,14 @@ enum Benchmark {
     Fairness(goodput::FairnessSettings),
     /// Goodput over emulated links, against the kernel's TCP.
     Link(goodput::Settings),
+    /// Measures how much one host core controls, with a stub in the NIC stack's place.
+    Ceiling(ceiling::Settings),
+    /// Runs a host stack for that.
+    #[command(hide = true)]
+    CeilingHost(ceiling::host_process::Settings),
+    /// Runs both in one thread.
+    #[command(hide = true)]
+    CeilingLockstep(ceiling::lockstep::Settings),
     /// Generates load.
     #[command(hide = true)]
     Load(load::Settings),
@@ -164,6 +174,9 @@ fn main() -> ExitCode {
         Benchmark::Load(settings) => load::generate(&settings),
         Benchmark::Handshakes(settings) => tls::handshakes::generate(&settings),
         Benchmark::Fetch(settings) => goodput::fetch::fetch(&settings),
+        Benchmark::Ceiling(settings) => ceiling::measure(&settings),
+        Benchmark::CeilingHost(settings) => ceiling::host_process::serve(&settings),
+        Benchmark::CeilingLockstep(settings) => ceiling::lockstep::count(&settings),
         _ if std::env::var_os(INSIDE).is_none() => return enter(),
         benchmark => measure(benchmark),
     };
@@ -198,7 +211,12 @@ fn measure(benchmark: Benchmark) -> testbed::Result<()> {
         Benchmark::Latency(settings) => latency::measure(&settings),
         Benchmark::Fairness(settings) => goodput::measure(&settings.settings()),
         Benchmark::Link(settings) => goodput::measure(&settings),
-        Benchmark::Load(_) | Benchmark::Handshakes(_) | Benchmark::Fetch(_) => {
+        Benchmark::Load(_)
+        | Benchmark::Handshakes(_)
+        | Benchmark::Fetch(_)
+        | Benchmark::Ceiling(_)
+        | Benchmark::CeilingHost(_)
+        | Benchmark::CeilingLockstep(_) => {
             unreachable!("they need no namespaces")
         }
     }

@@ -33,7 +33,12 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
         ],
     ),
     ("testbed", &[]),
-    ("bench", &["testbed"]),
+    (
+        "bench",
+        &[
+            "testbed", "contract", "wire", "tcp", "port", "host", "server",
+        ],
+    ),
 ];
 
 /// Its package.
