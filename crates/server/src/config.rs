@@ -15,6 +15,13 @@ pub struct Config {
     /// Longest request body that is skipped to reach the next request. A GET or HEAD with a longer one
     /// is answered 413; after any other refusal the connection closes instead. Default: 64 KiB.
     pub body_bytes_max: u64,
+    /// Most ranges of one request; who asks for more gets the whole file. Those that overlap or nearly touch become one,
+    /// so that no byte is sent twice. Default: 16.
+    pub ranges_max: usize,
+    /// Files may come from any of several machines, whose roots are copies of each other with the same times of
+    /// modification. Entity tags then leave out what is each machine's own: inode, device, time of status change.
+    /// Default: false.
+    pub roots_are_replicas: bool,
     /// Most responses queued on one connection that the peer has not wholly acknowledged. Further
     /// requests wait in the receive window. Default: 32.
     pub responses_in_flight_max: usize,
@@ -42,6 +49,8 @@ impl Default for Config {
             head_bytes_max: 16 << 10,
             request_line_bytes_max: 8 << 10,
             body_bytes_max: 64 << 10,
+            ranges_max: 16,
+            roots_are_replicas: false,
             responses_in_flight_max: 32,
             head_timeout: Duration::from_secs(15),
             idle_timeout: Duration::from_secs(75),

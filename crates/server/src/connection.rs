@@ -17,12 +17,17 @@ use std::mem;
 use host::app::{AppEvent, FileHandle, FileMeta, Io, StreamId};
 use http::StatusCode;
 
+use crate::answer::{self, Answer};
+use crate::conditional::Validators;
 use crate::config::Config;
 use crate::counters::Counters;
 use crate::date::{self, DateCache};
+use crate::etag::ETag;
+use crate::fields::Head;
 use crate::input::{Input, Pool};
+use crate::output::{Body, Output};
 use crate::request::{self, Parsed, Persistence, Request};
-use crate::response::{self, Common};
+use crate::response::{self, Common, Entity};
 use crate::watch::{Expiry, Wait, Watch};
 use crate::{mime, open_failure, target};
 
@@ -38,6 +43,8 @@ pub(crate) struct Shared {
     pub(crate) path: Vec<u8>,
     /// The `Location` being written.
     pub(crate) location: Vec<u8>,
+    /// What stands between the parts of the body being written.
+    pub(crate) between: Vec<u8>,
 }
 
 /// A connection.
@@ -82,15 +89,6 @@ enum Phase {
     Lingering { budget_bytes: u64 },
     /// RST is sent; `Closed` is on its way.
     Aborted,
-}
-
-/// What of a response the stream has not taken yet.
-#[derive(Debug, Default)]
-struct Output {
-    bytes: Vec<u8>,
-    file: Option<(FileHandle, u64)>,
-    /// Length of all that the stream has taken so far, in bytes.
-    queued_bytes: u64,
 }
 
 impl Connection {
@@ -142,11 +140,12 @@ impl Connection {
         match self.phase {
             Phase::Reading => self.read(io, shared),
             Phase::Sending { close } => {
-                if !self.output.flush(io, self.stream, shared) {
+                if !self.output.flush(io, self.stream, &mut shared.counters) {
                     return false;
                 }
+                shared.out = self.output.take_buffer();
                 self.answered = true;
-                self.in_flight.push_back(self.output.queued_bytes);
+                self.in_flight.push_back(self.output.queued_bytes());
                 if close {
                     self.finish(io, shared)
                 } else {
@@ -256,21 +255,69 @@ impl Connection {
             return io.close_file(file);
         };
         let now = io.unix_time();
+        let modified_s = date::modified_s(meta.mtime_ns);
+        let validators = Validators {
+            etag: ETag::new(meta, now, shared.config.roots_are_replicas),
+            modified_s,
+        };
+        let entity = Entity {
+            size_bytes: meta.size,
+            media_type,
+            last_modified: modified_s.and_then(|second| date::last_modified(second, now)),
+            etag: validators.etag,
+        };
         let common = Common {
             date: shared.date.at(now),
             persistence: request.persistence,
             head_only: request.head_only,
         };
-        let last_modified = date::last_modified(meta.mtime_ns, now);
-        response::file(
-            &mut shared.out,
-            &common,
+        let head = Head::new(&self.input.bytes()[..request.head_bytes], request.present);
+        let ranges_max = shared.config.ranges_max;
+        let answer = answer::of(
+            head,
+            request.head_only,
+            &validators,
             meta.size,
-            media_type,
-            last_modified,
+            now,
+            ranges_max,
         );
-        let body = if request.head_only { 0 } else { meta.size };
-        self.send(shared, request, StatusCode::OK, Some((file, body)));
+        let out = &mut shared.out;
+        let (status, body) = match answer {
+            Answer::Whole => {
+                response::whole(out, &common, &entity);
+                let is_empty = request.head_only || meta.size == 0;
+                let body = (!is_empty).then(|| Body::one(file, out.len(), 0..meta.size));
+                (StatusCode::OK, body)
+            }
+            Answer::Part(range) => {
+                response::part(out, &common, &entity, &range);
+                let body = Body::one(file, out.len(), range);
+                (StatusCode::PARTIAL_CONTENT, Some(body))
+            }
+            Answer::Parts(ranges) => {
+                // Another one for each response of a connection, and for each connection.
+                let salt = self.stream.0.rotate_left(32) ^ self.output.queued_bytes();
+                let between = &mut shared.between;
+                let splices = response::parts(out, &common, &entity, ranges, between, salt);
+                (StatusCode::PARTIAL_CONTENT, Body::several(file, splices))
+            }
+            Answer::NotModified => {
+                response::not_modified(out, &common, &entity);
+                (StatusCode::NOT_MODIFIED, None)
+            }
+            Answer::PreconditionFailed => {
+                response::error(out, &common, StatusCode::PRECONDITION_FAILED);
+                (StatusCode::PRECONDITION_FAILED, None)
+            }
+            Answer::Unsatisfiable => {
+                response::unsatisfiable(out, &common, meta.size);
+                (StatusCode::RANGE_NOT_SATISFIABLE, None)
+            }
+        };
+        if body.is_none() {
+            io.close_file(file);
+        }
+        self.send(shared, request, status, body);
     }
 
     fn open_failed(&mut self, io: &mut dyn Io, shared: &mut Shared, file: FileHandle, errno: u16) {
@@ -312,21 +359,20 @@ impl Connection {
         self.send(shared, request, status, None);
     }
 
-    /// Begins to send the response in `shared.out`, and then a file from its start.
+    /// Begins to send the response in `shared.out`, and what of a file belongs to it.
     fn send(
         &mut self,
         shared: &mut Shared,
         request: Request,
         status: StatusCode,
-        file: Option<(FileHandle, u64)>,
+        body: Option<Body>,
     ) {
         tracing::debug!(stream = self.stream.0, %status, "response");
         shared.counters.response(status);
         self.input.consume(request.head_bytes);
         self.body_bytes = request.body_bytes;
         // Lent, not copied: it comes back when the stream has taken it.
-        self.output.bytes = mem::take(&mut shared.out);
-        self.output.file = file;
+        self.output.begin(mem::take(&mut shared.out), body);
         self.phase = Phase::Sending {
             close: request.persistence == Persistence::Close,
         };
@@ -403,34 +449,5 @@ impl Connection {
                 self.abort(io, shared);
             }
         }
-    }
-}
-
-impl Output {
-    /// Queues what there is; says whether the stream has taken all. If not, `Writable` follows.
-    fn flush(&mut self, io: &mut dyn Io, stream: StreamId, shared: &mut Shared) -> bool {
-        if !self.bytes.is_empty() {
-            let count = io.write(stream, &self.bytes).min(self.bytes.len());
-            self.queued_bytes += count as u64;
-            shared.counters.real_bytes += count as u64;
-            self.bytes.drain(..count);
-            if !self.bytes.is_empty() {
-                return false;
-            }
-            shared.out = mem::take(&mut self.bytes);
-        }
-        if let Some((file, size_bytes)) = self.file {
-            if size_bytes > 0 {
-                let count = io.write_file(stream, file, 0..size_bytes);
-                if count == 0 {
-                    return false;
-                }
-                self.queued_bytes += count;
-                shared.counters.virtual_bytes += count;
-            }
-            io.close_file(file);
-            self.file = None;
-        }
-        true
     }
 }

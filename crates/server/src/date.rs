@@ -29,12 +29,16 @@ impl DateCache {
     }
 }
 
-/// `Last-Modified`'s value for a file, `None` if there is no saying: before the epoch or after year 9999.
+/// The second in which a file was modified last, since the epoch; `None` if that was before it.
+pub(crate) fn modified_s(mtime_ns: i64) -> Option<u64> {
+    Some(u64::try_from(mtime_ns).ok()? / 1_000_000_000)
+}
+
+/// `Last-Modified`'s value for a file that was modified in this second; `None` after year 9999.
 ///
 /// RFC 9110 §8.8.2.1: it must not be later than the response's own `Date`.
-pub(crate) fn last_modified(mtime_ns: i64, unix_time: Duration) -> Option<HttpDate> {
-    let second = u64::try_from(mtime_ns).ok()? / 1_000_000_000;
-    http_date(second.min(unix_time.as_secs()))
+pub(crate) fn last_modified(modified_s: u64, unix_time: Duration) -> Option<HttpDate> {
+    http_date(modified_s.min(unix_time.as_secs()))
 }
 
 fn http_date(second: u64) -> Option<HttpDate> {
@@ -77,7 +81,7 @@ mod tests {
     #[test]
     fn last_modified_is_never_in_the_future() {
         let now = Duration::from_secs(784_111_777);
-        let text = |mtime_ns| last_modified(mtime_ns, now).map(|date| date.to_string());
+        let text = |mtime_ns| Some(last_modified(modified_s(mtime_ns)?, now)?.to_string());
         assert_eq!(text(0).as_deref(), Some("Thu, 01 Jan 1970 00:00:00 GMT"));
         assert_eq!(
             text(i64::MAX).as_deref(),

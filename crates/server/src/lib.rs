@@ -7,7 +7,8 @@
 //! 1. `input` takes received bytes, at most one request head of them;
 //! 2. `request` parses and judges the head, `target` turns its target into a path below the root;
 //! 3. `connection` has the NIC stack open that path, and waits;
-//! 4. `response` writes the status line and header fields, the file's range is queued behind them;
+//! 4. `answer` decides what of it the client gets, `response` writes the status line and header fields, and
+//!    `output` queues these and the file's ranges;
 //! 5. the next request of the connection is parsed as soon as that is queued.
 //!
 //! | Module | Its one idea |
@@ -17,7 +18,13 @@
 //! | `watch` | what a connection waits for, and for how long |
 //! | `input` | received bytes that are not consumed yet |
 //! | `request` | from bytes to a request, or to a refusal |
+//! | `fields` | header fields that are looked for when they matter |
 //! | `target` | from a request target to a path |
+//! | `answer` | what of a file a request gets |
+//! | `conditional` | whether a file is what the client thinks it is |
+//! | `etag` | which version of a file it is |
+//! | `range` | which bytes are asked for |
+//! | `output` | what the stream has not taken yet |
 //! | `response` | status lines, header fields, error pages |
 //! | `open_failure` | from an `errno` of OPEN to a status |
 //! | `mime` | from a file name to a media type |
@@ -30,13 +37,19 @@
 
 #![forbid(unsafe_code)]
 
+mod answer;
+mod conditional;
 mod config;
 mod connection;
 mod counters;
 mod date;
+mod etag;
+mod fields;
 mod input;
 mod mime;
 mod open_failure;
+mod output;
+mod range;
 mod request;
 mod response;
 mod server;

@@ -12,6 +12,7 @@ use std::ops::Range;
 use http::StatusCode;
 
 use crate::config::Config;
+use crate::fields::{Field, Present};
 
 /// Most header fields in a request. Beyond: 431.
 const HEADER_COUNT_MAX: usize = 100;
@@ -43,6 +44,8 @@ pub(crate) struct Request {
     pub(crate) body_bytes: u64,
     /// The status to refuse with, whatever the target is.
     pub(crate) refusal: Option<StatusCode>,
+    /// Which of the fields are there that matter once the file is known.
+    pub(crate) present: Present,
 }
 
 impl Request {
@@ -55,6 +58,7 @@ impl Request {
             persistence: Persistence::Close,
             body_bytes: 0,
             refusal: Some(status),
+            present: Present::default(),
         }
     }
 }
@@ -208,6 +212,7 @@ fn judge(
         persistence,
         body_bytes,
         refusal,
+        present: fields.present,
     })
 }
 
@@ -248,6 +253,7 @@ struct Fields<'a> {
     close: bool,
     keep_alive: bool,
     expect: Option<&'a [u8]>,
+    present: Present,
 }
 
 impl<'a> Fields<'a> {
@@ -289,6 +295,8 @@ impl<'a> Fields<'a> {
                 } else {
                     header.value
                 });
+            } else if let Some(field) = Field::named(header.name) {
+                fields.present.insert(field);
             }
         }
         Ok(fields)
@@ -296,7 +304,7 @@ impl<'a> Fields<'a> {
 }
 
 /// The elements of a comma-separated list (RFC 9110 §5.6.1), without the empty ones.
-fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+pub(crate) fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value
         .split(|&byte| byte == b',')
         .map(<[u8]>::trim_ascii)

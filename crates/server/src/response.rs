@@ -1,11 +1,15 @@
 //! Status lines, header fields and error pages (RFC 9112 §4, RFC 9110 §15).
 
+use std::fmt::Display;
 use std::io::Write;
+use std::ops::Range;
 
 use http::StatusCode;
 use httpdate::HttpDate;
 
+use crate::etag::ETag;
 use crate::mime;
+use crate::output::Splice;
 use crate::request::Persistence;
 
 /// What every response of a server has in common.
@@ -18,20 +22,119 @@ pub(crate) struct Common<'a> {
     pub(crate) head_only: bool,
 }
 
+/// What is said about a file.
+#[derive(Clone, Copy)]
+pub(crate) struct Entity<'a> {
+    /// All of it, in bytes.
+    pub(crate) size_bytes: u64,
+    pub(crate) media_type: &'a str,
+    pub(crate) last_modified: Option<HttpDate>,
+    pub(crate) etag: ETag,
+}
+
+impl Entity<'_> {
+    fn fields(&self, out: &mut Vec<u8>) {
+        if let Some(date) = self.last_modified {
+            field(out, "Last-Modified", date);
+        }
+        etag(out, &self.etag);
+        text(out, "Accept-Ranges", "bytes");
+    }
+}
+
 /// Writes the head of a 200 whose body is a whole file.
-pub(crate) fn file(
+pub(crate) fn whole(out: &mut Vec<u8>, common: &Common<'_>, entity: &Entity<'_>) {
+    begin(out, common, StatusCode::OK, Some(entity.size_bytes));
+    content_type(out, entity.media_type);
+    entity.fields(out);
+    end(out);
+}
+
+/// Writes the head of a 206 whose body is one range of a file (RFC 9110 §15.3.7.1).
+pub(crate) fn part(
     out: &mut Vec<u8>,
     common: &Common<'_>,
-    size_bytes: u64,
-    media_type: &str,
-    last_modified: Option<HttpDate>,
+    entity: &Entity<'_>,
+    range: &Range<u64>,
 ) {
-    begin(out, common, StatusCode::OK, size_bytes, media_type);
-    if let Some(date) = last_modified {
+    begin(
+        out,
+        common,
+        StatusCode::PARTIAL_CONTENT,
+        Some(range.end - range.start),
+    );
+    content_type(out, entity.media_type);
+    content_range(out, range, entity.size_bytes);
+    entity.fields(out);
+    end(out);
+}
+
+/// Writes a 206 with several ranges of a file but for these themselves (RFC 9110 §15.3.7.2), and returns where they
+/// belong. `scratch` is overwritten; `salt` makes the boundary another one for each response.
+pub(crate) fn parts(
+    out: &mut Vec<u8>,
+    common: &Common<'_>,
+    entity: &Entity<'_>,
+    ranges: Vec<Range<u64>>,
+    scratch: &mut Vec<u8>,
+    salt: u64,
+) -> Vec<Splice> {
+    // RFC 2046 §5.1.1: at most 70 characters, none of which needs quotes here. No file knows its own tag, since
+    // that hangs on when it was written.
+    let mut boundary = entity.etag.opaque().to_vec();
+    put(&mut boundary, format_args!("{salt:016x}"));
+
+    scratch.clear();
+    let mut splices = Vec::with_capacity(ranges.len());
+    let mut body_bytes = 0;
+    for range in ranges {
+        if !scratch.is_empty() {
+            scratch.extend_from_slice(b"\r\n");
+        }
+        delimiter(scratch, &boundary);
+        end(scratch);
+        content_type(scratch, entity.media_type);
+        content_range(scratch, &range, entity.size_bytes);
+        end(scratch);
+        body_bytes += range.end - range.start;
+        splices.push(Splice {
+            after_bytes: scratch.len(),
+            range,
+        });
+    }
+    scratch.extend_from_slice(b"\r\n");
+    delimiter(scratch, &boundary);
+    scratch.extend_from_slice(b"--\r\n");
+    body_bytes += scratch.len() as u64;
+
+    begin(out, common, StatusCode::PARTIAL_CONTENT, Some(body_bytes));
+    out.extend_from_slice(b"Content-Type: multipart/byteranges; boundary=");
+    out.extend_from_slice(&boundary);
+    end(out);
+    entity.fields(out);
+    end(out);
+    for splice in &mut splices {
+        splice.after_bytes += out.len();
+    }
+    out.extend_from_slice(scratch);
+    splices
+}
+
+/// Writes a 304 (RFC 9110 §15.4.5): what the client needs to go on with what it has.
+pub(crate) fn not_modified(out: &mut Vec<u8>, common: &Common<'_>, entity: &Entity<'_>) {
+    begin(out, common, StatusCode::NOT_MODIFIED, None);
+    if let Some(date) = entity.last_modified {
         field(out, "Last-Modified", date);
     }
-    field(out, "Accept-Ranges", "none");
+    etag(out, &entity.etag);
     end(out);
+}
+
+/// Writes a 416 (RFC 9110 §15.5.17), which tells how long the file is.
+pub(crate) fn unsatisfiable(out: &mut Vec<u8>, common: &Common<'_>, size_bytes: u64) {
+    page(out, common, StatusCode::RANGE_NOT_SATISFIABLE, |out| {
+        field(out, "Content-Range", format_args!("bytes */{size_bytes}"));
+    });
 }
 
 /// Writes a 301 to another path of this server.
@@ -39,7 +142,7 @@ pub(crate) fn moved(out: &mut Vec<u8>, common: &Common<'_>, location: &[u8]) {
     page(out, common, StatusCode::MOVED_PERMANENTLY, |out| {
         out.extend_from_slice(b"Location: ");
         out.extend_from_slice(location);
-        out.extend_from_slice(b"\r\n");
+        end(out);
     });
 }
 
@@ -48,7 +151,7 @@ pub(crate) fn error(out: &mut Vec<u8>, common: &Common<'_>, status: StatusCode) 
     page(out, common, status, |out| {
         // RFC 9110 §15.5.6: 405 must say what is allowed.
         if status == StatusCode::METHOD_NOT_ALLOWED {
-            field(out, "Allow", "GET, HEAD");
+            text(out, "Allow", "GET, HEAD");
         }
     });
 }
@@ -66,7 +169,8 @@ fn page(
     let title_bytes = code.len() + 1 + reason.len();
     let size_bytes = BEFORE.len() + BETWEEN.len() + AFTER.len() + 2 * title_bytes;
 
-    begin(out, common, status, size_bytes as u64, "text/html");
+    begin(out, common, status, Some(size_bytes as u64));
+    content_type(out, "text/html");
     fields(out);
     end(out);
     if !common.head_only {
@@ -81,37 +185,60 @@ fn reason(status: StatusCode) -> &'static str {
     status.canonical_reason().unwrap_or("Error")
 }
 
-fn begin(
-    out: &mut Vec<u8>,
-    common: &Common<'_>,
-    status: StatusCode,
-    size_bytes: u64,
-    media_type: &str,
-) {
+/// Writes the status line and what is told in any case. `None` where there is no body to have a length.
+fn begin(out: &mut Vec<u8>, common: &Common<'_>, status: StatusCode, content_bytes: Option<u64>) {
     out.clear();
-    put(
-        out,
-        format_args!("HTTP/1.1 {} {}\r\n", status.as_str(), reason(status)),
-    );
-    if let Some(date) = common.date {
-        field(out, "Date", date);
+    for piece in ["HTTP/1.1 ", status.as_str(), " ", reason(status), "\r\n"] {
+        out.extend_from_slice(piece.as_bytes());
     }
-    field(out, "Server", "splitway");
-    field(out, "Content-Length", size_bytes);
-    let charset = if mime::is_text(media_type) {
-        "; charset=utf-8"
-    } else {
-        ""
-    };
-    field(out, "Content-Type", format_args!("{media_type}{charset}"));
+    if let Some(date) = common.date {
+        text(out, "Date", date);
+    }
+    text(out, "Server", "splitway");
     match common.persistence {
-        Persistence::Close => field(out, "Connection", "close"),
-        Persistence::KeepAlive => field(out, "Connection", "keep-alive"),
+        Persistence::Close => text(out, "Connection", "close"),
+        Persistence::KeepAlive => text(out, "Connection", "keep-alive"),
         Persistence::Default => {}
+    }
+    if let Some(count) = content_bytes {
+        field(out, "Content-Length", count);
     }
 }
 
-fn field(out: &mut Vec<u8>, name: &str, value: impl std::fmt::Display) {
+fn content_type(out: &mut Vec<u8>, media_type: &str) {
+    let charset = match mime::is_text(media_type) {
+        true => "; charset=utf-8",
+        false => "",
+    };
+    for piece in ["Content-Type: ", media_type, charset, "\r\n"] {
+        out.extend_from_slice(piece.as_bytes());
+    }
+}
+
+fn content_range(out: &mut Vec<u8>, range: &Range<u64>, size_bytes: u64) {
+    let (first, last) = (range.start, range.end - 1);
+    let value = format_args!("bytes {first}-{last}/{size_bytes}");
+    put(out, format_args!("Content-Range: {value}\r\n"));
+}
+
+fn etag(out: &mut Vec<u8>, etag: &ETag) {
+    out.extend_from_slice(b"ETag: ");
+    etag.write(out);
+    end(out);
+}
+
+fn delimiter(out: &mut Vec<u8>, boundary: &[u8]) {
+    out.extend_from_slice(b"--");
+    out.extend_from_slice(boundary);
+}
+
+fn text(out: &mut Vec<u8>, name: &str, value: &str) {
+    for piece in [name, ": ", value, "\r\n"] {
+        out.extend_from_slice(piece.as_bytes());
+    }
+}
+
+fn field(out: &mut Vec<u8>, name: &str, value: impl Display) {
     put(out, format_args!("{name}: {value}\r\n"));
 }
 

@@ -37,6 +37,7 @@ impl Server {
                 out: Vec::new(),
                 path: Vec::new(),
                 location: Vec::new(),
+                between: Vec::new(),
                 config,
             },
         }

@@ -8,8 +8,9 @@ use testbed::http::{Connection, request};
 use testbed::namespace::{isolated, isolated_unprivileged};
 use testbed::process::run;
 use testbed::site::Site;
+use testbed::wait;
 
-use crate::support::{FAMILIES, serve, sh, started};
+use crate::support::{FAMILIES, SOON, serve, sh, started};
 
 const URLS: [&str; 2] = ["http://10.77.0.2", "http://[fd77::2]"];
 
@@ -103,6 +104,72 @@ fn head_tells_what_get_would_bring_without_bringing_it() {
             // Whatever came after that header would be taken for the next response.
             connection.get(&file).unwrap();
         }
+    });
+}
+
+#[test]
+fn curl_resumes_and_takes_parts_also_beyond_four_gigabytes() {
+    isolated(|site| {
+        let file = site.file("clip.mp4", 3_000_000).unwrap();
+        let middle = (1 << 32) - 5000..(1 << 32) + 5000;
+        let end = (5 << 30) - 5000..5 << 30;
+        let islands = vec![0..5000, middle.clone(), end.clone()];
+        let huge = site.sparse_file("huge", 5 << 30, islands).unwrap();
+        let _splitway = serve(&site);
+        let downloaded = site.outside().join("downloaded");
+        let whole = fs::read(site.root().join(file.name())).unwrap();
+        for url in URLS {
+            let curl = |arguments: &str, name: &str| {
+                sh(&format!(
+                    "curl -sf --max-time 20 {arguments} -o {} {url}/{name}",
+                    downloaded.display()
+                ));
+                fs::read(&downloaded).unwrap()
+            };
+            fs::write(&downloaded, &whole[..1_000_000]).unwrap();
+            assert!(curl("-C -", file.name()) == whole);
+            for (range, part) in [
+                ("4294962296-4294972295", middle.clone()),
+                ("5368704120-", end.clone()),
+                ("-5000", end.clone()),
+                ("0-4999", 0..5000),
+            ] {
+                let bytes = curl(&format!("-r {range}"), huge.name());
+                assert_eq!(bytes.len() as u64, part.end - part.start, "{range}");
+                assert_eq!(huge.check(part.start, &bytes), Ok(()), "{range}");
+            }
+            assert_eq!(status(&["-r", "5368709120-", &format!("{url}/huge")]), 416);
+        }
+    });
+}
+
+#[test]
+fn curl_fetches_only_what_has_changed() {
+    isolated(|site| {
+        let path = site.root().join("page.html");
+        fs::write(&path, "the first").unwrap();
+        let _splitway = serve(&site);
+        let tag = site.outside().join("tag");
+        let tag = tag.to_str().unwrap();
+        let url = format!("{}/page.html", URLS[0]);
+        // A tag is weak right after a change.
+        wait::until(SOON, "a strong tag", || {
+            let mut connection = Connection::open(FAMILIES[0]).unwrap();
+            connection
+                .send(request("HEAD", "page.html").as_bytes())
+                .unwrap();
+            let head = connection.read_head().unwrap();
+            head.field("etag").unwrap().starts_with('"').then_some(())
+        })
+        .unwrap();
+        let compare = ["--etag-save", tag, "--etag-compare", tag, &url];
+        assert_eq!(status(&compare), 200);
+        assert_eq!(status(&compare), 304);
+        let other = site.outside().join("other");
+        fs::write(&other, "the other").unwrap();
+        fs::rename(&other, &path).unwrap();
+        assert_eq!(status(&compare), 200);
+        assert_eq!(status(&["-z", path.to_str().unwrap(), &url]), 304);
     });
 }
 

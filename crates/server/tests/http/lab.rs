@@ -24,13 +24,14 @@ struct Net {
     files: BTreeMap<Vec<u8>, File>,
     handles: BTreeMap<FileHandle, Handle>,
     handle_last: u64,
+    inode_last: u64,
     hold_opens: bool,
     events: VecDeque<AppEvent>,
 }
 
 /// A file, or why there is none.
 enum File {
-    Bytes(Vec<u8>, i64),
+    Bytes(Vec<u8>, FileMeta),
     Zeros(u64),
     Errno(u16),
 }
@@ -99,6 +100,7 @@ impl Lab {
                 files: BTreeMap::new(),
                 handles: BTreeMap::new(),
                 handle_last: 0,
+                inode_last: 0,
                 hold_opens: false,
                 events: VecDeque::new(),
             },
@@ -116,9 +118,24 @@ impl Lab {
     }
 
     pub(crate) fn file_of(&mut self, path: &str, bytes: impl Into<Vec<u8>>, mtime_ns: i64) {
-        self.net
-            .files
-            .insert(path.into(), File::Bytes(bytes.into(), mtime_ns));
+        let meta = FileMeta {
+            mtime_ns,
+            ctime_ns: mtime_ns,
+            ..FileMeta::default()
+        };
+        self.version(path, bytes, meta);
+    }
+
+    /// A file with this metadata, but for its size and inode: each is another one.
+    pub(crate) fn version(&mut self, path: &str, bytes: impl Into<Vec<u8>>, meta: FileMeta) {
+        self.net.inode_last += 1;
+        let bytes = bytes.into();
+        let meta = FileMeta {
+            size: bytes.len() as u64,
+            inode: self.net.inode_last,
+            ..meta
+        };
+        self.net.files.insert(path.into(), File::Bytes(bytes, meta));
     }
 
     pub(crate) fn zeros(&mut self, path: &str, size_bytes: u64) {
@@ -357,12 +374,13 @@ impl Lab {
             headers,
             body: Vec::new(),
         };
-        let length: usize = response
-            .header("Content-Length")
-            .expect("a length")
-            .parse()
-            .expect("a number");
-        let end = head_bytes + if has_body { length } else { 0 };
+        let length = response.header("Content-Length");
+        // RFC 9112 §6.3: these have no body, whatever they say.
+        let length: usize = match (has_body && status != 304 && status != 204, length) {
+            (true, length) => length.expect("a length").parse().expect("a number"),
+            (false, _) => 0,
+        };
+        let end = head_bytes + length;
         response.body = bytes[head_bytes..end].to_vec();
         self.net.wire(stream).received_bytes += end as u64;
         response
@@ -372,6 +390,12 @@ impl Lab {
     pub(crate) fn ask(&mut self, stream: StreamId, request: &str) -> Response {
         self.send(stream, request);
         self.next_response(stream, !request.starts_with("HEAD "))
+    }
+
+    /// Asks for a target with further header fields, on a connection of its own.
+    pub(crate) fn get_with(&mut self, target: &str, fields: &[(&str, &str)]) -> Response {
+        let stream = self.connect();
+        self.ask(stream, &get_with(target, fields))
     }
 
     /// Asks for a target, on a connection of its own.
@@ -453,21 +477,19 @@ impl Net {
             .expect("a handle that was given out");
         handle.opened = true;
         let stream = handle.stream;
-        let meta = |size, mtime_ns| FileMeta {
-            size,
-            mtime_ns,
-            ..FileMeta::default()
-        };
         let event = match self.files.get(&handle.path) {
-            Some(File::Bytes(content, mtime_ns)) => AppEvent::Opened {
+            Some(File::Bytes(_, meta)) => AppEvent::Opened {
                 stream,
                 file,
-                meta: meta(content.len() as u64, *mtime_ns),
+                meta: *meta,
             },
             Some(File::Zeros(size)) => AppEvent::Opened {
                 stream,
                 file,
-                meta: meta(*size, 0),
+                meta: FileMeta {
+                    size: *size,
+                    ..FileMeta::default()
+                },
             },
             failure => {
                 handle.closed = true;
@@ -608,6 +630,15 @@ impl Io for Net {
 /// A GET as most clients send it.
 pub(crate) fn get(target: &str) -> String {
     format!("GET {target} HTTP/1.1\r\nHost: example.org\r\n\r\n")
+}
+
+/// The same with further header fields.
+pub(crate) fn get_with(target: &str, fields: &[(&str, &str)]) -> String {
+    let lines = fields
+        .iter()
+        .map(|(name, value)| format!("{name}: {value}\r\n"));
+    let lines: String = lines.collect();
+    format!("GET {target} HTTP/1.1\r\nHost: example.org\r\n{lines}\r\n")
 }
 
 /// A HEAD likewise.

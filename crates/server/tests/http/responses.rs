@@ -14,7 +14,9 @@ fn a_file_is_served_whole_with_its_metadata() {
         ("Content-Type", "text/html; charset=utf-8"),
         // The file claims 2001; RFC 9110 §8.8.2.1 lets no date be later than the response's own.
         ("Last-Modified", "Sun, 06 Nov 1994 08:49:37 GMT"),
-        ("Accept-Ranges", "none"),
+        // For the same reason it may change again in the same instant.
+        ("ETag", "W/\"a4237c8c6b21534a\""),
+        ("Accept-Ranges", "bytes"),
     ];
     assert_eq!(response.status, 200);
     assert_eq!(response.body, b"<p>hello");
@@ -82,28 +84,6 @@ fn a_broken_head_has_no_body_either() {
     lab.send(client, "HEAD / HTTP/1.1\r\n\r\n");
     assert_eq!(lab.response_to_head(client).status, 400);
     assert_eq!(lab.received(client), b"");
-}
-
-#[test]
-fn ranges_and_conditions_are_ignored() {
-    let mut lab = Lab::new();
-    lab.file("a", "the whole of it");
-    let client = lab.connect();
-    for fields in [
-        "Range: bytes=4-8",
-        "If-Modified-Since: Sun, 06 Nov 1994 08:49:37 GMT",
-        "If-None-Match: *",
-    ] {
-        let response = lab.ask(
-            client,
-            &format!("GET /a HTTP/1.1\r\nHost: h\r\n{fields}\r\n\r\n"),
-        );
-        assert_eq!(
-            (response.status, &response.body[..]),
-            (200, &b"the whole of it"[..]),
-            "{fields}"
-        );
-    }
 }
 
 #[test]

@@ -1,0 +1,124 @@
+//! Header fields that matter only once it is known what they are about: found in the head when they are wanted.
+//!
+//! Parsing notes which of them there are; the head itself stays in the input until its response begins, so
+//! nothing is copied and a connection does not grow.
+
+/// A header field whose value is looked at late, or not at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Field {
+    IfMatch,
+    IfModifiedSince,
+    IfNoneMatch,
+    IfRange,
+    IfUnmodifiedSince,
+    Range,
+}
+
+const FIELDS: [(Field, &str); 6] = [
+    (Field::IfMatch, "if-match"),
+    (Field::IfModifiedSince, "if-modified-since"),
+    (Field::IfNoneMatch, "if-none-match"),
+    (Field::IfRange, "if-range"),
+    (Field::IfUnmodifiedSince, "if-unmodified-since"),
+    (Field::Range, "range"),
+];
+
+impl Field {
+    /// The field of this name, in any case.
+    pub(crate) fn named(name: &str) -> Option<Field> {
+        let is = |known: &&(Field, &str)| known.1.eq_ignore_ascii_case(name);
+        FIELDS.iter().find(is).map(|&(field, _)| field)
+    }
+
+    fn name(self) -> &'static str {
+        FIELDS[self as usize].1
+    }
+}
+
+/// Which fields a head has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Present(u16);
+
+impl Present {
+    pub(crate) fn insert(&mut self, field: Field) {
+        self.0 |= 1 << field as u16;
+    }
+
+    pub(crate) fn has(self, field: Field) -> bool {
+        self.0 & (1 << field as u16) != 0
+    }
+
+    /// There are none, so that nothing needs to be looked for.
+    pub(crate) fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+}
+
+/// A request head that has been parsed, and which fields are in it.
+#[derive(Clone, Copy)]
+pub(crate) struct Head<'a> {
+    bytes: &'a [u8],
+    present: Present,
+}
+
+impl<'a> Head<'a> {
+    pub(crate) fn new(bytes: &'a [u8], present: Present) -> Self {
+        Head { bytes, present }
+    }
+
+    pub(crate) fn present(&self) -> Present {
+        self.present
+    }
+
+    /// The values of a field, one for each line that has it: together they are one list (RFC 9110 §5.3).
+    pub(crate) fn values(self, field: Field) -> impl Iterator<Item = &'a [u8]> {
+        let bytes = if self.present.has(field) {
+            self.bytes
+        } else {
+            &[]
+        };
+        let name = field.name().as_bytes();
+        // Lines end with LF, and nothing else does: folded lines and stray CRs were refused.
+        bytes.split(|&byte| byte == b'\n').filter_map(move |line| {
+            let (found, rest) = line.split_at_checked(name.len())?;
+            let value = rest.strip_prefix(b":")?;
+            found.eq_ignore_ascii_case(name).then(|| value.trim_ascii())
+        })
+    }
+
+    /// The value of a field that is no list: `None` also if there are several, which mean nothing.
+    pub(crate) fn value(self, field: Field) -> Option<&'a [u8]> {
+        let mut values = self.values(field);
+        let value = values.next()?;
+        values.next().is_none().then_some(value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_field_stands_at_its_place() {
+        for (place, (field, name)) in FIELDS.into_iter().enumerate() {
+            assert_eq!(field as usize, place, "{name}");
+            assert_eq!(Field::named(&name.to_ascii_uppercase()), Some(field));
+        }
+        assert_eq!(Field::named("if-matches"), None);
+    }
+
+    #[test]
+    fn values_are_found_by_the_whole_name() {
+        let bytes = b"\r\nGET /range:x HTTP/1.1\r\nRANGE: a\r\nRange-Unit: no\r\nx-range: no\nrange:\tb \nIf-Range:\r\n\r\n";
+        let mut present = Present::default();
+        assert!(present.is_empty());
+        present.insert(Field::Range);
+        present.insert(Field::IfRange);
+        let head = Head::new(bytes, present);
+        let all: Vec<_> = head.values(Field::Range).collect();
+        assert_eq!(all, [b"a", b"b"]);
+        assert_eq!(head.value(Field::Range), None);
+        assert_eq!(head.value(Field::IfRange), Some(&b""[..]));
+        assert_eq!(head.value(Field::IfMatch), None);
+    }
+}
