@@ -12,6 +12,7 @@ use ::link::conditions::{Burst, Changes, Queue, Rate, Share, Time};
 use crate::cache_option::CacheOption;
 use crate::cidr::Cidr;
 use crate::control_link::{ControlLink, MacAddress, NicPlace};
+use crate::http_options::HttpOptions;
 use crate::measuring::{HostMeasuring, NicMeasuring};
 use crate::sim::parse_seeds;
 use crate::tcp_options::TcpOptions;
@@ -153,6 +154,9 @@ pub(crate) struct ServeArgs {
     /// File with the key that both machines share, for --nic eth:…; `splitway keygen` makes one
     #[arg(long, value_name = "FILE", requires = "nic")]
     pub(crate) key_file: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) http: HttpOptions,
 
     #[command(flatten)]
     pub(crate) tls: TlsOptions,
@@ -569,6 +573,8 @@ pub(crate) struct HostArgs {
     pub(crate) congestion: CongestionAlgorithm,
     #[command(flatten)]
     pub(crate) tcp: TcpOptions,
+    #[command(flatten)]
+    pub(crate) http: HttpOptions,
     #[command(flatten)]
     pub(crate) tls: TlsOptions,
     /// Most connections of one source

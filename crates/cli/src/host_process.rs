@@ -92,10 +92,12 @@ pub(crate) fn run(args: &HostArgs) -> Result<(), Failure> {
     for (port, config) in args.tls.tls_listen.iter().zip(tls.iter().cycle()) {
         stack.serve_tls(*port, Arc::clone(config));
     }
-    let server = server::Server::new(server::Config {
+    let mut http = server::Config {
         roots_are_replicas: args.replicas,
         ..server::Config::default()
-    });
+    };
+    args.http.apply(&mut http);
+    let server = server::Server::new(http);
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let spin_us_max = if cores >= SPIN_CORES_MIN {
         SPIN_US_MAX

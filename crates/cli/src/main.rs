@@ -9,6 +9,7 @@
 //! | `nic_listener` | `splitway nic`: waits for host stacks |
 //! | `nic_machine`, `carry_process` | the two stacks on two machines |
 //! | `control_link`, `key_file` | where the other machine is, and what it must know |
+//! | `http_options` | HTTP: what is asked for |
 //! | `tls_options`, `certificates`, `self_signed` | TLS: what is asked for, and certificates on their way to the host process |
 //! | `demo` | `splitway demo` |
 //! | `emulate` | `splitway link` |
@@ -48,6 +49,7 @@ mod family;
 mod features;
 mod handover;
 mod host_process;
+mod http_options;
 mod key_file;
 mod link;
 mod listener;

@@ -740,6 +740,7 @@ fn host_arguments(args: &ServeArgs, sources: &[Source], link: &Link, log: &str) 
     arguments.extend(["--listen".into(), args.listen.to_string().into()]);
     arguments.extend(["--congestion".into(), args.congestion.name().into()]);
     arguments.extend(args.tcp.arguments());
+    arguments.extend(args.http.arguments());
     arguments.extend(args.tls.arguments());
     for cidr in &link.addresses {
         arguments.extend(["--addr".into(), cidr.to_string().into()]);

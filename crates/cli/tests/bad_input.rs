@@ -302,6 +302,22 @@ fn a_key_that_may_not_be_read() {
 }
 
 #[test]
+fn names_and_codings_of_files_that_are_none() {
+    for (argument, complaints) in [
+        ("--index=/index.html", &["/index.html", "such as"][..]),
+        (
+            "--index=../index.html",
+            &["../index.html", "without a slash at its start"],
+        ),
+        ("--index=a,,b", &["a directory is no index"]),
+        ("--precompressed=lzma", &["lzma", "br, zstd, gzip"]),
+        ("--precompressed=br.gz", &["br.gz", "zstd"]),
+    ] {
+        with_site(&["serve", "site", argument]).refused(complaints);
+    }
+}
+
+#[test]
 fn an_option_that_does_not_exist() {
     with_site(&["serve", "site", "--prot", "80"]).refused(&["--prot"]);
     with_site(&["srve"]).refused(&["srve", "serve"]);

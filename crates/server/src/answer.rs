@@ -33,7 +33,7 @@ pub(crate) fn of(
     unix_time: Duration,
     ranges_max: usize,
 ) -> Answer {
-    if head.present().is_empty() {
+    if !head.present().has_conditions() {
         return Answer::Whole;
     }
     match conditional::judge(head, validators) {

@@ -1,11 +1,16 @@
-//! Limits and their defaults.
+//! What a server serves, limits, and their defaults.
 
 use std::time::Duration;
 
-/// What a peer may ask of the server, and how long it may take. [`Config::default`] suits the open
+use crate::site::Site;
+
+/// What is served, what a peer may ask of the server, and how long it may take. [`Config::default`] suits the open
 /// internet.
 #[derive(Clone, Debug)]
 pub struct Config {
+    /// What is served under which names. The first one serves also what is asked of none of them. Default: one, of all
+    /// that is below the root.
+    pub sites: Vec<Site>,
     /// Longest request head: request line, header fields and the empty lines before and after.
     /// Beyond: 431. Also the size of a connection's input buffer while it has one. Default: 16 KiB.
     pub head_bytes_max: usize,
@@ -46,6 +51,7 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Self {
         Config {
+            sites: vec![Site::default()],
             head_bytes_max: 16 << 10,
             request_line_bytes_max: 8 << 10,
             body_bytes_max: 64 << 10,

@@ -18,18 +18,21 @@ use host::app::{AppEvent, FileHandle, FileMeta, Io, StreamId};
 use http::StatusCode;
 
 use crate::answer::{self, Answer};
+use crate::attempt::Attempt;
 use crate::conditional::Validators;
 use crate::config::Config;
 use crate::counters::Counters;
 use crate::date::{self, DateCache};
+use crate::encoding::Acceptable;
 use crate::etag::ETag;
-use crate::fields::Head;
+use crate::fields::{Field, Head};
 use crate::input::{Input, Pool};
 use crate::output::{Body, Output};
 use crate::request::{self, Parsed, Persistence, Request};
 use crate::response::{self, Common, Entity};
+use crate::site::Names;
 use crate::watch::{Expiry, Wait, Watch};
-use crate::{mime, open_failure, target};
+use crate::{open_failure, target};
 
 /// What all connections of a server share.
 pub(crate) struct Shared {
@@ -45,6 +48,21 @@ pub(crate) struct Shared {
     pub(crate) location: Vec<u8>,
     /// What stands between the parts of the body being written.
     pub(crate) between: Vec<u8>,
+    /// The path being opened, below the NIC stack's root.
+    pub(crate) file_path: Vec<u8>,
+    /// Sites by name.
+    pub(crate) names: Names,
+}
+
+impl Shared {
+    /// The site that a request is for: the one of its target's authority, else that of its `Host`.
+    fn site(&mut self, head: Head<'_>, target: &[u8]) -> usize {
+        if self.names.is_empty() {
+            return 0;
+        }
+        let authority = target::authority(target).or_else(|| head.value(Field::Host));
+        self.names.site(authority.unwrap_or_default())
+    }
 }
 
 /// A connection.
@@ -81,6 +99,7 @@ enum Phase {
         file: FileHandle,
         media_type: &'static str,
         request: Request,
+        attempt: Attempt,
     },
     /// Queueing a response.
     Sending { close: bool },
@@ -217,31 +236,64 @@ impl Connection {
         if let Some(status) = request.refusal {
             return self.refuse(io, shared, request, status);
         }
+        let head = Head::new(&self.input.bytes()[..request.head_bytes], request.present);
         let target = &self.input.bytes()[request.target.clone()];
-        match target::resolve(target, &mut shared.path) {
-            Ok(()) => {
-                let file = io.open(self.stream, &shared.path);
-                self.phase = Phase::Opening {
-                    file,
-                    media_type: mime::media_type(&shared.path),
-                    request,
-                };
+        let kind = match target::resolve(target, &mut shared.path) {
+            Ok(kind) => kind,
+            Err(status) => return self.refuse(io, shared, request, status),
+        };
+        let site = shared.site(head, target);
+        let offered = &shared.config.sites[site].precompressed;
+        let acceptable = match offered.is_empty() {
+            true => Acceptable::IDENTITY,
+            false => Acceptable::new(head.values(Field::AcceptEncoding), offered),
+        };
+        self.open(io, shared, request, Attempt::new(site, kind, acceptable));
+    }
+
+    /// Opens the file that is to be tried; `shared.path` is what the target names.
+    fn open(
+        &mut self,
+        io: &mut dyn Io,
+        shared: &mut Shared,
+        request: Request,
+        mut attempt: Attempt,
+    ) {
+        let site = &shared.config.sites[usize::from(attempt.site)];
+        let media_type = loop {
+            let found = attempt.path(site, &shared.path, &mut shared.file_path);
+            match (found, attempt.next(site)) {
+                (Some(media_type), _) if attempt.is_acceptable() => break media_type,
+                (_, Some(next)) => attempt = next,
+                (Some(_), None) => {
+                    return self.refuse(io, shared, request, StatusCode::NOT_ACCEPTABLE);
+                }
+                (None, None) => return self.refuse(io, shared, request, StatusCode::NOT_FOUND),
             }
-            Err(status) => self.refuse(io, shared, request, status),
-        }
+        };
+        self.phase = Phase::Opening {
+            file: io.open(self.stream, &shared.file_path),
+            media_type,
+            request,
+            attempt,
+        };
     }
 
     /// The request that waits for this file; `None` if none does, any more.
-    fn request_awaiting(&mut self, awaited: FileHandle) -> Option<(&'static str, Request)> {
+    fn request_awaiting(
+        &mut self,
+        awaited: FileHandle,
+    ) -> Option<(&'static str, Request, Attempt)> {
         match mem::replace(&mut self.phase, Phase::Reading) {
             Phase::Opening {
                 file,
                 media_type,
                 request,
+                attempt,
             } if file == awaited => {
                 // A response has the whole of the stall timeout, however long OPEN took.
                 self.watch.clear();
-                Some((media_type, request))
+                Some((media_type, request, attempt))
             }
             other => {
                 self.phase = other;
@@ -251,7 +303,7 @@ impl Connection {
     }
 
     fn opened(&mut self, io: &mut dyn Io, shared: &mut Shared, file: FileHandle, meta: &FileMeta) {
-        let Some((media_type, request)) = self.request_awaiting(file) else {
+        let Some((media_type, request, attempt)) = self.request_awaiting(file) else {
             return io.close_file(file);
         };
         let now = io.unix_time();
@@ -265,6 +317,8 @@ impl Connection {
             media_type,
             last_modified: modified_s.and_then(|second| date::last_modified(second, now)),
             etag: validators.etag,
+            coding: attempt.coding(),
+            varies: attempt.is_negotiated,
         };
         let common = Common {
             date: shared.date.at(now),
@@ -272,7 +326,11 @@ impl Connection {
             head_only: request.head_only,
         };
         let head = Head::new(&self.input.bytes()[..request.head_bytes], request.present);
-        let ranges_max = shared.config.ranges_max;
+        // Nothing says whether a coding is that of a part or of what the parts come from.
+        let ranges_max = match entity.coding {
+            None => shared.config.ranges_max,
+            Some(_) => 1,
+        };
         let answer = answer::of(
             head,
             request.head_only,
@@ -321,22 +379,34 @@ impl Connection {
     }
 
     fn open_failed(&mut self, io: &mut dyn Io, shared: &mut Shared, file: FileHandle, errno: u16) {
-        let Some((_, request)) = self.request_awaiting(file) else {
+        let Some((_, request, attempt)) = self.request_awaiting(file) else {
             return;
         };
-        if i32::from(errno) == libc::EISDIR {
-            let target = &self.input.bytes()[request.target.clone()];
-            if target::redirect(target, &mut shared.path, &mut shared.location).is_some() {
-                let common = Common {
-                    date: shared.date.at(io.unix_time()),
-                    persistence: request.persistence,
-                    head_only: request.head_only,
-                };
-                response::moved(&mut shared.out, &common, &shared.location);
-                return self.send(shared, request, StatusCode::MOVED_PERMANENTLY, None);
+        let target = &self.input.bytes()[request.target.clone()];
+        let is_directory = i32::from(errno) == libc::EISDIR && attempt.coding().is_none();
+        if is_directory
+            && target::redirect(target, &mut shared.path, &mut shared.location).is_some()
+        {
+            let common = Common {
+                date: shared.date.at(io.unix_time()),
+                persistence: request.persistence,
+                head_only: request.head_only,
+            };
+            response::moved(&mut shared.out, &common, &shared.location);
+            return self.send(shared, request, StatusCode::MOVED_PERMANENTLY, None);
+        }
+        let mut status = open_failure::status(errno);
+        if status == StatusCode::NOT_FOUND || attempt.coding().is_some() {
+            let site = &shared.config.sites[usize::from(attempt.site)];
+            if let Some(next) = attempt.next(site) {
+                // It could be resolved before.
+                let _ = target::resolve(target, &mut shared.path);
+                return self.open(io, shared, request, next);
+            }
+            if attempt.coding().is_some() {
+                status = StatusCode::NOT_ACCEPTABLE;
             }
         }
-        let status = open_failure::status(errno);
         if status.is_server_error() {
             tracing::warn!(stream = self.stream.0, errno, %status, "a file could not be opened");
         }

@@ -6,6 +6,8 @@
 /// A header field whose value is looked at late, or not at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Field {
+    AcceptEncoding,
+    Host,
     IfMatch,
     IfModifiedSince,
     IfNoneMatch,
@@ -14,7 +16,9 @@ pub(crate) enum Field {
     Range,
 }
 
-const FIELDS: [(Field, &str); 6] = [
+const FIELDS: [(Field, &str); 8] = [
+    (Field::AcceptEncoding, "accept-encoding"),
+    (Field::Host, "host"),
     (Field::IfMatch, "if-match"),
     (Field::IfModifiedSince, "if-modified-since"),
     (Field::IfNoneMatch, "if-none-match"),
@@ -48,9 +52,14 @@ impl Present {
         self.0 & (1 << field as u16) != 0
     }
 
-    /// There are none, so that nothing needs to be looked for.
-    pub(crate) fn is_empty(self) -> bool {
-        self.0 == 0
+    /// There is one that may make the answer another than the whole file.
+    pub(crate) fn has_conditions(self) -> bool {
+        const CONDITIONS: u16 = 1 << Field::IfMatch as u16
+            | 1 << Field::IfModifiedSince as u16
+            | 1 << Field::IfNoneMatch as u16
+            | 1 << Field::IfUnmodifiedSince as u16
+            | 1 << Field::Range as u16;
+        self.0 & CONDITIONS != 0
     }
 }
 
@@ -71,7 +80,7 @@ impl<'a> Head<'a> {
     }
 
     /// The values of a field, one for each line that has it: together they are one list (RFC 9110 §5.3).
-    pub(crate) fn values(self, field: Field) -> impl Iterator<Item = &'a [u8]> {
+    pub(crate) fn values(self, field: Field) -> impl Iterator<Item = &'a [u8]> + Clone {
         let bytes = if self.present.has(field) {
             self.bytes
         } else {
@@ -111,9 +120,11 @@ mod tests {
     fn values_are_found_by_the_whole_name() {
         let bytes = b"\r\nGET /range:x HTTP/1.1\r\nRANGE: a\r\nRange-Unit: no\r\nx-range: no\nrange:\tb \nIf-Range:\r\n\r\n";
         let mut present = Present::default();
-        assert!(present.is_empty());
-        present.insert(Field::Range);
+        present.insert(Field::Host);
         present.insert(Field::IfRange);
+        assert!(!present.has_conditions());
+        present.insert(Field::Range);
+        assert!(present.has_conditions());
         let head = Head::new(bytes, present);
         let all: Vec<_> = head.values(Field::Range).collect();
         assert_eq!(all, [b"a", b"b"]);

@@ -5,8 +5,8 @@
 //! through
 //!
 //! 1. `input` takes received bytes, at most one request head of them;
-//! 2. `request` parses and judges the head, `target` turns its target into a path below the root;
-//! 3. `connection` has the NIC stack open that path, and waits;
+//! 2. `request` parses and judges the head, `target` turns its target into a path below its site's root;
+//! 3. `connection` has the NIC stack open that path, or one of those that `attempt` knows in its place, and waits;
 //! 4. `answer` decides what of it the client gets, `response` writes the status line and header fields, and
 //!    `output` queues these and the file's ranges;
 //! 5. the next request of the connection is parsed as soon as that is queued.
@@ -19,6 +19,9 @@
 //! | `input` | received bytes that are not consumed yet |
 //! | `request` | from bytes to a request, or to a refusal |
 //! | `fields` | header fields that are looked for when they matter |
+//! | `site` | what is served under which names, and from where |
+//! | `encoding` | which variants of a file a client takes |
+//! | `attempt` | which files may answer a request |
 //! | `target` | from a request target to a path |
 //! | `answer` | what of a file a request gets |
 //! | `conditional` | whether a file is what the client thinks it is |
@@ -38,11 +41,13 @@
 #![forbid(unsafe_code)]
 
 mod answer;
+mod attempt;
 mod conditional;
 mod config;
 mod connection;
 mod counters;
 mod date;
+mod encoding;
 mod etag;
 mod fields;
 mod input;
@@ -53,9 +58,12 @@ mod range;
 mod request;
 mod response;
 mod server;
+mod site;
 mod target;
 mod watch;
 
 pub use config::Config;
 pub use counters::Counters;
+pub use encoding::{Coding, CodingError};
 pub use server::Server;
+pub use site::{HostName, HostNameError, RelativePath, RelativePathError, Site};

@@ -42,6 +42,31 @@ pub(crate) fn is_text(media_type: &str) -> bool {
     media_type.starts_with("text/")
 }
 
+/// Whether files of this type are compressed already, so that nobody compresses them once more.
+pub(crate) fn is_compressed(media_type: &str) -> bool {
+    let (kind, name) = media_type.split_once('/').unwrap_or((media_type, ""));
+    match kind {
+        "video" | "audio" => true,
+        "image" => !matches!(name, "svg+xml" | "bmp" | "x-icon" | "tiff"),
+        "font" => name.starts_with("woff"),
+        "application" => [
+            "epub+zip",
+            "gzip",
+            "java-archive",
+            "vnd.android.package-archive",
+            "vnd.rar",
+            "x-7z-compressed",
+            "x-bzip2",
+            "x-rar-compressed",
+            "x-xz",
+            "zip",
+            "zstd",
+        ]
+        .contains(&name),
+        _ => false,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -81,6 +106,39 @@ mod tests {
             b"",
         ] {
             assert_eq!(media_type(path), UNKNOWN, "{path:?}");
+        }
+    }
+
+    #[test]
+    fn only_what_is_not_compressed_is_worth_compressing() {
+        for (name, expected) in [
+            ("a.html", false),
+            ("a.css", false),
+            ("a.js", false),
+            ("a.json", false),
+            ("a.svg", false),
+            ("a.wasm", false),
+            ("a.m3u8", false),
+            ("a.mpd", false),
+            ("a.ttf", false),
+            ("README", false),
+            ("a.mp4", true),
+            ("a.m4s", true),
+            ("a.ts", true),
+            ("a.mp3", true),
+            ("a.jpg", true),
+            ("a.png", true),
+            ("a.webp", true),
+            ("a.woff2", true),
+            ("a.zip", true),
+            ("a.gz", true),
+            ("a.7z", true),
+        ] {
+            assert_eq!(
+                is_compressed(media_type(name.as_bytes())),
+                expected,
+                "{name}"
+            );
         }
     }
 }

@@ -266,6 +266,7 @@ impl<'a> Fields<'a> {
                     return Err(StatusCode::BAD_REQUEST);
                 }
                 fields.host = true;
+                fields.present.insert(Field::Host);
             } else if is("content-length") {
                 // RFC 9112 §6.3 allows repeated equal values to be taken as one; nobody honest sends them.
                 if fields.content_length.is_some() {

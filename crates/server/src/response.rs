@@ -7,6 +7,7 @@ use std::ops::Range;
 use http::StatusCode;
 use httpdate::HttpDate;
 
+use crate::encoding::Coding;
 use crate::etag::ETag;
 use crate::mime;
 use crate::output::Splice;
@@ -30,15 +31,30 @@ pub(crate) struct Entity<'a> {
     pub(crate) media_type: &'a str,
     pub(crate) last_modified: Option<HttpDate>,
     pub(crate) etag: ETag,
+    /// How the bytes are coded.
+    pub(crate) coding: Option<Coding>,
+    /// They might have been coded otherwise for another client.
+    pub(crate) varies: bool,
 }
 
 impl Entity<'_> {
     fn fields(&self, out: &mut Vec<u8>) {
+        if let Some(coding) = self.coding {
+            text(out, "Content-Encoding", coding.name());
+        }
+        self.validators(out);
+        text(out, "Accept-Ranges", "bytes");
+    }
+
+    /// What caches need to know, also of what they have already.
+    fn validators(&self, out: &mut Vec<u8>) {
         if let Some(date) = self.last_modified {
             field(out, "Last-Modified", date);
         }
         etag(out, &self.etag);
-        text(out, "Accept-Ranges", "bytes");
+        if self.varies {
+            text(out, "Vary", "Accept-Encoding");
+        }
     }
 }
 
@@ -123,10 +139,7 @@ pub(crate) fn parts(
 /// Writes a 304 (RFC 9110 §15.4.5): what the client needs to go on with what it has.
 pub(crate) fn not_modified(out: &mut Vec<u8>, common: &Common<'_>, entity: &Entity<'_>) {
     begin(out, common, StatusCode::NOT_MODIFIED, None);
-    if let Some(date) = entity.last_modified {
-        field(out, "Last-Modified", date);
-    }
-    etag(out, &entity.etag);
+    entity.validators(out);
     end(out);
 }
 

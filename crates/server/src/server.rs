@@ -9,6 +9,7 @@ use crate::connection::{Connection, Shared};
 use crate::counters::Counters;
 use crate::date::DateCache;
 use crate::input::Pool;
+use crate::site::Names;
 
 /// An HTTP/1.1 server of files: one per shard.
 pub struct Server {
@@ -21,13 +22,14 @@ impl Server {
     ///
     /// # Panics
     /// If a limit is zero that leaves no room for any request: `head_bytes_max` or
-    /// `responses_in_flight_max`.
+    /// `responses_in_flight_max`; or if there is no site.
     pub fn new(config: Config) -> Self {
         assert!(config.head_bytes_max > 0, "a request head needs room");
         assert!(
             config.responses_in_flight_max > 0,
             "a response must be allowed to be in flight"
         );
+        assert!(!config.sites.is_empty(), "a server serves something");
         Server {
             connections: HashMap::new(),
             shared: Shared {
@@ -38,6 +40,8 @@ impl Server {
                 path: Vec::new(),
                 location: Vec::new(),
                 between: Vec::new(),
+                file_path: Vec::new(),
+                names: Names::new(&config.sites),
                 config,
             },
         }

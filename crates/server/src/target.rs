@@ -3,11 +3,17 @@
 use http::StatusCode;
 use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, percent_encode};
 
-/// What a directory is asked for.
-const INDEX: &[u8] = b"index.html";
-
 /// Longest path that OPEN takes, in bytes; `PATH_MAX` of Linux without the final zero.
-const PATH_BYTES_MAX: usize = 4095;
+pub(crate) const PATH_BYTES_MAX: usize = 4095;
+
+/// What a target names, by its form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A file, or a directory whose final slash is missing.
+    File,
+    /// A directory: what is wanted is an index in it.
+    Directory,
+}
 
 /// What may stand in a path as it is: `pchar` of RFC 3986 §3.3, and the `/` between segments.
 const NOT_PCHAR: &AsciiSet = &NON_ALPHANUMERIC
@@ -30,33 +36,54 @@ const NOT_PCHAR: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'@')
     .remove(b'/');
 
-/// Writes the path that a target names into `path`: relative, decoded, without `.`, `..` or empty
-/// segments. A target that ends with a slash names the directory's `index.html`.
+/// Writes the path that a target names into `path`: relative to its site's root, decoded, without `.`, `..` or empty
+/// segments, and without a slash at its end.
+///
+/// Escapes are decoded before dot segments are removed (RFC 3986 §6.2.2: `%2e` is a dot). Empty segments are dropped, as
+/// a file system drops them, so `..` always takes a name away.
 ///
 /// # Errors
 /// The status to answer with: 400 for what is no target, or climbs above the root; 404 for what can be
 /// no file's name.
-pub(crate) fn resolve(target: &[u8], path: &mut Vec<u8>) -> Result<(), StatusCode> {
-    if names_directory(target, path)? {
+pub(crate) fn resolve(target: &[u8], path: &mut Vec<u8>) -> Result<Kind, StatusCode> {
+    path.clear();
+    let Some(segments) = origin_path(split_query(target).0).strip_prefix(b"/") else {
+        return Err(StatusCode::BAD_REQUEST);
+    };
+    let mut kind = Kind::Directory;
+    for raw in segments.split(|&byte| byte == b'/') {
+        let parent_len = path.len();
         if !path.is_empty() {
             path.push(b'/');
         }
-        path.extend_from_slice(INDEX);
+        let name_start = path.len();
+        decode(raw, path)?;
+        kind = match &path[name_start..] {
+            b"" | b"." => {
+                path.truncate(parent_len);
+                Kind::Directory
+            }
+            b".." => {
+                path.truncate(parent_len);
+                if path.is_empty() {
+                    return Err(StatusCode::BAD_REQUEST);
+                }
+                let grandparent_len = path.iter().rposition(|&byte| byte == b'/').unwrap_or(0);
+                path.truncate(grandparent_len);
+                Kind::Directory
+            }
+            _ => Kind::File,
+        };
     }
-    if path.len() > PATH_BYTES_MAX {
-        Err(StatusCode::NOT_FOUND)
-    } else {
-        Ok(())
-    }
+    Ok(kind)
 }
 
-/// Writes `Location` for a target that lacks its final slash; `None` if it has one, and what should be
-/// the index is itself a directory.
+/// Writes `Location` for a target that lacks its final slash; `None` if it has one.
 ///
 /// The value is rebuilt from decoded segments and begins with exactly one slash: `//elsewhere` or
 /// `/\elsewhere`, which browsers take for another host, cannot come out.
 pub(crate) fn redirect(target: &[u8], path: &mut Vec<u8>, location: &mut Vec<u8>) -> Option<()> {
-    if names_directory(target, path).ok()? {
+    if resolve(target, path).ok()? == Kind::Directory {
         return None;
     }
     location.clear();
@@ -74,43 +101,6 @@ fn extend<'a>(out: &mut Vec<u8>, pieces: impl Iterator<Item = &'a str>) {
     pieces.for_each(|piece| out.extend_from_slice(piece.as_bytes()));
 }
 
-/// Writes the segments into `path`, joined by slashes; says whether they name a directory by their form.
-///
-/// Escapes are decoded before dot segments are removed (RFC 3986 §6.2.2: `%2e` is a dot). Empty
-/// segments are dropped, as a file system drops them, so `..` always takes a name away.
-fn names_directory(target: &[u8], path: &mut Vec<u8>) -> Result<bool, StatusCode> {
-    path.clear();
-    let Some(segments) = origin_path(split_query(target).0).strip_prefix(b"/") else {
-        return Err(StatusCode::BAD_REQUEST);
-    };
-    let mut directory = true;
-    for raw in segments.split(|&byte| byte == b'/') {
-        let parent_len = path.len();
-        if !path.is_empty() {
-            path.push(b'/');
-        }
-        let name_start = path.len();
-        decode(raw, path)?;
-        directory = match &path[name_start..] {
-            b"" | b"." => {
-                path.truncate(parent_len);
-                true
-            }
-            b".." => {
-                path.truncate(parent_len);
-                if path.is_empty() {
-                    return Err(StatusCode::BAD_REQUEST);
-                }
-                let grandparent_len = path.iter().rposition(|&byte| byte == b'/').unwrap_or(0);
-                path.truncate(grandparent_len);
-                true
-            }
-            _ => false,
-        };
-    }
-    Ok(directory)
-}
-
 fn split_query(target: &[u8]) -> (&[u8], Option<&[u8]>) {
     match target.iter().position(|&byte| byte == b'?') {
         Some(at) => (&target[..at], Some(&target[at + 1..])),
@@ -118,14 +108,27 @@ fn split_query(target: &[u8]) -> (&[u8], Option<&[u8]>) {
     }
 }
 
-/// The path of a target in origin-form or absolute-form (RFC 9112 §3.2.2), whose authority is anybody's:
-/// this server has one root for all. An absolute-form without a path means `/`.
-fn origin_path(target: &[u8]) -> &[u8] {
+/// The authority of a target in absolute-form, which counts in the place of `Host` (RFC 9112 §3.2.2); `None` for any
+/// other form.
+pub(crate) fn authority(target: &[u8]) -> Option<&[u8]> {
+    let rest = after_scheme(target)?;
+    let end = rest.iter().position(|byte| b"/?#".contains(byte));
+    let authority = &rest[..end.unwrap_or(rest.len())];
+    let user = authority.iter().rposition(|&byte| byte == b'@');
+    Some(&authority[user.map_or(0, |at| at + 1)..])
+}
+
+fn after_scheme(target: &[u8]) -> Option<&[u8]> {
     let after = |scheme: &[u8]| {
         let (start, rest) = target.split_at_checked(scheme.len())?;
         start.eq_ignore_ascii_case(scheme).then_some(rest)
     };
-    let Some(rest) = after(b"http://").or_else(|| after(b"https://")) else {
+    after(b"http://").or_else(|| after(b"https://"))
+}
+
+/// The path of a target in origin-form or absolute-form. An absolute-form without a path means `/`.
+fn origin_path(target: &[u8]) -> &[u8] {
+    let Some(rest) = after_scheme(target) else {
         return target;
     };
     match rest.iter().position(|&byte| byte == b'/') {
@@ -172,9 +175,12 @@ mod tests {
 
     fn path_of(target: &str) -> Result<String, u16> {
         let mut path = b"left over".to_vec();
-        resolve(target.as_bytes(), &mut path)
-            .map(|()| String::from_utf8_lossy(&path).into_owned())
-            .map_err(|status| status.as_u16())
+        let kind = resolve(target.as_bytes(), &mut path).map_err(|status| status.as_u16())?;
+        let path = String::from_utf8_lossy(&path).into_owned();
+        Ok(match kind {
+            Kind::File => path,
+            Kind::Directory => path + "/",
+        })
     }
 
     fn location_of(target: &str) -> Option<String> {
@@ -186,19 +192,19 @@ mod tests {
     #[test]
     fn targets_name_paths() {
         for (target, path) in [
-            ("/", "index.html"),
+            ("/", "/"),
             ("/a", "a"),
-            ("/a/", "a/index.html"),
+            ("/a/", "a/"),
             ("/a/b.mp4?t=1?2/../3", "a/b.mp4"),
-            ("//a///b//", "a/b/index.html"),
+            ("//a///b//", "a/b/"),
             ("/%61%2Eb", "a.b"),
             ("/a%20b+c", "a b+c"),
             ("/%e2%82%ac", "€"),
             ("/%25%32%66", "%2f"),
             ("http://example.org/a", "a"),
-            ("HTTPS://example.org:8/", "index.html"),
-            ("http://example.org", "index.html"),
-            ("http://example.org?q", "index.html"),
+            ("HTTPS://example.org:8/", "/"),
+            ("http://example.org", "/"),
+            ("http://example.org?q", "/"),
         ] {
             assert_eq!(path_of(target), Ok(path.to_owned()), "{target}");
         }
@@ -207,10 +213,10 @@ mod tests {
     #[test]
     fn dot_segments_are_removed() {
         for (target, path) in [
-            ("/.", "index.html"),
-            ("/a/.", "a/index.html"),
-            ("/a/..", "index.html"),
-            ("/a/b/..", "a/index.html"),
+            ("/.", "/"),
+            ("/a/.", "a/"),
+            ("/a/..", "/"),
+            ("/a/b/..", "a/"),
             ("/a/./b", "a/b"),
             ("/a/../b", "b"),
             ("/a/b/../../c", "c"),
@@ -273,14 +279,23 @@ mod tests {
     }
 
     #[test]
-    fn paths_beyond_path_max_do_not_exist() {
-        let name = "x".repeat(PATH_BYTES_MAX);
-        assert_eq!(path_of(&format!("/{name}")), Ok(name.clone()));
-        assert_eq!(path_of(&format!("/{name}y")), Err(404));
-        assert_eq!(
-            path_of(&format!("/{}/", &name[..PATH_BYTES_MAX - INDEX.len()])),
-            Err(404)
-        );
+    fn the_authority_of_an_absolute_form_names_the_host() {
+        for (target, expected) in [
+            ("http://a.org/b", Some("a.org")),
+            ("HTTPS://a.org:8080", Some("a.org:8080")),
+            ("http://a.org?http://b.org/", Some("a.org")),
+            ("http://b.org@a.org/@c.org", Some("a.org")),
+            ("http:///a", Some("")),
+            ("/http://a.org/", None),
+            ("*", None),
+            ("a.org:80", None),
+        ] {
+            assert_eq!(
+                authority(target.as_bytes()),
+                expected.map(str::as_bytes),
+                "{target}"
+            );
+        }
     }
 
     #[test]
@@ -312,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_that_is_a_directory_leads_nowhere() {
+    fn what_has_its_slash_is_not_redirected() {
         assert_eq!(location_of("/"), None);
         assert_eq!(location_of("/a/"), None);
         assert_eq!(location_of("/a/."), None);

@@ -6,11 +6,11 @@ use std::process::Command;
 
 use testbed::http::{Connection, request};
 use testbed::namespace::{isolated, isolated_unprivileged};
-use testbed::process::run;
+use testbed::process::{run, tool};
 use testbed::site::Site;
 use testbed::wait;
 
-use crate::support::{FAMILIES, SOON, serve, sh, started};
+use crate::support::{FAMILIES, SOON, serve, serve_with, sh, started};
 
 const URLS: [&str; 2] = ["http://10.77.0.2", "http://[fd77::2]"];
 
@@ -139,6 +139,42 @@ fn curl_resumes_and_takes_parts_also_beyond_four_gigabytes() {
                 assert_eq!(huge.check(part.start, &bytes), Ok(()), "{range}");
             }
             assert_eq!(status(&["-r", "5368709120-", &format!("{url}/huge")]), 416);
+        }
+    });
+}
+
+#[test]
+fn curl_gets_what_was_compressed_before() {
+    isolated(|site| {
+        let page = "<p>all of it</p>".repeat(1000);
+        fs::create_dir(site.root().join("sub")).unwrap();
+        let path = site.root().join("sub/home.htm");
+        fs::write(&path, &page).unwrap();
+        run(tool("gzip --keep").arg(&path)).unwrap();
+        let packed = fs::metadata(site.root().join("sub/home.htm.gz"))
+            .unwrap()
+            .len();
+        let options = [
+            "--index",
+            "index.html,home.htm",
+            "--precompressed",
+            "br,gzip",
+        ];
+        let _splitway = serve_with(&site, &options);
+        for url in URLS {
+            let get = |options: &str| sh(&format!("curl -sf --max-time 20 {options} {url}/sub/"));
+            assert!(get("--compressed") == page);
+            assert!(get("") == page);
+            let count = get("--compressed -o /dev/null -w %{size_download}");
+            assert_eq!(count, packed.to_string());
+            assert_eq!(
+                status(&[
+                    "-H",
+                    "Accept-Encoding: zstd, identity;q=0",
+                    &format!("{url}/sub/")
+                ]),
+                406
+            );
         }
     });
 }

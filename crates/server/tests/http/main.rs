@@ -7,5 +7,7 @@ mod pipelining;
 mod ranges;
 mod refusals;
 mod responses;
+mod sites;
 mod slow;
 mod splits;
+mod variants;
