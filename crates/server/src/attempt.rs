@@ -9,9 +9,7 @@ use crate::target::{Kind, PATH_BYTES_MAX};
 /// The file that is being tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Attempt {
-    /// The site, by number.
-    pub(crate) site: u16,
-    pub(crate) kind: Kind,
+    kind: Kind,
     /// The index, by number.
     index: u8,
     /// How many codings have been tried.
@@ -22,9 +20,8 @@ pub(crate) struct Attempt {
 }
 
 impl Attempt {
-    pub(crate) fn new(site: usize, kind: Kind, acceptable: Acceptable) -> Self {
+    pub(crate) fn new(kind: Kind, acceptable: Acceptable) -> Self {
         Attempt {
-            site: site as u16,
             kind,
             index: 0,
             coding: 0,
@@ -96,7 +93,7 @@ mod tests {
     fn tried(site: &Site, kind: Kind, accept_encoding: &str, path: &str) -> Vec<String> {
         let values = std::iter::once(accept_encoding.as_bytes());
         let acceptable = Acceptable::new(values, &site.precompressed);
-        let (mut next, mut tried) = (Some(Attempt::new(0, kind, acceptable)), Vec::new());
+        let (mut next, mut tried) = (Some(Attempt::new(kind, acceptable)), Vec::new());
         while let Some(mut attempt) = next {
             let mut out = b"left over".to_vec();
             let is_path = attempt.path(site, path.as_bytes(), &mut out).is_some();

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::request::Request;
+use crate::rule::Rule;
 use crate::site::Site;
 
 /// What is served, what a peer may ask of the server, and how long it may take. [`Config::default`] suits the open
@@ -46,6 +48,19 @@ pub struct Config {
     /// Most bytes read and thrown away after the last response; then the receive window closes.
     /// Default: 4 MiB.
     pub linger_bytes_max: u64,
+}
+
+impl Config {
+    /// The site that a request was found to be for.
+    pub(crate) fn site(&self, request: &Request) -> Option<&Site> {
+        self.sites.get(usize::from(request.place?.site))
+    }
+
+    /// The rule that was found to be about its path.
+    pub(crate) fn rule(&self, request: &Request) -> Option<&Rule> {
+        let rule = request.place?.rule?;
+        self.site(request)?.rules.get(usize::from(rule))
+    }
 }
 
 impl Default for Config {

@@ -13,6 +13,7 @@
 
 use std::collections::VecDeque;
 use std::mem;
+use std::time::Duration;
 
 use host::app::{AppEvent, FileHandle, FileMeta, Io, StreamId};
 use http::StatusCode;
@@ -28,11 +29,11 @@ use crate::etag::ETag;
 use crate::fields::{Field, Head};
 use crate::input::{Input, Pool};
 use crate::output::{Body, Output};
-use crate::request::{self, Parsed, Persistence, Request};
+use crate::request::{self, Method, Parsed, Persistence, Place, Request};
 use crate::response::{self, Common, Entity};
 use crate::site::Names;
 use crate::watch::{Expiry, Wait, Watch};
-use crate::{open_failure, target};
+use crate::{mime, open_failure, target};
 
 /// What all connections of a server share.
 pub(crate) struct Shared {
@@ -99,7 +100,7 @@ enum Phase {
         file: FileHandle,
         media_type: &'static str,
         request: Request,
-        attempt: Attempt,
+        wanted: Wanted,
     },
     /// Queueing a response.
     Sending { close: bool },
@@ -108,6 +109,15 @@ enum Phase {
     Lingering { budget_bytes: u64 },
     /// RST is sent; `Closed` is on its way.
     Aborted,
+}
+
+/// What a file is opened for.
+#[derive(Clone, Copy, Debug)]
+enum Wanted {
+    /// It may be what was asked for.
+    Content(Attempt),
+    /// It tells of a refusal or failure with this status.
+    ErrorPage(StatusCode),
 }
 
 impl Connection {
@@ -231,24 +241,50 @@ impl Connection {
         true
     }
 
-    fn take_up(&mut self, io: &mut dyn Io, shared: &mut Shared, request: Request) {
+    fn take_up(&mut self, io: &mut dyn Io, shared: &mut Shared, mut request: Request) {
         shared.counters.requests += 1;
         if let Some(status) = request.refusal {
             return self.refuse(io, shared, request, status);
         }
         let head = Head::new(&self.input.bytes()[..request.head_bytes], request.present);
         let target = &self.input.bytes()[request.target.clone()];
+        // RFC 9110 §9.3.7: the server as a whole.
+        if request.method == Method::Options && target == b"*" {
+            return self.tell_options(io, shared, request);
+        }
         let kind = match target::resolve(target, &mut shared.path) {
             Ok(kind) => kind,
             Err(status) => return self.refuse(io, shared, request, status),
         };
-        let site = shared.site(head, target);
-        let offered = &shared.config.sites[site].precompressed;
-        let acceptable = match offered.is_empty() {
-            true => Acceptable::IDENTITY,
-            false => Acceptable::new(head.values(Field::AcceptEncoding), offered),
+        let number = shared.site(head, target);
+        let site = &shared.config.sites[number];
+        let found = match site.rules.is_empty() {
+            true => None,
+            false => {
+                target::absolute(&shared.path, kind, &mut shared.file_path);
+                site.rule(&shared.file_path)
+            }
         };
-        self.open(io, shared, request, Attempt::new(site, kind, acceptable));
+        request.place = Some(Place {
+            site: number as u16,
+            rule: found.map(|(rule, _)| rule),
+        });
+        if request.method == Method::Options {
+            return self.tell_options(io, shared, request);
+        }
+        if let Some((rule, captured)) = found
+            && let Some(redirect) = &site.rules[usize::from(rule)].redirect
+        {
+            let query = target::split_query(target).1;
+            redirect.location(captured, query, &mut shared.location);
+            let status = redirect.status();
+            return self.send_elsewhere(io, shared, request, status);
+        }
+        let acceptable = match site.precompressed.is_empty() {
+            true => Acceptable::IDENTITY,
+            false => Acceptable::new(head.values(Field::AcceptEncoding), &site.precompressed),
+        };
+        self.open(io, shared, request, Attempt::new(kind, acceptable));
     }
 
     /// Opens the file that is to be tried; `shared.path` is what the target names.
@@ -259,7 +295,9 @@ impl Connection {
         request: Request,
         mut attempt: Attempt,
     ) {
-        let site = &shared.config.sites[usize::from(attempt.site)];
+        let Some(site) = shared.config.site(&request) else {
+            return self.refuse(io, shared, request, StatusCode::NOT_FOUND);
+        };
         let media_type = loop {
             let found = attempt.path(site, &shared.path, &mut shared.file_path);
             match (found, attempt.next(site)) {
@@ -275,25 +313,22 @@ impl Connection {
             file: io.open(self.stream, &shared.file_path),
             media_type,
             request,
-            attempt,
+            wanted: Wanted::Content(attempt),
         };
     }
 
     /// The request that waits for this file; `None` if none does, any more.
-    fn request_awaiting(
-        &mut self,
-        awaited: FileHandle,
-    ) -> Option<(&'static str, Request, Attempt)> {
+    fn request_awaiting(&mut self, awaited: FileHandle) -> Option<(&'static str, Request, Wanted)> {
         match mem::replace(&mut self.phase, Phase::Reading) {
             Phase::Opening {
                 file,
                 media_type,
                 request,
-                attempt,
+                wanted,
             } if file == awaited => {
                 // A response has the whole of the stall timeout, however long OPEN took.
                 self.watch.clear();
-                Some((media_type, request, attempt))
+                Some((media_type, request, wanted))
             }
             other => {
                 self.phase = other;
@@ -303,10 +338,22 @@ impl Connection {
     }
 
     fn opened(&mut self, io: &mut dyn Io, shared: &mut Shared, file: FileHandle, meta: &FileMeta) {
-        let Some((media_type, request, attempt)) = self.request_awaiting(file) else {
+        let Some((media_type, request, wanted)) = self.request_awaiting(file) else {
             return io.close_file(file);
         };
         let now = io.unix_time();
+        let head = Head::new(&self.input.bytes()[..request.head_bytes], request.present);
+        let common = common(&mut shared.date, &shared.config, &request, head, now);
+        let out = &mut shared.out;
+        let attempt = match wanted {
+            Wanted::Content(attempt) => attempt,
+            Wanted::ErrorPage(status) => {
+                response::error_with_file(out, &common, status, meta.size, media_type);
+                let is_empty = request.head_only() || meta.size == 0;
+                let body = (!is_empty).then(|| Body::one(file, out.len(), 0..meta.size));
+                return self.send_file(io, shared, request, status, file, body);
+            }
+        };
         let modified_s = date::modified_s(meta.mtime_ns);
         let validators = Validators {
             etag: ETag::new(meta, now, shared.config.roots_are_replicas),
@@ -320,12 +367,6 @@ impl Connection {
             coding: attempt.coding(),
             varies: attempt.is_negotiated,
         };
-        let common = Common {
-            date: shared.date.at(now),
-            persistence: request.persistence,
-            head_only: request.head_only,
-        };
-        let head = Head::new(&self.input.bytes()[..request.head_bytes], request.present);
         // Nothing says whether a coding is that of a part or of what the parts come from.
         let ranges_max = match entity.coding {
             None => shared.config.ranges_max,
@@ -333,17 +374,16 @@ impl Connection {
         };
         let answer = answer::of(
             head,
-            request.head_only,
+            request.head_only(),
             &validators,
             meta.size,
             now,
             ranges_max,
         );
-        let out = &mut shared.out;
         let (status, body) = match answer {
             Answer::Whole => {
                 response::whole(out, &common, &entity);
-                let is_empty = request.head_only || meta.size == 0;
+                let is_empty = request.head_only() || meta.size == 0;
                 let body = (!is_empty).then(|| Body::one(file, out.len(), 0..meta.size));
                 (StatusCode::OK, body)
             }
@@ -372,33 +412,31 @@ impl Connection {
                 (StatusCode::RANGE_NOT_SATISFIABLE, None)
             }
         };
-        if body.is_none() {
-            io.close_file(file);
-        }
-        self.send(shared, request, status, body);
+        self.send_file(io, shared, request, status, file, body);
     }
 
     fn open_failed(&mut self, io: &mut dyn Io, shared: &mut Shared, file: FileHandle, errno: u16) {
-        let Some((_, request, attempt)) = self.request_awaiting(file) else {
+        let Some((_, request, wanted)) = self.request_awaiting(file) else {
             return;
+        };
+        let attempt = match wanted {
+            Wanted::Content(attempt) => attempt,
+            Wanted::ErrorPage(status) => {
+                tracing::warn!(stream = self.stream.0, errno, %status, "the page of an error could not be opened");
+                return self.send_error(io, shared, request, status);
+            }
         };
         let target = &self.input.bytes()[request.target.clone()];
         let is_directory = i32::from(errno) == libc::EISDIR && attempt.coding().is_none();
         if is_directory
             && target::redirect(target, &mut shared.path, &mut shared.location).is_some()
         {
-            let common = Common {
-                date: shared.date.at(io.unix_time()),
-                persistence: request.persistence,
-                head_only: request.head_only,
-            };
-            response::moved(&mut shared.out, &common, &shared.location);
-            return self.send(shared, request, StatusCode::MOVED_PERMANENTLY, None);
+            return self.send_elsewhere(io, shared, request, StatusCode::MOVED_PERMANENTLY);
         }
         let mut status = open_failure::status(errno);
         if status == StatusCode::NOT_FOUND || attempt.coding().is_some() {
-            let site = &shared.config.sites[usize::from(attempt.site)];
-            if let Some(next) = attempt.next(site) {
+            let site = shared.config.site(&request);
+            if let Some(next) = site.and_then(|site| attempt.next(site)) {
                 // It could be resolved before.
                 let _ = target::resolve(target, &mut shared.path);
                 return self.open(io, shared, request, next);
@@ -413,6 +451,7 @@ impl Connection {
         self.refuse(io, shared, request, status);
     }
 
+    /// Answers with a refusal or failure, and the page that the site has for it.
     fn refuse(
         &mut self,
         io: &mut dyn Io,
@@ -420,13 +459,74 @@ impl Connection {
         request: Request,
         status: StatusCode,
     ) {
-        let common = Common {
-            date: shared.date.at(io.unix_time()),
-            persistence: request.persistence,
-            head_only: request.head_only,
+        let site = shared.config.site(&request);
+        let page = site.and_then(|site| Some((site, site.error_page(status)?)));
+        let Some((site, page)) = page else {
+            return self.send_error(io, shared, request, status);
         };
+        site.path(page, &mut shared.file_path);
+        self.phase = Phase::Opening {
+            file: io.open(self.stream, &shared.file_path),
+            media_type: mime::media_type(&shared.file_path),
+            request,
+            wanted: Wanted::ErrorPage(status),
+        };
+    }
+
+    /// The same with a page that says no more than the status.
+    fn send_error(
+        &mut self,
+        io: &mut dyn Io,
+        shared: &mut Shared,
+        request: Request,
+        status: StatusCode,
+    ) {
+        let head = Head::new(&self.input.bytes()[..request.head_bytes], request.present);
+        let now = io.unix_time();
+        let common = common(&mut shared.date, &shared.config, &request, head, now);
         response::error(&mut shared.out, &common, status);
         self.send(shared, request, status, None);
+    }
+
+    /// Answers with a redirect to `shared.location`.
+    fn send_elsewhere(
+        &mut self,
+        io: &mut dyn Io,
+        shared: &mut Shared,
+        request: Request,
+        status: StatusCode,
+    ) {
+        let head = Head::new(&self.input.bytes()[..request.head_bytes], request.present);
+        let now = io.unix_time();
+        let common = common(&mut shared.date, &shared.config, &request, head, now);
+        response::moved(&mut shared.out, &common, status, &shared.location);
+        self.send(shared, request, status, None);
+    }
+
+    /// Answers OPTIONS (RFC 9110 §9.3.7), and with it a browser that asks what a page of another origin may.
+    fn tell_options(&mut self, io: &mut dyn Io, shared: &mut Shared, request: Request) {
+        let head = Head::new(&self.input.bytes()[..request.head_bytes], request.present);
+        let now = io.unix_time();
+        let common = common(&mut shared.date, &shared.config, &request, head, now);
+        let preflight = request.present.has(Field::AccessControlRequestMethod);
+        response::options(&mut shared.out, &common, preflight);
+        self.send(shared, request, StatusCode::NO_CONTENT, None);
+    }
+
+    /// Begins to send the response in `shared.out`, and what of this file belongs to it.
+    fn send_file(
+        &mut self,
+        io: &mut dyn Io,
+        shared: &mut Shared,
+        request: Request,
+        status: StatusCode,
+        file: FileHandle,
+        body: Option<Body>,
+    ) {
+        if body.is_none() {
+            io.close_file(file);
+        }
+        self.send(shared, request, status, body);
     }
 
     /// Begins to send the response in `shared.out`, and what of a file belongs to it.
@@ -519,5 +619,25 @@ impl Connection {
                 self.abort(io, shared);
             }
         }
+    }
+}
+
+/// What the answer to a request says in any case.
+fn common<'a>(
+    date: &'a mut DateCache,
+    config: &'a Config,
+    request: &Request,
+    head: Head<'a>,
+    unix_time: Duration,
+) -> Common<'a> {
+    let rule = config.rule(request);
+    let cors = rule.and_then(|rule| rule.cors.as_ref());
+    Common {
+        date: date.at(unix_time),
+        persistence: request.persistence,
+        head_only: request.head_only(),
+        rule,
+        origin: cors.and_then(|_| head.value(Field::Origin)),
+        unix_time,
     }
 }

@@ -41,7 +41,8 @@ pub(crate) fn last_modified(modified_s: u64, unix_time: Duration) -> Option<Http
     http_date(modified_s.min(unix_time.as_secs()))
 }
 
-fn http_date(second: u64) -> Option<HttpDate> {
+/// A second since the epoch as a field's value has it; `None` after year 9999.
+pub(crate) fn http_date(second: u64) -> Option<HttpDate> {
     // `HttpDate` panics beyond.
     (second < YEAR_10000_S)
         .then(|| HttpDate::from(SystemTime::UNIX_EPOCH + Duration::from_secs(second)))

@@ -7,23 +7,30 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Field {
     AcceptEncoding,
+    AccessControlRequestMethod,
     Host,
     IfMatch,
     IfModifiedSince,
     IfNoneMatch,
     IfRange,
     IfUnmodifiedSince,
+    Origin,
     Range,
 }
 
-const FIELDS: [(Field, &str); 8] = [
+const FIELDS: [(Field, &str); 10] = [
     (Field::AcceptEncoding, "accept-encoding"),
+    (
+        Field::AccessControlRequestMethod,
+        "access-control-request-method",
+    ),
     (Field::Host, "host"),
     (Field::IfMatch, "if-match"),
     (Field::IfModifiedSince, "if-modified-since"),
     (Field::IfNoneMatch, "if-none-match"),
     (Field::IfRange, "if-range"),
     (Field::IfUnmodifiedSince, "if-unmodified-since"),
+    (Field::Origin, "origin"),
     (Field::Range, "range"),
 ];
 

@@ -20,6 +20,10 @@
 //! | `request` | from bytes to a request, or to a refusal |
 //! | `fields` | header fields that are looked for when they matter |
 //! | `site` | what is served under which names, and from where |
+//! | `rule` | what is special about some paths |
+//! | `pattern` | which paths a rule is about |
+//! | `redirect` | where an operator sends clients |
+//! | `cors` | what pages of other origins may do |
 //! | `encoding` | which variants of a file a client takes |
 //! | `attempt` | which files may answer a request |
 //! | `target` | from a request target to a path |
@@ -45,6 +49,7 @@ mod attempt;
 mod conditional;
 mod config;
 mod connection;
+mod cors;
 mod counters;
 mod date;
 mod encoding;
@@ -54,16 +59,23 @@ mod input;
 mod mime;
 mod open_failure;
 mod output;
+mod pattern;
 mod range;
+mod redirect;
 mod request;
 mod response;
+mod rule;
 mod server;
 mod site;
 mod target;
 mod watch;
 
 pub use config::Config;
+pub use cors::{Cors, OriginError};
 pub use counters::Counters;
 pub use encoding::{Coding, CodingError};
+pub use pattern::{Pattern, PatternError};
+pub use redirect::{Redirect, RedirectError};
+pub use rule::{ExtraField, ExtraFieldError, Rule};
 pub use server::Server;
 pub use site::{HostName, HostNameError, RelativePath, RelativePathError, Site};

@@ -35,8 +35,7 @@ pub(crate) struct Request {
     pub(crate) head_bytes: usize,
     /// Where the target stands in the head.
     pub(crate) target: Range<usize>,
-    /// The answer has no body: HEAD.
-    pub(crate) head_only: bool,
+    pub(crate) method: Method,
     /// What becomes of the connection.
     pub(crate) persistence: Persistence,
     /// Length of the body to skip before the next request, in bytes. Meaningless with
@@ -46,19 +45,48 @@ pub(crate) struct Request {
     pub(crate) refusal: Option<StatusCode>,
     /// Which of the fields are there that matter once the file is known.
     pub(crate) present: Present,
+    /// What the target was found to be about, once it was looked at.
+    pub(crate) place: Option<Place>,
+}
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Method {
+    /// And all others, which are refused.
+    Get,
+    /// The answer has no body.
+    Head,
+    /// What may be done.
+    Options,
+}
+
+/// A site, and a rule of it, by number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) site: u16,
+    pub(crate) rule: Option<u16>,
 }
 
 impl Request {
+    /// The answer has no body, whatever it says.
+    pub(crate) fn head_only(&self) -> bool {
+        self.method == Method::Head
+    }
+
     /// What stands for the request in `bytes` when it could not be parsed, or came too late.
     pub(crate) fn broken(bytes: &[u8], status: StatusCode) -> Self {
         Request {
             head_bytes: bytes.len(),
             target: 0..0,
-            head_only: without_empty_lines(bytes).starts_with(b"HEAD "),
+            method: match without_empty_lines(bytes).starts_with(b"HEAD ") {
+                true => Method::Head,
+                false => Method::Get,
+            },
             persistence: Persistence::Close,
             body_bytes: 0,
             refusal: Some(status),
             present: Present::default(),
+            place: None,
         }
     }
 }
@@ -175,7 +203,7 @@ fn judge(
     };
 
     let refusal = match method {
-        "GET" | "HEAD" => match body {
+        "GET" | "HEAD" | "OPTIONS" => match body {
             Body::Chunked => Some(StatusCode::LENGTH_REQUIRED),
             Body::Bytes(count) if count > config.body_bytes_max => {
                 Some(StatusCode::PAYLOAD_TOO_LARGE)
@@ -183,7 +211,7 @@ fn judge(
             Body::Bytes(_) => None,
         },
         // Methods that RFC 9110 §9 and RFC 5789 define, and no resource here allows.
-        "CONNECT" | "DELETE" | "OPTIONS" | "PATCH" | "POST" | "PUT" | "TRACE" => {
+        "CONNECT" | "DELETE" | "PATCH" | "POST" | "PUT" | "TRACE" => {
             Some(StatusCode::METHOD_NOT_ALLOWED)
         }
         _ => Some(StatusCode::NOT_IMPLEMENTED),
@@ -208,11 +236,16 @@ fn judge(
     Ok(Request {
         head_bytes,
         target: target_start..target_start + target.len(),
-        head_only: method == "HEAD",
+        method: match method {
+            "HEAD" => Method::Head,
+            "OPTIONS" => Method::Options,
+            _ => Method::Get,
+        },
         persistence,
         body_bytes,
         refusal,
         present: fields.present,
+        place: None,
     })
 }
 
@@ -360,14 +393,14 @@ mod tests {
         assert_eq!(&text[request.target.clone()], "/a?b");
         assert_eq!(&text[request.head_bytes..], "GET");
         assert_eq!(
-            (request.head_only, request.persistence, request.refusal),
-            (false, Persistence::Default, None)
+            (request.method, request.persistence, request.refusal),
+            (Method::Get, Persistence::Default, None)
         );
     }
 
     #[test]
     fn bare_line_feeds_end_lines() {
-        assert!(complete("HEAD / HTTP/1.1\nHost: h\n\n").head_only);
+        assert!(complete("HEAD / HTTP/1.1\nHost: h\n\n").head_only());
     }
 
     #[test]
@@ -425,7 +458,7 @@ mod tests {
             ("GET", None),
             ("HEAD", None),
             ("POST", Some(405)),
-            ("OPTIONS", Some(405)),
+            ("OPTIONS", None),
             ("TRACE", Some(405)),
             ("CONNECT", Some(405)),
             ("get", Some(501)),

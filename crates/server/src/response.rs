@@ -3,15 +3,18 @@
 use std::fmt::Display;
 use std::io::Write;
 use std::ops::Range;
+use std::time::Duration;
 
 use http::StatusCode;
 use httpdate::HttpDate;
 
+use crate::cors::Cors;
 use crate::encoding::Coding;
 use crate::etag::ETag;
-use crate::mime;
 use crate::output::Splice;
 use crate::request::Persistence;
+use crate::rule::{self, Rule};
+use crate::{date, mime};
 
 /// What every response of a server has in common.
 pub(crate) struct Common<'a> {
@@ -21,6 +24,18 @@ pub(crate) struct Common<'a> {
     pub(crate) persistence: Persistence,
     /// The answer to HEAD: the same header fields, and no body (RFC 9110 §9.3.2).
     pub(crate) head_only: bool,
+    /// What is special about the path.
+    pub(crate) rule: Option<&'a Rule>,
+    /// The origin of the page that asks.
+    pub(crate) origin: Option<&'a [u8]>,
+    /// Now, since the epoch.
+    pub(crate) unix_time: Duration,
+}
+
+impl Common<'_> {
+    fn cors(&self) -> Option<&Cors> {
+        self.rule.and_then(|rule| rule.cors.as_ref())
+    }
 }
 
 /// What is said about a file.
@@ -52,15 +67,13 @@ impl Entity<'_> {
             field(out, "Last-Modified", date);
         }
         etag(out, &self.etag);
-        if self.varies {
-            text(out, "Vary", "Accept-Encoding");
-        }
     }
 }
 
 /// Writes the head of a 200 whose body is a whole file.
 pub(crate) fn whole(out: &mut Vec<u8>, common: &Common<'_>, entity: &Entity<'_>) {
-    begin(out, common, StatusCode::OK, Some(entity.size_bytes));
+    let size_bytes = Some(entity.size_bytes);
+    begin(out, common, StatusCode::OK, size_bytes, entity.varies);
     content_type(out, entity.media_type);
     entity.fields(out);
     end(out);
@@ -78,6 +91,7 @@ pub(crate) fn part(
         common,
         StatusCode::PARTIAL_CONTENT,
         Some(range.end - range.start),
+        entity.varies,
     );
     content_type(out, entity.media_type);
     content_range(out, range, entity.size_bytes);
@@ -123,7 +137,13 @@ pub(crate) fn parts(
     scratch.extend_from_slice(b"--\r\n");
     body_bytes += scratch.len() as u64;
 
-    begin(out, common, StatusCode::PARTIAL_CONTENT, Some(body_bytes));
+    begin(
+        out,
+        common,
+        StatusCode::PARTIAL_CONTENT,
+        Some(body_bytes),
+        entity.varies,
+    );
     out.extend_from_slice(b"Content-Type: multipart/byteranges; boundary=");
     out.extend_from_slice(&boundary);
     end(out);
@@ -138,7 +158,7 @@ pub(crate) fn parts(
 
 /// Writes a 304 (RFC 9110 §15.4.5): what the client needs to go on with what it has.
 pub(crate) fn not_modified(out: &mut Vec<u8>, common: &Common<'_>, entity: &Entity<'_>) {
-    begin(out, common, StatusCode::NOT_MODIFIED, None);
+    begin(out, common, StatusCode::NOT_MODIFIED, None, entity.varies);
     entity.validators(out);
     end(out);
 }
@@ -150,23 +170,48 @@ pub(crate) fn unsatisfiable(out: &mut Vec<u8>, common: &Common<'_>, size_bytes: 
     });
 }
 
-/// Writes a 301 to another path of this server.
-pub(crate) fn moved(out: &mut Vec<u8>, common: &Common<'_>, location: &[u8]) {
-    page(out, common, StatusCode::MOVED_PERMANENTLY, |out| {
-        out.extend_from_slice(b"Location: ");
-        out.extend_from_slice(location);
-        end(out);
-    });
+/// Writes a redirect.
+pub(crate) fn moved(out: &mut Vec<u8>, common: &Common<'_>, status: StatusCode, location: &[u8]) {
+    page(out, common, status, |out| line(out, "Location", location));
+}
+
+/// Writes a 204 that says what may be done: what a page of another origin may, if `preflight`.
+pub(crate) fn options(out: &mut Vec<u8>, common: &Common<'_>, preflight: bool) {
+    begin(out, common, StatusCode::NO_CONTENT, None, false);
+    text(out, "Allow", ALLOW);
+    if let Some(cors) = common.cors() {
+        cors.write(common.origin, preflight, out);
+    }
+    end(out);
 }
 
 /// Writes a refusal or failure.
 pub(crate) fn error(out: &mut Vec<u8>, common: &Common<'_>, status: StatusCode) {
-    page(out, common, status, |out| {
-        // RFC 9110 §15.5.6: 405 must say what is allowed.
-        if status == StatusCode::METHOD_NOT_ALLOWED {
-            text(out, "Allow", "GET, HEAD");
-        }
-    });
+    page(out, common, status, |out| error_fields(out, status));
+}
+
+/// Writes the head of a refusal or failure whose page is a file.
+pub(crate) fn error_with_file(
+    out: &mut Vec<u8>,
+    common: &Common<'_>,
+    status: StatusCode,
+    size_bytes: u64,
+    media_type: &str,
+) {
+    begin(out, common, status, Some(size_bytes), false);
+    content_type(out, media_type);
+    error_fields(out, status);
+    end(out);
+}
+
+/// What may be done with files.
+const ALLOW: &str = "GET, HEAD, OPTIONS";
+
+fn error_fields(out: &mut Vec<u8>, status: StatusCode) {
+    // RFC 9110 §15.5.6: 405 must say what is allowed.
+    if status == StatusCode::METHOD_NOT_ALLOWED {
+        text(out, "Allow", ALLOW);
+    }
 }
 
 fn page(
@@ -182,7 +227,7 @@ fn page(
     let title_bytes = code.len() + 1 + reason.len();
     let size_bytes = BEFORE.len() + BETWEEN.len() + AFTER.len() + 2 * title_bytes;
 
-    begin(out, common, status, Some(size_bytes as u64));
+    begin(out, common, status, Some(size_bytes as u64), false);
     content_type(out, "text/html");
     fields(out);
     end(out);
@@ -199,7 +244,13 @@ fn reason(status: StatusCode) -> &'static str {
 }
 
 /// Writes the status line and what is told in any case. `None` where there is no body to have a length.
-fn begin(out: &mut Vec<u8>, common: &Common<'_>, status: StatusCode, content_bytes: Option<u64>) {
+fn begin(
+    out: &mut Vec<u8>,
+    common: &Common<'_>,
+    status: StatusCode,
+    content_bytes: Option<u64>,
+    varies_by_encoding: bool,
+) {
     out.clear();
     for piece in ["HTTP/1.1 ", status.as_str(), " ", reason(status), "\r\n"] {
         out.extend_from_slice(piece.as_bytes());
@@ -213,9 +264,51 @@ fn begin(out: &mut Vec<u8>, common: &Common<'_>, status: StatusCode, content_byt
         Persistence::KeepAlive => text(out, "Connection", "keep-alive"),
         Persistence::Default => {}
     }
+    let varies_by_origin = common.cors().is_some_and(Cors::varies);
+    match (varies_by_encoding, varies_by_origin) {
+        (true, true) => text(out, "Vary", "Accept-Encoding, Origin"),
+        (true, false) => text(out, "Vary", "Accept-Encoding"),
+        (false, true) => text(out, "Vary", "Origin"),
+        (false, false) => {}
+    }
+    if let Some(rule) = common.rule {
+        rule_fields(out, common, rule, status);
+    }
     if let Some(count) = content_bytes {
         field(out, "Content-Length", count);
     }
+}
+
+fn rule_fields(out: &mut Vec<u8>, common: &Common<'_>, rule: &Rule, status: StatusCode) {
+    if rule::may_be_kept(status) {
+        if let Some(value) = &rule.cache_control {
+            line(out, "Cache-Control", value.as_bytes());
+        }
+        let expires = rule
+            .expires
+            .and_then(|after| date::http_date(common.unix_time.saturating_add(after).as_secs()));
+        if let Some(date) = expires {
+            field(out, "Expires", date);
+        }
+    }
+    for extra in &rule.fields {
+        line(out, extra.name.as_str(), extra.value.as_bytes());
+    }
+    // The answer to a preflight says more, and in its own place.
+    if let Some(cors) = rule
+        .cors
+        .as_ref()
+        .filter(|_| status != StatusCode::NO_CONTENT)
+    {
+        cors.write(common.origin, false, out);
+    }
+}
+
+fn line(out: &mut Vec<u8>, name: &str, value: &[u8]) {
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b": ");
+    out.extend_from_slice(value);
+    end(out);
 }
 
 fn content_type(out: &mut Vec<u8>, media_type: &str) {

@@ -4,7 +4,10 @@ use std::collections::HashMap;
 use std::fmt;
 use std::str::FromStr;
 
+use http::StatusCode;
+
 use crate::encoding::Coding;
+use crate::rule::Rule;
 
 /// What is served under some names.
 #[derive(Clone, Debug)]
@@ -18,6 +21,37 @@ pub struct Site {
     /// Codings in which files may lie beside themselves (`a.css.br`), the one to be preferred first; what is compressed by
     /// itself, as videos are, is never looked for. Default: none.
     pub precompressed: Vec<Coding>,
+    /// What is special about some of its paths; the first rule that is about a path counts. Default: none.
+    pub rules: Vec<Rule>,
+    /// Files, below its root, that are sent with these statuses, in the place of a page that says no more than the status.
+    /// Default: none.
+    pub error_pages: Vec<(StatusCode, RelativePath)>,
+}
+
+impl Site {
+    /// The rule about a path, by number, and what its star stands for. The path begins with a slash.
+    pub(crate) fn rule<'a>(&self, path: &'a [u8]) -> Option<(u16, &'a [u8])> {
+        let mut rules = self.rules.iter().zip(0..);
+        rules.find_map(|(rule, number)| Some((number, rule.pattern.captures(path)?)))
+    }
+
+    /// Writes the path of a file of the site, below the NIC stack's root.
+    pub(crate) fn path(&self, file: &RelativePath, out: &mut Vec<u8>) {
+        out.clear();
+        out.extend_from_slice(self.root.as_bytes());
+        if !out.is_empty() {
+            out.push(b'/');
+        }
+        out.extend_from_slice(file.as_bytes());
+    }
+
+    /// The file to send with this status.
+    pub(crate) fn error_page(&self, status: StatusCode) -> Option<&RelativePath> {
+        let mut pages = self.error_pages.iter();
+        pages
+            .find(|(known, _)| *known == status)
+            .map(|(_, page)| page)
+    }
 }
 
 impl Default for Site {
@@ -27,6 +61,8 @@ impl Default for Site {
             root: RelativePath::default(),
             index: vec![RelativePath("index.html".into())],
             precompressed: Vec::new(),
+            rules: Vec::new(),
+            error_pages: Vec::new(),
         }
     }
 }

@@ -16,7 +16,7 @@ pub(crate) enum Kind {
 }
 
 /// What may stand in a path as it is: `pchar` of RFC 3986 §3.3, and the `/` between segments.
-const NOT_PCHAR: &AsciiSet = &NON_ALPHANUMERIC
+pub(crate) const NOT_PCHAR: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
     .remove(b'_')
@@ -78,6 +78,17 @@ pub(crate) fn resolve(target: &[u8], path: &mut Vec<u8>) -> Result<Kind, StatusC
     Ok(kind)
 }
 
+/// Writes the path of a target, of which `path` is what [`resolve`] has made, as patterns are compared with: with a slash
+/// at its start, and at its end if it is a directory's.
+pub(crate) fn absolute(path: &[u8], kind: Kind, out: &mut Vec<u8>) {
+    out.clear();
+    out.push(b'/');
+    out.extend_from_slice(path);
+    if kind == Kind::Directory && !path.is_empty() {
+        out.push(b'/');
+    }
+}
+
 /// Writes `Location` for a target that lacks its final slash; `None` if it has one.
 ///
 /// The value is rebuilt from decoded segments and begins with exactly one slash: `//elsewhere` or
@@ -97,11 +108,11 @@ pub(crate) fn redirect(target: &[u8], path: &mut Vec<u8>, location: &mut Vec<u8>
     Some(())
 }
 
-fn extend<'a>(out: &mut Vec<u8>, pieces: impl Iterator<Item = &'a str>) {
+pub(crate) fn extend<'a>(out: &mut Vec<u8>, pieces: impl Iterator<Item = &'a str>) {
     pieces.for_each(|piece| out.extend_from_slice(piece.as_bytes()));
 }
 
-fn split_query(target: &[u8]) -> (&[u8], Option<&[u8]>) {
+pub(crate) fn split_query(target: &[u8]) -> (&[u8], Option<&[u8]>) {
     match target.iter().position(|&byte| byte == b'?') {
         Some(at) => (&target[..at], Some(&target[at + 1..])),
         None => (target, None),

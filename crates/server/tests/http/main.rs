@@ -7,6 +7,7 @@ mod pipelining;
 mod ranges;
 mod refusals;
 mod responses;
+mod rules;
 mod sites;
 mod slow;
 mod splits;

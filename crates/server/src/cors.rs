@@ -1,0 +1,219 @@
+//! What pages of other origins may do with answers (CORS, as the Fetch standard has it).
+
+use std::fmt;
+use std::time::Duration;
+
+use http::HeaderName;
+
+/// Who may read answers from within a page of another origin.
+#[derive(Clone, Debug)]
+pub struct Cors {
+    origins: Origins,
+    /// Request fields that a page may set, besides those that it always may. Default: `Range` and the conditions.
+    pub request_fields: Vec<HeaderName>,
+    /// Response fields that a page gets to see, besides those that it always does. Default: what a player of media wants to
+    /// know of ranges.
+    pub exposed_fields: Vec<HeaderName>,
+    /// How long a browser may remember that it is allowed. Default: a day.
+    pub max_age: Duration,
+}
+
+#[derive(Clone, Debug)]
+enum Origins {
+    Any,
+    These {
+        origins: Vec<Box<str>>,
+        credentials: bool,
+    },
+}
+
+/// A text that is no origin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OriginError(String);
+
+impl Cors {
+    /// Pages of all origins may, without credentials.
+    pub fn any() -> Self {
+        Cors::of(Origins::Any)
+    }
+
+    /// Pages of these origins may, such as `https://example.org`; with cookies and other `credentials` if so.
+    pub fn these(origins: &[&str], credentials: bool) -> Result<Self, OriginError> {
+        let checked = origins.iter().map(|&origin| {
+            let host = origin.split_once("://").map_or("", |(_, host)| host);
+            let may_stand = |byte: u8| byte.is_ascii_graphic() && !b"/?#,*".contains(&byte);
+            match !host.is_empty() && host.bytes().all(may_stand) {
+                true => Ok(origin.to_ascii_lowercase().into()),
+                false => Err(OriginError(origin.to_owned())),
+            }
+        });
+        Ok(Cors::of(Origins::These {
+            origins: checked.collect::<Result<_, _>>()?,
+            credentials,
+        }))
+    }
+
+    fn of(origins: Origins) -> Self {
+        use http::header;
+        Cors {
+            origins,
+            request_fields: vec![
+                header::RANGE,
+                header::IF_RANGE,
+                header::IF_MATCH,
+                header::IF_NONE_MATCH,
+                header::IF_MODIFIED_SINCE,
+                header::IF_UNMODIFIED_SINCE,
+            ],
+            exposed_fields: vec![
+                header::ACCEPT_RANGES,
+                header::CONTENT_ENCODING,
+                header::CONTENT_LENGTH,
+                header::CONTENT_RANGE,
+                header::DATE,
+                header::ETAG,
+            ],
+            max_age: Duration::from_secs(86_400),
+        }
+    }
+
+    /// Answers differ from origin to origin.
+    pub(crate) fn varies(&self) -> bool {
+        matches!(self.origins, Origins::These { .. })
+    }
+
+    /// Writes what a page of this origin may do; `preflight` if it asks whether it may.
+    pub(crate) fn write(&self, origin: Option<&[u8]>, preflight: bool, out: &mut Vec<u8>) {
+        let credentials = match &self.origins {
+            Origins::Any => {
+                line(out, "Access-Control-Allow-Origin", "*");
+                false
+            }
+            Origins::These {
+                origins,
+                credentials,
+            } => {
+                let mut known = origins.iter().filter(|known| {
+                    origin.is_some_and(|origin| known.as_bytes().eq_ignore_ascii_case(origin))
+                });
+                let Some(known) = known.next() else { return };
+                line(out, "Access-Control-Allow-Origin", known);
+                *credentials
+            }
+        };
+        if credentials {
+            line(out, "Access-Control-Allow-Credentials", "true");
+        }
+        if preflight {
+            line(out, "Access-Control-Allow-Methods", "GET, HEAD, OPTIONS");
+            list(out, "Access-Control-Allow-Headers", &self.request_fields);
+            let seconds = self.max_age.as_secs().to_string();
+            line(out, "Access-Control-Max-Age", &seconds);
+        } else {
+            list(out, "Access-Control-Expose-Headers", &self.exposed_fields);
+        }
+    }
+}
+
+fn line(out: &mut Vec<u8>, name: &str, value: &str) {
+    for piece in [name, ": ", value, "\r\n"] {
+        out.extend_from_slice(piece.as_bytes());
+    }
+}
+
+fn list(out: &mut Vec<u8>, name: &str, fields: &[HeaderName]) {
+    for (at, field) in fields.iter().enumerate() {
+        let before = if at == 0 { name } else { "," };
+        let between = if at == 0 { ": " } else { " " };
+        for piece in [before, between, field.as_str()] {
+            out.extend_from_slice(piece.as_bytes());
+        }
+    }
+    if !fields.is_empty() {
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
+impl fmt::Display for OriginError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{:?} is no origin: write a scheme and a host, such as https://example.org or http://localhost:8080, \
+             without a path",
+            self.0
+        )
+    }
+}
+
+impl std::error::Error for OriginError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(cors: &Cors, origin: Option<&str>, preflight: bool) -> String {
+        let mut out = Vec::new();
+        cors.write(origin.map(str::as_bytes), preflight, &mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn anybody_may_without_credentials() {
+        let cors = Cors::any();
+        for origin in [None, Some("https://a.org"), Some("null")] {
+            let text = written(&cors, origin, false);
+            assert!(text.starts_with(
+                "Access-Control-Allow-Origin: *\r\nAccess-Control-Expose-Headers: accept-ranges, "
+            ));
+            assert!(text.contains("content-range") && !text.contains("Credentials"));
+        }
+        let text = written(&cors, Some("https://a.org"), true);
+        assert!(
+            text.contains("Access-Control-Allow-Headers: range, if-range"),
+            "{text}"
+        );
+        assert!(
+            text.ends_with("Access-Control-Max-Age: 86400\r\n"),
+            "{text}"
+        );
+        assert!(!cors.varies());
+    }
+
+    #[test]
+    fn only_those_named_may() {
+        let cors = Cors::these(&["https://A.org", "http://localhost:8080"], true).unwrap();
+        let text = written(&cors, Some("https://a.org"), false);
+        assert!(text.starts_with(
+            "Access-Control-Allow-Origin: https://a.org\r\nAccess-Control-Allow-Credentials: true\r\n"
+        ));
+        for origin in [
+            None,
+            Some("null"),
+            Some("https://b.org"),
+            Some("https://a.org.b.org"),
+            Some("http://a.org"),
+            Some(""),
+        ] {
+            assert_eq!(written(&cors, origin, false), "", "{origin:?}");
+            assert_eq!(written(&cors, origin, true), "", "{origin:?}");
+        }
+        assert!(cors.varies());
+    }
+
+    #[test]
+    fn what_is_no_origin_is_refused() {
+        for origin in [
+            "",
+            "*",
+            "null",
+            "a.org",
+            "https://",
+            "https://a.org/",
+            "https://*.a.org",
+            "https://a b",
+        ] {
+            let error = Cors::these(&[origin], false).unwrap_err().to_string();
+            assert!(error.contains(&format!("{origin:?}")), "{error}");
+        }
+    }
+}
