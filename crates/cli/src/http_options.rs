@@ -2,6 +2,9 @@
 
 use std::ffi::OsString;
 
+use std::num::NonZeroU64;
+
+use ::link::conditions::Rate;
 use clap::Args;
 use server::{Coding, Config, RelativePath, Site};
 
@@ -19,6 +22,15 @@ pub(crate) struct HttpOptions {
     /// NAME.gz. Who accepts one gets it in the place of NAME
     #[arg(long, value_name = "br,zstd,gzip", value_delimiter = ',')]
     precompressed: Vec<Coding>,
+
+    /// How fast a connection is sent to at most: 20mbit [default: as fast as it goes]
+    #[arg(long, value_name = "RATE")]
+    rate_per_connection: Option<Rate>,
+
+    /// How fast all connections of one source together are sent to at most: of an IPv4 address, or of an IPv6 network of 64
+    /// bits [default: as fast as it goes]
+    #[arg(long, value_name = "RATE")]
+    rate_per_source: Option<Rate>,
 }
 
 fn parse_index(text: &str) -> Result<RelativePath, String> {
@@ -39,7 +51,16 @@ impl HttpOptions {
             .map(|name| option("--index", name.to_string().as_ref()));
         let codings = self.precompressed.iter();
         let codings = codings.map(|coding| option("--precompressed", coding.name().as_ref()));
-        index.chain(codings).collect()
+        let mut arguments: Vec<OsString> = index.chain(codings).collect();
+        for (name, rate) in [
+            ("--rate-per-connection", self.rate_per_connection),
+            ("--rate-per-source", self.rate_per_source),
+        ] {
+            if let Some(Rate(bits)) = rate {
+                arguments.extend([name.into(), format!("{bits}bit").into()]);
+            }
+        }
+        arguments
     }
 
     /// What the server is to do.
@@ -52,6 +73,9 @@ impl HttpOptions {
             site.index.clone_from(&self.index);
         }
         config.sites = vec![site];
+        let bytes = |rate: Option<Rate>| rate.and_then(|Rate(bits)| NonZeroU64::new(bits / 8));
+        config.connection_bytes_per_second_max = bytes(self.rate_per_connection);
+        config.source_bytes_per_second_max = bytes(self.rate_per_source);
     }
 }
 
@@ -73,6 +97,7 @@ mod tests {
             "splitway",
             "splitway --index index.html,-x/y.htm --precompressed zstd,gzip",
             "splitway --index a --index b --precompressed br",
+            "splitway --rate-per-connection 20.5mbit --rate-per-source 1000gbit",
         ] {
             use clap::CommandFactory;
             let parse = |words: Vec<OsString>| {

@@ -302,7 +302,7 @@ fn a_key_that_may_not_be_read() {
 }
 
 #[test]
-fn names_and_codings_of_files_that_are_none() {
+fn options_of_http_that_make_no_sense() {
     for (argument, complaints) in [
         ("--index=/index.html", &["/index.html", "such as"][..]),
         (
@@ -312,6 +312,8 @@ fn names_and_codings_of_files_that_are_none() {
         ("--index=a,,b", &["a directory is no index"]),
         ("--precompressed=lzma", &["lzma", "br, zstd, gzip"]),
         ("--precompressed=br.gz", &["br.gz", "zstd"]),
+        ("--rate-per-connection=fast", &["fast", "200mbit"]),
+        ("--rate-per-source=0mbit", &["0mbit", "1kbit"]),
     ] {
         with_site(&["serve", "site", argument]).refused(complaints);
     }

@@ -1,5 +1,6 @@
 //! What a server serves, limits, and their defaults.
 
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 use crate::request::Request;
@@ -29,6 +30,11 @@ pub struct Config {
     /// modification. Entity tags then leave out what is each machine's own: inode, device, time of status change.
     /// Default: false.
     pub roots_are_replicas: bool,
+    /// How fast one connection is sent to at most, in bytes per second. Default: as fast as it goes.
+    pub connection_bytes_per_second_max: Option<NonZeroU64>,
+    /// How fast all connections of a source that are being sent to are at most, together, in bytes per second: of an IPv4
+    /// address, or of an IPv6 network of 64 bits. Each has the same share. Default: as fast as it goes.
+    pub source_bytes_per_second_max: Option<NonZeroU64>,
     /// Most responses queued on one connection that the peer has not wholly acknowledged. Further
     /// requests wait in the receive window. Default: 32.
     pub responses_in_flight_max: usize,
@@ -72,6 +78,8 @@ impl Default for Config {
             body_bytes_max: 64 << 10,
             ranges_max: 16,
             roots_are_replicas: false,
+            connection_bytes_per_second_max: None,
+            source_bytes_per_second_max: None,
             responses_in_flight_max: 32,
             head_timeout: Duration::from_secs(15),
             idle_timeout: Duration::from_secs(75),

@@ -28,7 +28,8 @@ use crate::encoding::Acceptable;
 use crate::etag::ETag;
 use crate::fields::{Field, Head};
 use crate::input::{Input, Pool};
-use crate::output::{Body, Output};
+use crate::output::{Body, Flushed, Output};
+use crate::rate::{self, Bound, Rates, Source};
 use crate::request::{self, Method, Parsed, Persistence, Place, Request};
 use crate::response::{self, Common, Entity};
 use crate::site::Names;
@@ -53,6 +54,7 @@ pub(crate) struct Shared {
     pub(crate) file_path: Vec<u8>,
     /// Sites by name.
     pub(crate) names: Names,
+    pub(crate) rates: Rates,
 }
 
 impl Shared {
@@ -70,6 +72,7 @@ impl Shared {
 #[derive(Debug)]
 pub(crate) struct Connection {
     stream: StreamId,
+    source: Source,
     phase: Phase,
     input: Input,
     /// The stream may hold bytes that were not read yet.
@@ -83,11 +86,15 @@ pub(crate) struct Connection {
     output: Output,
     /// Where queued responses end in the stream, as far as they are not acknowledged.
     in_flight: VecDeque<u64>,
+    /// How fast it may be sent to for its own sake.
+    rate_max: Bound,
+    /// The same once the stream has drained, if a part of the response waits for that.
+    later_rate_max: Bound,
     watch: Watch,
 }
 
 const _: () = assert!(
-    size_of::<Connection>() <= 320,
+    size_of::<Connection>() <= 352,
     "ten thousand idle connections fit into a few megabytes"
 );
 
@@ -121,9 +128,10 @@ enum Wanted {
 }
 
 impl Connection {
-    pub(crate) fn new(stream: StreamId) -> Self {
+    pub(crate) fn new(stream: StreamId, source: Source) -> Self {
         Connection {
             stream,
+            source,
             phase: Phase::Reading,
             input: Input::default(),
             unread: false,
@@ -132,6 +140,8 @@ impl Connection {
             answered: false,
             output: Output::default(),
             in_flight: VecDeque::new(),
+            rate_max: None,
+            later_rate_max: None,
             watch: Watch::default(),
         }
     }
@@ -144,10 +154,8 @@ impl Connection {
             AppEvent::Opened { file, ref meta, .. } => self.opened(io, shared, file, meta),
             AppEvent::OpenFailed { file, errno, .. } => self.open_failed(io, shared, file, errno),
             AppEvent::Timer { .. } => self.expired(io, shared),
-            AppEvent::Accepted { .. }
-            | AppEvent::Writable { .. }
-            | AppEvent::Drained { .. }
-            | AppEvent::Closed { .. } => {}
+            AppEvent::Drained { .. } => self.drained(io, shared),
+            AppEvent::Accepted { .. } | AppEvent::Writable { .. } | AppEvent::Closed { .. } => {}
         }
         while self.advance(io, shared) {}
         self.input.release_if_empty(&mut shared.pool);
@@ -160,8 +168,33 @@ impl Connection {
     }
 
     /// The connection is over: gives back what it holds.
-    pub(crate) fn closed(mut self, shared: &mut Shared) {
+    pub(crate) fn closed(mut self, io: &mut dyn Io, shared: &mut Shared) {
         self.input.release(&mut shared.pool);
+        shared.rates.end(io, self.stream, self.source);
+    }
+
+    /// All that was queued is acknowledged.
+    fn drained(&mut self, io: &mut dyn Io, shared: &mut Shared) {
+        if self.output.go_on() {
+            self.limit(io, shared, self.later_rate_max);
+        } else if self.output.is_done() {
+            shared.rates.end(io, self.stream, self.source);
+        }
+    }
+
+    /// Bounds the rate for what is queued from now on. What is queued already is not hurried.
+    fn limit(&mut self, io: &mut dyn Io, shared: &mut Shared, response: Bound) {
+        let mut rate_max = shared.rates.bound(response);
+        if (rate_max, self.rate_max) == (None, None) && !shared.rates.are_shared() {
+            return;
+        }
+        if io.unacknowledged(self.stream) > 0 {
+            rate_max = rate::least(rate_max, self.rate_max);
+        }
+        if rate_max != self.rate_max || shared.rates.are_shared() {
+            self.rate_max = rate_max;
+            shared.rates.begin(io, self.stream, self.source, rate_max);
+        }
     }
 
     /// One step, if one is possible.
@@ -169,7 +202,8 @@ impl Connection {
         match self.phase {
             Phase::Reading => self.read(io, shared),
             Phase::Sending { close } => {
-                if !self.output.flush(io, self.stream, &mut shared.counters) {
+                let flushed = self.output.flush(io, self.stream, &mut shared.counters);
+                if flushed != Flushed::All {
                     return false;
                 }
                 shared.out = self.output.take_buffer();
@@ -271,6 +305,13 @@ impl Connection {
         });
         if request.method == Method::Options {
             return self.tell_options(io, shared, request);
+        }
+        if let Some(keys) =
+            found.and_then(|(rule, _)| site.rules[usize::from(rule)].signed.as_ref())
+            && let Err(why) = keys.verify(target::without_authority(target), io.unix_time())
+        {
+            tracing::debug!(stream = self.stream.0, ?why, "a URL is not good");
+            return self.refuse(io, shared, request, StatusCode::FORBIDDEN);
         }
         if let Some((rule, captured)) = found
             && let Some(redirect) = &site.rules[usize::from(rule)].redirect
@@ -521,12 +562,27 @@ impl Connection {
         request: Request,
         status: StatusCode,
         file: FileHandle,
-        body: Option<Body>,
+        mut body: Option<Body>,
     ) {
-        if body.is_none() {
-            io.close_file(file);
+        match &mut body {
+            None => io.close_file(file),
+            Some(body) => self.pace(io, shared, &request, body),
         }
         self.send(shared, request, status, body);
+    }
+
+    /// Bounds the rate of the response that begins, as its path's rule and the configuration have it.
+    fn pace(&mut self, io: &mut dyn Io, shared: &mut Shared, request: &Request, body: &mut Body) {
+        let pace = shared.config.rule(request).and_then(|rule| rule.pace);
+        let Some(pace) = pace else {
+            return self.limit(io, shared, None);
+        };
+        let rate_max = Some(pace.bytes_per_second);
+        self.later_rate_max = rate_max;
+        match body.pause_after(pace.at_once_bytes) {
+            true => self.limit(io, shared, None),
+            false => self.limit(io, shared, rate_max),
+        }
     }
 
     /// Begins to send the response in `shared.out`, and what of a file belongs to it.

@@ -23,6 +23,8 @@
 //! | `rule` | what is special about some paths |
 //! | `pattern` | which paths a rule is about |
 //! | `redirect` | where an operator sends clients |
+//! | `signed` | who has a signed URL may have the file |
+//! | `rate` | how fast responses are sent |
 //! | `cors` | what pages of other origins may do |
 //! | `encoding` | which variants of a file a client takes |
 //! | `attempt` | which files may answer a request |
@@ -61,11 +63,13 @@ mod open_failure;
 mod output;
 mod pattern;
 mod range;
+mod rate;
 mod redirect;
 mod request;
 mod response;
 mod rule;
 mod server;
+mod signed;
 mod site;
 mod target;
 mod watch;
@@ -75,7 +79,9 @@ pub use cors::{Cors, OriginError};
 pub use counters::Counters;
 pub use encoding::{Coding, CodingError};
 pub use pattern::{Pattern, PatternError};
+pub use rate::Pace;
 pub use redirect::{Redirect, RedirectError};
 pub use rule::{ExtraField, ExtraFieldError, Rule};
 pub use server::Server;
+pub use signed::{SigningKeyError, SigningKeys};
 pub use site::{HostName, HostNameError, RelativePath, RelativePathError, Site};

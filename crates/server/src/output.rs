@@ -17,6 +17,17 @@ pub(crate) struct Splice {
     pub(crate) range: Range<u64>,
 }
 
+/// How far the stream has come with a response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Flushed {
+    /// It has taken all.
+    All,
+    /// It is full: `Writable` follows.
+    Full,
+    /// It has what may be sent at once: `Drained` follows, and then [`Output::go_on`].
+    AtOnce,
+}
+
 /// The content of a response that comes from a file.
 #[derive(Debug)]
 pub(crate) struct Body {
@@ -24,6 +35,8 @@ pub(crate) struct Body {
     next: Splice,
     /// Those after it, the last one first.
     later: Vec<Splice>,
+    /// What of the next one is not to wait for anything, in bytes.
+    at_once_bytes: u64,
 }
 
 impl Body {
@@ -33,7 +46,17 @@ impl Body {
             file,
             next: Splice { after_bytes, range },
             later: Vec::new(),
+            at_once_bytes: u64::MAX,
         }
+    }
+
+    /// Has so many bytes sent at once and the rest wait; false if it has several ranges, or nothing is to be sent at once.
+    pub(crate) fn pause_after(&mut self, bytes: u64) -> bool {
+        let is_one = self.later.is_empty() && bytes > 0;
+        if is_one {
+            self.at_once_bytes = bytes;
+        }
+        is_one
     }
 
     /// Several ranges, in order; `None` if there are none.
@@ -44,6 +67,7 @@ impl Body {
             file,
             next,
             later: splices,
+            at_once_bytes: u64::MAX,
         })
     }
 }
@@ -65,6 +89,11 @@ impl Output {
         self.queued_bytes
     }
 
+    /// The stream has taken all there is.
+    pub(crate) fn is_done(&self) -> bool {
+        self.body.is_none() && self.taken_bytes == self.bytes.len()
+    }
+
     /// Begins a response, which has been sent when [`Output::flush`] says so.
     pub(crate) fn begin(&mut self, bytes: Vec<u8>, body: Option<Body>) {
         (self.bytes, self.taken_bytes, self.body) = (bytes, 0, body);
@@ -74,16 +103,28 @@ impl Output {
     pub(crate) fn take_buffer(&mut self) -> Vec<u8> {
         let mut buffer = mem::take(&mut self.bytes);
         buffer.clear();
+        self.taken_bytes = 0;
         buffer
     }
 
-    /// Queues what there is; says whether the stream has taken all. If not, `Writable` follows.
+    /// What was to be sent at once has been acknowledged. False if nothing waits for that.
+    pub(crate) fn go_on(&mut self) -> bool {
+        match &mut self.body {
+            Some(body) if body.at_once_bytes == 0 => {
+                body.at_once_bytes = u64::MAX;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Queues what there is.
     pub(crate) fn flush(
         &mut self,
         io: &mut dyn Io,
         stream: StreamId,
         counters: &mut Counters,
-    ) -> bool {
+    ) -> Flushed {
         loop {
             let place = match &self.body {
                 Some(body) => body.next.after_bytes,
@@ -97,18 +138,30 @@ impl Output {
                 counters.real_bytes += count as u64;
             }
             if self.taken_bytes < place {
-                return false;
+                return Flushed::Full;
             }
             let Some(body) = &mut self.body else {
-                return true;
+                return Flushed::All;
             };
-            if !body.next.range.is_empty() {
-                let count = io.write_file(stream, body.file, body.next.range.clone());
+            let range = &mut body.next.range;
+            if body.at_once_bytes == 0 && !range.is_empty() {
+                return Flushed::AtOnce;
+            }
+            let end = range
+                .end
+                .min(range.start.saturating_add(body.at_once_bytes));
+            if range.start < end {
+                let count = io.write_file(stream, body.file, range.start..end);
                 if count == 0 {
-                    return false;
+                    return Flushed::Full;
                 }
                 self.queued_bytes += count;
                 counters.virtual_bytes += count;
+                range.start = end;
+                if !range.is_empty() {
+                    body.at_once_bytes = 0;
+                    continue;
+                }
             }
             match body.later.pop() {
                 Some(next) => body.next = next,

@@ -7,7 +7,9 @@ use http::{HeaderName, HeaderValue, StatusCode};
 
 use crate::cors::Cors;
 use crate::pattern::Pattern;
+use crate::rate::Pace;
 use crate::redirect::Redirect;
+use crate::signed::SigningKeys;
 
 /// What is special about the paths that a pattern is about. Of a site's rules the first one that is about a path
 /// counts, and no other.
@@ -25,6 +27,10 @@ pub struct Rule {
     pub cors: Option<Cors>,
     /// Where to go instead.
     pub redirect: Option<Redirect>,
+    /// Only URLs that are signed with one of these keys get an answer; others get 403.
+    pub signed: Option<SigningKeys>,
+    /// How fast files are sent.
+    pub pace: Option<Pace>,
 }
 
 impl Rule {
@@ -37,6 +43,8 @@ impl Rule {
             fields: Vec::new(),
             cors: None,
             redirect: None,
+            signed: None,
+            pace: None,
         }
     }
 }

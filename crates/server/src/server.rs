@@ -9,6 +9,7 @@ use crate::connection::{Connection, Shared};
 use crate::counters::Counters;
 use crate::date::DateCache;
 use crate::input::Pool;
+use crate::rate::{Rates, Source};
 use crate::site::Names;
 
 /// An HTTP/1.1 server of files: one per shard.
@@ -42,6 +43,10 @@ impl Server {
                 between: Vec::new(),
                 file_path: Vec::new(),
                 names: Names::new(&config.sites),
+                rates: Rates::new(
+                    config.connection_bytes_per_second_max,
+                    config.source_bytes_per_second_max,
+                ),
                 config,
             },
         }
@@ -56,15 +61,16 @@ impl Server {
 impl Application for Server {
     fn on_event(&mut self, io: &mut dyn Io, event: AppEvent) {
         let stream = match event {
-            AppEvent::Accepted { stream, .. } => {
+            AppEvent::Accepted { stream, peer, .. } => {
                 self.shared.counters.connections_accepted += 1;
-                self.connections.insert(stream, Connection::new(stream));
+                let connection = Connection::new(stream, Source::of(peer.ip()));
+                self.connections.insert(stream, connection);
                 stream
             }
             AppEvent::Closed { stream, .. } => {
                 if let Some(connection) = self.connections.remove(&stream) {
                     self.shared.counters.connections_closed += 1;
-                    connection.closed(&mut self.shared);
+                    connection.closed(io, &mut self.shared);
                 }
                 return;
             }

@@ -137,6 +137,15 @@ fn after_scheme(target: &[u8]) -> Option<&[u8]> {
     after(b"http://").or_else(|| after(b"https://"))
 }
 
+/// A target in absolute-form from its path's first slash on; any other as it is.
+pub(crate) fn without_authority(target: &[u8]) -> &[u8] {
+    let Some(rest) = after_scheme(target) else {
+        return target;
+    };
+    let slash = rest.iter().position(|&byte| byte == b'/');
+    &rest[slash.unwrap_or(rest.len())..]
+}
+
 /// The path of a target in origin-form or absolute-form. An absolute-form without a path means `/`.
 fn origin_path(target: &[u8]) -> &[u8] {
     let Some(rest) = after_scheme(target) else {

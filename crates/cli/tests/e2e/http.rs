@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use testbed::http::{Connection, request};
 use testbed::namespace::{isolated, isolated_unprivileged};
@@ -175,6 +176,20 @@ fn curl_gets_what_was_compressed_before() {
                 ]),
                 406
             );
+        }
+    });
+}
+
+#[test]
+fn no_connection_is_faster_than_it_may_be() {
+    isolated(|site| {
+        let file = site.file("clip.mp4", 1_000_000).unwrap();
+        let _splitway = serve_with(&site, &["--rate-per-connection", "4mbit"]);
+        for server in FAMILIES {
+            let begun = Instant::now();
+            Connection::open(server).unwrap().get(&file).unwrap();
+            // Two seconds' worth.
+            assert!(begun.elapsed() > Duration::from_millis(1500));
         }
     });
 }

@@ -1,7 +1,7 @@
 //! A stream interface whose peers, files and clock are in the test's hands.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 use std::time::Duration;
 
@@ -55,6 +55,7 @@ struct Wire {
     acknowledges: bool,
     short: bool,
     timer: Option<Duration>,
+    rate_max: Option<u64>,
     peer_finished: bool,
     shut_down: bool,
     aborted: bool,
@@ -193,6 +194,10 @@ impl Lab {
     // Peers.
 
     pub(crate) fn connect(&mut self) -> StreamId {
+        self.connect_from("10.77.0.1")
+    }
+
+    pub(crate) fn connect_from(&mut self, address: &str) -> StreamId {
         let stream = StreamId(self.net.streams.len() as u64 + 1);
         self.net.streams.insert(
             stream,
@@ -206,13 +211,15 @@ impl Lab {
                 acknowledges: true,
                 short: false,
                 timer: None,
+                rate_max: None,
                 peer_finished: false,
                 shut_down: false,
                 aborted: false,
                 closed: false,
             },
         );
-        let peer = SocketAddr::from((Ipv4Addr::new(10, 77, 0, 1), 40_000));
+        let address: IpAddr = address.parse().expect("an address");
+        let peer = SocketAddr::from((address, 40_000));
         self.net.events.push_back(AppEvent::Accepted {
             stream,
             peer,
@@ -286,6 +293,11 @@ impl Lab {
     }
 
     // What the peer sees.
+
+    /// How fast the server wants the stream to be sent to at most.
+    pub(crate) fn rate_max(&self, stream: StreamId) -> Option<u64> {
+        self.net.streams[&stream].rate_max
+    }
 
     pub(crate) fn is_shut_down(&self, stream: StreamId) -> bool {
         self.net.streams[&stream].shut_down
@@ -609,8 +621,9 @@ impl Io for Net {
         self.wire(stream).timer = after.map(|after| now + after);
     }
 
-    fn set_max_pacing_rate(&mut self, _: StreamId, _: Option<u64>) {
-        unimplemented!("the server leaves rates to congestion control");
+    fn set_max_pacing_rate(&mut self, stream: StreamId, bytes_per_second: Option<u64>) {
+        assert_ne!(bytes_per_second, Some(0), "a rate at which something moves");
+        self.wire(stream).rate_max = bytes_per_second;
     }
 
     fn acknowledged(&self, stream: StreamId) -> u64 {

@@ -1,9 +1,12 @@
 //! However bytes are split, and however little a stream takes at once, the answers are the same.
 
+use std::num::NonZeroU64;
+
+use http::StatusCode;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
-use server::Config;
+use server::{Coding, Config, Cors, Pace, Redirect, Rule, SigningKeys, Site};
 
 use crate::lab::{Lab, get};
 
@@ -24,6 +27,36 @@ fn config() -> Config {
         request_line_bytes_max: 120,
         body_bytes_max: 40,
         responses_in_flight_max: 3,
+        sites: vec![
+            Site {
+                precompressed: vec![Coding::Gzip],
+                rules: vec![
+                    Rule {
+                        cors: Some(Cors::any()),
+                        pace: Some(Pace {
+                            bytes_per_second: NonZeroU64::MIN,
+                            at_once_bytes: 5,
+                        }),
+                        ..Rule::new("/a".parse().unwrap())
+                    },
+                    Rule {
+                        redirect: Some(Redirect::new(302, "/*").unwrap()),
+                        ..Rule::new("/to/*".parse().unwrap())
+                    },
+                    Rule {
+                        signed: Some(SigningKeys::default()),
+                        ..Rule::new("/empty".parse().unwrap())
+                    },
+                ],
+                error_pages: vec![(StatusCode::FORBIDDEN, "a".parse().unwrap())],
+                ..Site::default()
+            },
+            Site {
+                names: vec!["empty".parse().unwrap()],
+                index: vec!["none".parse().unwrap(), "empty".parse().unwrap()],
+                ..Site::default()
+            },
+        ],
         ..Config::default()
     }
 }
@@ -33,6 +66,7 @@ fn run(pieces: &[&[u8]], finish: bool, queue_bytes_max: u64) -> Outcome {
     lab.file("a", "content of a");
     lab.file("empty", "");
     lab.file("index.html", "<p>");
+    lab.file("index.html.gz", "gzip");
     lab.directory("dir");
     let client = lab.connect();
     lab.limit_queue(client, queue_bytes_max);
@@ -77,6 +111,21 @@ fn fragment() -> impl Strategy<Value = Vec<u8>> {
         " HTTP/1.",
         " HTTP/1.x\r\n",
         "Host: h\r\n",
+        "Host: empty\r\n",
+        "OPTIONS ",
+        "GET /a HTTP/1.1\r\nHost: h\r\nRange: bytes=1-2,5-\r\n\r\n",
+        "GET /a HTTP/1.1\r\nHost: h\r\nIf-None-Match: *\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: empty\r\n\r\n",
+        "/to/a",
+        "/empty?expires=1&key=a&signature=",
+        "Range: bytes=0-0,",
+        "Range: bytes=-3\r\n",
+        "If-Range: \"\"\r\n",
+        "If-Match: W/\"\", *\r\n",
+        "If-Modified-Since: Sun, 06 Nov 1994 08:49:37 GMT\r\n",
+        "Accept-Encoding: gzip;q=0.5, *;q=0\r\n",
+        "Origin: null\r\n",
+        "Access-Control-Request-Method: GET\r\n",
         "Content-Length: 3\r\n",
         "Content-Length: 41\r\n",
         "Transfer-Encoding: chunked\r\n",

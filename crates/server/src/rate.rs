@@ -1,0 +1,169 @@
+//! How fast responses are sent: what an operator allows a response, a connection, and a source of connections.
+//!
+//! All of these are bounds for the pacing of the host stack's TCP, which sends evenly and no faster. A stream has one
+//! bound at a time, the least of those that apply.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::num::{NonZeroU32, NonZeroU64};
+use std::time::Duration;
+
+use host::app::{Io, StreamId};
+
+/// So many bytes of a response as fast as they go, and the rest at a rate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pace {
+    /// The rate, in bytes per second.
+    pub bytes_per_second: NonZeroU64,
+    /// What is sent before that, in bytes.
+    pub at_once_bytes: u64,
+}
+
+impl Pace {
+    /// For media of this bit rate: what is played in the time `ahead` at once, the rest at so many percent of the bit rate. A
+    /// player starts without waiting then, and who leaves in mid-film has not been sent all of it.
+    pub fn of_media(bits_per_second: NonZeroU64, percent: NonZeroU32, ahead: Duration) -> Self {
+        let bytes_per_second = u128::from(bits_per_second.get()) / 8;
+        let paced = bytes_per_second * u128::from(percent.get()) / 100;
+        let at_once = bytes_per_second * ahead.as_millis() / 1000;
+        let bounded = |bytes: u128| u64::try_from(bytes).unwrap_or(u64::MAX);
+        Pace {
+            bytes_per_second: NonZeroU64::new(bounded(paced)).unwrap_or(NonZeroU64::MIN),
+            at_once_bytes: bounded(at_once),
+        }
+    }
+}
+
+/// Where connections come from: an address of IPv4, or a network of 64 bits of IPv6, which one subscriber has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Source {
+    V4(u32),
+    V6(u64),
+}
+
+impl Source {
+    pub(crate) fn of(address: IpAddr) -> Self {
+        match address.to_canonical() {
+            IpAddr::V4(address) => Source::V4(address.to_bits()),
+            IpAddr::V6(address) => Source::V6((address.to_bits() >> 64) as u64),
+        }
+    }
+}
+
+/// Bytes per second, or as many as go.
+pub(crate) type Bound = Option<NonZeroU64>;
+
+/// The bounds of streams.
+#[derive(Debug)]
+pub(crate) struct Rates {
+    connection: Bound,
+    source: Bound,
+    /// The streams that are sending, of each source, with the bound that each has for itself.
+    sending: HashMap<Source, Vec<(StreamId, Bound)>>,
+}
+
+impl Rates {
+    /// Of connections and of sources.
+    pub(crate) fn new(connection: Bound, source: Bound) -> Self {
+        Rates {
+            connection,
+            source,
+            sending: HashMap::new(),
+        }
+    }
+
+    /// The bound of a stream whose response has this one.
+    pub(crate) fn bound(&self, response: Bound) -> Bound {
+        least(self.connection, response)
+    }
+
+    /// Sources have to share, so that it matters when a stream has nothing to send.
+    pub(crate) fn are_shared(&self) -> bool {
+        self.source.is_some()
+    }
+
+    /// A stream sends, with this bound of its own.
+    pub(crate) fn begin(&mut self, io: &mut dyn Io, stream: StreamId, source: Source, own: Bound) {
+        let Some(total) = self.source else {
+            return set(io, stream, own);
+        };
+        let sending = self.sending.entry(source).or_default();
+        match sending.iter_mut().find(|(known, _)| *known == stream) {
+            Some((_, known)) => {
+                *known = own;
+                let share = share(total, sending.len());
+                set(io, stream, least(own, Some(share)));
+            }
+            None => {
+                sending.push((stream, own));
+                share_out(io, total, sending);
+            }
+        }
+    }
+
+    /// A stream has nothing to send any more: the others of its source may have its share.
+    pub(crate) fn end(&mut self, io: &mut dyn Io, stream: StreamId, source: Source) {
+        let (Some(total), Some(sending)) = (self.source, self.sending.get_mut(&source)) else {
+            return;
+        };
+        let count = sending.len();
+        sending.retain(|(known, _)| *known != stream);
+        if sending.is_empty() {
+            self.sending.remove(&source);
+        } else if sending.len() < count {
+            share_out(io, total, sending);
+        }
+    }
+}
+
+/// Everybody gets as much, but for those who want less.
+fn share_out(io: &mut dyn Io, total: NonZeroU64, sending: &[(StreamId, Bound)]) {
+    let share = share(total, sending.len());
+    for &(stream, own) in sending {
+        set(io, stream, least(own, Some(share)));
+    }
+}
+
+fn share(total: NonZeroU64, count: usize) -> NonZeroU64 {
+    NonZeroU64::new(total.get() / count.max(1) as u64).unwrap_or(NonZeroU64::MIN)
+}
+
+fn set(io: &mut dyn Io, stream: StreamId, bound: Bound) {
+    io.set_max_pacing_rate(stream, bound.map(NonZeroU64::get));
+}
+
+/// The lower of two bounds.
+pub(crate) fn least(one: Bound, other: Bound) -> Bound {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn media_is_paced_by_its_bit_rate() {
+        let of = |bits, percent, ahead| {
+            let bits = NonZeroU64::new(bits).unwrap();
+            let percent = NonZeroU32::new(percent).unwrap();
+            let pace = Pace::of_media(bits, percent, Duration::from_millis(ahead));
+            (pace.bytes_per_second.get(), pace.at_once_bytes)
+        };
+        assert_eq!(of(4_000_000, 150, 5_000), (750_000, 2_500_000));
+        assert_eq!(of(8, 100, 0), (1, 0));
+        assert_eq!(of(1, 1, 1), (1, 0));
+        assert_eq!(of(u64::MAX, u32::MAX, u64::MAX), (u64::MAX, u64::MAX));
+    }
+
+    #[test]
+    fn sources_are_addresses_or_networks() {
+        let of = |text: &str| Source::of(text.parse().unwrap());
+        assert_eq!(of("192.0.2.1"), of("::ffff:192.0.2.1"));
+        assert_ne!(of("192.0.2.1"), of("192.0.2.2"));
+        assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:0:0:1"));
+        assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
+    }
+}
