@@ -135,7 +135,8 @@ impl Framing {
         let bytes_max = self.fit(limits);
         let mut end = 0;
         let mut record_bytes = 0;
-        for _ in 0..records_max.min(limits.records_max as u64) {
+        let mut records_left = records_max.min(limits.records_max as u64);
+        while records_left > 0 {
             let is_small = self.small_sent < SMALL_BYTES;
             let len = self.record_bytes(end, bytes_max, is_small);
             if record_bytes == 0 {
@@ -144,12 +145,21 @@ impl Framing {
             if len == 0 || len > record_bytes {
                 break;
             }
+            records_left -= 1;
             end += len;
             if is_small {
                 self.small_sent += len;
             }
             if len < record_bytes {
                 break;
+            }
+            if !is_small && len == RECORD_BYTES {
+                let more = self.whole_records(end, bytes_max).min(records_left);
+                debug_assert!((0..more).all(|n| {
+                    self.record_bytes(end + n * RECORD_BYTES, bytes_max, false) == RECORD_BYTES
+                }));
+                records_left -= more;
+                end += more * RECORD_BYTES;
             }
         }
         if end == 0 {
@@ -229,6 +239,25 @@ impl Framing {
             extent_start = extent_end;
         }
         len
+    }
+
+    /// How many records of full length follow, within the extent in whose midst one of them has ended, `start` bytes from
+    /// the front. Since that has ended where it should, so do they.
+    fn whole_records(&self, start: u64, bytes_max: u64) -> u64 {
+        let mut extent_end = 0;
+        for extent in &self.extents {
+            extent_end += extent.len();
+            if extent_end > start {
+                let is_virtual = matches!(extent, Extent::Virtual { .. });
+                let left = extent_end.min(bytes_max) - start;
+                // The last of them is not looked at here: it may share its end with another extent.
+                return match is_virtual && extent_end - extent.len() < start {
+                    true => (left / RECORD_BYTES).saturating_sub(1),
+                    false => 0,
+                };
+            }
+        }
+        0
     }
 
     fn take(&mut self, bytes: u64) -> Vec<Piece> {

@@ -150,24 +150,32 @@ impl Ledger {
         number: u64,
         tags: &[Tag],
     ) -> Result<(), SealedError> {
-        for (number, tag) in (number..).zip(tags) {
-            let at = self
-                .runs
-                .partition_point(|run| (run.epoch, run.number + run.count()) <= (epoch, number));
+        let (mut number, mut tags) = (number, tags);
+        while let Some((_, after_first)) = tags.split_first() {
             if (epoch, number) >= self.defined {
                 return Err(SealedError);
             }
+            let at = self
+                .runs
+                .partition_point(|run| (run.epoch, run.number + run.count()) <= (epoch, number));
             let run = self.runs.get_mut(at);
             let Some(run) = run.filter(|run| (run.epoch, run.number) <= (epoch, number)) else {
                 // Acknowledged meanwhile: runs leave from the front only.
+                number += 1;
+                tags = after_first;
                 continue;
             };
             let index = (number - run.number) as usize;
-            match run.tags.get(index) {
-                Some(known) if known == tag => {}
-                None if run.tags.len() == index => run.tags.push(*tag),
-                _ => return Err(SealedError),
+            let in_run = tags.len().min(run.count() as usize - index);
+            let (of_run, rest) = tags.split_at(in_run);
+            let known = run.tags.get(index..).ok_or(SealedError)?;
+            let (again, new) = of_run.split_at(known.len().min(in_run));
+            if known[..again.len()] != *again {
+                return Err(SealedError);
             }
+            run.tags.extend_from_slice(new);
+            number += in_run as u64;
+            tags = rest;
         }
         Ok(())
     }
