@@ -95,9 +95,9 @@ pub(crate) struct ServeArgs {
     )]
     pub(crate) root: Option<PathBuf>,
 
-    /// TCP port to listen on
-    #[arg(long, value_name = "PORT", default_value = "80", value_parser = value_parser!(u16).range(1..))]
-    pub(crate) listen: u16,
+    /// TCP port to serve HTTP on, without TLS [default: 80, or none with --tls-listen]
+    #[arg(long, value_name = "PORT", value_parser = value_parser!(u16).range(1..))]
+    listen: Option<u16>,
 
     /// Ethernet interface to attach the stack to, in this network namespace
     #[arg(long, value_name = "IFACE", requires = "addr")]
@@ -182,6 +182,17 @@ pub(crate) struct ServeArgs {
     #[arg(long, hide = true)]
     pub(crate) end_with_parent: bool,
 }
+
+impl ServeArgs {
+    /// The port of HTTP without TLS, if it is served: who asks for TLS gets nothing else that he has not asked for.
+    pub(crate) fn plain_port(&self) -> Option<u16> {
+        let usual = self.tls.tls_listen.is_empty().then_some(HTTP_PORT);
+        self.listen.or(usual)
+    }
+}
+
+/// Where browsers expect HTTP.
+const HTTP_PORT: u16 = 80;
 
 pub(crate) const SERVE_HELP: &str = "\
 Without --dev, Splitway makes a link of its own: a veth pair whose end on this machine is splitway0 with \
@@ -565,9 +576,9 @@ pub(crate) struct HostArgs {
     /// Routers
     #[arg(long, num_args = 1..)]
     pub(crate) gateway: Vec<IpAddr>,
-    /// TCP port
+    /// TCP port without TLS
     #[arg(long)]
-    pub(crate) listen: u16,
+    pub(crate) listen: Option<u16>,
     /// Congestion control
     #[arg(long)]
     pub(crate) congestion: CongestionAlgorithm,
@@ -642,8 +653,9 @@ mod tests {
     #[test]
     fn the_simplest_line_has_sensible_defaults() {
         let args = serve("splitway serve site");
+        let port = args.plain_port();
         assert_eq!(args.root.unwrap(), PathBuf::from("site"));
-        assert_eq!((args.listen, args.workers, args.mtu), (80, 1, 1500));
+        assert_eq!((port, args.workers, args.mtu), (Some(80), 1, 1500));
         assert!(args.dev.is_none() && args.addr.is_empty() && args.nic.is_empty());
     }
 
@@ -657,9 +669,18 @@ mod tests {
         for line in lines {
             let args = serve(line);
             assert_eq!(args.addr.len(), 2, "{line}");
-            assert_eq!((args.gateway.len(), args.listen), (1, 8080), "{line}");
+            let port = args.plain_port();
+            assert_eq!((args.gateway.len(), port), (1, Some(8080)), "{line}");
             assert_eq!(args.root, Some(PathBuf::from("site")), "{line}");
         }
+    }
+
+    #[test]
+    fn whoever_asks_for_tls_gets_http_without_it_if_he_asks_for_that_too() {
+        let plain = |rest| serve(&format!("splitway serve site {rest}")).plain_port();
+        assert_eq!(plain("--tls-listen 443"), None);
+        assert_eq!(plain("--tls-listen 443 --listen 80"), Some(80));
+        assert_eq!(plain("--listen 8080"), Some(8080));
     }
 
     #[test]

@@ -40,7 +40,7 @@ impl CertificateSource {
         let Some(port) = args.tls.tls_listen.first() else {
             return Ok(None);
         };
-        args.tls.check(args.listen)?;
+        args.tls.check(args.plain_port())?;
         // Keys pass through this process, too.
         lockdown::forbid_core_dumps()?;
         let paths = args.certificates.paths()?;

@@ -27,7 +27,7 @@ pub(crate) fn run(args: &DemoArgs, log: &str) -> Result<(), Failure> {
     features::require()?;
     let kind = namespace::enter()?;
     say(&format!(
-        "All of this happens in {kind} of its own.\n\n$ splitway serve {} --tls-listen 443 --tls-self-signed\n",
+        "All of this happens in {kind} of its own.\n\n$ splitway serve {} --listen 80 --tls-listen 443 --tls-self-signed\n",
         site.path.display()
     ));
 
@@ -179,6 +179,8 @@ impl Serve {
                 log,
                 "--workers",
                 &workers.to_string(),
+                "--listen",
+                "80",
                 "--tls-listen",
                 "443",
                 "--tls-self-signed",

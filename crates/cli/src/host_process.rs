@@ -65,7 +65,7 @@ pub(crate) fn run(args: &HostArgs) -> Result<(), Failure> {
             .map(|cidr| (cidr.address, cidr.prefix_len))
             .collect(),
         gateways: args.gateway.clone(),
-        listen_ports: vec![args.listen],
+        listen_ports: args.listen.into_iter().collect(),
         tcp: tcp::Config {
             congestion: args.congestion,
             ..tcp::Config::default()

@@ -315,7 +315,7 @@ impl Link {
         )?;
         let claim = |cidr: &Cidr| {
             Claim::take(format!("{} {}", interface.index, cidr.address)).map_err(|error| {
-                claim_failed(args.listen, cidr.address, &error).remedy(
+                claim_failed(args, cidr.address, &error).remedy(
                     "Give this one an address of its own with --addr, or end the other one.",
                 )
             })
@@ -335,7 +335,7 @@ impl Link {
             privileges::FOR_VETH_PAIR,
         )?;
         let claim = Claim::take(OUTER_NAME).map_err(|error| {
-            claim_failed(args.listen, link::STACK_V4.address, &error).remedy(format!(
+            claim_failed(args, link::STACK_V4.address, &error).remedy(format!(
                 "Both would make the link {OUTER_NAME}. Give this one an interface and an address of its own\n\
                  with --dev and --addr, or end the other one."
             ))
@@ -365,8 +365,11 @@ impl Link {
 
 /// A stack answers for all ports of its addresses, so that two with one address are refused even where
 /// their ports differ.
-fn claim_failed(port: u16, address: IpAddr, error: &ClaimError) -> Failure {
-    let what = format!("port {port} of {address}");
+fn claim_failed(args: &ServeArgs, address: IpAddr, error: &ClaimError) -> Failure {
+    let ports = args.plain_port().into_iter();
+    let ports = ports.chain(args.tls.tls_listen.iter().copied());
+    let ports: Vec<String> = ports.map(|port| port.to_string()).collect();
+    let what = format!("port {} of {address}", ports.join(", "));
     match error {
         ClaimError::Taken(_) => Failure::input(what, format!("the address is {error}")),
         ClaimError::System(_) => Failure::broken(what, error),
@@ -737,7 +740,9 @@ fn host_arguments(args: &ServeArgs, sources: &[Source], link: &Link, log: &str) 
     let mut arguments: Vec<OsString> = ["host", "--log", log, "--dev", &link.device]
         .map(OsString::from)
         .into();
-    arguments.extend(["--listen".into(), args.listen.to_string().into()]);
+    if let Some(port) = args.plain_port() {
+        arguments.extend(["--listen".into(), port.to_string().into()]);
+    }
     arguments.extend(["--congestion".into(), args.congestion.name().into()]);
     arguments.extend(args.tcp.arguments());
     arguments.extend(args.http.arguments());
@@ -818,7 +823,8 @@ fn announce(
         let addresses = link.addresses.iter();
         addresses.map(move |cidr| url::of(scheme, cidr.address, port))
     };
-    let plain: Vec<String> = urls(Scheme::Http, args.listen).collect();
+    let plain = args.plain_port().into_iter();
+    let plain: Vec<String> = plain.flat_map(|port| urls(Scheme::Http, port)).collect();
     let tls = args.tls.tls_listen.iter();
     let tls: Vec<String> = tls.flat_map(|port| urls(Scheme::Https, *port)).collect();
     let mut line = |line: std::fmt::Arguments<'_>| {

@@ -12,7 +12,7 @@ use crate::error::Failure;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 #[command(next_help_heading = "TLS")]
 pub(crate) struct TlsOptions {
-    /// TCP port to serve HTTPS on, besides --listen; may be repeated
+    /// TCP port to serve HTTPS on; may be repeated. HTTP without TLS is served only if --listen says where
     #[arg(long, value_name = "PORT", value_parser = value_parser!(u16).range(1..))]
     pub(crate) tls_listen: Vec<u16>,
 
@@ -99,17 +99,17 @@ impl TlsOptions {
     }
 
     /// Fails if a port is to be two things.
-    pub(crate) fn check(&self, plain: u16) -> Result<(), Failure> {
+    pub(crate) fn check(&self, plain: Option<u16>) -> Result<(), Failure> {
         for (index, port) in self.tls_listen.iter().enumerate() {
             let what = format!("--tls-listen {port}");
-            if *port == plain {
+            if plain == Some(*port) {
                 return Err(
                     Failure::input(what, "HTTP without TLS is served on this port")
                         .remedy("Give another port to one of them: --listen PORT."),
                 );
             }
             if self.tls_listen[..index].contains(port) {
-                return Err(Failure::input(what, "given twice"));
+                return Err(Failure::input(what, "given twice").remedy("Each port once is enough."));
             }
         }
         Ok(())
@@ -249,12 +249,14 @@ mod tests {
     #[test]
     fn a_port_is_one_thing() {
         let check = |line, plain| parse(line).unwrap().tls.check(plain);
-        check("--tls-listen 443 --tls-listen 444", 80).unwrap();
+        check("--tls-listen 443 --tls-listen 444", Some(80)).unwrap();
+        check("--tls-listen 80", None).unwrap();
         for (line, plain) in [
             ("--tls-listen 80", 80),
             ("--tls-listen 443 --tls-listen 443", 80),
         ] {
-            assert_eq!(check(line, plain).unwrap_err().exit_code(), 2, "{line}");
+            let failure = check(line, Some(plain)).unwrap_err();
+            assert_eq!(failure.exit_code(), 2, "{line}");
         }
     }
 

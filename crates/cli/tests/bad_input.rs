@@ -163,7 +163,7 @@ fn tls_options_that_need_each_other_or_do_not_exist() {
         ),
         ("--tls-listen 0", &["--tls-listen"]),
         (
-            "--tls-listen 80 --tls-self-signed",
+            "--listen 80 --tls-listen 80 --tls-self-signed",
             &["--tls-listen 80", "without TLS"],
         ),
         (
