@@ -94,10 +94,14 @@ impl CertificateSource {
         addresses: &[IpAddr],
     ) -> Result<(OwnedFd, Option<Fresh>), Failure> {
         let (files, fresh) = self.read(addresses)?;
-        let message = write(&Files::to_bytes(&files))
-            .map_err(|error| Failure::broken("handing certificates to the host process", error))?;
-        Ok((message, fresh))
+        Ok((message_of(&files)?, fresh))
     }
+}
+
+/// A message for the host process.
+pub(crate) fn message_of(files: &[Files]) -> Result<OwnedFd, Failure> {
+    write(&Files::to_bytes(files))
+        .map_err(|error| Failure::broken("handing certificates to the host process", error))
 }
 
 /// A file of memory with these bytes, to be read from its beginning. Its memory goes when both ends have closed it.

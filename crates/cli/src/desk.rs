@@ -74,7 +74,8 @@ impl Desk {
                 Ok(text)
             }
             Err(why) => {
-                let text = format!("{why}; those that were there stay");
+                // What to do about it may follow, in lines of its own.
+                let text = format!("the certificates that were there stay: {why}");
                 tracing::error!("{text}");
                 Err(text)
             }
@@ -164,7 +165,10 @@ mod tests {
         assert_eq!(heard(&client), None);
         desk.on_certificates_heard(Err("no good".to_owned()));
         let answer = heard(&client).unwrap();
-        assert!(answer.starts_with("error no good"), "{answer}");
+        assert!(
+            answer.starts_with("error ") && answer.ends_with(": no good"),
+            "{answer}"
+        );
     }
 
     #[test]

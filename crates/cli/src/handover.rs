@@ -4,6 +4,7 @@
 //! packet is a byte, which NIC stack it is, and one descriptor. Certificates come in the same way, and so does a NIC
 //! process to the carrier process of a NIC stack's machine.
 
+use std::collections::VecDeque;
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -11,7 +12,7 @@ use std::sync::Arc;
 
 use contract::control::{HostSession, host_hello};
 use host::{NicLoss, NicRefusal, NicSource};
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, epoll, eventfd, poll};
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -104,18 +105,41 @@ pub(crate) struct Supervisor {
     used: Vec<u64>,
     /// What TLS listeners use.
     certificates: Option<Arc<tls::Certificates>>,
+    /// What is to take their place, in the order in which it came. One certificate is checked at a time.
+    replacing: VecDeque<Result<Replacing, Failure>>,
+    /// Readable while there is something of that.
+    bell: OwnedFd,
+    /// Readable while there is anything to do.
+    wake: OwnedFd,
+}
+
+/// A set of certificates that is being checked.
+#[derive(Debug)]
+struct Replacing {
+    count: usize,
+    checking: tls::Checking,
 }
 
 impl Supervisor {
     /// The supervisor behind a control socket, who brings so many NIC stacks; epochs are counted from `base`.
-    pub(crate) fn new(control: OwnedFd, nics: usize, base: u64) -> Self {
-        Self {
+    pub(crate) fn new(control: OwnedFd, nics: usize, base: u64) -> Result<Self, Failure> {
+        let failed = |errno| Failure::broken("watching the supervisor", errno);
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(failed)?;
+        let wake = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
+        for fd in [&control, &bell] {
+            let data = epoll::EventData::new_u64(0);
+            epoll::add(&wake, fd, data, epoll::EventFlags::IN).map_err(failed)?;
+        }
+        Ok(Self {
             control,
             base,
             come: vec![0; nics],
             used: vec![0; nics],
             certificates: None,
-        }
+            replacing: VecDeque::new(),
+            bell,
+            wake,
+        })
     }
 
     /// Waits for the certificates that are to be used from the beginning, which come before any NIC process; `None` if
@@ -142,21 +166,36 @@ impl Supervisor {
         Ok(self.certificates.clone())
     }
 
-    /// Takes others, for connections that begin from now on. If they are no good, the old ones stay.
-    fn replace_certificates(&self, message: Descriptor) {
-        let replace = || -> Result<usize, Failure> {
+    /// Others have come, for connections that begin when they have been checked. If they are no good, the old ones stay.
+    fn replace_certificates(&mut self, message: Descriptor) {
+        let replacing = || -> Result<Replacing, Failure> {
             let files = certificates::receive(message?)?;
-            let certificates = self.certificates.as_ref();
-            certificates
-                .ok_or_else(|| Failure::broken(certificates::WHAT, "nobody listens for TLS"))?
-                .replace(&files, certificates::unix_time())
+            let count = files.len();
+            let checking = tls::Checking::new(files, certificates::unix_time())
                 .map_err(|error| Failure::input(certificates::WHAT, error))?;
-            Ok(files.len())
+            Ok(Replacing { count, checking })
         };
-        report(&match replace() {
-            Ok(count) => Message::CertificatesTaken(count),
+        self.replacing.push_back(replacing());
+        // It is not full, and there is nobody else who writes to it.
+        let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+    }
+
+    /// Checks one certificate of those that have come first; when all are good, they are used.
+    fn check_certificate(&mut self) {
+        let Some(replacing) = self.replacing.front_mut() else {
+            return;
+        };
+        let certificates = self.certificates.as_ref();
+        let message = match check_one(certificates, replacing) {
+            Ok(None) => return,
+            Ok(Some(count)) => Message::CertificatesTaken(count),
             Err(failure) => Message::CertificatesRefused(failure.to_string()),
-        });
+        };
+        self.replacing.pop_front();
+        if self.replacing.is_empty() {
+            let _ = rustix::io::read(&self.bell, &mut [0u8; 8]);
+        }
+        report(&message);
     }
 
     /// Waits for the next that comes; false if `stop` becomes readable before.
@@ -178,6 +217,7 @@ impl Supervisor {
         while self.wait(stop)? {
             let (nic, socket) = match self.receive()? {
                 Some(Passed::Nic(nic, socket)) => (nic, socket),
+                // Those that come so early wait until there is somebody to serve.
                 Some(Passed::Certificates(message)) => {
                     self.replace_certificates(message);
                     continue;
@@ -235,16 +275,20 @@ impl Supervisor {
 
 impl NicSource for Supervisor {
     fn wake_fd(&self) -> BorrowedFd<'_> {
-        self.control.as_fd()
+        self.wake.as_fd()
     }
 
     fn take(&mut self) -> Option<(usize, HostSession)> {
         let received = self.receive();
         let received = received.inspect_err(|failure| tracing::error!("{failure}"));
-        let (nic, socket) = match received.ok()?? {
-            Passed::Nic(nic, socket) => (nic, socket),
-            Passed::Certificates(message) => {
+        let (nic, socket) = match received.ok()? {
+            Some(Passed::Nic(nic, socket)) => (nic, socket),
+            Some(Passed::Certificates(message)) => {
                 self.replace_certificates(message);
+                return None;
+            }
+            None => {
+                self.check_certificate();
                 return None;
             }
         };
@@ -271,6 +315,21 @@ impl NicSource for Supervisor {
     }
 }
 
+/// Checks the next certificate of these. When all are good, they take the place of those that are used: how many they
+/// are.
+fn check_one(
+    certificates: Option<&Arc<tls::Certificates>>,
+    replacing: &mut Result<Replacing, Failure>,
+) -> Result<Option<usize>, Failure> {
+    let Replacing { count, checking } = replacing.as_mut().map_err(|failure| failure.clone())?;
+    let certificates = certificates
+        .ok_or_else(|| Failure::broken(certificates::WHAT, "nobody listens for TLS"))?;
+    checking
+        .step()
+        .map_err(|error| Failure::input(certificates::WHAT, error))?;
+    Ok(certificates.replace_by(checking).then_some(*count))
+}
+
 /// A supervisor that does not hear is gone, and this process will be, too.
 fn report(message: &Message) {
     if let Err(failure) = tell(message) {
@@ -292,7 +351,7 @@ mod tests {
     /// A supervisor of so many NIC stacks, and its end of the socket between them.
     fn supervisor(nics: usize) -> (Supervisor, OwnedFd) {
         let (own, control) = socket::pair().unwrap();
-        (Supervisor::new(control, nics, 0), own)
+        (Supervisor::new(control, nics, 0).unwrap(), own)
     }
 
     /// The host's socket of a NIC process that has said hello, and lives on or not.
@@ -327,6 +386,56 @@ mod tests {
         assert_eq!(supervisor.come, [1, 1]);
         supervisor.on_joined(nic);
         assert_eq!(supervisor.used, [0, 1]);
+    }
+
+    fn is_awake(supervisor: &Supervisor) -> bool {
+        let wake = supervisor.wake_fd();
+        let mut fds = [PollFd::new(&wake, PollFlags::IN)];
+        let now = rustix::event::Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        poll(&mut fds, Some(&now)).unwrap() > 0
+    }
+
+    #[test]
+    fn of_many_certificates_one_is_checked_at_a_time_and_nic_processes_do_not_wait() {
+        const COUNT: usize = 5;
+        let made = || {
+            let key = rcgen::KeyPair::generate().unwrap();
+            let params = rcgen::CertificateParams::new(["localhost".to_owned()]).unwrap();
+            let certificate = params.self_signed(&key).unwrap();
+            tls::Files::from_pem("made", &certificate.pem(), &key.serialize_pem())
+        };
+        let files: Vec<tls::Files> = std::iter::repeat_with(made).take(COUNT).collect();
+        let (mut supervisor, own) = supervisor(1);
+        let now = certificates::unix_time();
+        let first = tls::Certificates::new(&files[..1], now).unwrap();
+        supervisor.certificates = Some(Arc::new(first));
+        assert!(!is_awake(&supervisor));
+        // All are good; then some that are no good.
+        for files in [&files[..], &files[..0]] {
+            let message = certificates::message_of(files).unwrap();
+            pass(&own, CERTIFICATES, Some(&message)).unwrap();
+        }
+        let (nic, greeting) = greeted(true);
+        pass(&own, 0, Some(&nic)).unwrap();
+        let left = |supervisor: &Supervisor| supervisor.replacing.len();
+        for count in 1..=2 {
+            assert!(supervisor.take().is_none());
+            assert_eq!(left(&supervisor), count);
+        }
+        assert!(supervisor.take().is_some(), "it has overtaken them");
+        greeting.join().unwrap();
+        for _ in 1..COUNT {
+            assert!(is_awake(&supervisor) && supervisor.take().is_none());
+            assert_eq!(left(&supervisor), 2);
+        }
+        for left_then in [1, 0] {
+            assert!(is_awake(&supervisor) && supervisor.take().is_none());
+            assert_eq!(left(&supervisor), left_then);
+        }
+        assert!(!is_awake(&supervisor));
     }
 
     #[test]

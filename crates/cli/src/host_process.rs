@@ -39,7 +39,7 @@ pub(crate) fn run(args: &HostArgs) -> Result<(), Failure> {
         PacketPort::open(&args.dev, &own).map_err(|error| link::port_failed(&args.dev, &error))?;
 
     let nics = usize::from(args.nics);
-    let mut supervisor = Supervisor::new(control, nics, u64::from_ne_bytes(random()?));
+    let mut supervisor = Supervisor::new(control, nics, u64::from_ne_bytes(random()?))?;
     let mut tls = None;
     if !args.tls.tls_listen.is_empty() {
         let Some(certificates) = supervisor.certificates(signals.as_fd())? else {

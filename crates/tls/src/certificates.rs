@@ -2,7 +2,7 @@
 
 mod bytes;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::fs::{File, Metadata};
 use std::io::{self, Read};
@@ -154,8 +154,10 @@ pub enum Problem {
     Expired(u64),
     /// It becomes valid in so many seconds.
     NotYetValid(u64),
-    /// It is not DER.
+    /// It is not DER, or something is before or behind it.
     NotAnOcspResponse,
+    /// It says that the responder could not answer, with this status.
+    OcspFailed(i64),
 }
 
 impl CertificateError {
@@ -230,15 +232,34 @@ impl fmt::Display for CertificateError {
                 "the certificate {path} becomes valid only in {}: check this machine's clock",
                 Ago(*seconds)
             ),
-            Problem::NotAnOcspResponse => write!(
+            Problem::NotAnOcspResponse => {
+                write!(f, "{path} is not an OCSP response in DER: {FETCH_OCSP}")
+            }
+            Problem::OcspFailed(status) => write!(
                 f,
-                "{path} is not an OCSP response in DER: fetch one with `openssl ocsp -respout`"
+                "the OCSP response {path} says that there is none ({}): {FETCH_OCSP}",
+                ocsp_status_name(*status)
             ),
         }
     }
 }
 
 impl std::error::Error for CertificateError {}
+
+const FETCH_OCSP: &str =
+    "fetch one with `openssl ocsp -issuer ISSUER.pem -cert CHAIN.pem -url URL -respout FILE`";
+
+/// `OCSPResponseStatus` of RFC 6960 §4.2.1.
+fn ocsp_status_name(status: i64) -> &'static str {
+    match status {
+        1 => "malformedRequest",
+        2 => "internalError",
+        3 => "tryLater",
+        5 => "sigRequired",
+        6 => "unauthorized",
+        _ => "an unknown status",
+    }
+}
 
 /// A number of seconds, for people.
 struct Ago(u64);
@@ -274,10 +295,79 @@ impl Certificates {
     /// # Errors
     /// As [`Certificates::new`]; then the old ones stay.
     pub fn replace(&self, files: &[Files], unix_time: Duration) -> Result<(), CertificateError> {
-        let set = Arc::new(Set::new(files, unix_time)?);
-        // Nothing that holds the lock can panic.
-        *self.0.write().unwrap_or_else(|error| error.into_inner()) = set;
+        self.take(Set::new(files, unix_time)?);
         Ok(())
+    }
+
+    /// Takes those that have been checked instead. True if they all are.
+    pub fn replace_by(&self, checking: &mut Checking) -> bool {
+        let all = checking.files.is_empty();
+        if all {
+            self.take(std::mem::take(&mut checking.set));
+        }
+        all
+    }
+
+    fn take(&self, set: Set) {
+        // Nothing that holds the lock can panic.
+        *self.0.write().unwrap_or_else(|error| error.into_inner()) = Arc::new(set);
+    }
+}
+
+/// Certificates that are being checked, one at a time: an RSA key takes milliseconds, and whoever checks has others to
+/// serve.
+pub struct Checking {
+    files: VecDeque<Files>,
+    unix_time: Duration,
+    set: Set,
+}
+
+impl Checking {
+    /// At least one is to be checked.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn new(files: Vec<Files>, unix_time: Duration) -> Result<Self, CertificateError> {
+        some(&files)?;
+        let (files, set) = (files.into(), Set::default());
+        Ok(Self {
+            files,
+            unix_time,
+            set,
+        })
+    }
+
+    /// Checks the next one; false if there was none.
+    ///
+    /// # Errors
+    /// If it is not valid now, or does not go with its key.
+    pub fn step(&mut self) -> Result<bool, CertificateError> {
+        let Some(files) = self.files.front() else {
+            return Ok(false);
+        };
+        // One that is no good stays, and with it all that follow.
+        self.set.add(files, self.unix_time)?;
+        self.files.pop_front();
+        Ok(true)
+    }
+}
+
+/// Without the keys.
+impl fmt::Debug for Checking {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Checking")
+            .field("left", &self.files.len())
+            .finish_non_exhaustive()
+    }
+}
+
+fn some(files: &[Files]) -> Result<(), CertificateError> {
+    match files.is_empty() {
+        true => Err(CertificateError::new(
+            Path::new(""),
+            Problem::NoCertificates,
+        )),
+        false => Ok(()),
     }
 }
 
@@ -288,7 +378,7 @@ impl ResolvesServerCert for Certificates {
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Set {
     certificates: Vec<Arc<CertifiedKey>>,
     /// Certificates that are good for a name. `*.` stands for one label.
@@ -297,29 +387,26 @@ struct Set {
 
 impl Set {
     fn new(files: &[Files], unix_time: Duration) -> Result<Self, CertificateError> {
-        let mut set = Self {
-            certificates: Vec::new(),
-            by_name: HashMap::new(),
-        };
+        some(files)?;
+        let mut set = Self::default();
         for files in files {
-            let certificate = certified(files, unix_time)?;
-            let index = set.certificates.len();
-            let own = &certificate.cert[0];
-            if let Ok(own) = EndEntityCert::try_from(own) {
-                for name in own.valid_dns_names() {
-                    let name = name.to_ascii_lowercase();
-                    set.by_name.entry(name).or_default().push(index);
-                }
+            set.add(files, unix_time)?;
+        }
+        Ok(set)
+    }
+
+    fn add(&mut self, files: &Files, unix_time: Duration) -> Result<(), CertificateError> {
+        let certificate = certified(files, unix_time)?;
+        let index = self.certificates.len();
+        let own = &certificate.cert[0];
+        if let Ok(own) = EndEntityCert::try_from(own) {
+            for name in own.valid_dns_names() {
+                let name = name.to_ascii_lowercase();
+                self.by_name.entry(name).or_default().push(index);
             }
-            set.certificates.push(Arc::new(certificate));
         }
-        match set.certificates.is_empty() {
-            true => Err(CertificateError::new(
-                Path::new(""),
-                Problem::NoCertificates,
-            )),
-            false => Ok(set),
-        }
+        self.certificates.push(Arc::new(certificate));
+        Ok(())
     }
 
     /// Of the certificates for the name that the client asks for, the first with whose key it can do something.
@@ -377,19 +464,42 @@ fn certified(files: &Files, unix_time: Duration) -> Result<CertifiedKey, Certifi
         return Err(of_key(Problem::KeyOfAnother { certificate, nth }));
     }
     if let Some((path, ocsp)) = &files.ocsp {
-        // SEQUENCE (RFC 6960 §4.2.1). What it says is the clients' business.
-        if ocsp.first() != Some(&0x30) {
-            return Err(CertificateError::new(path, Problem::NotAnOcspResponse));
-        }
+        check_ocsp(ocsp).map_err(|problem| CertificateError::new(path, problem))?;
         certified.ocsp = Some(ocsp.clone());
     }
     Ok(certified)
 }
 
+/// Checks that there is a response and nothing else, and that it is none of a responder that could not answer. What it
+/// says is the clients' business.
+fn check_ocsp(der: &[u8]) -> Result<(), Problem> {
+    // OCSPResponse of RFC 6960 §4.2.1.
+    let status = yasna::parse_der(der, |reader| {
+        reader.read_sequence(|reader| {
+            let status = reader.next().read_enum()?;
+            reader.read_optional(|bytes| bytes.read_tagged_der().map(drop))?;
+            Ok(status)
+        })
+    });
+    match status {
+        Ok(0) => Ok(()),
+        Ok(status) => Err(Problem::OcspFailed(status)),
+        Err(_) => Err(Problem::NotAnOcspResponse),
+    }
+}
+
 /// Checks that a certificate can be parsed, and is valid now. Whether anybody trusts it is the clients' business, so
 /// other complaints of the verifier do not count.
 fn check_validity(certificate: &CertificateDer<'_>, unix_time: Duration) -> Result<(), Problem> {
-    let unusable = |error: webpki::Error| Problem::UnusableCertificate(format!("{error:?}"));
+    let unusable = |error: webpki::Error| {
+        Problem::UnusableCertificate(match error {
+            webpki::Error::BadDer | webpki::Error::TrailingData(_) => {
+                "it is not valid DER".to_owned()
+            }
+            webpki::Error::InvalidCertValidity => "its validity ends before it begins".to_owned(),
+            other => other.to_string(),
+        })
+    };
     let parsed = EndEntityCert::try_from(certificate).map_err(unusable)?;
     let now = UnixTime::since_unix_epoch(unix_time);
     match parsed.verify_for_usage(&[], &[], &[], now, KeyUsage::server_auth(), None, None) {

@@ -21,7 +21,7 @@ mod ledger;
 mod opener;
 mod run;
 
-pub use certificates::{CertificateError, Certificates, Files, Problem};
+pub use certificates::{CertificateError, Certificates, Checking, Files, Problem};
 pub use config::{Config, Limits, Settings};
 pub use connection::{Connection, Event, Transmit};
 pub use content_type::ContentType;

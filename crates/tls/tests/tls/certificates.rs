@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use tempfile::TempDir;
-use tls::{Certificates, Files, Problem, Settings};
+use tls::{Certificates, Checking, Files, Problem, Settings};
 
 use crate::support::{Identity, Pair, SUITES, Site, UNIX_TIME};
 
@@ -99,6 +99,15 @@ fn bad_files_are_refused_with_what_to_do() {
     let mode = Mode::RUSR | Mode::WUSR;
     mknodat(CWD, folder.path("pipe"), FileType::Fifo, mode, 0).unwrap();
     folder.write("huge", &"x".repeat((1 << 20) + 1), 0o600);
+    for (name, der) in [
+        ("text.ocsp", &b"0 is what a SEQUENCE begins with"[..]),
+        ("cut.ocsp", &[0x30, 3, 0x0a, 1]),
+        ("more.ocsp", &[0x30, 3, 0x0a, 1, 0, 0]),
+        ("no-status.ocsp", &[0x30, 3, 0x02, 1, 0]),
+        ("later.ocsp", &[0x30, 3, 0x0a, 1, 3]),
+    ] {
+        fs::write(folder.path(name), der).unwrap();
+    }
     for (names, expected) in [
         ("missing key.pem", "No such file"),
         ("cert.pem missing", "No such file"),
@@ -113,7 +122,7 @@ fn bad_files_are_refused_with_what_to_do() {
         ("text key.pem", "no certificate in"),
         ("key.pem key.pem", "no certificate in"),
         ("cut.pem key.pem", "no certificate in"),
-        ("damaged.pem key.pem", "cannot be used"),
+        ("damaged.pem key.pem", "cannot be used: it is not valid DER"),
         ("cert.pem empty", "no private key in"),
         ("cert.pem text", "no private key in"),
         ("cert.pem encrypted.pem", "not encrypted"),
@@ -121,6 +130,11 @@ fn bad_files_are_refused_with_what_to_do() {
         ("cert.pem other.pem", "does not belong to the certificate"),
         ("swapped.pem key.pem", "certificate number 2"),
         ("cert.pem key.pem text", "not an OCSP response"),
+        ("cert.pem key.pem text.ocsp", "not an OCSP response"),
+        ("cert.pem key.pem cut.ocsp", "not an OCSP response"),
+        ("cert.pem key.pem more.ocsp", "not an OCSP response"),
+        ("cert.pem key.pem no-status.ocsp", "openssl ocsp -issuer"),
+        ("cert.pem key.pem later.ocsp", "there is none (tryLater)"),
     ] {
         let message = folder.message(names, UNIX_TIME);
         assert!(message.contains(expected), "{names}: {message}");
@@ -158,6 +172,30 @@ fn no_certificate_at_all_is_an_error() {
 }
 
 #[test]
+fn certificates_that_are_checked_one_after_the_other_are_used_when_all_are_good() {
+    let site = Site::plain();
+    let read = |folder: &Folder| {
+        Files::read(&folder.path("cert.pem"), &folder.path("key.pem"), None).unwrap()
+    };
+    let (folder, bad) = (Folder::new(), Folder::new());
+    bad.write("key.pem", &folder.identity.key.serialize_pem(), 0o600);
+    let mut checking = Checking::new(vec![read(&folder), read(&bad)], UNIX_TIME).unwrap();
+    assert!(checking.step().unwrap());
+    assert!(!site.certificates.replace_by(&mut checking));
+    checking.step().unwrap_err();
+    assert!(!site.certificates.replace_by(&mut checking));
+
+    let mut checking = Checking::new(vec![read(&folder), read(&folder)], UNIX_TIME).unwrap();
+    assert!(checking.step().unwrap() && checking.step().unwrap());
+    assert!(!checking.step().unwrap());
+    // Whoever trusts the old one alone finds another.
+    let trusting = |site: &Site| Pair::new(site, Arc::new(site.client_config(SUITES[0])));
+    trusting(&site).pump().unwrap();
+    assert!(site.certificates.replace_by(&mut checking));
+    trusting(&site).pump().unwrap_err();
+}
+
+#[test]
 fn a_reload_that_fails_leaves_everything_as_it_was() {
     let site = Site::plain();
     let client = Arc::new(site.client_config(SUITES[0]));
@@ -174,7 +212,7 @@ fn an_ocsp_response_is_stapled() {
     use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
     use rustls::{DigitallySignedStruct, Error, SignatureScheme};
 
-    const RESPONSE: &[u8] = &[0x30, 3, 0x0a, 1, 3];
+    const RESPONSE: &[u8] = &[0x30, 3, 0x0a, 1, 0];
 
     #[derive(Debug)]
     struct Expects;
