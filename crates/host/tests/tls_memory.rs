@@ -1,0 +1,61 @@
+//! What connections that speak TLS cost the host stack in memory, counted at the allocator.
+
+#[allow(dead_code, reason = "the tests of TLS use the rest")]
+#[path = "tls/client.rs"]
+mod client;
+#[path = "rig/mod.rs"]
+mod rig;
+#[allow(dead_code, reason = "the tests of TLS use the rest")]
+#[path = "tls/sealer.rs"]
+mod sealer;
+#[allow(dead_code, reason = "the tests of `tls` use the rest")]
+#[path = "../../tls/tests/tls/support.rs"]
+mod support;
+
+use std::alloc::System;
+
+use client::Secured;
+use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
+use support::SUITES;
+use tls::{Settings, Version};
+
+#[global_allocator]
+static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+const CONNECTIONS: usize = 10_000;
+
+/// Each has done its handshake, and has been answered.
+#[test]
+fn ten_thousand_idle_connections_take_less_than_80_mb() {
+    for version in [Version::Tls13, Version::Tls12] {
+        let suite = SUITES.into_iter().find(|suite| suite.version == version);
+        let mut secured = Secured::with(suite.unwrap(), &Settings::default(), 1, |config| {
+            config.connections_max = CONNECTIONS;
+        });
+        for number in 0..CONNECTIONS {
+            if number > 0 {
+                secured.reconnect();
+            }
+            secured.ask(&["200"]);
+            secured.run_until(|secured| secured.received.len() == 202);
+            // The acknowledgment, for which the client takes its time, and what that releases.
+            secured.rig.now_us += 500_000;
+            secured.step();
+            secured.step();
+            secured.rig.app.events.clear();
+            secured.rig.trace.clear();
+        }
+        let usage = secured.rig.stack.usage();
+        assert_eq!((usage.connections, usage.files), (CONNECTIONS, 0));
+        // What the stack has held, it gives back.
+        let region = Region::new(ALLOCATOR);
+        drop(secured.rig.stack);
+        let change = region.change();
+        let bytes = change.bytes_deallocated - change.bytes_allocated;
+        println!(
+            "{version:?}: {} bytes for each of {CONNECTIONS} idle connections",
+            bytes / CONNECTIONS
+        );
+        assert!(bytes < 80_000_000, "{bytes}");
+    }
+}
