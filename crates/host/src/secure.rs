@@ -184,7 +184,17 @@ impl Secure {
                 Some(Transmit::Run(run)) => {
                     let (offset, len) = (run.stream_offset, run.stream_bytes());
                     let taken = tcp.write_virtual(SEALED, offset, len);
-                    debug_assert_eq!(taken, len, "it takes a range");
+                    if taken != len {
+                        // All that follows would be at other places in the stream than its records.
+                        tracing::error!(
+                            offset,
+                            len,
+                            taken,
+                            "TCP does not take records: the connection is reset"
+                        );
+                        tcp.abort();
+                        return;
+                    }
                 }
                 None => break,
             }

@@ -39,7 +39,8 @@ pub struct Config {
     pub jobs_max: usize,
     /// Memory for keys, and for records that are defined and not acknowledged, in bytes: their plaintext as far as it
     /// is inline, and some tens of bytes for each; a key counts a kilobyte. Taken as they come. KEY and RECORDS beyond
-    /// it are refused.
+    /// it are refused, and the host resets their connections: this is a bound against a broken host, and more than its
+    /// clients make it ask for.
     pub records_bytes: usize,
     /// Longest time to poll before sleeping, in microseconds. Polling happens only while sleeps have
     /// been this short lately, and never on the only core that there is. About what falling asleep and
@@ -78,7 +79,7 @@ impl Default for Config {
             files_max: 1 << 16,
             flows_max: Config::FLOWS_MAX,
             jobs_max: 1 << 15,
-            records_bytes: 256 << 20,
+            records_bytes: 1 << 30,
             spin_us_max: 5,
             correct_timestamps: true,
             read_delay: None,

@@ -139,9 +139,10 @@ impl Stack {
             // It has moved, once the peer had acknowledged everything.
             return self.nic_stacks.len() > 1;
         }
+        let local = entry.tuple.local;
         let Some(tls) = entry.tls.as_mut() else {
             // It has ended, unless it never spoke TLS.
-            return !self.tls_listeners.is_empty();
+            return self.is_for_tls(local.port());
         };
         match tls.connection.on_sealed(epoch, number, tags) {
             Ok(()) => true,
@@ -165,7 +166,7 @@ impl Stack {
         };
         let index = entry.index();
         if entry.tls.is_none() {
-            return !self.tls_listeners.is_empty();
+            return self.is_for_tls(entry.tuple.local.port());
         }
         tracing::warn!(
             peer = %entry.tuple.remote,
@@ -217,7 +218,10 @@ impl Stack {
             return Some(!self.tls_listeners.is_empty());
         };
         let index = entry.index();
-        Some(entry.tls.is_some() && self.fail(worker, index))
+        match entry.tls {
+            Some(_) => Some(self.fail(worker, index)),
+            None => Some(self.is_for_tls(entry.tuple.local.port())),
+        }
     }
 
     /// The NIC stack is on another machine: what it says last can be lost with the session, so nothing but the event for

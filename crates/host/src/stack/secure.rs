@@ -23,6 +23,11 @@ impl Stack {
         self.tls_listeners.push((port, config));
     }
 
+    /// True if connections to this port speak TLS, or did before they ended.
+    pub(super) fn is_for_tls(&self, port: u16) -> bool {
+        self.tls_listeners.iter().any(|&(other, _)| other == port)
+    }
+
     /// The TLS layer of a connection to this port, if it has one.
     ///
     /// # Errors

@@ -1,12 +1,14 @@
 //! NIC stacks that say what makes no sense end at most the connections that they name.
 
+use std::sync::Arc;
+
 use contract::{Event, FlowId, RejectReason};
 use host::app::{AppEvent, CloseReason};
 use proptest::prelude::*;
 
 use crate::client::Secured;
-use crate::rig::answer;
-use crate::support::SUITES;
+use crate::rig::{Rig, answer};
+use crate::support::{SUITES, Site, UNIX_TIME};
 
 fn amid_a_download() -> (Secured, FlowId) {
     let mut secured = Secured::new(SUITES[1]);
@@ -63,6 +65,47 @@ fn a_nic_stack_that_refuses_keys_or_records_ends_their_connection() {
             (0, 1)
         );
     }
+}
+
+/// It speaks no TLS, though others do.
+#[test]
+fn records_of_a_connection_without_tls_are_nonsense() {
+    let mut rig = Rig::new();
+    let site = Site::plain();
+    rig.stack.set_unix_time(UNIX_TIME);
+    rig.stack.serve_tls(443, Arc::clone(&site.config));
+    rig.ask(&["3000"]);
+    rig.run_until(|rig| rig.received.len() == 3_002);
+    let stream = rig.app.events.iter().find_map(|event| match event {
+        AppEvent::Accepted { stream, .. } => Some(*stream),
+        _ => None,
+    });
+    let flow = FlowId(stream.unwrap().0);
+    let (epoch, number) = (0, 0);
+    for event in [
+        Event::Sealed {
+            flow,
+            epoch,
+            number,
+            tags: [[7; 16]].into(),
+        },
+        Event::SealMismatch {
+            send: contract::SendId(1),
+            flow,
+            epoch,
+            number,
+        },
+        Event::Rejected {
+            reason: RejectReason::UnknownKey,
+            id: flow.0,
+        },
+    ] {
+        rig.nic.report(&event);
+    }
+    rig.step();
+    assert_eq!(rig.stack.counters().events_invalid, 3);
+    rig.ask(&["500"]);
+    rig.run_until(|rig| rig.received.len() == 3_002 + 502);
 }
 
 fn event() -> impl Strategy<Value = Event> {
