@@ -4,13 +4,13 @@
 mod support;
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
 use rustix::process::Signal;
 use support::{Outcome, PROGRAM, outcome, sh, splitway_in, splitway_without};
 use testbed::namespace::{isolated, isolated_unprivileged};
+use testbed::site::write_secret;
 use testbed::splitway::Splitway;
 
 /// Runs it in a directory with a small site, `site`.
@@ -203,9 +203,7 @@ fn certificate_in(directory: &Path, name: &str, until: i32) {
     let key = rcgen::KeyPair::generate().unwrap();
     let certificate = params.self_signed(&key).unwrap();
     let put = |kind: &str, text: String| {
-        let path = directory.join(format!("{name}.{kind}"));
-        fs::write(&path, text).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        write_secret(&directory.join(format!("{name}.{kind}")), &text).unwrap();
     };
     put("pem", certificate.pem());
     put("key", key.serialize_pem());

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use contract::{Event, FileMeta, RejectReason};
 use host::app::{AppEvent, CloseReason};
-use rig::{Rig, Work, answer};
+use rig::{Rig, Work, answer, each_seed};
 
 /// The client has asked for a file, and the NIC stack has opened it; the SENDs of the first window wait there.
 fn rig_with_sends_waiting(size: u64) -> Rig {
@@ -192,22 +192,10 @@ fn the_echo_of_a_later_send_stands_for_one_that_is_lost() {
 /// that start anew: whatever the client gets is right, and it gets everything unless it is reset.
 #[test]
 fn any_mix_survives_losses_between_host_and_nic_and_behind_it() {
-    let first: u64 = std::env::var("SEED").map_or(1, |seed| seed.parse().unwrap());
-    let last = std::env::var("SEED").map_or(150, |_| first);
-    for seed in first..=last {
-        let outcome = std::panic::catch_unwind(|| mix(seed));
-        assert!(outcome.is_ok(), "SEED={seed} replays it");
-    }
+    each_seed(150, mix);
 }
 
-fn mix(seed: u64) {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let mut random = move |below: u64| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state % below
-    };
+fn mix(random: &mut dyn FnMut(u64) -> u64) {
     let mut rig = Rig::with(|config| {
         config.tcp.departure_timeout = Some(Duration::from_millis(300));
         config.tcp.rto_min = Duration::from_millis(20);

@@ -4,9 +4,9 @@
 //! from any offset, and a gigabyte needs no second copy.
 
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{self, Write};
 use std::ops::Range;
-use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use crate::{Context, Result};
@@ -63,6 +63,17 @@ impl Site {
             .context(|| format!("writing {}", path.display()))?;
         Ok(known)
     }
+}
+
+/// Makes a file that nobody else has ever been able to read.
+pub fn write_secret(path: &Path, text: &str) -> io::Result<()> {
+    let mut file = File::options()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(path)?;
+    file.write_all(text.as_bytes())
 }
 
 /// What a file holds.

@@ -1,9 +1,8 @@
 //! HTTPS servers and their clients: rustls on the kernel's TCP, and the tools that people use.
 
-use std::fs::{self, Permissions};
+use std::fs;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
@@ -17,7 +16,7 @@ use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use testbed::http::{Connection, PATIENCE, be_patient};
 use testbed::process::{Process, run, tool};
-use testbed::site::{KnownFile, Site};
+use testbed::site::{KnownFile, Site, write_secret};
 use testbed::splitway::{STACK_V4, STACK_V6, Splitway};
 use testbed::{Context, Result};
 
@@ -101,8 +100,7 @@ impl Certificate {
         };
         let key = key.unwrap();
         fs::write(&made.certificate, params.self_signed(&key).unwrap().pem()).unwrap();
-        fs::write(&made.key, key.serialize_pem()).unwrap();
-        fs::set_permissions(&made.key, Permissions::from_mode(0o600)).unwrap();
+        write_secret(&made.key, &key.serialize_pem()).unwrap();
         made
     }
 

@@ -1,6 +1,7 @@
 //! HTTPS, with clients of every kind: each byte is right, whatever happens on the way.
 
 use std::fs;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,7 +16,7 @@ use testbed::wait;
 
 use crate::deaths::{host_counter, lose_packets};
 use crate::https::{
-    Certificate, Choice, Client, HTTPS, SUITES, Tool, curl, finish, gnutls, openssl,
+    Certificate, Choice, Client, HTTPS, SUITES, Suite, Tool, curl, finish, gnutls, openssl,
     serve_and_trust, serve_tls,
 };
 use crate::restart::{restart_nic, serving};
@@ -69,24 +70,31 @@ fn ec_and_rsa(site: &Site) -> [Certificate; 2] {
     ["ec", "rsa"].map(|key| Certificate::new(site.outside(), key, key, &["localhost"]))
 }
 
+/// With each version and suite that there is, over both families, and a certificate that goes with the suite.
+fn with_every_suite(site: &Site, download: impl Fn(Suite, SocketAddr, &Certificate)) {
+    let [ec, rsa] = ec_and_rsa(site);
+    let _splitway = serve_tls(site, &[&ec, &rsa], &[]);
+    for suite in SUITES {
+        let trusted = if suite.key == "ec" { &ec } else { &rsa };
+        for server in HTTPS {
+            download(suite, server, trusted);
+        }
+    }
+}
+
 #[test]
 fn openssl_downloads_with_every_version_and_suite() {
     isolated(|site| {
         let file = site.file("file", 2_000_003).unwrap();
-        let [ec, rsa] = ec_and_rsa(&site);
-        let _splitway = serve_tls(&site, &[&ec, &rsa], &[]);
-        for suite in SUITES {
-            let trusted = if suite.key == "ec" { &ec } else { &rsa };
+        with_every_suite(&site, |suite, server, trusted| {
             let options = match suite.is_13 {
                 true => format!("-quiet -tls1_3 -ciphersuites {}", suite.openssl),
                 false => format!("-quiet -tls1_2 -cipher {}", suite.openssl),
             };
-            for server in HTTPS {
-                let mut connection = Tool::start(&mut openssl(server, trusted, &options));
-                connection.get(&file).unwrap();
-                connection.get(&file).unwrap();
-            }
-        }
+            let mut connection = Tool::start(&mut openssl(server, trusted, &options));
+            connection.get(&file).unwrap();
+            connection.get(&file).unwrap();
+        });
     });
 }
 
@@ -95,10 +103,7 @@ fn gnutls_downloads_with_every_version_and_suite() {
     isolated(|site| {
         // It writes each byte by itself.
         let file = site.file("file", 100_003).unwrap();
-        let [ec, rsa] = ec_and_rsa(&site);
-        let _splitway = serve_tls(&site, &[&ec, &rsa], &[]);
-        for suite in SUITES {
-            let trusted = if suite.key == "ec" { &ec } else { &rsa };
+        with_every_suite(&site, |suite, server, trusted| {
             let version = if suite.is_13 { "1.3" } else { "1.2" };
             let mut priority = format!(
                 "NORMAL:-VERS-ALL:+VERS-TLS{version}:-CIPHER-ALL:+{}",
@@ -108,12 +113,10 @@ fn gnutls_downloads_with_every_version_and_suite() {
                 let exchange = if suite.key == "ec" { "ECDSA" } else { "RSA" };
                 priority.push_str(&format!(":-KX-ALL:+ECDHE-{exchange}"));
             }
-            for server in HTTPS {
-                let mut connection = Tool::start(&mut gnutls(server, trusted, &priority, ""));
-                connection.get(&file).unwrap();
-                connection.get(&file).unwrap();
-            }
-        }
+            let mut connection = Tool::start(&mut gnutls(server, trusted, &priority, ""));
+            connection.get(&file).unwrap();
+            connection.get(&file).unwrap();
+        });
     });
 }
 
@@ -121,18 +124,13 @@ fn gnutls_downloads_with_every_version_and_suite() {
 fn curl_downloads_with_every_version_and_suite() {
     isolated(|site| {
         let file = site.file("file", 2_000_003).unwrap();
-        let [ec, rsa] = ec_and_rsa(&site);
-        let _splitway = serve_tls(&site, &[&ec, &rsa], &[]);
-        for suite in SUITES {
-            let trusted = if suite.key == "ec" { &ec } else { &rsa };
+        with_every_suite(&site, |suite, server, trusted| {
             let options = match suite.is_13 {
                 true => format!("--tlsv1.3 --tls13-ciphers {}", suite.openssl),
                 false => format!("--tls-max 1.2 --ciphers {}", suite.openssl),
             };
-            for server in HTTPS {
-                curl(&site, &trusted.certificate, server, &file, &options);
-            }
-        }
+            curl(&site, &trusted.certificate, server, &file, &options);
+        });
     });
 }
 
@@ -293,7 +291,7 @@ fn sessions_are_resumed() {
 #[test]
 fn openssl_updates_keys_in_mid_download() {
     isolated(|site| {
-        let file = site.file("file", 80_000_000).unwrap();
+        let file = site.file("file", 40_000_000).unwrap();
         let certificate = Certificate::new(site.outside(), "server", "ec", &["localhost"]);
         let mut splitway = serve_tls(&site, &[&certificate], &[]);
         let mut command = openssl(HTTPS[0], &certificate, "-brief -tls1_3");
@@ -491,7 +489,7 @@ fn await_lines(splitway: &mut Splitway, what: &str, count: usize) {
 #[test]
 fn certificates_are_read_anew_and_connections_go_on() {
     isolated(|site| {
-        let file = site.file("file", 40_000_000).unwrap();
+        let file = site.file("file", 20_000_000).unwrap();
         let small = site.file("small", 5000).unwrap();
         let used = Certificate::new(site.outside(), "used", "ec", &["localhost"]);
         let before = Client::new(&[&used], Choice::Any);
@@ -499,7 +497,7 @@ fn certificates_are_read_anew_and_connections_go_on() {
         let mut connection = before.open(HTTPS[0]).unwrap();
         connection.send_get(file.name()).unwrap();
         connection.read_file_head(&file).unwrap();
-        connection.read_file_part(&file, 0..10_000_000).unwrap();
+        connection.read_file_part(&file, 0..5_000_000).unwrap();
 
         let install = |other: &Certificate| {
             fs::copy(&other.certificate, &used.certificate).unwrap();
@@ -541,7 +539,7 @@ fn certificates_are_read_anew_and_connections_go_on() {
         await_lines(&mut splitway, "read anew", 2);
 
         connection
-            .read_file_part(&file, 10_000_000..file.size())
+            .read_file_part(&file, 5_000_000..file.size())
             .unwrap();
         connection.get(&small).unwrap();
         finish(connection).unwrap();

@@ -436,7 +436,7 @@ fn a_refused_renegotiation_leaves_the_connection_as_it_was() {
 #[test]
 fn an_alert_takes_the_place_of_what_was_still_to_come() {
     isolated(|site| {
-        let file = site.file("file", 100_000_000).unwrap();
+        let file = site.file("file", 20_000_000).unwrap();
         let small = site.file("small", 50_000).unwrap();
         let certificate = Certificate::new(site.outside(), "server", "ec", &["localhost"]);
         let _splitway = serve_tls(&site, &[&certificate], &[]);
@@ -567,7 +567,7 @@ fn hellos_that_are_refused() {
 #[test]
 fn a_download_that_is_cut_off_does_not_look_whole() {
     isolated(|site| {
-        let file = site.file("file", 50_000_000).unwrap();
+        let file = site.file("file", 20_000_000).unwrap();
         let certificate = Certificate::new(site.outside(), "server", "ec", &["localhost"]);
         let mut splitway = serve_tls(&site, &[&certificate], &[]);
         let client = Client::new(&[&certificate], Choice::Any);
@@ -577,7 +577,7 @@ fn a_download_that_is_cut_off_does_not_look_whole() {
         connection.read_file_part(&file, 0..1_000_000).unwrap();
         // The file is another one now, and what was to come of it can never come.
         let path = site.root().join(file.name());
-        std::fs::write(&path, vec![0x5a; 50_000_000]).unwrap();
+        std::fs::write(&path, vec![0x5a; 20_000_000]).unwrap();
         let failure = connection
             .read_file_part(&file, 1_000_000..file.size())
             .unwrap_err()

@@ -5,7 +5,7 @@ use host::app::CloseReason;
 use tls::{Settings, Suite};
 
 use crate::client::Secured;
-use crate::rig::{Work, answer};
+use crate::rig::{Work, answer, each_seed};
 use crate::support::SUITES;
 
 const SIZE: u64 = 150_000;
@@ -347,22 +347,10 @@ fn files_that_different_nic_stacks_have_come_on_one_connection() {
 /// right, and it gets everything.
 #[test]
 fn any_mix_survives_losses_and_restarts() {
-    let first: u64 = std::env::var("SEED").map_or(1, |seed| seed.parse().unwrap());
-    let last = std::env::var("SEED").map_or(60, |_| first);
-    for seed in first..=last {
-        let outcome = std::panic::catch_unwind(|| mix(seed));
-        assert!(outcome.is_ok(), "SEED={seed} replays it");
-    }
+    each_seed(60, mix);
 }
 
-fn mix(seed: u64) {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let mut random = move |below: u64| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state % below
-    };
+fn mix(random: &mut dyn FnMut(u64) -> u64) {
     let suite = SUITES[random(6) as usize];
     let settings = Settings {
         limits: tls::Limits {
