@@ -173,8 +173,11 @@ impl Connection {
         shared.rates.end(io, self.stream, self.source);
     }
 
-    /// All that was queued is acknowledged.
+    /// All that was queued is acknowledged, unless more has been queued since.
     fn drained(&mut self, io: &mut dyn Io, shared: &mut Shared) {
+        if io.unacknowledged(self.stream) > 0 {
+            return;
+        }
         if self.output.go_on() {
             self.limit(io, shared, self.later_rate_max);
         } else if self.output.is_done() {

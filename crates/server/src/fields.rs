@@ -34,9 +34,23 @@ const FIELDS: [(Field, &str); 10] = [
     (Field::Range, "range"),
 ];
 
+/// Which lengths their names have, one bit for each: most fields of a request are told by that to be none of these.
+const LENGTHS: u32 = {
+    let (mut lengths, mut at) = (0, 0);
+    while at < FIELDS.len() {
+        lengths |= 1 << FIELDS[at].1.len();
+        at += 1;
+    }
+    lengths
+};
+
 impl Field {
     /// The field of this name, in any case.
     pub(crate) fn named(name: &str) -> Option<Field> {
+        let bit = 1u32.checked_shl(name.len() as u32)?;
+        if LENGTHS & bit == 0 {
+            return None;
+        }
         let is = |known: &&(Field, &str)| known.1.eq_ignore_ascii_case(name);
         FIELDS.iter().find(is).map(|&(field, _)| field)
     }
@@ -121,6 +135,8 @@ mod tests {
             assert_eq!(Field::named(&name.to_ascii_uppercase()), Some(field));
         }
         assert_eq!(Field::named("if-matches"), None);
+        assert_eq!(Field::named(&"x".repeat(100)), None);
+        assert_eq!(Field::named(""), None);
     }
 
     #[test]

@@ -265,6 +265,15 @@ impl Lab {
         self.settle();
     }
 
+    /// A segment that acknowledges all, and brings a request.
+    pub(crate) fn acknowledge_and_send(&mut self, stream: StreamId, bytes: impl AsRef<[u8]>) {
+        self.net.wire(stream).inbox.extend(bytes.as_ref());
+        self.net.events.push_back(AppEvent::Readable { stream });
+        let unacknowledged = self.net.unacknowledged(stream);
+        self.net.acknowledge(stream, unacknowledged);
+        self.settle();
+    }
+
     pub(crate) fn limit_queue(&mut self, stream: StreamId, bytes_max: u64) {
         self.net.wire(stream).queue_bytes_max = bytes_max;
     }

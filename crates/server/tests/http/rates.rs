@@ -48,6 +48,12 @@ fn ask(lab: &mut Lab, client: StreamId, target: &str) {
     lab.send(client, get(target));
 }
 
+/// Bytes of files that are queued so far.
+fn file_bytes(lab: &Lab, client: StreamId) -> u64 {
+    let ranges = lab.ranges(client);
+    ranges.iter().map(|range| range.end - range.start).sum()
+}
+
 #[test]
 fn nothing_is_bounded_unless_told_so() {
     let mut lab = lab(Config::default());
@@ -79,23 +85,29 @@ fn the_beginning_of_a_film_is_sent_at_once() {
     let client = lab.connect();
     ask(&mut lab, client, "/film.mp4");
     assert_eq!(lab.rate_max(client), None);
-    let all_but_the_head = |ranges: &[std::ops::Range<u64>]| {
-        ranges
-            .iter()
-            .map(|range| range.end - range.start)
-            .sum::<u64>()
-    };
-    assert_eq!(all_but_the_head(&lab.ranges(client)), 300_000);
+    assert_eq!(file_bytes(&lab, client), 300_000);
     let queued = lab.unacknowledged_bytes(client);
     lab.acknowledge(client, queued - 1);
-    assert_eq!(all_but_the_head(&lab.ranges(client)), 300_000);
+    assert_eq!(file_bytes(&lab, client), 300_000);
     lab.acknowledge(client, 1);
-    assert_eq!(all_but_the_head(&lab.ranges(client)), 1_000_000);
+    assert_eq!(file_bytes(&lab, client), 1_000_000);
     assert_eq!(lab.rate_max(client), Some(1000));
     lab.acknowledges(client, true);
     assert_eq!(lab.response(client).body, vec![7; 1_000_000]);
     assert_eq!(lab.received(client), b"");
     assert_eq!(lab.files_left_open(), 0);
+}
+
+#[test]
+fn the_acknowledgement_of_what_came_before_does_not_end_the_beginning() {
+    let mut lab = lab(Config::default());
+    let client = lab.connect();
+    ask(&mut lab, client, "/page.html");
+    lab.acknowledge_and_send(client, get("/film.mp4"));
+    assert_eq!(
+        (file_bytes(&lab, client), lab.rate_max(client)),
+        (1_300_000, None)
+    );
 }
 
 #[test]
