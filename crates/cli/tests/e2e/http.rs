@@ -1,6 +1,7 @@
 //! What curl gets to see.
 
 use std::fs;
+use std::ops::Range;
 use std::os::unix::fs::symlink;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -8,7 +9,7 @@ use std::time::{Duration, Instant};
 use testbed::http::{Connection, request};
 use testbed::namespace::{isolated, isolated_unprivileged};
 use testbed::process::{run, tool};
-use testbed::site::Site;
+use testbed::site::{KnownFile, Site};
 use testbed::wait;
 
 use crate::support::{FAMILIES, SOON, serve, serve_with, sh, started};
@@ -176,6 +177,59 @@ fn curl_gets_what_was_compressed_before() {
                 ]),
                 406
             );
+        }
+    });
+}
+
+/// What a `multipart/byteranges` response has of a file: the ranges, each byte of which is right.
+fn parts_of(response: &[u8], file: &KnownFile) -> Vec<Range<u64>> {
+    let end = |bytes: &[u8]| {
+        bytes
+            .windows(4)
+            .position(|four| four == b"\r\n\r\n")
+            .unwrap()
+    };
+    let head_len = end(response);
+    let head = String::from_utf8(response[..head_len].to_vec()).unwrap();
+    let (_, boundary) = head.split_once("multipart/byteranges; boundary=").unwrap();
+    let boundary = format!("--{}", boundary.split("\r\n").next().unwrap());
+    let (mut rest, mut parts) = (&response[head_len + 4..], Vec::new());
+    loop {
+        rest = rest.strip_prefix(boundary.as_bytes()).unwrap();
+        if rest == b"--\r\n" {
+            return parts;
+        }
+        let head_len = end(rest);
+        let head = String::from_utf8(rest[..head_len].to_vec()).unwrap();
+        let (_, range) = head.split_once("Content-Range: bytes ").unwrap();
+        let (first, last) = range.split_once('/').unwrap().0.split_once('-').unwrap();
+        let range = first.parse().unwrap()..last.parse::<u64>().unwrap() + 1;
+        let (body, after) = rest[head_len + 4..].split_at((range.end - range.start) as usize);
+        assert_eq!(file.check(range.start, body), Ok(()), "{range:?}");
+        parts.push(range);
+        rest = after.strip_prefix(b"\r\n").unwrap();
+    }
+}
+
+#[test]
+fn many_parts_are_right_with_tls_and_without() {
+    isolated(|site| {
+        let file = site.file("clip.mp4", 3_000_000).unwrap();
+        let _splitway = serve_with(&site, &["--tls-listen", "443", "--tls-self-signed"]);
+        let ranges: Vec<Range<u64>> = (0..16)
+            .map(|at| (15 - at) * 180_000 + at * 1_000..(16 - at) * 180_000 - 500)
+            .collect();
+        let specs: Vec<String> = ranges
+            .iter()
+            .map(|range| format!("{}-{}", range.start, range.end - 1))
+            .collect();
+        for url in ["http://10.77.0.2", "https://10.77.0.2", "https://[fd77::2]"] {
+            let mut curl = tool("curl -q --silent --insecure --include --max-time 20 --range");
+            let output = curl
+                .arg(specs.join(","))
+                .arg(format!("{url}/clip.mp4"))
+                .output();
+            assert_eq!(parts_of(&output.unwrap().stdout, &file), ranges, "{url}");
         }
     });
 }
