@@ -62,6 +62,7 @@ bench-instructions: setup-test ## Counts the host stack's instructions per ACK a
 bench-ceiling: setup-test ## How much one host core controls, with BENCH="--quick" in a minute or two
 	$(CARGO) build --release --locked -p splitway-bench
 	@$(RELEASE)/splitway-bench ceiling $(BENCH)
+	@$(RELEASE)/splitway-bench model
 
 bench-link: setup-bench ## Goodput over emulated links, against the kernel's TCP, with BENCH="--quick" in some minutes; needs root
 	$(CARGO) build --release --locked -p splitway-cli -p splitway-bench

@@ -16,10 +16,10 @@
 mod client;
 mod clock;
 pub(crate) mod costs;
-mod far;
+pub(crate) mod far;
 pub(crate) mod host_process;
 pub(crate) mod lockstep;
-mod report;
+pub(crate) mod report;
 mod ring_port;
 mod run;
 

@@ -28,6 +28,7 @@
 //! | [`table2`] | what a second core is good for |
 //! | [`all`] | several of these |
 //! | [`ceiling`] | how much one host core controls |
+//! | [`model`] | simulated: hardware that is not here, and 100 to 800 Gbit/s |
 //! | [`latency`] | one client of an idle server |
 //! | [`figure10`] | the split's corrections, with and without: figure 10 of IO-TCP |
 //! | [`goodput`] | goodput and fairness over emulated links |
@@ -45,6 +46,7 @@ mod latency;
 mod lighttpd;
 mod link;
 mod load;
+mod model;
 mod nginx;
 mod paper;
 mod perf;
@@ -135,10 +137,13 @@ enum Benchmark {
     Link(goodput::Settings),
     /// Measures how much one host core controls, with a stub in the NIC stack's place.
     Ceiling(ceiling::Settings),
-    /// Runs a host stack for that.
+    /// Draws figures that need hardware which is not here, by a model: IO-TCP's 3 and 12a, table 4, and what it takes to
+    /// reach 100 to 800 Gbit/s.
+    Model(model::Settings),
+    /// Runs a host stack for `ceiling`.
     #[command(hide = true)]
     CeilingHost(ceiling::host_process::Settings),
-    /// Runs both in one thread.
+    /// Runs that and what it has around it in one thread.
     #[command(hide = true)]
     CeilingLockstep(ceiling::lockstep::Settings),
     /// Generates load.
@@ -175,6 +180,7 @@ fn main() -> ExitCode {
         Benchmark::Handshakes(settings) => tls::handshakes::generate(&settings),
         Benchmark::Fetch(settings) => goodput::fetch::fetch(&settings),
         Benchmark::Ceiling(settings) => ceiling::measure(&settings),
+        Benchmark::Model(settings) => model::draw(&settings),
         Benchmark::CeilingHost(settings) => ceiling::host_process::serve(&settings),
         Benchmark::CeilingLockstep(settings) => ceiling::lockstep::count(&settings),
         _ if std::env::var_os(INSIDE).is_none() => return enter(),
@@ -215,6 +221,7 @@ fn measure(benchmark: Benchmark) -> testbed::Result<()> {
         | Benchmark::Handshakes(_)
         | Benchmark::Fetch(_)
         | Benchmark::Ceiling(_)
+        | Benchmark::Model(_)
         | Benchmark::CeilingHost(_)
         | Benchmark::CeilingLockstep(_) => {
             unreachable!("they need no namespaces")

@@ -21,7 +21,7 @@ use serde::Serialize;
 use testbed::{Context, Result};
 
 pub(crate) use machine::Machine;
-pub(crate) use plot::Plot;
+pub(crate) use plot::{Chart, Line, Plot};
 
 use crate::publish::publish;
 use crate::table::Spread;

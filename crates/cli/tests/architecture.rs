@@ -36,7 +36,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     (
         "bench",
         &[
-            "testbed", "contract", "wire", "tcp", "port", "host", "server",
+            "testbed", "contract", "wire", "tcp", "port", "host", "server", "sim",
         ],
     ),
 ];

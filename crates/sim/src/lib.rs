@@ -26,6 +26,7 @@
 //! | `window`, `fairness`, `homes` | the congestion window; whose turn it is to leave; who sends for a flow |
 //! | `trace`, `pcap` | a run as text, as a capture, as a number |
 //! | `random`, `violation` | small tools |
+//! | [`model`] | something else: a model of hardware that is not here |
 //!
 //! This room sees both stacks, through their public doors only.
 
@@ -46,6 +47,7 @@ mod hostile;
 mod link;
 mod machine;
 mod merge;
+pub mod model;
 mod nonces;
 mod oracle;
 mod pcap;

@@ -40,7 +40,7 @@ pub(crate) enum Acks {
 }
 
 /// What clients do.
-#[derive(clap::Args, Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(clap::Args, Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Load {
     /// Connections, each asking for file after file.
     #[arg(long, default_value_t = 1600)]

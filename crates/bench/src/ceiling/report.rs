@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use testbed::Result;
 
 use super::costs::Costs;
@@ -17,14 +17,14 @@ const TARGET_GBIT_PER_S: f64 = 400.0;
 const TARGET_CONNECTIONS: usize = 1600;
 
 /// A load, and what its runs have come to.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Cell {
     pub(crate) load: Load,
     pub(crate) runs: Vec<Run>,
 }
 
 /// What an ACK, a SEND and a request cost the host, by number of connections.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct CostRow {
     pub(crate) connections: usize,
     /// CPU time, in nanoseconds.

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvFlags, Shutdown, SocketFlags, SocketType, recv, shutdown, socketpair,
 };
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use testbed::process::Process;
 use testbed::procfs::{cpu_ns, memory};
 use testbed::{Context, Failure, Result};
@@ -32,7 +32,7 @@ const WARM_UP_RESPONSES: u64 = 2;
 const END: Duration = Duration::from_secs(5);
 
 /// What was measured in a run, between its warm-up and its end.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Run {
     /// Time by the clock.
     pub(crate) elapsed_ns: u64,

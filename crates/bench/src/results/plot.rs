@@ -145,21 +145,40 @@ const SIZE: (u32, u32) = (900, 520);
 type Drawn<'a> = std::result::Result<(), Box<dyn std::error::Error + 'a>>;
 
 /// A line chart. The x axis is logarithmic where it does not begin at 0.
-struct Chart<'a> {
-    title: &'a str,
-    x: &'a str,
-    y: &'a str,
-    lines: Vec<Line>,
+pub(crate) struct Chart<'a> {
+    pub(crate) title: &'a str,
+    pub(crate) x: &'a str,
+    pub(crate) y: &'a str,
+    pub(crate) lines: Vec<Line>,
 }
 
 /// A line through points in the order of x; points alone if others have published them.
-struct Line {
-    name: String,
-    points: Vec<(f64, f64)>,
-    is_published: bool,
+pub(crate) struct Line {
+    pub(crate) name: String,
+    pub(crate) points: Vec<(f64, f64)>,
+    pub(crate) is_published: bool,
+}
+
+impl Line {
+    /// A point that others have published.
+    pub(crate) fn published(what: impl std::fmt::Display, point: (f64, f64)) -> Line {
+        Line {
+            name: format!("published: {what}"),
+            points: vec![point],
+            is_published: true,
+        }
+    }
 }
 
 impl Chart<'_> {
+    /// Draws it.
+    pub(crate) fn svg(&self) -> Result<String> {
+        let mut svg = String::new();
+        self.draw(&mut svg)
+            .map_err(|error| Failure::new(format!("drawing {:?}: {error}", self.title)))?;
+        Ok(svg)
+    }
+
     fn draw<'s>(&self, svg: &'s mut String) -> Drawn<'s> {
         let points = || self.lines.iter().flat_map(|line| &line.points);
         let x_least = points().map(|point| point.0).fold(f64::INFINITY, f64::min);
