@@ -70,15 +70,17 @@ impl Handshake {
     /// handshake.
     pub(crate) fn on_record(&mut self, record: &[u8], raw: &mut Vec<u8>) -> Result<bool, Error> {
         self.incoming.extend_from_slice(record);
-        let result = self.drive(raw);
+        let result = self.drive(raw, false);
         if matches!(result, Err(Error::Handshake(_))) {
-            // The alert is still in there, and nothing else happens any more.
-            let _ = self.drive(raw);
+            // The alert is still in there.
+            while self.connection.wants_write() && self.drive(raw, true).is_ok() {}
         }
         result
     }
 
-    fn drive(&mut self, raw: &mut Vec<u8>) -> Result<bool, Error> {
+    /// `has_failed`: only until something is to be sent. Behind that, rustls would look once more at what it could not take
+    /// apart, and have another alert.
+    fn drive(&mut self, raw: &mut Vec<u8>, has_failed: bool) -> Result<bool, Error> {
         loop {
             let status = self.connection.process_tls_records(&mut self.incoming);
             let discard = status.discard;
@@ -93,7 +95,7 @@ impl Handshake {
                         let encoded = data.encode(&mut raw[at..]);
                         debug_assert!(encoded.is_ok(), "there was room");
                     }
-                    None
+                    has_failed.then_some(Ok(false))
                 }
                 Ok(ConnectionState::TransmitTlsData(data)) => {
                     data.done();

@@ -1,5 +1,9 @@
 //! Clients that break the rules get the alert that RFC 8446 §6 or RFC 5246 §7.2 has for it.
 
+use std::sync::Arc;
+
+use rustls::ClientConnection;
+use rustls::pki_types::ServerName;
 use tls::{AlertDescription, Error, Event, Limits, Settings, Suite, Version};
 
 use crate::support::{Forger, Identity, SUITES, Server, Site};
@@ -288,6 +292,39 @@ fn a_hello_that_makes_no_sense() {
     server.receive(&[22, 3, 1, 0, 8, 1, 0, 0, 4, 3, 3, 0, 0]);
     assert_eq!(server.transmit(), [21, 3, 3, 0, 2, 2, DECODE_ERROR]);
     assert!(server.connection.is_finished());
+}
+
+/// rustls looks twice at what it cannot take apart, if it is let.
+#[test]
+fn a_hello_that_is_damaged_or_comes_twice_gets_one_alert() {
+    let site = Site::plain();
+    for suite in SUITES {
+        let mut hello = Vec::new();
+        let name = ServerName::try_from("localhost").unwrap();
+        let mut client = ClientConnection::new(Arc::new(site.client_config(suite)), name).unwrap();
+        client.write_tls(&mut hello).unwrap();
+        let damaged = (5..hello.len()).map(|at| {
+            let mut damaged = hello.clone();
+            damaged[at] ^= 0x41;
+            damaged
+        });
+        let mut alerts = 0;
+        for bytes in damaged.chain([hello.repeat(2)]) {
+            let mut server = Server::new(&site);
+            server.receive(&bytes);
+            let said = server.transmit();
+            let mut rest = &said[..];
+            let mut own = 0;
+            while let [content_type, _, _, high, low, behind @ ..] = rest {
+                own += usize::from(*content_type == 21);
+                rest = &behind[usize::from(u16::from_be_bytes([*high, *low]))..];
+            }
+            assert!(own <= 1, "{bytes:?}");
+            assert!(own == 0 || server.connection.is_finished());
+            alerts += own;
+        }
+        assert!(alerts > 20, "{alerts}");
+    }
 }
 
 #[test]
