@@ -56,8 +56,10 @@ bench: setup-bench ## Measures Splitway against nginx and lighttpd, and draws th
 	$(CARGO) build --release --locked -p splitway-cli -p splitway-bench
 	@$(AS_ROOT) $(RELEASE)/splitway bench $(BENCH)
 
-bench-instructions: setup-test ## Counts the host stack's instructions per ACK and SEND; fails if they have grown by 5 %
+bench-instructions: setup-test ## Counts instructions per ACK, per SEND and per request; fails if they have grown by 5 %
 	$(CARGO) bench --locked -p splitway-host --bench ack_send
+	$(CARGO) bench --locked -p splitway-nic --bench plain_send
+	$(CARGO) bench --locked -p splitway-server --bench request
 
 bench-ceiling: setup-test ## How much one host core controls, with BENCH="--quick" in a minute or two
 	$(CARGO) build --release --locked -p splitway-bench

@@ -8,11 +8,12 @@
 #[path = "../tests/crowd/mod.rs"]
 mod crowd;
 
-use std::process::{Command, ExitCode, Stdio};
+use std::process::ExitCode;
 
 use contract::Event;
 use crowd::{Crowd, FILE};
 use port::Frame;
+use testbed::instructions::{Count, check};
 use wire::tcp::Flags;
 
 const CONNECTIONS: usize = 1000;
@@ -22,71 +23,15 @@ const PAIRS: usize = 20_000;
 /// Rounds before anything is counted: slow start ends, tables and queues have grown.
 const WARM_UP_PAIRS: usize = 20_000;
 
-/// What is promised.
-const PROMISED: u64 = 2_500;
-/// What it was when it was last looked at. More than 5 % above it fails: find out why, or raise it knowingly.
-const COMMITTED: u64 = 2_422;
-
-const WORKLOAD: &str = "--workload";
-
-/// The environment variable that lets this pass where there is no valgrind.
-const MAY_SKIP: &str = "SPLITWAY_NO_VALGRIND";
-
 fn main() -> ExitCode {
-    if std::env::args().any(|argument| argument == WORKLOAD) {
-        workload();
-        return ExitCode::SUCCESS;
-    }
-    let Some(total) = count() else {
-        return not_counted();
-    };
-    let each = total / PAIRS as u64;
-    let bound = PROMISED.min(COMMITTED * 105 / 100);
-    println!(
-        "instructions per ACK and SEND at {CONNECTIONS} connections: {each} (bound {bound}, promised {PROMISED})"
-    );
-    match each <= bound {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::FAILURE,
-    }
-}
-
-/// There is no valgrind. A bound that nobody checks is none: it fails, unless whoever runs it knows.
-fn not_counted() -> ExitCode {
-    if std::env::var_os(MAY_SKIP).is_some() {
-        println!("instructions per ACK and SEND: not counted, there is no valgrind");
-        return ExitCode::SUCCESS;
-    }
-    eprintln!(
-        "instructions per ACK and SEND: `valgrind` does not start; install it, or set {MAY_SKIP}=1 to go without"
-    );
-    ExitCode::FAILURE
-}
-
-/// Runs this program under callgrind; `None` if there is none.
-fn count() -> Option<u64> {
-    let program = std::env::current_exe().expect("the path of this program");
-    let profile = program.with_extension("callgrind");
-    let status = Command::new("valgrind")
-        .args(["--tool=callgrind", "--collect-atstart=no"])
-        .arg("--toggle-collect=*counted_turn*")
-        .arg(format!("--callgrind-out-file={}", profile.display()))
-        .arg(&program)
-        .arg(WORKLOAD)
-        .stderr(Stdio::null())
-        .status()
-        .ok()?;
-    assert!(
-        status.success(),
-        "the workload fails below valgrind: {status}"
-    );
-    let text = std::fs::read_to_string(&profile).expect("callgrind's output");
-    let total = text
-        .lines()
-        .find_map(|line| line.strip_prefix("totals: "))
-        .expect("callgrind's totals");
-    println!("profile: callgrind_annotate {}", profile.display());
-    Some(total.trim().parse().expect("a number"))
+    check(&Count {
+        what: "instructions per ACK and SEND at 1000 connections",
+        within: "counted_turn",
+        times: PAIRS as u64,
+        committed: 2_422,
+        promised: Some(2_500),
+        workload,
+    })
 }
 
 fn workload() {

@@ -10,26 +10,20 @@
 //! Then a thousand flows that take turns with SENDs of two segments, as over slow paths: a record leaves in six of them.
 //! What counts there is how many bytes were sealed for each byte that was sent.
 
-use std::io;
-use std::os::fd::BorrowedFd;
+mod rig;
+
 use std::time::Instant;
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
-use contract::channel::{HostChannel, in_memory};
 use contract::tls::{Cipher, ContentType, Key, Records, Suite, Version};
-use contract::{Command, Event, FileId, FlowId, Segment, Send, SendId};
-use nic::reader::memory::MemoryDisk;
-use nic::{Config, Worker};
-use port::{Frame, Port, SendError, Superpacket};
-use wire::frame::{HEADER_BYTES_MAX, TcpTemplate};
-use wire::tcp::{self, Flags};
+use contract::{Command, FlowId, Segment};
+use rig::{FILE, FILE_BYTES, MSS, Rig, Wanted};
 
 const FLOWS: u64 = 64;
 const ROUNDS: usize = 30;
 const RECORD_BYTES: usize = 16 << 10;
 /// What one flow sends in a round: a run of records.
-const RUN_BYTES: usize = 1 << 20;
-const MSS: u16 = 1448;
+const RUN_BYTES: usize = FILE_BYTES;
 const SMALL_FLOWS: u64 = 1000;
 const SMALL_SEND_BYTES: u64 = 2 * MSS as u64;
 const SUITE: Suite = Suite {
@@ -37,36 +31,6 @@ const SUITE: Suite = Suite {
     cipher: Cipher::Aes256Gcm,
 };
 const KEY: [u8; 32] = [7; 32];
-
-/// Takes packets, and does nothing with them.
-struct Nowhere {
-    superpacket_max: usize,
-}
-
-impl Port for Nowhere {
-    fn mac(&self) -> [u8; 6] {
-        [2; 6]
-    }
-    fn mtu(&self) -> usize {
-        1500
-    }
-    fn superpacket_max(&self, _ipv6: bool) -> usize {
-        self.superpacket_max
-    }
-    fn send(&mut self, packet: &Superpacket<'_>) -> Result<(), SendError> {
-        std::hint::black_box(packet);
-        Ok(())
-    }
-    fn receive(&mut self, _: usize, _: &mut dyn FnMut(Frame<'_>)) -> io::Result<usize> {
-        Ok(0)
-    }
-    fn receive_fds(&self) -> Vec<BorrowedFd<'_>> {
-        Vec::new()
-    }
-    fn send_fd(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-}
 
 fn main() {
     for superpacket_max in [64 << 10, 257 << 10] {
@@ -85,7 +49,7 @@ fn main() {
     }
     let mut sealing = Sealing::new(64 << 10, SMALL_FLOWS);
     let gb_per_s = sealing.small_sends();
-    let counters = sealing.worker.counters();
+    let counters = sealing.0.worker.counters();
     println!(
         "{SMALL_FLOWS} flows, SENDs of {SMALL_SEND_BYTES} bytes: {gb_per_s:.2} GB/s, {:.2} bytes sealed for each that was sent",
         counters.bytes_sealed as f64 / counters.sealed_bytes_sent as f64
@@ -120,41 +84,13 @@ fn cipher_alone() -> f64 {
     RECORDS as f64 * RECORD_BYTES as f64 / start.elapsed().as_secs_f64() / 1e9
 }
 
-struct Sealing {
-    host: HostChannel,
-    worker: Worker<Nowhere>,
-    header: Vec<u8>,
-}
+struct Sealing(Rig);
 
 impl Sealing {
     fn new(superpacket_max: usize, flows: u64) -> Sealing {
-        let disk = MemoryDisk::new();
-        disk.put(b"file", vec![5; RUN_BYTES]);
-        let (host, channel) = in_memory();
-        let port = Nowhere { superpacket_max };
-        let worker = Worker::new(&Config::default(), channel, port, Box::new(disk));
-        let template = TcpTemplate::new(
-            [2; 6],
-            [4; 6],
-            "10.0.0.1:443".parse().expect("an address"),
-            "10.0.0.2:5000".parse().expect("an address"),
-        );
-        let header = tcp::Header {
-            flags: Flags::ACK,
-            ..tcp::Header::default()
-        };
-        let mut bytes = [0; HEADER_BYTES_MAX];
-        let len = template.write(&header, &mut bytes).expect("it fits");
-        let mut sealing = Sealing {
-            host,
-            worker: worker.expect("memory"),
-            header: bytes[..len].to_vec(),
-        };
-        let file = FileId(1);
-        let path = b"file";
-        sealing.tell(&Command::Open { file, path });
+        let mut rig = Rig::new(superpacket_max);
         for flow in 0..flows {
-            sealing.tell(&Command::Key(Key {
+            rig.tell(&Command::Key(Key {
                 flow: FlowId(flow),
                 epoch: 1,
                 suite: SUITE,
@@ -162,28 +98,8 @@ impl Sealing {
                 iv: [9; 12],
             }));
         }
-        sealing.run_until(0);
-        sealing
-    }
-
-    fn tell(&mut self, command: &Command<'_>) {
-        self.host.send(command).expect("room in the ring");
-        self.host.flush();
-    }
-
-    /// Turns until so many SENDs have departed.
-    fn run_until(&mut self, departures: u64) {
-        let mut departed = 0;
-        loop {
-            let progress = self.worker.turn(&|| 0).expect("the ring is sound");
-            while let Some(event) = self.host.receive().expect("the ring is sound") {
-                assert!(!matches!(event, Event::Rejected { .. }), "{event:?}");
-                departed += u64::from(matches!(event, Event::Departed { .. }));
-            }
-            if departed >= departures && progress == nic::Progress::Idle {
-                return;
-            }
-        }
+        rig.run_until(0);
+        Sealing(rig)
     }
 
     /// Each flow sends a run, in SENDs of 256 KiB. GB/s of plaintext.
@@ -196,7 +112,7 @@ impl Sealing {
                 self.send(id as u64, flow, run + at, len, run);
             }
         }
-        self.run_until(FLOWS * 5);
+        self.0.run_until(FLOWS * 5);
         (FLOWS * RUN_BYTES as u64) as f64 / start.elapsed().as_secs_f64() / 1e9
     }
 
@@ -206,7 +122,7 @@ impl Sealing {
         for flow in 0..SMALL_FLOWS {
             (_, run_bytes) = self.define(flow, 0);
         }
-        self.run_until(0);
+        self.0.run_until(0);
         let sends = run_bytes / SMALL_SEND_BYTES;
         let start = Instant::now();
         for send in 0..sends {
@@ -214,7 +130,7 @@ impl Sealing {
             for flow in 0..SMALL_FLOWS {
                 self.send(send, flow, at, SMALL_SEND_BYTES, at);
             }
-            self.run_until(SMALL_FLOWS);
+            self.0.run_until(SMALL_FLOWS);
         }
         let bytes = SMALL_FLOWS * sends * SMALL_SEND_BYTES;
         bytes as f64 / start.elapsed().as_secs_f64() / 1e9
@@ -232,7 +148,7 @@ impl Sealing {
             record_plaintext_bytes: RECORD_BYTES as u16,
             follow_bytes: 0,
             segments: [Segment::File {
-                file: FileId(1),
+                file: FILE,
                 offset: 0,
                 len: RUN_BYTES as u32,
             }]
@@ -242,25 +158,17 @@ impl Sealing {
         let run_bytes = records.stream_bytes(SUITE);
         records.stream_offset = round * run_bytes;
         let run = records.stream_offset;
-        self.tell(&Command::Records(records));
+        self.0.tell(&Command::Records(records));
         (run, run_bytes)
     }
 
     fn send(&mut self, id: u64, flow: u64, stream_offset: u64, len: u64, acked_offset: u64) {
-        let header = std::mem::take(&mut self.header);
-        self.tell(&Command::Send(Send {
-            id: SendId(id),
-            flow: FlowId(flow),
+        self.0.send(Wanted {
+            id,
+            flow,
             stream_offset,
             acked_offset,
-            issued_us: 0,
-            not_before_us: 0,
-            tsval_fraction_us: 0,
-            follow_bytes: 0,
-            mss: MSS,
-            header: &header,
-            segments: [Segment::Sealed { len: len as u32 }].into(),
-        }));
-        self.header = header;
+            segment: Segment::Sealed { len: len as u32 },
+        });
     }
 }

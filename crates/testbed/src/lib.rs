@@ -10,6 +10,7 @@
 //! | [`http`] | a client on the kernel's TCP that checks every byte |
 //! | [`process`] | processes: ending them, waiting for their end |
 //! | [`procfs`] | what the kernel tells of a process: CPU time, memory |
+//! | [`instructions`] | instructions that a piece of work takes |
 //! | [`wait`] | waiting for a condition, with a deadline |
 //!
 //! Nothing here knows the product's crates: it sees what a user sees.
@@ -17,6 +18,7 @@
 
 pub mod failure;
 pub mod http;
+pub mod instructions;
 pub mod namespace;
 pub mod path;
 pub mod process;
