@@ -129,8 +129,10 @@ pub(crate) fn measure(settings: &Settings) -> Result<()> {
         settings.read_delay
     );
     let mut results = Results::new("figure10", title, settings)?;
+    // With the least RTO that is usual, this disk makes no difference.
+    let first = if rounds.is_quick() { 3 } else { 0 };
     let parts = [
-        (TIMERS, &TIMER_VARIANTS[..]),
+        (TIMERS, &TIMER_VARIANTS[first..]),
         (TIMESTAMPS, &TIMESTAMP_VARIANTS),
     ];
     for (part, variants) in parts {

@@ -118,7 +118,7 @@ impl Settings {
     /// would show how slow start went.
     fn length(&self, cell: &Cell) -> Duration {
         let seconds = Duration::from_secs(self.rounds.seconds_or(3));
-        match cell.shows_fairness() {
+        match cell.shows_fairness() && !self.rounds.is_quick() {
             true => seconds * SECONDS_FAIR + cell.rtt() * ROUND_TRIPS_FAIR,
             false => seconds + cell.rtt() * ROUND_TRIPS,
         }
@@ -148,15 +148,13 @@ impl Sender {
 }
 
 /// One run.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
 pub(crate) struct Run {
     pub(crate) sender: Sender,
     pub(crate) seed: u64,
     pub(crate) outcome: Outcome,
     /// What the emulator says of itself.
     pub(crate) emulator: serde_json::Value,
-    /// What Splitway says of itself, when it ends.
-    pub(crate) splitway: Vec<String>,
 }
 
 /// The place where it is measured.
@@ -273,10 +271,8 @@ impl<'a> Bed<'a> {
         let emulator = emulator.end()?;
         let emulator = serde_json::from_str(&emulator)
             .context(|| format!("splitway link printed {emulator:?}"))?;
-        let mut said = Vec::new();
         if let Some(splitway) = &mut splitway {
             splitway.end_with(Signal::TERM)?;
-            said = splitway.output().to_vec();
         }
         if sender != Sender::Splitway {
             self.settle()?;
@@ -286,7 +282,6 @@ impl<'a> Bed<'a> {
             seed,
             outcome,
             emulator,
-            splitway: said,
         };
         eprintln!("  {run}");
         Ok(run)

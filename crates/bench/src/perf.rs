@@ -62,6 +62,27 @@ pub(crate) fn show_events() {
     let _ = run(&mut tool("mount -t tracefs tracefs /sys/kernel/tracing"));
 }
 
+/// The most that `kernel.perf_event_paranoid` may be for those without privileges to see where the kernel spends time.
+const PARANOID_MAX: i32 = 1;
+
+/// Says so if the kernel's part of a profile would be missing.
+pub(crate) fn must_see_kernel() -> Result<()> {
+    let path = "/proc/sys/kernel/perf_event_paranoid";
+    let text = std::fs::read_to_string(path).context(|| format!("reading {path}"))?;
+    match kernel_is_seen(crate::is_privileged(), &text) {
+        true => Ok(()),
+        false => Err(Failure::new(format!(
+            "profiling: without privileges the kernel's functions are not seen, and most time is spent there; run it as \
+             root, or: sudo sysctl kernel.perf_event_paranoid={PARANOID_MAX}"
+        ))),
+    }
+}
+
+fn kernel_is_seen(is_privileged: bool, paranoid: &str) -> bool {
+    let is_open = |level: i32| level <= PARANOID_MAX;
+    is_privileged || paranoid.trim().parse().is_ok_and(is_open)
+}
+
 /// Samples a process by the software clock.
 #[derive(Debug)]
 pub(crate) struct Profiler {
@@ -99,7 +120,7 @@ impl Profiler {
         self.perf.wait(PATIENCE)?;
         if !file.exists() {
             return Err(Failure::new(
-                "`perf record -e cpu-clock` has recorded nothing: it needs root, or kernel.perf_event_paranoid at 1 or less",
+                "`perf record -e cpu-clock` has recorded nothing",
             ));
         }
         let mut command = tool("perf script -F ip,sym -i");
@@ -137,6 +158,13 @@ mod tests {
             None
         );
         assert_eq!(calls_in("No permission"), None);
+    }
+
+    #[test]
+    fn a_profile_without_the_kernel_is_none() {
+        assert!(kernel_is_seen(true, "3\n"));
+        assert!(kernel_is_seen(false, "1\n") && kernel_is_seen(false, "-1\n"));
+        assert!(!kernel_is_seen(false, "2\n"));
     }
 
     #[test]

@@ -20,13 +20,12 @@ const BOTH_RATIO_MAX: f64 = 1.5;
 /// how large it may be, is not counted: nginx's is the kernel's.
 const MEMORY_MB_MAX: f64 = 300.0;
 
-/// Connections with which memory is measured.
+/// Connections with which memory is measured, and system calls.
 const MEMORY_CONNECTIONS: usize = 1000;
 
 /// Parts of the results.
 const FILES: &str = "files";
-const MEMORY: &str = "memory";
-const CALLS: &str = "system calls";
+const MANY: &str = "many connections";
 const CROSS_CHECK: &str = "wrk";
 
 /// What of Splitway's own counters is told for each gigabyte that it sent: name, process, counter.
@@ -114,11 +113,9 @@ pub(crate) fn measure(settings: &Settings) -> Result<()> {
     })?;
     for server in &servers {
         let seconds = rounds.seconds().min(2);
-        let run = run::run(server, &load(server, MEMORY_CONNECTIONS, seconds))?;
+        let run = run::run_counting(server, &load(server, MEMORY_CONNECTIONS, seconds))?;
         let connections = [("connections", MEMORY_CONNECTIONS as f64)];
-        results.add(MEMORY, server.name, &connections, run.measures());
-        let run = run::run_counting(server, &load(server, settings.connections, seconds))?;
-        results.add(CALLS, server.name, &[], run.measures());
+        results.add(MANY, server.name, &connections, run.measures());
         if settings.cross_check {
             let seconds = rounds.seconds();
             let measures = cross_check::run(&ground, server, settings.connections, seconds)?;
@@ -133,22 +130,16 @@ pub(crate) fn measure(settings: &Settings) -> Result<()> {
 fn report(results: &mut Results) {
     table::add(results, FILES, &[]);
     results.table(Table {
-        part: MEMORY,
-        title: "Memory",
+        part: MANY,
+        title: "Memory and system calls (runs of their own: counting calls makes them dearer)",
         series: "Server",
         conditions: &[("connections", "Connections")],
         columns: vec![
             column("memory_mb.server", "MB, block cache apart", 0),
             column("cache_mb.server", "MB of block cache", 0),
             column("resident_mb.*", "resident, MB", 0),
+            column("system_calls_per_gb.*", "system calls/GB", 0),
         ],
-    });
-    results.table(Table {
-        part: CALLS,
-        title: "System calls (counting them makes them dearer; runs of their own)",
-        series: "Server",
-        conditions: &[],
-        columns: vec![column("system_calls_per_gb.*", "system calls/GB", 0)],
     });
     results.table(Table {
         part: CROSS_CHECK,
@@ -164,7 +155,7 @@ fn report(results: &mut Results) {
     let nginx = |measure: &str| results.of(FILES, NGINX).median(measure);
     let server = "cpu_s_per_gb.server";
     let machine = "cpu_s_per_gb.machine";
-    let memory = results.of(MEMORY, SPLITWAY).median("memory_mb.server");
+    let memory = results.of(MANY, SPLITWAY).median("memory_mb.server");
     let checks = [
         (
             "host CPU per GB, against nginx's worker".to_owned(),
@@ -227,7 +218,7 @@ mod tests {
         let own = run(SPLITWAY, gb, &[("host", 40_000_000), ("nic", 270_000_000)]);
         let nginx = run(NGINX, gb, &[("worker", 200_000_000)]);
         results.add(FILES, SPLITWAY, &[], own.measures());
-        results.add(MEMORY, SPLITWAY, &[], own.measures());
+        results.add(MANY, SPLITWAY, &[], own.measures());
         results.add(FILES, NGINX, &[], nginx.measures());
         results.count(serde_json::json!({
             "host": { "sends": 8000, "frames_received": 9000, "ackds": 10 },

@@ -12,7 +12,7 @@ use crate::bed::{Bed, Ground, Wanted};
 use crate::disk::{QUICK_CACHE, forget, open_all};
 use crate::load;
 use crate::paper;
-use crate::perf::{Profiler, Stack};
+use crate::perf::{Profiler, Stack, must_see_kernel};
 use crate::results::{Measures, Plot, Results, Table, column};
 use crate::rounds::Rounds;
 use crate::run;
@@ -240,13 +240,14 @@ impl Group {
             Group::Memory => "memory management",
             Group::Move => "move data to the socket",
             Group::Open => "open files and get stat",
-            Group::Send => "IP and link (the paper: control plane)",
+            Group::Send => "IP and link",
             Group::Control => "control plane",
         }
     }
 }
 
 pub(crate) fn measure(settings: &Settings) -> Result<()> {
+    must_see_kernel()?;
     let rounds = &settings.rounds;
     let default = if rounds.is_quick() { 500 } else { 3000 };
     let ground = Ground::prepare(settings.files.unwrap_or(default), FILE_BYTES)?;
@@ -356,7 +357,7 @@ fn report(results: &mut Results) {
          once, into packets: that copy is its *move data to the socket*.",
     );
     results.note(
-        "A sample belongs to the innermost function on its stack that is known to be of a group; what is not, is the control \
+        "*IP and link* is a part of the paper's control plane. A sample belongs to the innermost function on its stack that is known to be of a group; what is not, is the control \
          plane's. Sampled by the software clock; under a hypervisor there are no cycles to count.",
     );
 }

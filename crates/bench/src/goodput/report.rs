@@ -256,7 +256,6 @@ mod tests {
                 elapsed_ns: 1_000_000_000,
             },
             emulator: serde_json::json!({ "directions": [{}, { "counters": { "lost": 3 } }] }),
-            splitway: Vec::new(),
         }
     }
 

@@ -140,7 +140,20 @@ fn add_point(lines: &mut Vec<Line>, name: &str, point: (f64, f64), is_published:
     }
 }
 
-const SIZE: (u32, u32) = (900, 520);
+const SIZE: (u32, u32) = (1100, 520);
+
+/// What is left for names, right of a line chart, and left of bars.
+const NAMES_WIDTH: u32 = 330;
+
+/// Height of a name, and of a bar.
+const ROW_HEIGHT: i32 = 20;
+
+/// Bars of ours, and of what others have published.
+const OWN_COLOR: RGBColor = RGBColor(21, 101, 192);
+const PUBLISHED_COLOR: RGBColor = RGBColor(120, 160, 120);
+
+const FONT: (&str, i32) = ("sans-serif", 13);
+const TITLE_FONT: (&str, i32) = ("sans-serif", 18);
 
 type Drawn<'a> = std::result::Result<(), Box<dyn std::error::Error + 'a>>;
 
@@ -191,9 +204,10 @@ impl Chart<'_> {
         };
         let area = SVGBackend::with_string(svg, SIZE).into_drawing_area();
         area.fill(&WHITE)?;
-        let mut builder = ChartBuilder::on(&area);
+        let (left, names) = area.split_horizontally(SIZE.0 - NAMES_WIDTH);
+        let mut builder = ChartBuilder::on(&left);
         builder
-            .caption(self.title, ("sans-serif", 18))
+            .caption(self.title, TITLE_FONT)
             .margin(12)
             .x_label_area_size(40)
             .y_label_area_size(70);
@@ -203,6 +217,7 @@ impl Chart<'_> {
                 let mut chart = builder.build_cartesian_2d($x_range, y_range)?;
                 chart
                     .configure_mesh()
+                    .light_line_style(TRANSPARENT)
                     .x_desc(self.x)
                     .y_desc(self.y)
                     .x_label_formatter(&|x| format!("{x:.0}"))
@@ -211,26 +226,13 @@ impl Chart<'_> {
                     let color = Palette99::pick(index).to_rgba();
                     let points = || line.points.iter().copied();
                     if line.is_published {
-                        chart
-                            .draw_series(points().map(|at| TriangleMarker::new(at, 7, color)))?
-                            .label(&*line.name)
-                            .legend(move |(x, y)| TriangleMarker::new((x + 10, y), 6, color));
+                        let marks = points().map(|at| TriangleMarker::new(at, 7, color));
+                        chart.draw_series(marks)?;
                     } else {
-                        chart
-                            .draw_series(
-                                LineSeries::new(points(), color.stroke_width(2)).point_size(3),
-                            )?
-                            .label(&*line.name)
-                            .legend(move |(x, y)| {
-                                PathElement::new([(x, y), (x + 20, y)], color.stroke_width(2))
-                            });
+                        let series = LineSeries::new(points(), color.stroke_width(2));
+                        chart.draw_series(series.point_size(3))?;
                     }
                 }
-                chart
-                    .configure_series_labels()
-                    .background_style(WHITE.mix(0.8))
-                    .border_style(BLACK)
-                    .draw()?;
             }};
         }
         if x_least > 0.0 {
@@ -238,8 +240,18 @@ impl Chart<'_> {
         } else {
             draw_in!(x_least..x_most * 1.1);
         }
+        for (index, line) in self.lines.iter().enumerate() {
+            let color = Palette99::pick(index).to_rgba();
+            let y = 60 + ROW_HEIGHT * index as i32;
+            if line.is_published {
+                names.draw(&TriangleMarker::new((10, y), 6, color))?;
+            } else {
+                names.draw(&PathElement::new([(0, y), (20, y)], color.stroke_width(2)))?;
+            }
+            names.draw(&Text::new(line.name.clone(), (28, y - 7), FONT))?;
+        }
         area.present()?;
-        drop(area);
+        drop((left, names, area));
         Ok(())
     }
 }
@@ -260,44 +272,38 @@ struct Bar {
 impl Bars<'_> {
     fn draw<'s>(&self, svg: &'s mut String) -> Drawn<'s> {
         let most = self.bars.iter().map(|bar| bar.value).fold(0.0, f64::max);
-        let most = match most > 0.0 {
-            true => most * 1.1,
-            false => 1.0,
-        };
-        let area = SVGBackend::with_string(svg, SIZE).into_drawing_area();
+        let top = 60;
+        let height = top + ROW_HEIGHT * (self.bars.len() as i32 + 1);
+        let area =
+            SVGBackend::with_string(svg, (SIZE.0, height.unsigned_abs())).into_drawing_area();
         area.fill(&WHITE)?;
-        let mut chart = ChartBuilder::on(&area)
-            .caption(self.title, ("sans-serif", 18))
-            .margin(12)
-            .x_label_area_size(10)
-            .y_label_area_size(70)
-            .build_cartesian_2d(0.0..self.bars.len().max(1) as f64, 0.0..most)?;
-        chart
-            .configure_mesh()
-            .disable_x_mesh()
-            .disable_x_axis()
-            .y_desc(self.y)
-            .draw()?;
+        area.draw(&Text::new(self.title.to_owned(), (12, 10), TITLE_FONT))?;
+        area.draw(&Text::new(
+            self.y.to_owned(),
+            (NAMES_WIDTH as i32, 38),
+            FONT,
+        ))?;
+        // Room for the number behind the longest bar.
+        let longest = f64::from(SIZE.0 - NAMES_WIDTH - 100);
         for (index, bar) in self.bars.iter().enumerate() {
-            let color = Palette99::pick(index).to_rgba();
-            let style = match bar.is_published {
-                true => color.mix(0.4).filled(),
-                false => color.filled(),
+            let y = top + ROW_HEIGHT * index as i32;
+            let color = if bar.is_published {
+                PUBLISHED_COLOR
+            } else {
+                OWN_COLOR
             };
-            let corners = [(index as f64 + 0.1, 0.0), (index as f64 + 0.9, bar.value)];
-            chart
-                .draw_series([Rectangle::new(corners, style)])?
-                .label(format!("{} {:.3}", bar.name, bar.value))
-                .legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 12, y + 5)], style));
+            let length = match most > 0.0 {
+                true => bar.value / most * longest,
+                false => 0.0,
+            };
+            let begin = NAMES_WIDTH as i32;
+            let end = begin + length as i32;
+            let corners = [(begin, y), (end, y + ROW_HEIGHT - 5)];
+            area.draw(&Rectangle::new(corners, color.filled()))?;
+            area.draw(&Text::new(bar.name.clone(), (12, y), FONT))?;
+            area.draw(&Text::new(format!("{:.2}", bar.value), (end + 6, y), FONT))?;
         }
-        chart
-            .configure_series_labels()
-            .position(SeriesLabelPosition::UpperRight)
-            .background_style(WHITE.mix(0.8))
-            .border_style(BLACK)
-            .draw()?;
         area.present()?;
-        drop(chart);
         drop(area);
         Ok(())
     }
