@@ -61,7 +61,7 @@ pub(crate) struct Settings {
 
 /// Measures, and writes `ceiling.md` and `ceiling.json`.
 pub(crate) fn measure(settings: &Settings) -> Result<()> {
-    let output = results_directory()?;
+    let output = settings.rounds.output(&results_directory()?).to_owned();
     take_place()?;
     let loads = settings.connections.iter().flat_map(|&connections| {
         let load = |acks, superpacket_bytes, file_bytes| Load {
