@@ -15,7 +15,7 @@ pub struct Config {
     /// that is below the root.
     pub sites: Vec<Site>,
     /// Longest request head: request line, header fields and the empty lines before and after.
-    /// Beyond: 431. Also the size of a connection's input buffer while it has one. Default: 16 KiB.
+    /// Beyond: 431. A connection's input buffer grows up to it. Default: 16 KiB.
     pub head_bytes_max: usize,
     /// Longest request line, with its line end. Beyond: 414. Default: 8 KiB; RFC 9112 §3 asks for 8000
     /// bytes at least.

@@ -1,38 +1,54 @@
 //! Received bytes that are not consumed yet.
 //!
 //! A connection that waits for nothing in particular has no buffer: thousands of idle ones cost their
-//! table entry only. Buffers come from a pool and go back to it.
+//! table entry only. Buffers come from a pool and go back to it. They are small: each request has one until its file
+//! is open, and few heads are long. One that is full makes way for a large one, which is not kept.
 
 use host::app::{Io, StreamId};
 
-/// Spare buffers, all of one size.
+/// Spare buffers, all small.
 #[derive(Debug)]
 pub(crate) struct Pool {
     spare: Vec<Box<[u8]>>,
-    buffer_bytes: usize,
+    buffer_bytes_max: usize,
 }
 
+/// Size of a small buffer, in bytes: browsers' heads are mostly shorter.
+const SMALL_BYTES: usize = 2 << 10;
+
 /// Most spare buffers kept. What was wanted at once before may be wanted at once again, within reason.
-const SPARE_MAX: usize = 64;
+const SPARE_MAX: usize = 512;
 
 impl Pool {
-    pub(crate) fn new(buffer_bytes: usize) -> Self {
+    /// Buffers of at most so many bytes.
+    pub(crate) fn new(buffer_bytes_max: usize) -> Self {
         Pool {
             spare: Vec::new(),
-            buffer_bytes,
+            buffer_bytes_max,
         }
+    }
+
+    fn small_bytes(&self) -> usize {
+        self.buffer_bytes_max.min(SMALL_BYTES)
     }
 
     fn take(&mut self) -> Box<[u8]> {
-        self.spare
-            .pop()
-            .unwrap_or_else(|| vec![0; self.buffer_bytes].into_boxed_slice())
+        let spare = self.spare.pop();
+        spare.unwrap_or_else(|| vec![0; self.small_bytes()].into_boxed_slice())
     }
 
     fn give(&mut self, buffer: Box<[u8]>) {
-        if self.spare.len() < SPARE_MAX {
+        if self.spare.len() < SPARE_MAX && buffer.len() == self.small_bytes() {
             self.spare.push(buffer);
         }
+    }
+
+    /// A buffer of the largest size that begins with what is in this one.
+    #[cold]
+    fn enlarge(&mut self, small: &mut Box<[u8]>) {
+        let mut large = vec![0; self.buffer_bytes_max].into_boxed_slice();
+        large[..small.len()].copy_from_slice(small);
+        self.give(std::mem::replace(small, large));
     }
 }
 
@@ -70,6 +86,9 @@ impl Input {
             buffer.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
         }
+        if self.end == buffer.len() && buffer.len() < pool.buffer_bytes_max {
+            pool.enlarge(buffer);
+        }
         let room = &mut buffer[self.end..];
         let count = io.read(stream, room).min(room.len());
         self.end += count;
@@ -89,5 +108,29 @@ impl Input {
         if let Some(buffer) = self.buffer.take() {
             pool.give(buffer);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_buffer_makes_way_for_a_large_one_and_only_small_ones_are_kept() {
+        let mut pool = Pool::new(16 << 10);
+        let mut buffer = pool.take();
+        assert_eq!(buffer.len(), SMALL_BYTES);
+        buffer.fill(b'x');
+        pool.enlarge(&mut buffer);
+        assert_eq!(buffer.len(), 16 << 10);
+        assert!(buffer[..SMALL_BYTES].iter().all(|&byte| byte == b'x'));
+        pool.give(buffer);
+        assert_eq!(pool.spare.len(), 1, "the small one");
+        assert_eq!(pool.take().len(), SMALL_BYTES);
+    }
+
+    #[test]
+    fn where_heads_are_short_buffers_are_no_longer() {
+        assert_eq!(Pool::new(100).take().len(), 100);
     }
 }
