@@ -76,7 +76,7 @@ need_rust() {
         "install a later one (https://rustup.rs) and try again"
 }
 
-# Debian starts a web server as it is installed; these are only run by the benchmark, in a namespace.
+# Debian starts a web server as it is installed; these are only run by benchmarks and tests, in a namespace.
 need_web_servers() {
     need nginx nginx
     need lighttpd lighttpd
@@ -126,6 +126,7 @@ setup_long() {
     cargo fuzz --version >/dev/null 2>&1 || cargo install --locked --quiet cargo-fuzz
     need chromium chromium
     install_needed
+    need_web_servers
     need_sslyze
 }
 

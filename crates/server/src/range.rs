@@ -34,7 +34,7 @@ pub(crate) fn select(value: &[u8], size_bytes: u64, ranges_max: usize) -> Select
     let mut count = 0;
     for spec in list(set) {
         count += 1;
-        // RFC 9110 §14.2: a field that is invalid in any of its ranges is to be ignored.
+        // RFC 9110 §14.2: a field that is invalid in any of its ranges may be ignored.
         let Some(spec) = Spec::parse(spec).filter(|_| count <= ranges_max) else {
             return Selection::Whole;
         };

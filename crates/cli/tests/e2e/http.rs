@@ -182,7 +182,7 @@ fn curl_gets_what_was_compressed_before() {
 }
 
 /// What a `multipart/byteranges` response has of a file: the ranges, each byte of which is right.
-fn parts_of(response: &[u8], file: &KnownFile) -> Vec<Range<u64>> {
+pub(crate) fn parts_of(response: &[u8], file: &KnownFile) -> Vec<Range<u64>> {
     let end = |bytes: &[u8]| {
         bytes
             .windows(4)
@@ -194,6 +194,8 @@ fn parts_of(response: &[u8], file: &KnownFile) -> Vec<Range<u64>> {
     let (_, boundary) = head.split_once("multipart/byteranges; boundary=").unwrap();
     let boundary = format!("--{}", boundary.split("\r\n").next().unwrap());
     let (mut rest, mut parts) = (&response[head_len + 4..], Vec::new());
+    // What is before the first delimiter is nobody's (RFC 2046 §5.1.1).
+    rest = rest.strip_prefix(b"\r\n").unwrap_or(rest);
     loop {
         rest = rest.strip_prefix(boundary.as_bytes()).unwrap();
         if rest == b"--\r\n" {

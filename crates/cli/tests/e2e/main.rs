@@ -18,6 +18,7 @@ mod isolation;
 mod lifetime;
 mod links;
 mod own_client;
+mod peers;
 mod restart;
 mod routed;
 mod several_nics;
