@@ -217,7 +217,10 @@ pub(crate) fn parts_of(response: &[u8], file: &KnownFile) -> Vec<Range<u64>> {
 fn many_parts_are_right_with_tls_and_without() {
     isolated(|site| {
         let file = site.file("clip.mp4", 3_000_000).unwrap();
-        let _splitway = serve_with(&site, &["--tls-listen", "443", "--tls-self-signed"]);
+        let _splitway = serve_with(
+            &site,
+            &["--listen", "80", "--tls-listen", "443", "--tls-self-signed"],
+        );
         let ranges: Vec<Range<u64>> = (0..16)
             .map(|at| (15 - at) * 180_000 + at * 1_000..(16 - at) * 180_000 - 500)
             .collect();
