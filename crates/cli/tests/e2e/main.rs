@@ -19,6 +19,7 @@ mod lifetime;
 mod links;
 mod own_client;
 mod peers;
+mod player_long;
 mod restart;
 mod routed;
 mod several_nics;

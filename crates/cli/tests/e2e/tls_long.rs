@@ -1,6 +1,7 @@
 //! HTTPS for a browser, and for a tool that looks for weaknesses.
 
 use std::fs;
+use std::process::Command;
 
 use testbed::namespace::isolated_long;
 use testbed::process::{run, tool};
@@ -31,6 +32,21 @@ fn public_key_sum(certificate: &Certificate) -> String {
     run(&mut shell).unwrap().trim().to_owned()
 }
 
+/// Chromium without a window, which believes this certificate.
+pub(crate) fn chromium(site: &Site, certificate: &Certificate, options: &str) -> Command {
+    let mut chromium = tool(&format!(
+        "chromium --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run \
+         --disable-background-networking --disable-component-update {options}"
+    ));
+    let profile = site.outside().join("profile");
+    chromium.arg(format!("--user-data-dir={}", profile.display()));
+    chromium.arg(format!(
+        "--ignore-certificate-errors-spki-list={}",
+        public_key_sum(certificate)
+    ));
+    chromium
+}
+
 /// What the page has shown in the end.
 fn shown_in_chromium(
     site: &Site,
@@ -38,16 +54,8 @@ fn shown_in_chromium(
     address: &str,
     options: &str,
 ) -> String {
-    let profile = site.outside().join("profile");
-    let mut chromium = tool(&format!(
-        "chromium --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run \
-         --disable-background-networking --disable-component-update --virtual-time-budget=100000 {options}"
-    ));
-    chromium.arg(format!("--user-data-dir={}", profile.display()));
-    chromium.arg(format!(
-        "--ignore-certificate-errors-spki-list={}",
-        public_key_sum(certificate)
-    ));
+    let options = format!("--virtual-time-budget=100000 {options}");
+    let mut chromium = chromium(site, certificate, &options);
     chromium.args(["--dump-dom", &format!("https://{address}/page.html")]);
     let page = run(&mut chromium).unwrap();
     let (_, rest) = page.split_once("<p id=\"sum\">").expect(&page);
