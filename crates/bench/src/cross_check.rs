@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 use testbed::process::{run as run_tool, tool};
 use testbed::{Context, Failure, Result};
@@ -11,6 +12,14 @@ use crate::bed::Ground;
 use crate::load::file_name;
 use crate::results::Measures;
 use crate::run::Server;
+
+/// Says so if there is no `wrk`, before anything is measured.
+pub(crate) fn must_be_there() -> Result<()> {
+    let asked = Command::new("wrk").arg("-v").output();
+    asked
+        .map(drop)
+        .context(|| "--cross-check needs `wrk`, which most distributions have a package of".into())
+}
 
 /// Loads a server on the client's core, at random files, as the load generator does.
 pub(crate) fn run(
@@ -25,8 +34,7 @@ pub(crate) fn run(
         "taskset --cpu-list {CLIENT_CORE} wrk --threads 1 --connections {connections} --duration {seconds}s --script"
     ));
     command.arg(&script).arg(format!("http://{address}/"));
-    let printed = run_tool(&mut command)
-        .context(|| "the cross-check, for which `wrk` must be installed".into())?;
+    let printed = run_tool(&mut command)?;
     let requests_per_s = requests_per_s_in(&printed)
         .ok_or_else(|| Failure::new(format!("wrk printed {printed:?}")))?;
     let bits = 8.0 * ground.file_bytes() as f64;

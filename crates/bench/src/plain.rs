@@ -79,6 +79,9 @@ pub(crate) struct Settings {
 }
 
 pub(crate) fn measure(settings: &Settings) -> Result<()> {
+    if settings.cross_check {
+        cross_check::must_be_there()?;
+    }
     let rounds = &settings.rounds;
     let ground = Ground::prepare(settings.files, settings.file_bytes)?;
     let wanted = Wanted {
