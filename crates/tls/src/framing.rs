@@ -242,20 +242,27 @@ impl Framing {
     }
 
     /// How many records of full length follow, within the extent in whose midst one of them has ended, `start` bytes from
-    /// the front. Since that has ended where it should, so do they.
+    /// the front. If that is where it should, so do they; a record that has only just reached into the extent may have
+    /// ended elsewhere, and the next one is shorter.
     fn whole_records(&self, start: u64, bytes_max: u64) -> u64 {
-        let mut extent_end = 0;
+        let mut extent_start = 0;
         for extent in &self.extents {
-            extent_end += extent.len();
+            let extent_end = extent_start + extent.len();
             if extent_end > start {
-                let is_virtual = matches!(extent, Extent::Virtual { .. });
                 let left = extent_end.min(bytes_max) - start;
+                let is_aligned = match extent {
+                    Extent::Virtual { offset, .. } if extent_start < start => {
+                        (offset + (start - extent_start)).is_multiple_of(RECORD_BYTES)
+                    }
+                    _ => false,
+                };
                 // The last of them is not looked at here: it may share its end with another extent.
-                return match is_virtual && extent_end - extent.len() < start {
+                return match is_aligned {
                     true => (left / RECORD_BYTES).saturating_sub(1),
                     false => 0,
                 };
             }
+            extent_start = extent_end;
         }
         0
     }
@@ -362,6 +369,20 @@ mod tests {
             Some(&(500_000 - 65536 - 26 * 16384, Some(500_000)))
         );
         assert_eq!(records.iter().map(|(len, _)| len).sum::<u64>(), 500_300);
+    }
+
+    #[test]
+    fn a_long_record_that_ends_anywhere_is_followed_by_one_that_does_not() {
+        let mut framing = Framing::default();
+        framing.push_virtual(7, 0, 100_000);
+        records(&mut framing, 1);
+        // The end of the first record is a few bytes into the second part: there is no multiple of anything before it.
+        framing.push_virtual(7, 0, 16_284);
+        framing.push_virtual(7, 200_000, 100_000);
+        let mut expected = vec![(16_384, Some(200_100)), (12_892, Some(212_992))];
+        expected.extend((1..=5).map(|n| (16_384, Some(212_992 + n * 16_384))));
+        expected.push((5_088, Some(300_000)));
+        assert_eq!(records(&mut framing, 1), expected);
     }
 
     #[test]
