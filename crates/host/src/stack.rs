@@ -303,7 +303,7 @@ impl Stack {
         loop {
             if let Some(event) = self.app_events.pop_front() {
                 self.tell(now_us, app, event);
-            } else if let Some(index) = self.dirty.pop_front() {
+            } else if let Some(index) = self.next_with_room().or_else(|| self.dirty.pop_front()) {
                 match self.is_shaking_hands(index) {
                     // Still marked dirty, so that it is not queued twice.
                     true => self.shaking_hands.push_back(index),
@@ -576,14 +576,33 @@ impl Stack {
     /// A ring may have room again: to be called after every sleep. Who has waited longest for it comes first; who waits
     /// for another one goes on waiting.
     pub fn retry_waiting_room(&mut self) {
-        for worker in 0..self.nics.len() {
-            if self.nics[worker].waiting.is_empty() || !self.nics[worker].has_room() {
-                continue;
-            }
-            while let Some(index) = self.nics[worker].waiting.take() {
-                self.mark_dirty(index);
+        for nic in &mut self.nics {
+            if !nic.waiting.is_empty() && nic.has_room() {
+                nic.retries = nic.waiting.len();
             }
         }
+    }
+
+    /// The next connection that waits for room in a ring which has some. Who would find none goes on waiting: of a crowd,
+    /// only as many are looked at as can send. Marked dirty, as if it came from there.
+    #[inline]
+    fn next_with_room(&mut self) -> Option<usize> {
+        for nic in &mut self.nics {
+            while nic.retries > 0 && nic.has_room() {
+                nic.retries -= 1;
+                let Some(index) = nic.waiting.take() else {
+                    nic.retries = 0;
+                    break;
+                };
+                // It may be gone, and if it is dirty, its turn comes in any case.
+                if let Some(entry) = self.connections.get_mut(index)
+                    && !std::mem::replace(&mut entry.dirty, true)
+                {
+                    return Some(index);
+                }
+            }
+        }
+        None
     }
 
     /// Sends RST on every connection and accepts no more: the shard is about to end.

@@ -26,6 +26,11 @@ impl Waiting {
         self.queue.is_empty()
     }
 
+    /// How many wait.
+    pub(crate) fn len(&self) -> usize {
+        self.queue.len()
+    }
+
     /// Who has waited longest, and does no more.
     pub(crate) fn take(&mut self) -> Option<usize> {
         let index = self.queue.pop_front()?;

@@ -25,6 +25,8 @@ pub(super) struct Nic {
     /// Connections that wait for room in its ring. One that has gone to another worker meanwhile is served once for
     /// nothing.
     pub(super) waiting: Waiting,
+    /// How many of them may try again, as long as there is room: those that were waiting when there was some again.
+    pub(super) retries: usize,
     backlog: VecDeque<Deferred>,
 }
 
@@ -82,6 +84,7 @@ impl Nic {
             has_said_last: false,
             is_ending: false,
             waiting: Waiting::default(),
+            retries: 0,
             backlog: VecDeque::new(),
         }
     }
