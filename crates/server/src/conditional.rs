@@ -106,7 +106,7 @@ mod tests {
             ..FileMeta::default()
         };
         Validators {
-            etag: ETag::new(&meta, NOW, false),
+            etag: ETag::new(&meta, None, NOW, false),
             modified_s: Some(MODIFIED_S),
         }
     }

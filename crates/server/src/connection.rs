@@ -400,7 +400,12 @@ impl Connection {
         };
         let modified_s = date::modified_s(meta.mtime_ns);
         let validators = Validators {
-            etag: ETag::new(meta, now, shared.config.roots_are_replicas),
+            etag: ETag::new(
+                meta,
+                attempt.coding(),
+                now,
+                shared.config.roots_are_replicas,
+            ),
             modified_s,
         };
         let entity = Entity {

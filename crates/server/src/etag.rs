@@ -3,13 +3,15 @@
 //! A tag is strong: it changes whenever a byte may have. Writing to a file changes its times, and putting another in
 //! its place changes its inode; all of that is in the tag, as a hash, since inode numbers are nobody's business. A file
 //! that has changed within the grain of its timestamps may change again without their showing it. For so long its
-//! tag is weak, and matches nothing.
+//! tag is weak, and matches nothing, then or later.
 
 use std::hash::Hasher;
 use std::time::Duration;
 
 use host::app::FileMeta;
 use siphasher::sip::SipHasher13;
+
+use crate::encoding::Coding;
 
 /// Within this time after a change a further one may leave the timestamps as they are: file systems take them from a
 /// clock that advances with the scheduler's tick, every 10 ms at the least frequent.
@@ -33,7 +35,12 @@ impl ETag {
     ///
     /// Where `is_anywhere`, the file may come from any of several machines that have copies of it, with the same times of
     /// modification: what is each machine's own is left out.
-    pub(crate) fn new(meta: &FileMeta, unix_time: Duration, is_anywhere: bool) -> ETag {
+    pub(crate) fn new(
+        meta: &FileMeta,
+        coding: Option<Coding>,
+        unix_time: Duration,
+        is_anywhere: bool,
+    ) -> ETag {
         let FileMeta {
             size,
             mtime_ns,
@@ -50,10 +57,19 @@ impl ETag {
             hasher.write(&device.to_le_bytes());
             hasher.write(&ctime_ns.to_le_bytes());
         }
+        // Copies have no inode to tell variants apart, which often have their file's time, and may have the same size.
+        if let Some(coding) = coding {
+            hasher.write(coding.name().as_bytes());
+        }
         let changed_ns = if is_anywhere { mtime_ns } else { ctime_ns };
+        let is_strong = is_settled(changed_ns, unix_time);
+        // Sent back later, it must not match what is said then: that may be of other bytes, with the same times.
+        if !is_strong {
+            hasher.write(b"unsettled");
+        }
         ETag {
             opaque: hexadecimal(hasher.finish()),
-            is_strong: is_settled(changed_ns, unix_time),
+            is_strong,
         }
     }
 
@@ -161,6 +177,8 @@ mod tests {
 
     const NOW: Duration = Duration::from_secs(1_000_000);
 
+    const LATER: Duration = Duration::from_secs(1_000_010);
+
     const META: FileMeta = FileMeta {
         size: 1,
         mtime_ns: 2,
@@ -170,7 +188,7 @@ mod tests {
     };
 
     fn tag() -> ETag {
-        ETag::new(&META, NOW, false)
+        ETag::new(&META, None, NOW, false)
     }
 
     fn text(tag: &ETag) -> String {
@@ -181,7 +199,7 @@ mod tests {
 
     #[test]
     fn a_tag_is_that_of_the_version() {
-        let of = |meta: FileMeta| ETag::new(&meta, NOW, false);
+        let of = |meta: FileMeta| ETag::new(&meta, None, NOW, false);
         assert_eq!(of(META), tag());
         for other in [
             FileMeta { size: 9, ..META },
@@ -212,7 +230,7 @@ mod tests {
 
     #[test]
     fn copies_on_other_machines_have_the_same_tag() {
-        let of = |meta: FileMeta| ETag::new(&meta, NOW, true);
+        let of = |meta: FileMeta| ETag::new(&meta, None, NOW, true);
         let copy = FileMeta {
             inode: 7,
             device: 8,
@@ -243,11 +261,25 @@ mod tests {
             (i64::MAX, false),
             (i64::MIN, true),
         ] {
-            let tag = ETag::new(&FileMeta { ctime_ns, ..META }, NOW, false);
+            let tag = ETag::new(&FileMeta { ctime_ns, ..META }, None, NOW, false);
             assert_eq!(!text(&tag).starts_with("W/"), is_strong, "{ctime_ns}");
             let itself = text(&tag);
             assert_eq!(tag.is_in(itself.as_bytes(), Comparison::Weak), is_strong);
             assert!(tag.is_in(b"*", Comparison::Strong));
+            let settled = ETag::new(&FileMeta { ctime_ns, ..META }, None, LATER, false);
+            let is_known = settled.is_in(itself.as_bytes(), Comparison::Weak);
+            assert_eq!(is_known, is_strong, "{ctime_ns}");
+        }
+    }
+
+    #[test]
+    fn variants_have_tags_of_their_own_also_where_they_are_copies() {
+        let codings = [None].into_iter().chain(Coding::ALL.map(Some));
+        let tags: Vec<_> = codings
+            .map(|coding| text(&ETag::new(&META, coding, NOW, true)))
+            .collect();
+        for (at, tag) in tags.iter().enumerate() {
+            assert!(!tags[..at].contains(tag), "{tags:?}");
         }
     }
 

@@ -208,9 +208,8 @@ fn a_file_that_may_change_unseen_is_never_taken_for_the_same() {
     // A moment later it would show.
     lab.pass(Duration::from_secs(1));
     let strong = tag(&mut lab, "/a");
-    assert_eq!(weak, format!("W/{strong}"));
-    assert_eq!(
-        lab.get_with("/a", &[("If-None-Match", &strong)]).status,
-        304
-    );
+    for (known, status) in [(&weak, 200), (&strong, 304)] {
+        let response = lab.get_with("/a", &[("If-None-Match", known)]);
+        assert_eq!(response.status, status, "{known}");
+    }
 }
