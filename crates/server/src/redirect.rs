@@ -36,6 +36,8 @@ impl Redirect {
         .ok_or(RedirectError::Status(status))?;
         let fail = || RedirectError::To(to.to_owned());
         let path_start = match to.strip_prefix("https://").or(to.strip_prefix("http://")) {
+            // Browsers skip an empty host, and take what follows for one.
+            Some(rest) if rest.is_empty() || rest.starts_with(['/', '?']) => return Err(fail()),
             Some(rest) => to.len() - rest.len() + rest.find('/').unwrap_or(rest.len()),
             None if to.starts_with('/') && !to.starts_with("//") => 0,
             None => return Err(fail()),
@@ -44,8 +46,9 @@ impl Redirect {
         let (Some(before), after, None) = (pieces.next(), pieces.next(), pieces.next()) else {
             return Err(fail());
         };
-        let is_visible = to.bytes().all(|byte| byte.is_ascii_graphic());
-        if !is_visible || after.is_some() && before.len() <= path_start {
+        // Browsers take \ for /; and behind # there is no place for a query.
+        let may_stand = |byte: u8| byte.is_ascii_graphic() && !b"\\#".contains(&byte);
+        if !to.bytes().all(may_stand) || after.is_some() && before.len() <= path_start {
             return Err(fail());
         }
         Ok(Redirect {
@@ -64,7 +67,7 @@ impl Redirect {
         out.clear();
         out.extend_from_slice(self.before.as_bytes());
         if let Some(after) = &self.after {
-            // `//elsewhere` is another host: what is captured may begin with a slash.
+            // `//elsewhere` is another host: what is captured may begin with a slash, or be empty before one.
             let start = captured.iter().position(|&byte| byte != b'/');
             let start = start.unwrap_or(captured.len());
             let captured = match self.before.ends_with('/') {
@@ -72,6 +75,10 @@ impl Redirect {
                 false => captured,
             };
             extend(out, percent_encode(captured, NOT_PCHAR));
+            let after = match out.ends_with(b"/") {
+                true => after.trim_start_matches('/'),
+                false => after,
+            };
             out.extend_from_slice(after.as_bytes());
         }
         if let (Some(query), false) = (query, out.contains(&b'?')) {
@@ -91,7 +98,7 @@ impl fmt::Display for RedirectError {
             RedirectError::To(to) => write!(
                 f,
                 "{to:?} is nowhere to be redirected to: write a path, such as /new/*, or a URL, such as \
-                 https://example.org/*, with at most one * behind its host"
+                 https://example.org/*, with at most one * behind its host, and without \\ and #"
             ),
         }
     }
@@ -134,6 +141,8 @@ mod tests {
                 "{found}"
             );
         }
+        assert_eq!(location("/*/video.zip", "", None), "/video.zip");
+        assert_eq!(location("/*/video.zip", "a/", None), "/a/video.zip");
         assert_eq!(location("/*", "\\evil.org", None), "/%5Cevil.org");
         assert_eq!(location("/*", "\r\nA: b", None), "/%0D%0AA:%20b");
     }
@@ -150,6 +159,11 @@ mod tests {
             "/*/*",
             "/a b",
             "/\u{e9}",
+            "/\\*",
+            "/app#top",
+            "https:///*",
+            "https://?/*",
+            "https://",
         ] {
             let error = Redirect::new(301, to).unwrap_err();
             assert_eq!(error, RedirectError::To(to.to_owned()));

@@ -9,6 +9,9 @@ use http::StatusCode;
 use crate::encoding::Coding;
 use crate::rule::Rule;
 
+/// Longest name of a host in bytes, with a dot at its end (RFC 1035 §2.3.4, without the length of the first label).
+const HOST_BYTES_MAX: usize = 254;
+
 /// What is served under some names.
 #[derive(Clone, Debug)]
 pub struct Site {
@@ -201,9 +204,13 @@ impl Names {
     /// The site of a `Host` field or of a target's authority: the one of the name, else the one of the nearest name with a
     /// star above it, else the first.
     pub(crate) fn site(&mut self, authority: &[u8]) -> usize {
+        let host = without_port(authority);
+        // Each dot costs a look-up of all that follows it.
+        if host.len() > HOST_BYTES_MAX {
+            return 0;
+        }
         self.lower.clear();
-        self.lower
-            .extend(without_port(authority).iter().map(u8::to_ascii_lowercase));
+        self.lower.extend(host.iter().map(u8::to_ascii_lowercase));
         let mut name = self.lower.strip_suffix(b".").unwrap_or(&self.lower);
         if let Some(&site) = self.exact.get(name) {
             return site;
@@ -269,6 +276,15 @@ mod tests {
             assert_eq!(names.site(authority.as_bytes()), number, "{authority}");
         }
         assert!(Names::new(&[Site::default()]).is_empty());
+    }
+
+    #[test]
+    fn names_that_no_host_can_have_are_not_looked_up() {
+        let mut names = Names::new(&[site(&[]), site(&["*.b.org"])]);
+        let below = |bytes: usize| "x".repeat(bytes - ".b.org".len()) + ".b.org";
+        assert_eq!(names.site(below(253).as_bytes()), 1);
+        assert_eq!(names.site((below(253) + ".:8080").as_bytes()), 1);
+        assert_eq!(names.site(below(255).as_bytes()), 0);
     }
 
     #[test]

@@ -137,13 +137,16 @@ fn after_scheme(target: &[u8]) -> Option<&[u8]> {
     after(b"http://").or_else(|| after(b"https://"))
 }
 
-/// A target in absolute-form from its path's first slash on; any other as it is.
+/// A target in absolute-form from its path's first slash on, so nothing if it has no path; any other as it is.
 pub(crate) fn without_authority(target: &[u8]) -> &[u8] {
     let Some(rest) = after_scheme(target) else {
         return target;
     };
-    let slash = rest.iter().position(|&byte| byte == b'/');
-    &rest[slash.unwrap_or(rest.len())..]
+    match rest.iter().position(|byte| b"/?".contains(byte)) {
+        Some(at) if rest[at] == b'/' => &rest[at..],
+        // A path behind `?` is not the one that is served.
+        _ => b"",
+    }
 }
 
 /// The path of a target in origin-form or absolute-form. An absolute-form without a path means `/`.
@@ -315,6 +318,18 @@ mod tests {
                 expected.map(str::as_bytes),
                 "{target}"
             );
+        }
+    }
+
+    #[test]
+    fn what_follows_the_authority_begins_with_the_path_that_is_served() {
+        for (target, expected) in [
+            ("/a?b", "/a?b"),
+            ("http://h/a?/b", "/a?/b"),
+            ("http://h", ""),
+            ("http://h?/a", ""),
+        ] {
+            assert_eq!(without_authority(target.as_bytes()), expected.as_bytes());
         }
     }
 

@@ -94,6 +94,26 @@ fn nobody_else_gets_anything() {
 }
 
 #[test]
+fn the_signature_of_one_path_is_not_good_for_another() {
+    let mut lab = Lab::with(Config {
+        sites: vec![Site {
+            rules: vec![Rule {
+                signed: Some(keys(&["new"])),
+                ..Rule::new("/*".parse().unwrap())
+            }],
+            ..Site::default()
+        }],
+        ..Config::default()
+    });
+    lab.file("index.html", "index");
+    lab.file("film.mp4", "film");
+    let film = keys(&["new"]).sign("/film.mp4", "new", soon()).unwrap();
+    assert_eq!(lab.get(&film).body, b"film");
+    // Its path is empty, which is the root's index.
+    assert_eq!(lab.get(&format!("http://h?{film}")).status, 403);
+}
+
+#[test]
 fn what_is_signed_may_be_anything_that_a_get_may_be() {
     let mut lab = lab(&["new"]);
     let target = keys(&["new"])
