@@ -280,24 +280,24 @@ impl Connection {
 
     fn take_up(&mut self, io: &mut dyn Io, shared: &mut Shared, mut request: Request) {
         shared.counters.requests += 1;
-        if let Some(status) = request.refusal {
+        // What could not be read is about no place.
+        if let (Some(status), true) = (request.refusal, request.target.is_empty()) {
             return self.refuse(io, shared, request, status);
         }
         let head = Head::new(&self.input.bytes()[..request.head_bytes], request.present);
         let target = &self.input.bytes()[request.target.clone()];
         // RFC 9110 §9.3.7: the server as a whole.
-        if request.method == Method::Options && target == b"*" {
+        let is_refused = request.refusal.is_some();
+        if request.method == Method::Options && target == b"*" && !is_refused {
             return self.tell_options(io, shared, request);
         }
-        let kind = match target::resolve(target, &mut shared.path) {
-            Ok(kind) => kind,
-            Err(status) => return self.refuse(io, shared, request, status),
-        };
+        let resolved = target::resolve(target, &mut shared.path);
         let number = shared.site(head, target);
         let site = &shared.config.sites[number];
-        let found = match site.rules.is_empty() {
-            true => None,
-            false => {
+        let found = match resolved {
+            Err(_) => None,
+            Ok(_) if site.rules.is_empty() => None,
+            Ok(kind) => {
                 target::absolute(&shared.path, kind, &mut shared.file_path);
                 site.rule(&shared.file_path)
             }
@@ -306,6 +306,12 @@ impl Connection {
             site: number as u16,
             rule: found.map(|(rule, _)| rule),
         });
+        let kind = match (request.refusal, resolved) {
+            (None, Ok(kind)) => kind,
+            (Some(status), _) | (None, Err(status)) => {
+                return self.refuse(io, shared, request, status);
+            }
+        };
         if request.method == Method::Options {
             return self.tell_options(io, shared, request);
         }
@@ -453,8 +459,8 @@ impl Connection {
                 (StatusCode::NOT_MODIFIED, None)
             }
             Answer::PreconditionFailed => {
-                response::error(out, &common, StatusCode::PRECONDITION_FAILED);
-                (StatusCode::PRECONDITION_FAILED, None)
+                io.close_file(file);
+                return self.refuse(io, shared, request, StatusCode::PRECONDITION_FAILED);
             }
             Answer::Unsatisfiable => {
                 response::unsatisfiable(out, &common, meta.size);

@@ -21,7 +21,7 @@ pub struct Rule {
     pub cache_control: Option<HeaderValue>,
     /// How long after `Date` the answer `Expires`, where it is a file, a redirect, or 304.
     pub expires: Option<Duration>,
-    /// Further fields of every answer, errors as well.
+    /// Further fields of every answer, errors as well, unless the request could not be read.
     pub fields: Vec<ExtraField>,
     /// What pages of other origins may do.
     pub cors: Option<Cors>,
@@ -66,8 +66,14 @@ pub enum ExtraFieldError {
 }
 
 /// What the server says itself, and what would break the framing of responses.
-const RESERVED: [&str; 20] = [
+const RESERVED: [&str; 27] = [
     "accept-ranges",
+    "access-control-allow-credentials",
+    "access-control-allow-headers",
+    "access-control-allow-methods",
+    "access-control-allow-origin",
+    "access-control-expose-headers",
+    "access-control-max-age",
     "allow",
     "cache-control",
     "connection",
@@ -82,6 +88,7 @@ const RESERVED: [&str; 20] = [
     "last-modified",
     "location",
     "proxy-connection",
+    "server",
     "te",
     "trailer",
     "transfer-encoding",
@@ -114,7 +121,7 @@ impl fmt::Display for ExtraFieldError {
             ExtraFieldError::Reserved(name) => write!(
                 f,
                 "the header field {name} cannot be added, since the server itself says what it is; there are options of \
-                 their own for Cache-Control, Expires and redirects"
+                 their own for Cache-Control, Expires, other origins and redirects"
             ),
         }
     }
@@ -144,7 +151,14 @@ mod tests {
             let error = ExtraField::new(name, value).unwrap_err();
             assert!(matches!(error, ExtraFieldError::Malformed(_)), "{error}");
         }
-        for name in ["Content-Length", "TRANSFER-ENCODING", "etag", "Vary"] {
+        for name in [
+            "Content-Length",
+            "TRANSFER-ENCODING",
+            "etag",
+            "Vary",
+            "Server",
+            "Access-Control-Allow-Origin",
+        ] {
             let error = ExtraField::new(name, "1").unwrap_err();
             assert_eq!(error, ExtraFieldError::Reserved(name.to_owned()));
         }

@@ -114,6 +114,16 @@ fn further_fields_come_with_every_answer() {
         assert_eq!(response.header("X-Content-Type-Options"), Some("nosniff"));
         assert_eq!(response.header("Server-Timing"), Some("a, b"));
     }
+    for (request, status) in [
+        ("POST /live/b HTTP/1.1\r\nHost: h\r\n\r\n".to_owned(), 405),
+        (get_with("/live/a.mp4", &[("If-Match", "\"x\"")]), 412),
+        (get_with("/live/a.mp4", &[("Range", "bytes=9999-")]), 416),
+    ] {
+        let client = lab.connect();
+        let response = lab.ask(client, &request);
+        assert_eq!(response.status, status);
+        assert_eq!(response.header("X-Content-Type-Options"), Some("nosniff"));
+    }
     assert_eq!(lab.get("/a.css").header("X-Content-Type-Options"), None);
     assert_eq!(lab.get("/live").header("X-Content-Type-Options"), None);
 }
@@ -169,6 +179,11 @@ fn an_error_has_the_page_of_its_site() {
                 StatusCode::METHOD_NOT_ALLOWED,
                 "errors/404.html".parse().unwrap(),
             ),
+            (
+                StatusCode::PRECONDITION_FAILED,
+                "errors/404.html".parse().unwrap(),
+            ),
+            (StatusCode::BAD_REQUEST, "errors/404.html".parse().unwrap()),
             (StatusCode::FORBIDDEN, "errors/none.html".parse().unwrap()),
         ],
         ..Site::default()
@@ -201,6 +216,22 @@ fn an_error_has_the_page_of_its_site() {
         (response.status, response.header("Content-Length")),
         (404, Some("11"))
     );
+    for (request, status) in [
+        ("POST /a HTTP/1.1\r\nHost: h\r\n\r\n".to_owned(), 405),
+        (get_with("/a", &[("If-Match", "\"x\"")]), 412),
+        (get("/%"), 400),
+    ] {
+        let response = lab.ask(client, &request);
+        assert_eq!(
+            (response.status, &response.body[..]),
+            (status, &b"<p>not here"[..])
+        );
+        let allowed = (status == 405).then_some("GET, HEAD, OPTIONS");
+        assert_eq!(response.header("Allow"), allowed);
+    }
+    let broken = lab.connect();
+    let response = lab.ask(broken, "GET\r\n\r\n");
+    assert!(response.status == 400 && response.body.starts_with(b"<!doctype html>"));
     let response = lab.ask(client, &get("/secret"));
     assert!(response.status == 403 && response.body.starts_with(b"<!doctype html>"));
     assert_eq!(lab.ask(client, &get("/a")).body, b"here");
