@@ -10,10 +10,11 @@ use std::time::Duration;
 
 use host::app::{Io, StreamId};
 
-/// So many bytes of a response as fast as they go, and the rest at a rate.
+/// So many bytes of a response as fast as they go, and the rest at a rate. Who asks for ranges that are no longer gets all of
+/// them as fast as they go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
-    /// The rate, in bytes per second.
+    /// The rate, in bytes per second; less than 1000 counts as 1000.
     pub bytes_per_second: NonZeroU64,
     /// What is sent before that, in bytes.
     pub at_once_bytes: u64,
@@ -128,8 +129,13 @@ fn share(total: NonZeroU64, count: usize) -> NonZeroU64 {
     NonZeroU64::new(total.get() / count.max(1) as u64).unwrap_or(NonZeroU64::MIN)
 }
 
+/// TCP sends two packets at a time at least. Below this, those of 9000 bytes would be so far apart that a client which
+/// takes them looks like one that is gone.
+const BYTES_PER_SECOND_MIN: u64 = 1_000;
+
 fn set(io: &mut dyn Io, stream: StreamId, bound: Bound) {
-    io.set_max_pacing_rate(stream, bound.map(NonZeroU64::get));
+    let bound = bound.map(|bound| bound.get().max(BYTES_PER_SECOND_MIN));
+    io.set_max_pacing_rate(stream, bound);
 }
 
 /// The lower of two bounds.

@@ -182,7 +182,7 @@ fn connections_of_a_source_share_while_they_send() {
 #[test]
 fn networks_of_ipv6_are_sources() {
     let mut lab = lab(Config {
-        source_bytes_per_second_max: rate(3),
+        source_bytes_per_second_max: rate(30_000),
         ..Config::default()
     });
     let clients = ["2001:db8::1", "2001:db8::2:0:0:1", "2001:db8:0:1::1"];
@@ -192,8 +192,21 @@ fn networks_of_ipv6_are_sources() {
     }
     assert_eq!(
         clients.map(|client| lab.rate_max(client)),
-        [Some(1), Some(1), Some(3)]
+        [Some(15_000), Some(15_000), Some(30_000)]
     );
+}
+
+#[test]
+fn nobody_is_sent_to_so_slowly_that_it_looks_as_if_they_were_gone() {
+    let mut lab = lab(Config {
+        source_bytes_per_second_max: rate(2_500),
+        ..Config::default()
+    });
+    let clients = [(); 3].map(|()| lab.connect_from("10.77.0.1"));
+    for client in clients {
+        ask(&mut lab, client, "/page.html");
+    }
+    assert_eq!(clients.map(|client| lab.rate_max(client)), [Some(1_000); 3]);
 }
 
 #[test]
