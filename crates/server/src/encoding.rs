@@ -103,10 +103,16 @@ impl Acceptable {
             let own = weight_of(&|name| coding.is_named(name));
             *weight = own.or(any).unwrap_or(0);
         }
-        let own = weight_of(&|name| name.eq_ignore_ascii_case(b"identity"));
+        let identity = weight_of(&|name| name.eq_ignore_ascii_case(b"identity")).or(any);
+        for weight in &mut weights {
+            // Who likes the file better as it is gets it so.
+            if identity.is_some_and(|identity| identity > *weight) {
+                *weight = 0;
+            }
+        }
         let mut acceptable = Acceptable {
             order: [None; Coding::ALL.len()],
-            identity: own.or(any) != Some(0),
+            identity: identity != Some(0),
         };
         for slot in &mut acceptable.order {
             let mut best = None;
@@ -212,6 +218,10 @@ mod tests {
             ("identity;q=0, br", &["br"]),
             ("*;q=0, identity;q=0.1", &["identity"]),
             ("identity;q=1, *;q=0", &["identity"]),
+            // Nor is what is liked less than the file as it is.
+            ("gzip;q=0.1, identity;q=1", &["identity"]),
+            ("gzip;q=0.1, br, identity;q=0.5", &["br", "identity"]),
+            ("gzip;q=0.1, *;q=0.5", &["br", "zstd", "identity"]),
             ("br;q=1.0, zstd;q=1.000", &["br", "zstd", "identity"]),
             // What cannot be understood is not accepted.
             ("br;q=1.001, gzip", &["gzip", "identity"]),

@@ -24,13 +24,16 @@ impl Server {
     /// # Panics
     /// If a limit is zero that leaves no room for any request: `head_bytes_max` or
     /// `responses_in_flight_max`; or if there is no site.
-    pub fn new(config: Config) -> Self {
+    pub fn new(mut config: Config) -> Self {
         assert!(config.head_bytes_max > 0, "a request head needs room");
         assert!(
             config.responses_in_flight_max > 0,
             "a response must be allowed to be in flight"
         );
         assert!(!config.sites.is_empty(), "a server serves something");
+        for site in &mut config.sites {
+            site.offer_each_coding_once();
+        }
         Server {
             connections: HashMap::new(),
             shared: Shared {

@@ -18,6 +18,8 @@ pub struct Site {
     /// Its names. The first site of a server needs none: it serves what no other does.
     pub names: Vec<HostName>,
     /// Directory below the NIC stack's root in which its files are; empty for the root itself. Default: empty.
+    ///
+    /// Files of a root within this one are this site's as well, and the other site's rules do not hold for them here.
     pub root: RelativePath,
     /// What a directory is asked for: the first of these files that is there. Default: `index.html`.
     pub index: Vec<RelativePath>,
@@ -27,7 +29,7 @@ pub struct Site {
     /// What is special about some of its paths; the first rule that is about a path counts. Default: none.
     pub rules: Vec<Rule>,
     /// Files, below its root, that are sent with these statuses, in the place of a page that says no more than the status.
-    /// Default: none.
+    /// Not for 416, nor for requests that could not be read. Default: none.
     pub error_pages: Vec<(StatusCode, RelativePath)>,
 }
 
@@ -46,6 +48,17 @@ impl Site {
             out.push(b'/');
         }
         out.extend_from_slice(file.as_bytes());
+    }
+
+    /// What is offered twice would take the place of another coding.
+    pub(crate) fn offer_each_coding_once(&mut self) {
+        let mut once = Vec::new();
+        for coding in self.precompressed.drain(..) {
+            if !once.contains(&coding) {
+                once.push(coding);
+            }
+        }
+        self.precompressed = once;
     }
 
     /// The file to send with this status.

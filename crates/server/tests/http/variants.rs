@@ -194,6 +194,21 @@ fn directories_and_failures_are_what_they_are_without_variants() {
 }
 
 #[test]
+fn a_coding_that_is_offered_twice_takes_the_place_of_no_other() {
+    let mut lab = Lab::with(Config {
+        sites: vec![Site {
+            precompressed: vec![Coding::Brotli, Coding::Brotli, Coding::Zstd, Coding::Gzip],
+            ..Site::default()
+        }],
+        ..Config::default()
+    });
+    lab.file("style.css.gz", "gzip");
+    let response = accepting(&mut lab, "/style.css", "br, gzip");
+    assert_eq!((response.status, &response.body[..]), (200, &b"gzip"[..]));
+    assert_eq!(lab.opened_paths(), ["style.css.br", "style.css.gz"]);
+}
+
+#[test]
 fn variants_are_looked_for_only_if_told_so() {
     let mut lab = Lab::new();
     lab.file("style.css", "as it is");
