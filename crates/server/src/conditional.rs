@@ -69,7 +69,8 @@ pub(crate) fn range_applies(head: Head<'_>, validators: &Validators, unix_time: 
     if validators.etag.is(value) {
         return true;
     }
-    // A date is as strong as a tag only once the second that it names is over (§8.8.2.2).
+    // Once the second is over no later version has its date. Two versions of that second may: §8.8.2.2 asks that there be
+    // none, which nobody can tell.
     validators.modified_s.is_some_and(|modified_s| {
         date(value) == Some(modified_s) && modified_s < unix_time.as_secs()
     })

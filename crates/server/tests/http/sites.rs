@@ -65,6 +65,8 @@ fn each_name_has_its_root() {
         ("A.ORG:8080", "/x", "a/x"),
         ("www.a.org", "/", "a/index.html"),
         ("b.org", "/x", "x"),
+        // Its root has the other ones within it.
+        ("b.org", "/a/x", "a/x"),
         ("c.org", "/x", "default/x"),
         ("", "/", "default/index.html"),
         ("10.77.0.2", "/x", "default/x"),
