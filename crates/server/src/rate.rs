@@ -3,7 +3,7 @@
 //! All of these are bounds for the pacing of the host stack's TCP, which sends evenly and no faster. A stream has one
 //! bound at a time, the least of those that apply.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;
@@ -59,8 +59,7 @@ pub(crate) type Bound = Option<NonZeroU64>;
 pub(crate) struct Rates {
     connection: Bound,
     source: Bound,
-    /// The streams that are sending, of each source, with the bound that each has for itself.
-    sending: HashMap<Source, Vec<(StreamId, Bound)>>,
+    sending: HashMap<Source, Sharing>,
 }
 
 impl Rates {
@@ -88,42 +87,56 @@ impl Rates {
         let Some(total) = self.source else {
             return set(io, stream, own);
         };
-        let sending = self.sending.entry(source).or_default();
-        match sending.iter_mut().find(|(known, _)| *known == stream) {
-            Some((_, known)) => {
-                *known = own;
-                let share = share(total, sending.len());
-                set(io, stream, least(own, Some(share)));
-            }
-            None => {
-                sending.push((stream, own));
-                share_out(io, total, sending);
-            }
+        let sharing = self.sending.entry(source).or_default();
+        let is_new = sharing.streams.insert(stream, own).is_none();
+        if !(is_new && sharing.share_out(io, total)) {
+            set(io, stream, least(own, Some(share(total, sharing.told))));
         }
     }
 
     /// A stream has nothing to send any more: the others of its source may have its share.
     pub(crate) fn end(&mut self, io: &mut dyn Io, stream: StreamId, source: Source) {
-        let (Some(total), Some(sending)) = (self.source, self.sending.get_mut(&source)) else {
+        let (Some(total), Some(sharing)) = (self.source, self.sending.get_mut(&source)) else {
             return;
         };
-        let count = sending.len();
-        sending.retain(|(known, _)| *known != stream);
-        if sending.is_empty() {
+        let was_sending = sharing.streams.remove(&stream).is_some();
+        if sharing.streams.is_empty() {
             self.sending.remove(&source);
-        } else if sending.len() < count {
-            share_out(io, total, sending);
+        } else if was_sending {
+            sharing.share_out(io, total);
         }
     }
 }
 
-/// Everybody gets as much, but for those who want less.
-fn share_out(io: &mut dyn Io, total: NonZeroU64, sending: &[(StreamId, Bound)]) {
-    let share = share(total, sending.len());
-    for &(stream, own) in sending {
-        set(io, stream, least(own, Some(share)));
+/// The streams of a source that are sending.
+#[derive(Debug, Default)]
+struct Sharing {
+    /// With the bound that each has for itself.
+    streams: BTreeMap<StreamId, Bound>,
+    /// Between how many they have been told to share.
+    told: usize,
+}
+
+impl Sharing {
+    /// Tells everybody of their share, if it is by more than a sixteenth another one: to tell them of each stream that comes or
+    /// goes would have each response cost as much as there are streams. False if nobody has been told.
+    fn share_out(&mut self, io: &mut dyn Io, total: NonZeroU64) -> bool {
+        let count = self.streams.len();
+        if count.abs_diff(self.told) * SHARE_PARTS < count {
+            return false;
+        }
+        self.told = count;
+        let share = share(total, count);
+        for (&stream, &own) in &self.streams {
+            // Everybody gets as much, but for those who want less.
+            set(io, stream, least(own, Some(share)));
+        }
+        true
     }
 }
+
+/// Shares are kept to one part in so many; between no more streams than that, exactly.
+const SHARE_PARTS: usize = 16;
 
 fn share(total: NonZeroU64, count: usize) -> NonZeroU64 {
     NonZeroU64::new(total.get() / count.max(1) as u64).unwrap_or(NonZeroU64::MIN)

@@ -56,6 +56,8 @@ struct Wire {
     short: bool,
     timer: Option<Duration>,
     rate_max: Option<u64>,
+    /// How often the server has said so.
+    rates_set: u64,
     peer_finished: bool,
     shut_down: bool,
     aborted: bool,
@@ -212,6 +214,7 @@ impl Lab {
                 short: false,
                 timer: None,
                 rate_max: None,
+                rates_set: 0,
                 peer_finished: false,
                 shut_down: false,
                 aborted: false,
@@ -306,6 +309,11 @@ impl Lab {
     /// How fast the server wants the stream to be sent to at most.
     pub(crate) fn rate_max(&self, stream: StreamId) -> Option<u64> {
         self.net.streams[&stream].rate_max
+    }
+
+    /// How often the server has set the rate of a stream, of all of them together.
+    pub(crate) fn rates_set(&self) -> u64 {
+        self.net.streams.values().map(|wire| wire.rates_set).sum()
     }
 
     pub(crate) fn is_shut_down(&self, stream: StreamId) -> bool {
@@ -632,7 +640,9 @@ impl Io for Net {
 
     fn set_max_pacing_rate(&mut self, stream: StreamId, bytes_per_second: Option<u64>) {
         assert_ne!(bytes_per_second, Some(0), "a rate at which something moves");
-        self.wire(stream).rate_max = bytes_per_second;
+        let wire = self.wire(stream);
+        wire.rate_max = bytes_per_second;
+        wire.rates_set += 1;
     }
 
     fn acknowledged(&self, stream: StreamId) -> u64 {

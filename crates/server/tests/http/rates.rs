@@ -180,6 +180,44 @@ fn connections_of_a_source_share_while_they_send() {
 }
 
 #[test]
+fn a_response_costs_no_more_because_its_source_has_many_connections() {
+    const MANY: u64 = 100;
+    const TOTAL: u64 = 60_000_000;
+    let mut lab = lab(Config {
+        source_bytes_per_second_max: rate(TOTAL),
+        ..Config::default()
+    });
+    lab.file("small", "a few bytes");
+    let mut clients = Vec::new();
+    for _ in 0..MANY {
+        let client = lab.connect();
+        ask(&mut lab, client, "/page.html");
+        clients.push(client);
+        let rates = clients.iter().map(|&client| lab.rate_max(client).unwrap());
+        let (sum, count) = (rates.sum::<u64>(), clients.len() as u64);
+        // A share lacks less than a byte of what it would be.
+        assert!(sum + count > TOTAL, "{sum} of {count}");
+        let more = if count > 16 { TOTAL / 15 } else { 0 };
+        assert!(sum <= TOTAL + more, "{sum} of {count}");
+    }
+    assert!(lab.rates_set() < 20 * MANY, "{}", lab.rates_set());
+
+    let before = lab.rates_set();
+    let client = lab.connect();
+    for _ in 0..100 {
+        assert_eq!(lab.ask(client, &get("/small")).status, 200);
+    }
+    let set = lab.rates_set() - before;
+    assert!(set < 2 * MANY + 200, "{set}");
+
+    // Who remains gets what the others had.
+    for client in clients.drain(1..) {
+        lab.reset(client);
+    }
+    assert_eq!(lab.rate_max(clients[0]), Some(TOTAL));
+}
+
+#[test]
 fn networks_of_ipv6_are_sources() {
     let mut lab = lab(Config {
         source_bytes_per_second_max: rate(30_000),
