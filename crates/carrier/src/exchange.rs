@@ -262,8 +262,13 @@ impl Exchange {
                     break;
                 };
                 collected.worked = true;
-                if record.is_empty() {
-                    continue;
+                match self.side {
+                    // Nonsense may have been a tag; and whether it has ended is not for the stack to say.
+                    Side::Nic { .. } if record.is_empty() || Event::is_ended(record) => {
+                        return Err(Corrupt);
+                    }
+                    _ if record.is_empty() => continue,
+                    _ => {}
                 }
                 let sent = match ahead_us {
                     None => self.session.send(worker, record),
@@ -486,6 +491,20 @@ mod tests {
         fn finish_sleep(&mut self) {}
         fn wake_fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
             None
+        }
+    }
+
+    #[test]
+    fn nonsense_and_an_end_that_the_stack_tells_itself_prove_no_end() {
+        let mut ended = Vec::new();
+        Event::Ended.encode(&mut ended);
+        for record in [Vec::new(), ended] {
+            let mut machines = Machines::new();
+            machines.workers[0].send_record(&record).unwrap();
+            machines.workers[0].flush();
+            machines.nic.part(machines.now_us + NIC_PARTING_US_MAX);
+            machines.until_over();
+            assert_eq!(machines.heard, [vec![], vec![]], "{record:?}");
         }
     }
 

@@ -29,6 +29,9 @@ const SPIN_CORES_MIN: usize = 4;
 /// round-trip times of the Internet, and only taken while what waits in the NIC stack takes twice as long.
 const PAUSE_US_MAX: u64 = 4_000;
 
+/// The same with several NIC stacks, of which one may have little to do while others have much.
+const SHARED_PAUSE_US_MAX: u64 = 1_000;
+
 /// Runs until the supervisor ends it.
 pub(crate) fn run(args: &HostArgs) -> Result<(), Failure> {
     let control = child::adopt_control_socket(c"splitway-host")?;
@@ -104,7 +107,11 @@ pub(crate) fn run(args: &HostArgs) -> Result<(), Failure> {
     } else {
         0
     };
-    let polling = Polling::new(spin_us_max, PAUSE_US_MAX);
+    let pause_us_max = match nics {
+        1 => PAUSE_US_MAX,
+        _ => SHARED_PAUSE_US_MAX,
+    };
+    let polling = Polling::new(spin_us_max, pause_us_max);
     let mut shard = Shard::new(stack, (nic, session.socket), port, server, polling);
     shard.set_frame_delay(args.measuring.frame_delay_us());
 

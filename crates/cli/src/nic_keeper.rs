@@ -31,8 +31,9 @@ use crate::{handover, socket};
 /// How long a NIC process may take to say hello, and the host process to answer it.
 pub(crate) const START_WAIT: Duration = Duration::from_secs(20);
 
-/// How long a NIC process that is not used any more may take to end.
-const END_WAIT: Duration = Duration::from_secs(2);
+/// How long a NIC process that is not used any more may take to end, or a carrier to bring what one on another machine has
+/// said last; less than the host stack waits for it.
+const END_WAIT: Duration = Duration::from_secs(3);
 
 /// Where NIC processes come from.
 #[derive(Debug)]

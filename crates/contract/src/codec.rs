@@ -532,6 +532,11 @@ impl From<&Segment<'_>> for SegmentRecord {
 }
 
 impl Event {
+    /// True if this is, or is meant to be, the record of [`Event::Ended`].
+    pub fn is_ended(record: &[u8]) -> bool {
+        kind(record) == Ok(ENDED)
+    }
+
     /// Appends the event.
     pub fn encode(&self, out: &mut Vec<u8>) {
         match *self {

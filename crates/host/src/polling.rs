@@ -78,6 +78,8 @@ pub struct Polling {
     send_ns: u64,
     /// How far frames and events are apart that come in pauses, in nanoseconds.
     item_ns: u64,
+    /// No SEND has departed during the last pause: what the backlog lasts for is not known.
+    stands: bool,
     /// Hardly anything has come during the last pause, and no SEND departed: the NIC stack waits for something itself.
     stalled: bool,
     short_sleeps: u32,
@@ -97,6 +99,7 @@ impl Polling {
             idle_since_us: None,
             send_ns: SEND_NS_INITIAL,
             item_ns: pause_us_max.saturating_mul(1_000),
+            stands: false,
             stalled: false,
             short_sleeps: 0,
             patience: PATIENCE_MIN,
@@ -133,7 +136,8 @@ impl Polling {
         let us = backlog_us
             .min(gather_us)
             .min(timer_us)
-            .min(self.pause_us_max);
+            .min(self.pause_us_max)
+            .min(if self.stands { MODERATION_US } else { u64::MAX });
         self.moderating = false;
         if us >= PAUSE_US_MIN && !self.stalled {
             return Some(us);
@@ -158,6 +162,7 @@ impl Polling {
         if let Some(item_ns) = (pause.us * 1_000).checked_div(pause.items) {
             self.item_ns = (3 * self.item_ns + item_ns) / 4;
         }
+        self.stands = pause.departed == 0;
         let Some(send_ns) = (pause.us * 1_000).checked_div(pause.departed) else {
             // It waits for a file, or for its turn on the CPU. Departures will wake a sleeper.
             self.stalled = pause.items < MODERATION_ITEMS_MIN;
@@ -173,6 +178,7 @@ impl Polling {
     /// A `Rest::Sleep` has ended after this time.
     pub fn on_wake(&mut self, slept_us: u64) {
         self.stalled = false;
+        self.stands = false;
         match slept_us < MODERATION_US {
             true => self.short_sleeps = self.short_sleeps.saturating_add(1),
             false => self.short_sleeps = 0,
@@ -299,6 +305,9 @@ mod tests {
             items: MODERATION_ITEMS_MIN,
             ..paused(500, 0)
         });
+        let pause = polling.on_idle(0, backlog(1_000));
+        assert_eq!(pause, Rest::Pause(MODERATION_US), "nor to wait for long");
+        polling.on_paused(paused(200, 1));
         assert_eq!(polling.on_idle(0, backlog(1_000)), Rest::Pause(500));
     }
 

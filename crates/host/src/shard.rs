@@ -37,7 +37,7 @@ const PARTING_US_MAX: u64 = 500_000;
 const PARTING_SILENCE_US: u64 = 50_000;
 
 /// A NIC stack that is replaced may take so long to end, in microseconds, before connections are reset of which it may
-/// still send records. Whoever starts NIC stacks kills one that takes two seconds.
+/// still send records. Whoever starts NIC stacks kills one that takes three seconds.
 const NIC_END_US_MAX: u64 = 4_000_000;
 
 /// Why a shard has ended.
@@ -516,9 +516,10 @@ impl Waiter {
         for event in &events[..count] {
             match (event.data.u64(), &woken) {
                 (Waiter::STOP, _) => return Ok(Woken::Stop),
-                (Waiter::NIC_SOURCE, _) => woken = Woken::NicCome,
+                // It may stay readable for long: a NIC stack that is gone does not wait for that.
+                (Waiter::NIC_SOURCE, Woken::Work) => woken = Woken::NicCome,
                 // Nothing is ever sent here after the hello: readable means closed.
-                (nic @ Waiter::NIC_SOCKETS.., Woken::Work) => {
+                (nic @ Waiter::NIC_SOCKETS.., Woken::Work | Woken::NicCome) => {
                     woken = Woken::NicGone((nic - Waiter::NIC_SOCKETS) as usize);
                 }
                 _ => {}

@@ -39,8 +39,8 @@ pub struct Config {
     pub jobs_max: usize,
     /// Memory for keys, and for records that are defined and not acknowledged, in bytes: their plaintext as far as it
     /// is inline, and some tens of bytes for each; a key counts a kilobyte. Taken as they come. KEY and RECORDS beyond
-    /// it are refused, and the host resets their connections: this is a bound against a broken host, and more than its
-    /// clients make it ask for.
+    /// it are refused, and the host resets their connections. It takes a broken host to get there, or thousands of clients
+    /// that acknowledge nothing, each of which can have it asked for some tens of kilobytes.
     pub records_bytes: usize,
     /// Longest time to poll before sleeping, in microseconds. Polling happens only while sleeps have
     /// been this short lately, and never on the only core that there is. About what falling asleep and

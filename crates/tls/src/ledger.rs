@@ -161,7 +161,7 @@ impl Ledger {
             let run = self.runs.get_mut(at);
             let Some(run) = run.filter(|run| (run.epoch, run.number) <= (epoch, number)) else {
                 // Acknowledged meanwhile: runs leave from the front only.
-                number += 1;
+                number = number.checked_add(1).ok_or(SealedError)?;
                 tags = after_first;
                 continue;
             };

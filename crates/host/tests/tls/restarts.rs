@@ -181,6 +181,17 @@ fn a_nic_stack_elsewhere_proves_its_end_by_saying_so_last() {
     }
 }
 
+/// It is the socket's hang-up that proves it, which has not come.
+#[test]
+fn a_nic_stack_on_this_machine_proves_nothing_by_saying_that_it_has_ended() {
+    let mut secured = with_sends_waiting();
+    secured.rig.nic.report(&Event::Ended);
+    secured.restart_nic(false);
+    secured.rig.nic_works = true;
+    secured.run_until(|secured| secured.rig.client_closed.is_some());
+    assert_eq!(secured.rig.stack.counters().tls_records_unproven, 1);
+}
+
 /// Somebody lies, or something was lost.
 #[test]
 fn an_end_that_something_follows_or_that_follows_nonsense_proves_nothing() {
@@ -194,6 +205,7 @@ fn an_end_that_something_follows_or_that_follows_nonsense_proves_nothing() {
     for is_read_before in [false, true] {
         for ends_first in [false, true] {
             let mut secured = with_sends_waiting();
+            secured.rig.stack.set_nic_elsewhere(0);
             if !ends_first {
                 nonsense(&mut secured);
             }

@@ -79,16 +79,11 @@ impl CipherKey {
 mod tests {
     use super::*;
 
-    /// On a CPU where only one of them is used, it stands on both sides.
     #[test]
     fn both_libraries_seal_alike() {
-        for cipher in [
-            Cipher::Aes128Gcm,
-            Cipher::Aes256Gcm,
-            Cipher::ChaCha20Poly1305,
-        ] {
+        for cipher in [Cipher::Aes128Gcm, Cipher::Aes256Gcm] {
             let key: Vec<u8> = (1..=cipher.key_bytes() as u8).collect();
-            let chosen = CipherKey::new(cipher, &key).expect("a key");
+            let ring = CipherKey(Library::Ring(VaesKey::of(cipher, &key).expect("a key")));
             let aws_lc = CipherKey::of_aws_lc(cipher, &key).expect("a key");
             for (len, inner_type) in [(0, &[23][..]), (1, &[]), (16_384, &[23]), (16_384, &[])] {
                 let plaintext: Vec<u8> = (0..len).map(|index| (index * 7) as u8).collect();
@@ -97,7 +92,7 @@ mod tests {
                     key.seal([5; 12], b"header", &plaintext, inner_type, &mut out);
                     out
                 };
-                assert_eq!(sealed(&chosen), sealed(&aws_lc), "{cipher:?}, {len} bytes");
+                assert_eq!(sealed(&ring), sealed(&aws_lc), "{cipher:?}, {len} bytes");
             }
             assert!(CipherKey::new(cipher, &key[1..]).is_none());
         }

@@ -19,7 +19,7 @@ pub const FIO: ReadCost = ReadCost {
     page_us: 0.1,
 };
 
-/// A NIC worker: io_uring, O_DIRECT, blocks of 64 KiB. Measured: 0.008 s/GB (the design's table), 0.52 µs for a block.
+/// A NIC worker: io_uring, O_DIRECT, blocks of 64 KiB. Measured: 0.008 s/GB, 0.52 µs for a block.
 pub const NIC_WORKER: ReadCost = ReadCost {
     read_us: 0.36,
     page_us: 0.01,

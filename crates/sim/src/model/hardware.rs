@@ -150,12 +150,8 @@ pub const MEMORY_BYTES_PER_BYTE: Parameter = parameter(
 pub const SOFTWARE_NIC: Parameter = parameter(
     0.20,
     "s/GB",
-    "measured: `make bench`, superpackets of 257 KB, on the machine of the design's table",
+    "measured: `make bench`, superpackets of 257 KB",
 );
 
 /// What it costs the host stack to take a frame from the ring of a packet socket, which the calibration does not have.
-pub const FRAME_RECEPTION: Parameter = parameter(
-    0.07,
-    "µs",
-    "measured: TPACKET_V2 ring, on the machine of the design's table",
-);
+pub const FRAME_RECEPTION: Parameter = parameter(0.07, "µs", "measured: TPACKET_V2 ring");
