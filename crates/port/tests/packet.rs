@@ -495,8 +495,17 @@ fn link_that_goes_down_may_come_up_again() {
         for end in ["va", "vb"] {
             ip(&format!("link set {end} up"));
         }
-        send(&mut a, &header, b"again", 1400).unwrap();
-        assert_eq!(payload_of(&receive(&mut b, 1)[0]), b"again");
+        // The kernel drops packets until it has noticed that both ends are up, which is a moment later.
+        let again = wait::until(SOON, "a frame", || {
+            send(&mut a, &header, b"again", 1400).unwrap();
+            let mut come = None;
+            b.receive(1, &mut |frame| {
+                come = Some((frame.bytes.to_vec(), frame.checksum_valid));
+            })
+            .unwrap();
+            come
+        });
+        assert_eq!(payload_of(&again.unwrap()), b"again");
     });
 }
 
