@@ -66,6 +66,17 @@ pub struct Pause {
     pub items: u64,
 }
 
+/// What has come of the work for which a pause waited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Brought {
+    /// SENDs have departed.
+    Departures,
+    /// None has, so what the backlog lasts for is not known; but there were acknowledgments and other events.
+    Others,
+    /// Hardly anything: the NIC stack waits for something itself.
+    Nothing,
+}
+
 /// Decides how to rest.
 #[derive(Clone, Copy, Debug)]
 pub struct Polling {
@@ -78,10 +89,8 @@ pub struct Polling {
     send_ns: u64,
     /// How far frames and events are apart that come in pauses, in nanoseconds.
     item_ns: u64,
-    /// No SEND has departed during the last pause: what the backlog lasts for is not known.
-    stands: bool,
-    /// Hardly anything has come during the last pause, and no SEND departed: the NIC stack waits for something itself.
-    stalled: bool,
+    /// What the last pause has brought, unless there was a sleep since.
+    brought: Brought,
     short_sleeps: u32,
     /// Short sleeps in a row that a pause without backlog takes now. Doubles when one has gathered too little.
     patience: u32,
@@ -99,8 +108,7 @@ impl Polling {
             idle_since_us: None,
             send_ns: SEND_NS_INITIAL,
             item_ns: pause_us_max.saturating_mul(1_000),
-            stands: false,
-            stalled: false,
+            brought: Brought::Departures,
             short_sleeps: 0,
             patience: PATIENCE_MIN,
             moderating: false,
@@ -136,10 +144,12 @@ impl Polling {
         let us = backlog_us
             .min(gather_us)
             .min(timer_us)
-            .min(self.pause_us_max)
-            .min(if self.stands { MODERATION_US } else { u64::MAX });
+            .min(match self.brought {
+                Brought::Departures => self.pause_us_max,
+                _ => self.pause_us_max.min(MODERATION_US),
+            });
         self.moderating = false;
-        if us >= PAUSE_US_MIN && !self.stalled {
+        if us >= PAUSE_US_MIN && self.brought != Brought::Nothing {
             return Some(us);
         }
         self.moderating = self.short_sleeps >= self.patience;
@@ -162,10 +172,13 @@ impl Polling {
         if let Some(item_ns) = (pause.us * 1_000).checked_div(pause.items) {
             self.item_ns = (3 * self.item_ns + item_ns) / 4;
         }
-        self.stands = pause.departed == 0;
+        self.brought = match (pause.departed, pause.items) {
+            (1.., _) => Brought::Departures,
+            (0, MODERATION_ITEMS_MIN..) => Brought::Others,
+            (0, _) => Brought::Nothing,
+        };
         let Some(send_ns) = (pause.us * 1_000).checked_div(pause.departed) else {
             // It waits for a file, or for its turn on the CPU. Departures will wake a sleeper.
-            self.stalled = pause.items < MODERATION_ITEMS_MIN;
             return;
         };
         self.send_ns = match pause.departed < pause.outstanding {
@@ -177,8 +190,7 @@ impl Polling {
 
     /// A `Rest::Sleep` has ended after this time.
     pub fn on_wake(&mut self, slept_us: u64) {
-        self.stalled = false;
-        self.stands = false;
+        self.brought = Brought::Departures;
         match slept_us < MODERATION_US {
             true => self.short_sleeps = self.short_sleeps.saturating_add(1),
             false => self.short_sleeps = 0,
