@@ -536,11 +536,9 @@ impl Connection {
         request: Request,
         status: StatusCode,
     ) {
-        let head = Head::new(&self.input.bytes()[..request.head_bytes], request.present);
-        let now = io.unix_time();
-        let common = common(&mut shared.date, &shared.config, &request, head, now);
-        response::error(&mut shared.out, &common, status);
-        self.send(shared, request, status, None);
+        self.send_head(io, shared, request, status, |out, common, _| {
+            response::error(out, common, status);
+        });
     }
 
     /// Answers with a redirect to `shared.location`.
@@ -551,21 +549,34 @@ impl Connection {
         request: Request,
         status: StatusCode,
     ) {
-        let head = Head::new(&self.input.bytes()[..request.head_bytes], request.present);
-        let now = io.unix_time();
-        let common = common(&mut shared.date, &shared.config, &request, head, now);
-        response::moved(&mut shared.out, &common, status, &shared.location);
-        self.send(shared, request, status, None);
+        self.send_head(io, shared, request, status, |out, common, location| {
+            response::moved(out, common, status, location);
+        });
     }
 
     /// Answers OPTIONS (RFC 9110 §9.3.7), and with it a browser that asks what a page of another origin may.
     fn tell_options(&mut self, io: &mut dyn Io, shared: &mut Shared, request: Request) {
+        let preflight = request.present.has(Field::AccessControlRequestMethod);
+        let status = StatusCode::NO_CONTENT;
+        self.send_head(io, shared, request, status, |out, common, _| {
+            response::options(out, common, preflight);
+        });
+    }
+
+    /// Answers without a file; `write` is given what all answers have in common, and `shared.location`.
+    fn send_head(
+        &mut self,
+        io: &mut dyn Io,
+        shared: &mut Shared,
+        request: Request,
+        status: StatusCode,
+        write: impl FnOnce(&mut Vec<u8>, &Common<'_>, &[u8]),
+    ) {
         let head = Head::new(&self.input.bytes()[..request.head_bytes], request.present);
         let now = io.unix_time();
         let common = common(&mut shared.date, &shared.config, &request, head, now);
-        let preflight = request.present.has(Field::AccessControlRequestMethod);
-        response::options(&mut shared.out, &common, preflight);
-        self.send(shared, request, StatusCode::NO_CONTENT, None);
+        write(&mut shared.out, &common, &shared.location);
+        self.send(shared, request, status, None);
     }
 
     /// Begins to send the response in `shared.out`, and what of this file belongs to it.
