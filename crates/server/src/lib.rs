@@ -36,6 +36,7 @@
 //! | `output` | what the stream has not taken yet |
 //! | `response` | status lines, header fields, error pages |
 //! | `open_failure` | from an `errno` of OPEN to a status |
+//! | `number` | sizes and offsets in header fields
 //! | `mime` | from a file name to a media type |
 //! | `date` | `Date` and `Last-Modified` |
 //! | `config` | limits and their defaults |
@@ -59,6 +60,7 @@ mod etag;
 mod fields;
 mod input;
 mod mime;
+mod number;
 mod open_failure;
 mod output;
 mod pattern;

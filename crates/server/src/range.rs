@@ -7,6 +7,7 @@
 
 use std::ops::Range;
 
+use crate::number;
 use crate::request::list;
 
 /// Parts no farther apart than this become one, in bytes: the head of a part is as long (RFC 9110 §15.3.7.2).
@@ -76,10 +77,10 @@ impl Spec {
         let dash = text.iter().position(|&byte| byte == b'-')?;
         let (first, last) = (&text[..dash], &text[dash + 1..]);
         match (first, last) {
-            (b"", count) => number(count).map(Spec::Last),
-            (first, b"") => Some(Spec::Between(number(first)?, u64::MAX)),
+            (b"", count) => number::saturating(count).map(Spec::Last),
+            (first, b"") => Some(Spec::Between(number::saturating(first)?, u64::MAX)),
             (first, last) => {
-                let (first, last) = (number(first)?, number(last)?);
+                let (first, last) = (number::saturating(first)?, number::saturating(last)?);
                 (first <= last).then_some(Spec::Between(first, last))
             }
         }
@@ -96,17 +97,6 @@ impl Spec {
             Spec::Last(count) => Some(size_bytes.saturating_sub(count)..size_bytes),
         }
     }
-}
-
-/// Digits only. What does not fit is beyond the end of every file.
-fn number(digits: &[u8]) -> Option<u64> {
-    if digits.is_empty() {
-        return None;
-    }
-    digits.iter().try_fold(0u64, |number, byte| {
-        let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
-        Some(number.saturating_mul(10).saturating_add(digit))
-    })
 }
 
 /// Parts that are apart. The usual one costs no allocation.

@@ -13,6 +13,7 @@ use http::StatusCode;
 
 use crate::config::Config;
 use crate::fields::{Field, Present};
+use crate::number;
 
 /// Most header fields in a request. Beyond: 431.
 const HEADER_COUNT_MAX: usize = 100;
@@ -305,8 +306,9 @@ impl<'a> Fields<'a> {
                 if fields.content_length.is_some() {
                     return Err(StatusCode::BAD_REQUEST);
                 }
-                fields.content_length =
-                    Some(content_length(header.value).ok_or(StatusCode::BAD_REQUEST)?);
+                // `+1`, `1,1` or `0x1` are ways to be understood differently.
+                let length = number::saturating(header.value);
+                fields.content_length = Some(length.ok_or(StatusCode::BAD_REQUEST)?);
             } else if is("transfer-encoding") {
                 for coding in list(header.value) {
                     fields.transfer_codings += 1;
@@ -343,18 +345,6 @@ pub(crate) fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> {
         .split(|&byte| byte == b',')
         .map(<[u8]>::trim_ascii)
         .filter(|element| !element.is_empty())
-}
-
-/// Digits only: `+1`, `1,1` and `0x1` are ways to be understood differently by different parties. What
-/// does not fit is longer than any limit.
-fn content_length(value: &[u8]) -> Option<u64> {
-    if value.is_empty() {
-        return None;
-    }
-    value.iter().try_fold(0u64, |length, byte| {
-        let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
-        Some(length.saturating_mul(10).saturating_add(digit))
-    })
 }
 
 /// `uri-host [ ":" port ]` (RFC 9110 §7.2), by its characters. May be empty.
