@@ -18,6 +18,7 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
+use server::Server;
 
 use crate::certificates;
 use crate::child::{retry, tell};
@@ -273,7 +274,7 @@ impl Supervisor {
     }
 }
 
-impl NicSource for Supervisor {
+impl NicSource<Server> for Supervisor {
     fn wake_fd(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
     }

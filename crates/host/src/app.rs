@@ -5,6 +5,7 @@
 
 use std::net::SocketAddr;
 use std::ops::Range;
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 pub use tls::Agreed as TlsAgreed;
@@ -117,6 +118,22 @@ pub enum AppEvent {
 pub trait Application {
     /// Called for each event, in order.
     fn on_event(&mut self, io: &mut dyn Io, event: AppEvent);
+
+    /// Called in every turn of the shard, after its events: what they have left to be done for all of them at once.
+    fn on_turn(&mut self, _io: &mut dyn Io, _now_us: u64) {}
+
+    /// When [`Application::on_turn`] is to be called though nothing else happens, in microseconds of the host's clock.
+    fn next_timeout_us(&self) -> Option<u64> {
+        None
+    }
+
+    /// A descriptor by which others than peers reach the application. It does not change.
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    /// [`Application::wake_fd`] is readable. While there is other work, that is noticed some milliseconds late.
+    fn on_wake(&mut self, _io: &mut dyn Io, _now_us: u64) {}
 }
 
 /// What an application may do. A stream or file that is gone is ignored or answers 0: a `Closed`

@@ -6,12 +6,16 @@ use std::os::fd::BorrowedFd;
 
 use contract::control::HostSession;
 
-use crate::stack::ChannelCorrupt;
+use crate::stack::{ChannelCorrupt, Stack};
 
-/// Whoever starts NIC stacks. It is told what becomes of each.
-pub trait NicSource {
-    /// Readable when a NIC stack has come.
+/// Whoever starts NIC stacks for a stack and its application. It is told what becomes of each.
+pub trait NicSource<A> {
+    /// Readable when a NIC stack has come, or there is something else for [`NicSource::on_wake`].
     fn wake_fd(&self) -> BorrowedFd<'_>;
+
+    /// [`NicSource::wake_fd`] is readable, and if it was for a NIC stack, that has been taken: what else is wanted of the
+    /// stack and the application is done here, a little at a time while packets wait.
+    fn on_wake(&mut self, _now_us: u64, _stack: &mut Stack, _app: &mut A) {}
 
     /// The NIC stack that has come, after its hello, and which it is; `None` if none has, or not in order. Does not
     /// wait.

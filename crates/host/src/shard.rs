@@ -184,10 +184,10 @@ impl<P: Port, A: Application> Shard<P, A> {
     /// that are open at the end are reset.
     pub fn run(
         &mut self,
-        nics: &mut impl NicSource,
+        nics: &mut impl NicSource<A>,
         stop: BorrowedFd<'_>,
     ) -> Result<(), ShardError> {
-        let waiter = Waiter::new(&self.port, nics, stop).map_err(ShardError::Wait)?;
+        let waiter = Waiter::new(&self.port, &self.app, nics, stop).map_err(ShardError::Wait)?;
         for nic in 0..self.nics.len() {
             self.watch_nic(&waiter, nic, true)
                 .map_err(ShardError::Wait)?;
@@ -222,7 +222,7 @@ impl<P: Port, A: Application> Shard<P, A> {
     fn turn_until_end(
         &mut self,
         waiter: &Waiter,
-        nics: &mut impl NicSource,
+        nics: &mut impl NicSource<A>,
     ) -> Result<(), ShardError> {
         let mut end_checked_us = 0;
         self.stack.set_unix_time(unix_time());
@@ -267,11 +267,17 @@ impl<P: Port, A: Application> Shard<P, A> {
             };
             end_checked_us = now_us;
             self.stack.set_unix_time(unix_time());
-            match woken {
-                Woken::Work => {}
-                Woken::Stop => return Ok(()),
-                Woken::NicGone(nic) => self.on_hang_up(nic, waiter, nics)?,
-                Woken::NicCome => self.take_nic(waiter, nics)?,
+            if woken.stop {
+                return Ok(());
+            }
+            if let Some(nic) = woken.nic_gone {
+                self.on_hang_up(nic, waiter, nics)?;
+            } else if woken.nic_source {
+                self.take_nic(waiter, nics)?;
+                nics.on_wake(now_us, &mut self.stack, &mut self.app);
+            }
+            if woken.app {
+                self.stack.wake(now_us, &mut self.app);
             }
             while let Some(late) = self.coming.iter().position(|it| it.until_us <= now_us) {
                 let Coming { nic, session, .. } = self.coming.swap_remove(late);
@@ -288,7 +294,7 @@ impl<P: Port, A: Application> Shard<P, A> {
         nic: usize,
         loss: NicLoss,
         waiter: &Waiter,
-        nics: &mut impl NicSource,
+        nics: &mut impl NicSource<A>,
     ) -> Result<(), ShardError> {
         let now_us = monotonic_us();
         self.hear(now_us, EVENTS_MAX);
@@ -311,7 +317,7 @@ impl<P: Port, A: Application> Shard<P, A> {
         &mut self,
         nic: usize,
         waiter: &Waiter,
-        nics: &mut impl NicSource,
+        nics: &mut impl NicSource<A>,
     ) -> Result<(), ShardError> {
         self.hear(monotonic_us(), EVENTS_MAX);
         self.stack.on_nic_ended(nic);
@@ -319,7 +325,11 @@ impl<P: Port, A: Application> Shard<P, A> {
     }
 
     /// A NIC stack has come: for the first time, after it was gone, or to take the place of itself.
-    fn take_nic(&mut self, waiter: &Waiter, nics: &mut impl NicSource) -> Result<(), ShardError> {
+    fn take_nic(
+        &mut self,
+        waiter: &Waiter,
+        nics: &mut impl NicSource<A>,
+    ) -> Result<(), ShardError> {
         let Some((nic, session)) = nics.take() else {
             return Ok(());
         };
@@ -408,7 +418,8 @@ impl<P: Port, A: Application> Shard<P, A> {
     /// When something is to be done that nobody wakes the shard for.
     fn next_timeout_us(&self) -> Option<u64> {
         let coming_us = self.coming.iter().map(|coming| coming.until_us).min();
-        [self.stack.next_timeout_us(), coming_us]
+        let app_us = self.app.next_timeout_us();
+        [self.stack.next_timeout_us(), coming_us, app_us]
             .into_iter()
             .flatten()
             .min()
@@ -467,11 +478,13 @@ fn sleep_of(us: u64) -> Timespec {
     }
 }
 
-enum Woken {
-    Work,
-    Stop,
-    NicGone(usize),
-    NicCome,
+/// What a sleep has ended for, besides packets and events.
+#[derive(Clone, Copy, Default)]
+struct Woken {
+    stop: bool,
+    nic_gone: Option<usize>,
+    nic_source: bool,
+    app: bool,
 }
 
 /// The descriptors that end a sleep.
@@ -483,10 +496,16 @@ impl Waiter {
     const WORK: u64 = 0;
     const STOP: u64 = 1;
     const NIC_SOURCE: u64 = 2;
+    const APP: u64 = 3;
     /// From here on, the number of a NIC stack is added.
-    const NIC_SOCKETS: u64 = 3;
+    const NIC_SOCKETS: u64 = 4;
 
-    fn new(port: &impl Port, nics: &impl NicSource, stop: BorrowedFd<'_>) -> io::Result<Waiter> {
+    fn new<A: Application>(
+        port: &impl Port,
+        app: &A,
+        nics: &impl NicSource<A>,
+        stop: BorrowedFd<'_>,
+    ) -> io::Result<Waiter> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let waiter = Waiter { epoll };
         for fd in port.receive_fds() {
@@ -494,6 +513,9 @@ impl Waiter {
         }
         waiter.add(nics.wake_fd(), Waiter::NIC_SOURCE)?;
         waiter.add(stop, Waiter::STOP)?;
+        if let Some(fd) = app.wake_fd() {
+            waiter.add(fd, Waiter::APP)?;
+        }
         Ok(waiter)
     }
 
@@ -512,15 +534,15 @@ impl Waiter {
             Err(rustix::io::Errno::INTR) => 0,
             Err(error) => return Err(error.into()),
         };
-        let mut woken = Woken::Work;
+        let mut woken = Woken::default();
         for event in &events[..count] {
-            match (event.data.u64(), &woken) {
-                (Waiter::STOP, _) => return Ok(Woken::Stop),
-                // It may stay readable for long: a NIC stack that is gone does not wait for that.
-                (Waiter::NIC_SOURCE, Woken::Work) => woken = Woken::NicCome,
+            match event.data.u64() {
+                Waiter::STOP => woken.stop = true,
+                Waiter::NIC_SOURCE => woken.nic_source = true,
+                Waiter::APP => woken.app = true,
                 // Nothing is ever sent here after the hello: readable means closed.
-                (nic @ Waiter::NIC_SOCKETS.., Woken::Work | Woken::NicCome) => {
-                    woken = Woken::NicGone((nic - Waiter::NIC_SOCKETS) as usize);
+                nic @ Waiter::NIC_SOCKETS.. => {
+                    woken.nic_gone = Some((nic - Waiter::NIC_SOCKETS) as usize);
                 }
                 _ => {}
             }

@@ -295,30 +295,13 @@ impl Stack {
         port: &mut P,
         app: &mut A,
     ) -> bool {
-        let mut busy = false;
-        let mut handshakes = 0;
         for nic in &mut self.nics {
             nic.send_backlog();
         }
-        loop {
-            if let Some(event) = self.app_events.pop_front() {
-                self.tell(now_us, app, event);
-            } else if let Some(index) = self.next_with_room().or_else(|| self.dirty.pop_front()) {
-                match self.is_shaking_hands(index) {
-                    // Still marked dirty, so that it is not queued twice.
-                    true => self.shaking_hands.push_back(index),
-                    false => self.serve_connection(now_us, index, port, app),
-                }
-            } else if handshakes < HANDSHAKES_MAX
-                && let Some(index) = self.shaking_hands.pop_front()
-            {
-                handshakes += 1;
-                self.serve_connection(now_us, index, port, app);
-            } else {
-                break;
-            }
-            busy = true;
-        }
+        let mut handshakes = 0;
+        let mut busy = self.serve_waiting(now_us, &mut handshakes, port, app);
+        app.on_turn(&mut self.streams(now_us), now_us);
+        busy |= self.serve_waiting(now_us, &mut handshakes, port, app);
         while let Some(frame) = self
             .neighbors
             .poll_frame()
@@ -336,6 +319,49 @@ impl Stack {
             nic.channel.flush();
         }
         busy
+    }
+
+    /// Tells the application that its descriptor is readable. What comes of it is done by [`Stack::serve`].
+    pub fn wake<A: Application>(&mut self, now_us: u64, app: &mut A) {
+        app.on_wake(&mut self.streams(now_us), now_us);
+    }
+
+    fn streams(&mut self, now_us: u64) -> Streams<'_> {
+        Streams {
+            stack: self,
+            now_us,
+        }
+    }
+
+    /// Serves every connection for which there is something to do, but of those in a handshake of TLS few at a time:
+    /// `handshakes` have been served in this turn.
+    fn serve_waiting<P: Port, A: Application>(
+        &mut self,
+        now_us: u64,
+        handshakes: &mut usize,
+        port: &mut P,
+        app: &mut A,
+    ) -> bool {
+        let mut busy = false;
+        loop {
+            if let Some(event) = self.app_events.pop_front() {
+                self.tell(now_us, app, event);
+            } else if let Some(index) = self.next_with_room().or_else(|| self.dirty.pop_front()) {
+                match self.is_shaking_hands(index) {
+                    // Still marked dirty, so that it is not queued twice.
+                    true => self.shaking_hands.push_back(index),
+                    false => self.serve_connection(now_us, index, port, app),
+                }
+            } else if *handshakes < HANDSHAKES_MAX
+                && let Some(index) = self.shaking_hands.pop_front()
+            {
+                *handshakes += 1;
+                self.serve_connection(now_us, index, port, app);
+            } else {
+                return busy;
+            }
+            busy = true;
+        }
     }
 
     /// Passes on an event that is no connection's own, unless its stream is over.
@@ -357,13 +383,7 @@ impl Stack {
             entry.app_deadline_us = None;
         }
         if entry.told {
-            app.on_event(
-                &mut Streams {
-                    stack: self,
-                    now_us,
-                },
-                event,
-            );
+            app.on_event(&mut self.streams(now_us), event);
         }
     }
 
@@ -467,13 +487,7 @@ impl Stack {
             };
             let told = self.connections.get(index).is_some_and(|entry| entry.told);
             if told || matches!(event, AppEvent::Closed { .. }) {
-                app.on_event(
-                    &mut Streams {
-                        stack: self,
-                        now_us,
-                    },
-                    event,
-                );
+                app.on_event(&mut self.streams(now_us), event);
             }
         }
     }

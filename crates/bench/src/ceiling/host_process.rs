@@ -126,7 +126,7 @@ impl NobodyElse {
     }
 }
 
-impl NicSource for NobodyElse {
+impl<A> NicSource<A> for NobodyElse {
     fn wake_fd(&self) -> BorrowedFd<'_> {
         self.never.as_fd()
     }

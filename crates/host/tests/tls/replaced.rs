@@ -23,7 +23,7 @@ struct Source {
     has_joined: bool,
 }
 
-impl NicSource for Source {
+impl<A> NicSource<A> for Source {
     fn wake_fd(&self) -> BorrowedFd<'_> {
         self.bell.as_fd()
     }
