@@ -27,6 +27,7 @@ pub(crate) const NGINX: &str = "nginx";
 pub(crate) const LIGHTTPD: &str = "lighttpd";
 
 /// Where Splitway speaks TLS.
+const PORT: u16 = 80;
 const TLS_PORT: u16 = 443;
 
 /// What every measurement needs: the program, files to serve, and a place for the results.
@@ -142,6 +143,8 @@ impl Bed {
         }
         if let Some(Identity { certificate, key }) = &identity {
             arguments.push(format!("--tls-listen={TLS_PORT}"));
+            // Not by itself beside TLS.
+            arguments.push(format!("--listen={PORT}"));
             arguments.push(format!("--tls-cert={}", certificate.display()));
             arguments.push(format!("--tls-key={}", key.display()));
         }
