@@ -619,10 +619,16 @@ impl Stack {
         None
     }
 
-    /// Sends RST on every connection and accepts no more: the shard is about to end.
-    pub fn abort_all<P: Port, A: Application>(&mut self, now_us: u64, port: &mut P, app: &mut A) {
+    /// Accepts no more connections: from now on who begins one is answered with RST, as by a kernel whose listening socket
+    /// is closed. Those that are half-open are forgotten.
+    pub fn stop_listening(&mut self) {
         self.config.listen_ports.clear();
         self.gate.close();
+    }
+
+    /// Sends RST on every connection and accepts no more: the shard is about to end.
+    pub fn abort_all<P: Port, A: Application>(&mut self, now_us: u64, port: &mut P, app: &mut A) {
+        self.stop_listening();
         for index in self.connections.indices() {
             if let Some(entry) = self.connections.get_mut(index) {
                 entry.tcp.abort();

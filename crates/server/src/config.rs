@@ -1,10 +1,9 @@
 //! What a server serves, limits, and their defaults.
 
 use std::num::NonZeroU64;
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::request::Request;
-use crate::rule::Rule;
 use crate::site::Site;
 
 /// What is served, what a peer may ask of the server, and how long it may take. [`Config::default`] suits the open
@@ -57,15 +56,25 @@ pub struct Config {
 }
 
 impl Config {
-    /// The site that a request was found to be for.
-    pub(crate) fn site(&self, request: &Request) -> Option<&Site> {
-        self.sites.get(usize::from(request.place?.site))
+    /// # Panics
+    /// If nothing could be served with it.
+    pub(crate) fn check(&self) {
+        assert!(self.head_bytes_max > 0, "a request head needs room");
+        assert!(
+            self.responses_in_flight_max > 0,
+            "a response must be allowed to be in flight"
+        );
+        assert!(!self.sites.is_empty(), "a server serves something");
     }
 
-    /// The rule that was found to be about its path.
-    pub(crate) fn rule(&self, request: &Request) -> Option<&Rule> {
-        let rule = request.place?.rule?;
-        self.site(request)?.rules.get(usize::from(rule))
+    /// Its sites, each for itself: requests keep theirs, whatever becomes of the configuration.
+    pub(crate) fn take_sites(&mut self) -> Vec<Arc<Site>> {
+        let sites = std::mem::take(&mut self.sites).into_iter();
+        let sites = sites.map(|mut site| {
+            site.offer_each_coding_once();
+            Arc::new(site)
+        });
+        sites.collect()
     }
 }
 

@@ -13,6 +13,7 @@
 
 use std::collections::VecDeque;
 use std::mem;
+use std::sync::Arc;
 use std::time::Duration;
 
 use host::app::{AppEvent, FileHandle, FileMeta, Io, StreamId};
@@ -32,13 +33,15 @@ use crate::output::{Body, Flushed, Output};
 use crate::rate::{self, Bound, Rates, Source};
 use crate::request::{self, Method, Parsed, Persistence, Place, Request};
 use crate::response::{self, Common, Entity};
-use crate::site::Names;
+use crate::site::{Names, Site};
 use crate::watch::{Expiry, Wait, Watch};
 use crate::{mime, open_failure, target};
 
 /// What all connections of a server share.
 pub(crate) struct Shared {
+    /// Without its sites.
     pub(crate) config: Config,
+    pub(crate) sites: Vec<Arc<Site>>,
     pub(crate) counters: Counters,
     pub(crate) date: DateCache,
     pub(crate) pool: Pool,
@@ -55,6 +58,8 @@ pub(crate) struct Shared {
     /// Sites by name.
     pub(crate) names: Names,
     pub(crate) rates: Rates,
+    /// Each connection closes with its next response, or when it has nothing to do.
+    pub(crate) is_draining: bool,
 }
 
 impl Shared {
@@ -157,6 +162,11 @@ impl Connection {
             AppEvent::Drained { .. } => self.drained(io, shared),
             AppEvent::Accepted { .. } | AppEvent::Writable { .. } | AppEvent::Closed { .. } => {}
         }
+        self.go_on(io, shared);
+    }
+
+    /// Goes on as far as possible.
+    pub(crate) fn go_on(&mut self, io: &mut dyn Io, shared: &mut Shared) {
         while self.advance(io, shared) {}
         self.input.release_if_empty(&mut shared.pool);
         if let Some(wait) = self.wait(io) {
@@ -270,7 +280,7 @@ impl Connection {
 
         if self.unread {
             self.unread = self.input.fill(io, self.stream, &mut shared.pool) > 0;
-        } else if self.peer_finished {
+        } else if self.peer_finished || shared.is_draining && self.is_idle() {
             self.finish(io, shared);
         } else {
             return false;
@@ -278,8 +288,16 @@ impl Connection {
         true
     }
 
+    /// It waits for another request, of which nothing is there yet.
+    fn is_idle(&self) -> bool {
+        self.answered && self.input.is_empty() && self.body_bytes == 0
+    }
+
     fn take_up(&mut self, io: &mut dyn Io, shared: &mut Shared, mut request: Request) {
         shared.counters.requests += 1;
+        if shared.is_draining {
+            request.persistence = Persistence::Close;
+        }
         // What could not be read is about no place.
         if let (Some(status), true) = (request.refusal, request.target.is_empty()) {
             return self.refuse(io, shared, request, status);
@@ -293,7 +311,7 @@ impl Connection {
         }
         let resolved = target::resolve(target, &mut shared.path);
         let number = shared.site(head, target);
-        let site = &shared.config.sites[number];
+        let site = Arc::clone(&shared.sites[number]);
         let found = match resolved {
             Err(_) => None,
             Ok(_) if site.rules.is_empty() => None,
@@ -303,7 +321,7 @@ impl Connection {
             }
         };
         request.place = Some(Place {
-            site: number as u16,
+            site: Arc::clone(&site),
             rule: found.map(|(rule, _)| rule),
         });
         let kind = match (request.refusal, resolved) {
@@ -345,7 +363,7 @@ impl Connection {
         request: Request,
         mut attempt: Attempt,
     ) {
-        let Some(site) = shared.config.site(&request) else {
+        let Some(site) = request.site() else {
             return self.refuse(io, shared, request, StatusCode::NOT_FOUND);
         };
         let media_type = loop {
@@ -393,7 +411,7 @@ impl Connection {
         };
         let now = io.unix_time();
         let head = Head::new(&self.input.bytes()[..request.head_bytes], request.present);
-        let common = common(&mut shared.date, &shared.config, &request, head, now);
+        let common = common(&mut shared.date, &request, head, now);
         let out = &mut shared.out;
         let attempt = match wanted {
             Wanted::Content(attempt) => attempt,
@@ -490,7 +508,7 @@ impl Connection {
         }
         let mut status = open_failure::status(errno);
         if status == StatusCode::NOT_FOUND || attempt.coding().is_some() {
-            let site = shared.config.site(&request);
+            let site = request.site();
             if let Some(next) = site.and_then(|site| attempt.next(site)) {
                 // It could be resolved before.
                 let _ = target::resolve(target, &mut shared.path);
@@ -514,7 +532,7 @@ impl Connection {
         request: Request,
         status: StatusCode,
     ) {
-        let site = shared.config.site(&request);
+        let site = request.site();
         let page = site.and_then(|site| Some((site, site.error_page(status)?)));
         let Some((site, page)) = page else {
             return self.send_error(io, shared, request, status);
@@ -574,7 +592,7 @@ impl Connection {
     ) {
         let head = Head::new(&self.input.bytes()[..request.head_bytes], request.present);
         let now = io.unix_time();
-        let common = common(&mut shared.date, &shared.config, &request, head, now);
+        let common = common(&mut shared.date, &request, head, now);
         write(&mut shared.out, &common, &shared.location);
         self.send(shared, request, status, None);
     }
@@ -598,7 +616,7 @@ impl Connection {
 
     /// Bounds the rate of the response that begins, as its path's rule and the configuration have it.
     fn pace(&mut self, io: &mut dyn Io, shared: &mut Shared, request: &Request, body: &mut Body) {
-        let pace = shared.config.rule(request).and_then(|rule| rule.pace);
+        let pace = request.rule().and_then(|rule| rule.pace);
         let Some(pace) = pace else {
             return self.limit(io, shared, None);
         };
@@ -653,9 +671,7 @@ impl Connection {
                 Some(Wait::Progress)
             }
             Phase::Lingering { .. } => Some(Wait::Linger),
-            Phase::Reading if self.answered && self.input.is_empty() && self.body_bytes == 0 => {
-                Some(Wait::Idle)
-            }
+            Phase::Reading if self.is_idle() => Some(Wait::Idle),
             Phase::Reading => Some(Wait::Head),
         }
     }
@@ -706,12 +722,11 @@ impl Connection {
 /// What the answer to a request says in any case.
 fn common<'a>(
     date: &'a mut DateCache,
-    config: &'a Config,
-    request: &Request,
+    request: &'a Request,
     head: Head<'a>,
     unix_time: Duration,
 ) -> Common<'a> {
-    let rule = config.rule(request);
+    let rule = request.rule();
     let cors = rule.and_then(|rule| rule.cors.as_ref());
     Common {
         date: date.at(unix_time),

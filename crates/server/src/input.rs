@@ -28,6 +28,15 @@ impl Pool {
         }
     }
 
+    /// Buffers that are taken or enlarged from now on are of at most so many bytes.
+    pub(crate) fn resize(&mut self, buffer_bytes_max: usize) {
+        let small_bytes = self.small_bytes();
+        self.buffer_bytes_max = buffer_bytes_max;
+        if self.small_bytes() != small_bytes {
+            self.spare.clear();
+        }
+    }
+
     fn small_bytes(&self) -> usize {
         self.buffer_bytes_max.min(SMALL_BYTES)
     }
@@ -132,5 +141,16 @@ mod tests {
     #[test]
     fn where_heads_are_short_buffers_are_no_longer() {
         assert_eq!(Pool::new(100).take().len(), 100);
+    }
+
+    #[test]
+    fn buffers_of_another_size_are_forgotten() {
+        let mut pool = Pool::new(100);
+        let [one, other] = [pool.take(), pool.take()];
+        pool.give(one);
+        pool.resize(16 << 10);
+        assert_eq!(pool.take().len(), SMALL_BYTES);
+        pool.give(other);
+        assert_eq!(pool.take().len(), SMALL_BYTES);
     }
 }

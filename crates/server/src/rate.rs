@@ -72,6 +72,30 @@ impl Rates {
         }
     }
 
+    /// Other bounds. Who has to share learns of the new share at once; other responses go on as they began.
+    pub(crate) fn change(&mut self, io: &mut dyn Io, connection: Bound, source: Bound) {
+        self.connection = connection;
+        if self.source == source {
+            return;
+        }
+        self.source = source;
+        match source {
+            Some(total) => {
+                for sharing in self.sending.values_mut() {
+                    sharing.told = 0;
+                    sharing.share_out(io, total);
+                }
+            }
+            None => {
+                for (_, sharing) in self.sending.drain() {
+                    for (stream, own) in sharing.streams {
+                        set(io, stream, own);
+                    }
+                }
+            }
+        }
+    }
+
     /// The bound of a stream whose response has this one.
     pub(crate) fn bound(&self, response: Bound) -> Bound {
         least(self.connection, response)

@@ -8,12 +8,15 @@
 
 use std::mem::MaybeUninit;
 use std::ops::Range;
+use std::sync::Arc;
 
 use http::StatusCode;
 
 use crate::config::Config;
 use crate::fields::{Field, Present};
 use crate::number;
+use crate::rule::Rule;
+use crate::site::Site;
 
 /// Most header fields in a request. Beyond: 431.
 const HEADER_COUNT_MAX: usize = 100;
@@ -62,13 +65,32 @@ pub(crate) enum Method {
 }
 
 /// A site, and a rule of it, by number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) struct Place {
-    pub(crate) site: u16,
+    pub(crate) site: Arc<Site>,
     pub(crate) rule: Option<u16>,
 }
 
+impl PartialEq for Place {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.site, &other.site) && self.rule == other.rule
+    }
+}
+
+impl Eq for Place {}
+
 impl Request {
+    /// The site that it was found to be for.
+    pub(crate) fn site(&self) -> Option<&Site> {
+        self.place.as_ref().map(|place| &*place.site)
+    }
+
+    /// The rule that was found to be about its path.
+    pub(crate) fn rule(&self) -> Option<&Rule> {
+        let Place { site, rule } = self.place.as_ref()?;
+        site.rules.get(usize::from((*rule)?))
+    }
+
     /// The answer has no body, whatever it says.
     pub(crate) fn head_only(&self) -> bool {
         self.method == Method::Head

@@ -16,7 +16,26 @@ use crate::site::Names;
 pub struct Server {
     connections: HashMap<StreamId, Connection>,
     shared: Shared,
+    /// Streams are still to be told of other rates.
+    new_rates: bool,
+    drain: Drain,
 }
+
+/// Whether the server takes its leave.
+enum Drain {
+    No,
+    /// Who is to be told when no connection is left, again and again: others may come that are on their way.
+    Yes {
+        on_empty: Box<dyn FnMut() + Send>,
+        /// Connections that wait for nothing are still to be closed.
+        begins: bool,
+        /// When that was told last, in microseconds.
+        told_us: u64,
+    },
+}
+
+/// How often it is told that no connection is left, in microseconds.
+const EMPTY_EVERY_US: u64 = 100_000;
 
 impl Server {
     /// A server with these limits.
@@ -25,17 +44,10 @@ impl Server {
     /// If a limit is zero that leaves no room for any request: `head_bytes_max` or
     /// `responses_in_flight_max`; or if there is no site.
     pub fn new(mut config: Config) -> Self {
-        assert!(config.head_bytes_max > 0, "a request head needs room");
-        assert!(
-            config.responses_in_flight_max > 0,
-            "a response must be allowed to be in flight"
-        );
-        assert!(!config.sites.is_empty(), "a server serves something");
-        for site in &mut config.sites {
-            site.offer_each_coding_once();
-        }
+        config.check();
         Server {
             connections: HashMap::new(),
+            new_rates: false,
             shared: Shared {
                 counters: Counters::default(),
                 date: DateCache::default(),
@@ -50,9 +62,43 @@ impl Server {
                     config.connection_bytes_per_second_max,
                     config.source_bytes_per_second_max,
                 ),
+                sites: config.take_sites(),
+                is_draining: false,
                 config,
             },
+            drain: Drain::No,
         }
+    }
+
+    /// Another configuration for requests that begin from now on. Those in hand go on with their sites and rules; limits and
+    /// times hold for what begins next.
+    ///
+    /// # Panics
+    /// As [`Server::new`].
+    pub fn reconfigure(&mut self, mut config: Config) {
+        config.check();
+        let shared = &mut self.shared;
+        shared.pool.resize(config.head_bytes_max);
+        shared.names = Names::new(&config.sites);
+        shared.sites = config.take_sites();
+        shared.config = config;
+        self.new_rates = true;
+    }
+
+    /// Takes leave of all connections, none lost: those that wait for another request are closed in order, the others after
+    /// the response that is under way, or the next one, which says `Connection: close`. Calls `on_empty` when none is left.
+    pub fn drain(&mut self, on_empty: impl FnMut() + Send + 'static) {
+        self.shared.is_draining = true;
+        self.drain = Drain::Yes {
+            on_empty: Box::new(on_empty),
+            begins: true,
+            told_us: 0,
+        };
+    }
+
+    /// Connections that there are.
+    pub fn connections(&self) -> usize {
+        self.connections.len()
     }
 
     /// What has happened so far.
@@ -87,6 +133,43 @@ impl Application for Server {
         };
         if let Some(connection) = self.connections.get_mut(&stream) {
             connection.on_event(io, &mut self.shared, &event);
+        }
+    }
+
+    fn on_turn(&mut self, io: &mut dyn Io, now_us: u64) {
+        if std::mem::take(&mut self.new_rates) {
+            let config = &self.shared.config;
+            self.shared.rates.change(
+                io,
+                config.connection_bytes_per_second_max,
+                config.source_bytes_per_second_max,
+            );
+        }
+        let Drain::Yes {
+            on_empty,
+            begins,
+            told_us,
+        } = &mut self.drain
+        else {
+            return;
+        };
+        if std::mem::take(begins) {
+            for connection in self.connections.values_mut() {
+                connection.go_on(io, &mut self.shared);
+            }
+        }
+        if self.connections.is_empty() && now_us.saturating_sub(*told_us) >= EMPTY_EVERY_US {
+            *told_us = now_us;
+            on_empty();
+        }
+    }
+
+    fn next_timeout_us(&self) -> Option<u64> {
+        match self.drain {
+            Drain::Yes { told_us, .. } if self.connections.is_empty() => {
+                Some(told_us + EMPTY_EVERY_US)
+            }
+            _ => None,
         }
     }
 }

@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use host::app::{AppEvent, Application, CloseReason, FileHandle, FileMeta, Io, StreamId};
@@ -112,6 +114,37 @@ impl Lab {
 
     pub(crate) fn counters(&self) -> server::Counters {
         *self.server.counters()
+    }
+
+    /// Another configuration, between two turns of the shard.
+    pub(crate) fn reconfigure(&mut self, config: Config) {
+        self.server.reconfigure(config);
+        self.turn();
+    }
+
+    /// The server is to take its leave; the number says how often it has told that no connection is left.
+    pub(crate) fn drain(&mut self) -> Arc<AtomicUsize> {
+        let told = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&told);
+        self.server.drain(move || {
+            count.fetch_add(1, Ordering::Relaxed);
+        });
+        self.turn();
+        told
+    }
+
+    /// The end of a turn of the shard.
+    pub(crate) fn turn(&mut self) {
+        let now_us = self.net.now.as_micros() as u64;
+        self.server.on_turn(&mut self.net, now_us);
+        self.settle();
+    }
+
+    /// When the server wants a turn at the latest, in how many microseconds.
+    pub(crate) fn next_turn_us(&self) -> Option<u64> {
+        let now_us = self.net.now.as_micros() as u64;
+        let at_us = self.server.next_timeout_us()?;
+        Some(at_us.saturating_sub(now_us))
     }
 
     // Files.

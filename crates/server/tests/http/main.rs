@@ -1,11 +1,13 @@
 //! The server against a scripted stream interface with files in memory and a virtual clock.
 
 mod conditions;
+mod drain;
 mod keep_alive;
 mod lab;
 mod pipelining;
 mod ranges;
 mod rates;
+mod reconfigure;
 mod refusals;
 mod responses;
 mod rules;
