@@ -109,6 +109,8 @@ setup_test() {
     need valgrind valgrind
     need openssl openssl
     need gnutls-cli gnutls-bin
+    need man man-db
+    need mandoc mandoc
     install_needed
     if has rustup; then
         cargo fmt --version >/dev/null 2>&1 || rustup component add rustfmt

@@ -12,6 +12,7 @@ use ::link::conditions::{Burst, Changes, Queue, Rate, Share, Time};
 use crate::cache_option::CacheOption;
 use crate::cidr::Cidr;
 use crate::control_link::{ControlLink, MacAddress, NicPlace};
+use crate::generate::GenerateArgs;
 use crate::http_options::HttpOptions;
 use crate::measuring::{HostMeasuring, NicMeasuring};
 use crate::sim::parse_seeds;
@@ -73,6 +74,9 @@ pub(crate) enum Command {
     Sim(SimArgs),
     /// Measure against nginx and lighttpd, and draw the figures of the IO-TCP paper
     Bench(BenchArgs),
+    /// Write manual pages or shell completions, for packages of this program
+    #[command(hide = true)]
+    Generate(GenerateArgs),
     /// The host process of `serve`
     #[command(hide = true)]
     Host(HostArgs),

@@ -15,6 +15,7 @@
 //! | `emulate` | `splitway link` |
 //! | `sim` | `splitway sim` |
 //! | `bench` | `splitway bench` |
+//! | `generate` | manual pages and completions for packages |
 //! | `host_process`, `nic_process` | the two processes that do the work |
 //! | `handover` | how a NIC process comes to the host process |
 //! | `family`, `child`, `messages`, `signals` | supervision: processes, what they say, how they end |
@@ -47,6 +48,7 @@ mod emulate;
 mod error;
 mod family;
 mod features;
+mod generate;
 mod handover;
 mod host_process;
 mod http_options;
@@ -111,6 +113,7 @@ fn main() -> ExitCode {
         Command::Link(args) => emulate::run(args),
         Command::Sim(args) => sim::run_seeds(args),
         Command::Bench(args) => bench::run(args),
+        Command::Generate(args) => generate::run(args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

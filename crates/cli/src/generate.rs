@@ -1,0 +1,67 @@
+//! Manual pages and completions for shells, from the definitions that the command line is read with.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueEnum};
+use clap_complete::Shell;
+
+use crate::args::Cli;
+use crate::error::Failure;
+
+/// What is written, and where.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct GenerateArgs {
+    /// What to write
+    #[arg(value_enum)]
+    what: What,
+
+    /// Directory to write it to. It is made if it is not there
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum What {
+    /// Manual pages, one for each command: splitway.1, splitway-serve.1 and so on
+    Man,
+    /// Completions for bash, zsh and fish: splitway.bash, _splitway, splitway.fish
+    Completions,
+}
+
+/// Writes what is asked for.
+pub(crate) fn run(args: &GenerateArgs) -> Result<(), Failure> {
+    let write = match args.what {
+        What::Man => man,
+        What::Completions => completions,
+    };
+    fs::create_dir_all(&args.directory)
+        .and_then(|()| write(&args.directory))
+        .map_err(|error| Failure::input(format!("writing to {}", args.directory.display()), error))
+}
+
+fn man(directory: &Path) -> io::Result<()> {
+    clap_mangen::generate_to(Cli::command_line(), directory)
+}
+
+fn completions(directory: &Path) -> io::Result<()> {
+    let mut command = without_hidden_commands(&Cli::command_line());
+    for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
+        clap_complete::generate_to(shell, &mut command, "splitway", directory)?;
+    }
+    Ok(())
+}
+
+/// What is left to complete: completions would offer hidden commands as well.
+fn without_hidden_commands(command: &clap::Command) -> clap::Command {
+    let shown = command
+        .get_subcommands()
+        .filter(|below| !below.is_hide_set());
+    clap::Command::new(command.get_name().to_owned())
+        .about(command.get_about().cloned().unwrap_or_default())
+        .disable_help_subcommand(true)
+        .args(command.get_arguments().cloned())
+        .groups(command.get_groups().cloned())
+        .subcommands(shown.map(without_hidden_commands))
+}
