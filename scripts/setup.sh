@@ -127,22 +127,26 @@ setup_long() {
     cargo +nightly --version >/dev/null 2>&1 || rustup toolchain install nightly --profile minimal
     cargo fuzz --version >/dev/null 2>&1 || cargo install --locked --quiet cargo-fuzz
     need chromium chromium
+    need ffmpeg ffmpeg
     install_needed
+    need caddy caddy
     need_web_servers
-    need_sslyze
+    # What looks for weaknesses of TLS servers, and for mistakes of HTTP servers.
+    need_from_pypi sslyze
+    need_from_pypi redbot
 }
 
-# Looks for weaknesses of TLS servers. From PyPI, in a place of its own, since no distribution has it.
-need_sslyze() {
-    has sslyze && return
-    local place=${CARGO_TARGET_DIR:-target}/sslyze
-    [ -x "$place/bin/sslyze" ] && return
+# A program that no distribution has, from PyPI, in a place of its own.
+need_from_pypi() {
+    has "$1" && return
+    local place=${CARGO_TARGET_DIR:-target}/$1
+    [ -x "$place/bin/$1" ] && return
     need python3 python3
     python3 -c 'import ensurepip' 2>/dev/null || packages+=(python3-venv)
     install_needed
-    say "installing sslyze in $place"
+    say "installing $1 in $place"
     python3 -m venv "$place"
-    "$place/bin/pip" install --quiet --disable-pip-version-check sslyze
+    "$place/bin/pip" install --quiet --disable-pip-version-check "$1"
 }
 
 setup_aarch64() {

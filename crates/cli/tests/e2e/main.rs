@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod arm;
+mod browser;
 mod clients;
 mod concurrency;
 mod deaths;
@@ -20,6 +21,8 @@ mod links;
 mod own_client;
 mod peers;
 mod player_long;
+mod players_long;
+mod redbot_long;
 mod restart;
 mod routed;
 mod several_nics;

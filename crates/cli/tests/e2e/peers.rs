@@ -1,4 +1,4 @@
-//! The same requests to Splitway, nginx and lighttpd, and the table of what each answers: docs/http-peers.md.
+//! The same requests to Splitway, nginx, lighttpd and Caddy, and the table of what each answers: docs/http-peers.md.
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
@@ -20,6 +20,7 @@ const UPDATE: &str = "UPDATE_PEERS=1 cargo test -p splitway-cli --test e2e peers
 
 const NGINX: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8001);
 const LIGHTTPD: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8002);
+const CADDY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8003);
 
 /// Bytes of `/clip.mp4`.
 const SIZE: u64 = 100_000;
@@ -30,6 +31,8 @@ type Row = (&'static str, &'static [&'static str], &'static str);
 
 const ROWS: &[Row] = &[
     ("GET /clip.mp4", &[], ""),
+    ("HEAD /clip.mp4", &[], ""),
+    ("GET /", &[], "whoever looks for variants says so"),
     ("GET /clip.mp4", &["Range: bytes=0-9"], ""),
     ("GET /clip.mp4", &["Range: bytes=-5"], ""),
     ("GET /clip.mp4", &["Range: bytes=99999-"], ""),
@@ -44,23 +47,29 @@ const ROWS: &[Row] = &[
         &["Range: bytes=5-1"],
         "a range that ends before it begins may be ignored or refused (RFC 9110 §14.2)",
     ),
-    ("GET /clip.mp4", &["Range: lines=1-2"], ""),
+    (
+        "GET /clip.mp4",
+        &["Range: lines=1-2"],
+        "RFC 9110 §14.2 has a unit that is not known ignored",
+    ),
     ("GET /clip.mp4", &["Range: bytes=0-0,1000-1001"], ""),
     (
         "GET /clip.mp4",
         &["Range: bytes=0-9,5-20"],
-        "nginx sends bytes twice",
+        "nginx and Caddy send bytes twice",
     ),
     (
         "GET /clip.mp4",
         &["Range: bytes=0-,0-,0-"],
-        "nginx ignores ranges that are longer together than the file",
+        "nginx and Caddy ignore ranges that are longer together than the file",
     ),
     (
         "HEAD /clip.mp4",
         &["Range: bytes=0-9"],
         "RFC 9110 §14.2 defines ranges for GET alone",
     ),
+    ("GET /5GiB.mp4", &["Range: bytes=4294967290-4294967305"], ""),
+    ("GET /5GiB.mp4", &["Range: bytes=-16"], ""),
     ("GET /clip.mp4", &["If-None-Match: $E"], ""),
     ("GET /clip.mp4", &["If-None-Match: \"x\", W/$E"], ""),
     ("GET /clip.mp4", &["If-None-Match: *"], ""),
@@ -101,18 +110,49 @@ const ROWS: &[Row] = &[
     ),
     (
         "GET /style.css",
+        &["Accept-Encoding: br"],
+        "nginx comes without brotli and zstd; lighttpd does not look for variants",
+    ),
+    (
+        "GET /style.css",
+        &["Accept-Encoding: zstd"],
+        "nginx comes without brotli and zstd; lighttpd does not look for variants",
+    ),
+    (
+        "GET /style.css",
+        &["Accept-Encoding: gzip, deflate, br, zstd"],
+        "nginx comes without brotli and zstd; lighttpd does not look for variants",
+    ),
+    (
+        "GET /style.css",
+        &["Accept-Encoding: br;q=0.5, gzip"],
+        "lighttpd does not look for variants",
+    ),
+    (
+        "GET /style.css",
+        &["Accept-Encoding: *"],
+        "nginx and Caddy do not know that it stands for all codings",
+    ),
+    (
+        "GET /style.css",
+        &["Accept-Encoding: gzip", "Range: bytes=0-9"],
+        "nginx gives no ranges of variants; lighttpd does not look for them",
+    ),
+    ("GET /clip.mp4", &["Accept-Encoding: gzip"], ""),
+    (
+        "GET /style.css",
         &["Accept-Encoding: gzip;q=0"],
         "lighttpd does not look for variants",
     ),
     (
         "GET /style.css",
         &["Accept-Encoding: identity;q=0"],
-        "nginx sends what the client said it does not take",
+        "others send what the client said it does not take",
     ),
     (
         "GET /dir",
         &[],
-        "nginx names the host, which need not be the one that the client sees",
+        "nginx names the host, which need not be the one that the client sees; Caddy redirects only where there is an index",
     ),
     (
         "GET /dir/",
@@ -123,26 +163,59 @@ const ROWS: &[Row] = &[
     (
         "OPTIONS /clip.mp4",
         &[],
-        "nginx knows no OPTIONS; lighttpd allows POST to files",
+        "nginx knows no OPTIONS; lighttpd allows POST to files; Caddy answers any method as if it were GET",
     ),
     (
         "POST /clip.mp4",
         &["Content-Length: 0"],
-        "lighttpd answers as if it were GET; nginx does not say what is allowed",
+        "lighttpd and Caddy answer as if it were GET; nginx does not say what is allowed",
     ),
     (
         "DELETE /clip.mp4",
         &[],
-        "RFC 9110 §15.5.6: known, and not allowed here",
+        "RFC 9110 §15.5.6: known, and not allowed here; Caddy answers as if it were GET",
     ),
-    ("BREW /clip.mp4", &[], "RFC 9110 §15.6.2: not known"),
+    (
+        "BREW /clip.mp4",
+        &[],
+        "RFC 9110 §15.6.2: not known; Caddy answers as if it were GET",
+    ),
     (
         "GET /../missing",
         &[],
-        "lighttpd stays at the root; others refuse what climbs above it",
+        "lighttpd and Caddy stay at the root; others refuse what climbs above it",
     ),
-    ("GET /%00", &[], ""),
+    ("GET /%00", &[], "Caddy takes it for a mistake of its own"),
     ("GET /a%2fb", &[], ""),
+    (
+        "GET /clip.mp4",
+        &["Content-Length: 5\r\n\r\nhello"],
+        "lighttpd wants no body with GET",
+    ),
+    (
+        "GET /clip.mp4",
+        &["Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n"],
+        "a body of unknown length that nobody wants: lighttpd refuses any, Splitway asks for its length, others skip it",
+    ),
+    (
+        "GET /clip.mp4",
+        &[
+            "Content-Length: 5",
+            "Transfer-Encoding: chunked\r\n\r\n0\r\n",
+        ],
+        "two lengths may be two requests to somebody else (RFC 9112 §6.1); Caddy believes the second",
+    ),
+    (
+        "POST /clip.mp4",
+        &["Content-Length: 5\r\n\r\nhello"],
+        "lighttpd and Caddy answer as if it were GET; nginx does not say what is allowed",
+    ),
+    (
+        "POST /clip.mp4",
+        &["Expect: 100-continue", "Content-Length: 5"],
+        "lighttpd and Caddy answer as if it were GET; nginx does not say what is allowed",
+    ),
+    ("GET /clip.mp4", &["Host: other"], ""),
     (
         "GET /clip.mp4",
         &["Expect: the-unexpected"],
@@ -182,7 +255,7 @@ fn lighttpd(site: &Site) -> Peer {
     let configuration = site.outside().join("lighttpd.conf");
     let text = format!(
         "server.document-root = \"{}\"\nserver.bind = \"{}\"\nserver.port = {}\n\
-         mimetype.assign = ( \".css\" => \"text/css\", \".mp4\" => \"video/mp4\" )\n",
+         index-file.names = ( \"index.html\" )\nmimetype.assign = ( \".css\" => \"text/css\", \".mp4\" => \"video/mp4\" )\n",
         site.root().display(),
         LIGHTTPD.ip(),
         LIGHTTPD.port(),
@@ -192,6 +265,40 @@ fn lighttpd(site: &Site) -> Peer {
     command.arg("-f").arg(&configuration);
     let version = tool("lighttpd -v").output().unwrap().stdout;
     peer(command, &String::from_utf8(version).unwrap(), LIGHTTPD)
+}
+
+fn caddy(site: &Site) -> Peer {
+    let configuration = site.outside().join("Caddyfile");
+    let text = format!(
+        "{{
+            admin off
+            auto_https off
+        }}
+        http://:{} {{
+            bind {}
+            root * {}
+            file_server {{
+                precompressed br zstd gzip
+            }}
+        }}\n",
+        CADDY.port(),
+        CADDY.ip(),
+        site.root().display(),
+    );
+    fs::write(&configuration, text).unwrap();
+    let mut command = tool("caddy run --adapter caddyfile");
+    command.arg("--config").arg(&configuration);
+    for place in ["HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME"] {
+        command.env(place, site.outside());
+    }
+    let version = tool("caddy version").output().unwrap().stdout;
+    let version = String::from_utf8(version).unwrap();
+    let number = version
+        .split_whitespace()
+        .next()
+        .unwrap()
+        .trim_start_matches('v');
+    peer(command, &format!("Caddy/{number}"), CADDY)
 }
 
 /// Starts a server, and waits until it answers. What it says of its version has the name and the number in a word of
@@ -243,13 +350,16 @@ fn field<'a>(head: &'a str, name: &str) -> Option<&'a str> {
 }
 
 /// What matters of a response, in a few words; whatever it has of a file is compared with that.
-fn summary(site: &Site, clip: &KnownFile, line: &str, response: &[u8]) -> String {
+fn summary(site: &Site, known: &[KnownFile], line: &str, response: &[u8]) -> String {
     let (head, body) = split(response);
+    let name = line.split_once(" /").unwrap().1;
+    let name = if name.is_empty() { "index.html" } else { name };
+    let known = known.iter().find(|file| file.name() == name);
     let status = head.split(' ').nth(1).unwrap();
     let mut words = vec![status.to_owned()];
     let multipart = field(&head, "content-type").is_some_and(|it| it.starts_with("multipart/"));
     if multipart {
-        let parts = parts_of(response, clip).into_iter();
+        let parts = parts_of(response, known.unwrap()).into_iter();
         let parts: Vec<_> = parts
             .map(|part| format!("{}-{}", part.start, part.end - 1))
             .collect();
@@ -261,16 +371,22 @@ fn summary(site: &Site, clip: &KnownFile, line: &str, response: &[u8]) -> String
             .split('-')
             .next()
             .unwrap();
-        if status == "206" && !line.starts_with("HEAD") {
+        if let (Some(known), "206", false) = (known, status, line.starts_with("HEAD")) {
             assert_eq!(
-                clip.check(first.parse().unwrap(), body),
+                known.check(first.parse().unwrap(), body),
                 Ok(()),
                 "{line}: {head}"
             );
         }
     } else if status == "200" && line.starts_with("GET ") {
-        let packed = field(&head, "content-encoding").map_or("", |_| ".gz");
-        let file = line.trim_start_matches("GET /").to_owned() + packed;
+        let packed = match field(&head, "content-encoding") {
+            None => "",
+            Some("gzip") => ".gz",
+            Some("br") => ".br",
+            Some("zstd") => ".zst",
+            Some(other) => panic!("{other}"),
+        };
+        let file = name.to_owned() + packed;
         assert!(
             fs::read(site.root().join(file)).unwrap() == body,
             "{line}: {head}"
@@ -287,16 +403,18 @@ fn summary(site: &Site, clip: &KnownFile, line: &str, response: &[u8]) -> String
     words.join("; ")
 }
 
-fn table(peers: &[Peer], site: &Site, clip: &KnownFile) -> String {
+fn table(peers: &[Peer], site: &Site, known: &[KnownFile]) -> String {
+    let mut unexplained = Vec::new();
     let names: Vec<_> = peers.iter().map(|peer| peer.name.as_str()).collect();
     let mut text = format!(
         "# HTTP next to others\n\n\
          What is answered to the same requests by {}, made by `e2e/peers.rs`, which compares every byte of a file that \
          comes. `$E` is the server's own tag of the file, `$L` its time of modification. To make the table anew:\n\n\
          ```sh\n{UPDATE}\n```\n\n\
-         | Request | {} | Why they differ |\n|---|---|---|---|---|\n",
+         | Request | {} | Why they differ |\n|---|{}---|\n",
         names.join(", "),
         names.join(" | "),
+        "---|".repeat(names.len()),
     );
     for (line, fields, why) in ROWS {
         let answers: Vec<String> = peers
@@ -304,42 +422,60 @@ fn table(peers: &[Peer], site: &Site, clip: &KnownFile) -> String {
             .map(|peer| {
                 let response = ask(peer, "HEAD /clip.mp4", &[]);
                 let (head, _) = split(&response);
-                let known = |name| field(&head, name).expect("a validator");
+                let validator = |name| field(&head, name).expect("a validator");
                 let fields: Vec<String> = fields
                     .iter()
                     .map(|field| {
                         field
-                            .replace("$E", known("etag"))
-                            .replace("$L", known("last-modified"))
+                            .replace("$E", validator("etag"))
+                            .replace("$L", validator("last-modified"))
                     })
                     .collect();
-                summary(site, clip, line, &ask(peer, line, &fields))
+                summary(site, known, line, &ask(peer, line, &fields))
             })
             .collect();
         let alike = answers.iter().all(|answer| *answer == answers[0]);
-        assert_eq!(alike, why.is_empty(), "{line} {fields:?}: {answers:#?}");
+        if alike != why.is_empty() {
+            unexplained.push(format!("{line} {fields:?}: {answers:#?} {why}"));
+        }
         let request = [&[*line][..], fields].concat().join("`<br>`");
+        let request = request
+            .replace("\r\n\r\n", "`<br><br>`")
+            .trim_end()
+            .replace("\r\n", "`<br>`");
         text += &format!("| `{request}` | {} | {why} |\n", answers.join(" | "));
     }
+    assert!(
+        unexplained.is_empty(),
+        "explain these: {}",
+        unexplained.join("\n")
+    );
     text
 }
 
 #[test]
-#[ignore = "needs nginx and lighttpd"]
+#[ignore = "needs nginx, lighttpd and Caddy"]
 fn the_table_of_what_others_answer_is_true() {
     isolated_long(|site| {
         let clip = site.file("clip.mp4", SIZE).unwrap();
-        fs::write(
-            site.root().join("style.css"),
-            "p { color: red }\n".repeat(100),
-        )
-        .unwrap();
+        let size = 5 << 30;
+        let islands = vec![4294967000..4294968000, size - 100..size];
+        let large = site.sparse_file("5GiB.mp4", size, islands).unwrap();
+        for (name, content) in [
+            ("index.html", "<!doctype html><title>index</title>\n"),
+            ("style.css", "p { color: red }\n"),
+            // Nobody looks into them.
+            ("style.css.br", "what brotli would make of it"),
+            ("style.css.gz", "what gzip would make of it"),
+            ("style.css.zst", "what zstd would make of it"),
+        ] {
+            fs::write(site.root().join(name), content).unwrap();
+        }
         fs::create_dir(site.root().join("dir")).unwrap();
-        testbed::process::run(tool("gzip --keep").arg(site.root().join("style.css"))).unwrap();
         // Tags are weak while a file is fresh.
-        let touch = "touch -d 2020-01-01 clip.mp4 style.css style.css.gz";
+        let touch = "touch -d 2020-01-01 clip.mp4 5GiB.mp4 index.html style.css style.css.br style.css.gz style.css.zst";
         testbed::process::run(tool(touch).current_dir(site.root())).unwrap();
-        let _splitway = serve_with(&site, &["--precompressed", "gzip"]);
+        let _splitway = serve_with(&site, &["--precompressed", "br,zstd,gzip"]);
         let own = Peer {
             name: "Splitway".to_owned(),
             address: HTTP_V4,
@@ -353,7 +489,8 @@ fn the_table_of_what_others_answer_is_true() {
                 .then_some(())
         })
         .unwrap();
-        let found = table(&[own, nginx(&site), lighttpd(&site)], &site, &clip);
+        let peers = [own, nginx(&site), lighttpd(&site), caddy(&site)];
+        let found = table(&peers, &site, &[clip, large]);
         let page: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/http-peers.md");
         if std::env::var_os("UPDATE_PEERS").is_some() {
             fs::write(&page, &found).unwrap();

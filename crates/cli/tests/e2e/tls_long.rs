@@ -1,12 +1,12 @@
 //! HTTPS for a browser, and for a tool that looks for weaknesses.
 
 use std::fs;
-use std::process::Command;
 
 use testbed::namespace::isolated_long;
 use testbed::process::{run, tool};
 use testbed::site::Site;
 
+use crate::browser::chromium;
 use crate::deaths::lose_packets;
 use crate::https::{Certificate, HTTPS, serve_tls};
 use crate::support::sh;
@@ -22,30 +22,6 @@ const PAGE: &str = r#"<!doctype html><title>none</title><p id="sum">none</p><scr
 })();
 </script>
 "#;
-
-/// The SHA-256 sum of a certificate's public key, as Chromium wants it.
-fn public_key_sum(certificate: &Certificate) -> String {
-    let script = "openssl x509 -in \"$1\" -pubkey -noout | openssl pkey -pubin -outform der \
-                  | openssl dgst -sha256 -binary | openssl base64";
-    let mut shell = tool("sh -c");
-    shell.args([script, "sh"]).arg(&certificate.certificate);
-    run(&mut shell).unwrap().trim().to_owned()
-}
-
-/// Chromium without a window, which believes this certificate.
-pub(crate) fn chromium(site: &Site, certificate: &Certificate, options: &str) -> Command {
-    let mut chromium = tool(&format!(
-        "chromium --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run \
-         --disable-background-networking --disable-component-update {options}"
-    ));
-    let profile = site.outside().join("profile");
-    chromium.arg(format!("--user-data-dir={}", profile.display()));
-    chromium.arg(format!(
-        "--ignore-certificate-errors-spki-list={}",
-        public_key_sum(certificate)
-    ));
-    chromium
-}
 
 /// What the page has shown in the end.
 fn shown_in_chromium(

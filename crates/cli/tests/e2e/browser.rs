@@ -1,0 +1,143 @@
+//! Chromium without a window, driven over the pipe of its debugger (Chrome DevTools Protocol).
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{ChildStdin, ChildStdout, Command, Stdio};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde_json::{Value, json};
+use testbed::process::{Process, run, tool};
+use testbed::site::Site;
+
+use crate::https::Certificate;
+use crate::support::SOON;
+
+/// The SHA-256 sum of a certificate's public key, as Chromium wants it.
+fn public_key_sum(certificate: &Certificate) -> String {
+    let script = "openssl x509 -in \"$1\" -pubkey -noout | openssl pkey -pubin -outform der \
+                  | openssl dgst -sha256 -binary | openssl base64";
+    let mut shell = tool("sh -c");
+    shell.args([script, "sh"]).arg(&certificate.certificate);
+    run(&mut shell).unwrap().trim().to_owned()
+}
+
+/// Chromium without a window, which believes this certificate.
+pub(crate) fn chromium(site: &Site, certificate: &Certificate, options: &str) -> Command {
+    let mut chromium = tool(&format!(
+        "chromium --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run \
+         --disable-background-networking --disable-component-update {options}"
+    ));
+    let profile = site.outside().join("profile");
+    chromium.arg(format!("--user-data-dir={}", profile.display()));
+    chromium.arg(format!(
+        "--ignore-certificate-errors-spki-list={}",
+        public_key_sum(certificate)
+    ));
+    chromium
+}
+
+/// A page in a browser of its own.
+pub(crate) struct Page {
+    /// Ends with this value.
+    _process: Process,
+    commands: ChildStdin,
+    answers: BufReader<ChildStdout>,
+    session: Option<String>,
+    commands_sent: u64,
+}
+
+impl Page {
+    /// An empty one.
+    pub(crate) fn open(site: &Site, certificate: &Certificate, options: &str) -> Page {
+        let options = format!("--remote-debugging-pipe {options}");
+        let chromium = chromium(site, certificate, &options);
+        // It reads commands from descriptor 3 and writes to 4.
+        let mut command = tool("sh -c");
+        command.args(["exec \"$@\" 3<&0 4>&1 0</dev/null 1>&2 2>/dev/null", "sh"]);
+        command
+            .arg(chromium.get_program())
+            .args(chromium.get_args());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut process = Process::spawn(&mut command).unwrap();
+        let commands = process.child().stdin.take().unwrap();
+        let answers = BufReader::new(process.child().stdout.take().unwrap());
+        let mut page = Page {
+            _process: process,
+            commands,
+            answers,
+            session: None,
+            commands_sent: 0,
+        };
+        let target = page.call("Target.createTarget", json!({ "url": "about:blank" }));
+        let attached = page.call(
+            "Target.attachToTarget",
+            json!({ "targetId": target["targetId"], "flatten": true }),
+        );
+        page.session = attached["sessionId"].as_str().map(str::to_owned);
+        page.call("Page.enable", json!({}));
+        page
+    }
+
+    /// Sends a command, and waits for its result. Events are passed over.
+    fn call(&mut self, method: &str, params: Value) -> Value {
+        self.commands_sent += 1;
+        let id = self.commands_sent;
+        let mut command = json!({ "id": id, "method": method, "params": params });
+        if let Some(session) = &self.session {
+            command["sessionId"] = json!(session);
+        }
+        let mut bytes = command.to_string().into_bytes();
+        bytes.push(0);
+        self.commands.write_all(&bytes).unwrap();
+        self.commands.flush().unwrap();
+        loop {
+            let message = self.next();
+            if message["id"] == id {
+                assert!(message.get("error").is_none(), "{method}: {message}");
+                return message["result"].clone();
+            }
+        }
+    }
+
+    fn next(&mut self) -> Value {
+        let mut message = Vec::new();
+        if self.answers.buffer().is_empty() {
+            let timeout = Timespec {
+                tv_sec: 2 * SOON.as_secs() as i64,
+                tv_nsec: 0,
+            };
+            let answers = self.answers.get_ref();
+            let ready = poll(&mut [PollFd::new(answers, PollFlags::IN)], Some(&timeout));
+            assert_eq!(ready, Ok(1), "the browser does not answer");
+        }
+        self.answers.read_until(0, &mut message).unwrap();
+        assert_eq!(message.pop(), Some(0), "the browser has ended");
+        serde_json::from_slice(&message).unwrap()
+    }
+
+    /// Loads a page, and waits until it has.
+    pub(crate) fn load(&mut self, url: &str) {
+        let answer = self.call("Page.navigate", json!({ "url": url }));
+        assert!(answer.get("errorText").is_none(), "{url}: {answer}");
+        self.evaluate(
+            "new Promise((done) => document.readyState === 'complete' ? done() : addEventListener('load', () => done()))",
+        );
+    }
+
+    /// What an expression comes to; a promise is waited for.
+    pub(crate) fn evaluate(&mut self, expression: &str) -> Value {
+        let params =
+            json!({ "expression": expression, "awaitPromise": true, "returnByValue": true });
+        let answer = self.call("Runtime.evaluate", params);
+        assert!(
+            answer.get("exceptionDetails").is_none(),
+            "{expression}: {answer}"
+        );
+        answer["result"]["value"].clone()
+    }
+
+    /// The page as a person would see it: a PNG, in base64.
+    pub(crate) fn screenshot(&mut self) -> String {
+        let answer = self.call("Page.captureScreenshot", json!({ "format": "png" }));
+        answer["data"].as_str().expect("a picture").to_owned()
+    }
+}
