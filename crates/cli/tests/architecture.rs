@@ -17,6 +17,8 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("nic", &["contract", "wire", "port"]),
     ("host", &["contract", "wire", "tcp", "tls", "port"]),
     ("server", &["host"]),
+    // It talks with the host process by messages alone.
+    ("origin", &[]),
     ("link", &["wire", "port"]),
     ("carrier", &["contract", "port"]),
     (

@@ -1,0 +1,105 @@
+//! Leaving an origin alone that does not answer (a *circuit breaker*).
+//!
+//! After some failures in a row the circuit is open: requests fail at once, so that clients do not wait for what will
+//! not come, and the origin is not asked by all of them the moment it comes back. After a while one request may try.
+
+use std::time::{Duration, Instant};
+
+/// Failures in a row that open the circuit.
+const FAILURES_MAX: u32 = 5;
+
+/// For how long it stays open, the first time; it doubles with each trial that fails.
+const OPEN_MIN: Duration = Duration::from_secs(1);
+
+/// And never longer.
+const OPEN_MAX: Duration = Duration::from_secs(30);
+
+/// See the [module documentation](self).
+#[derive(Debug, Default)]
+pub(crate) struct Circuit {
+    failures: u32,
+    /// Until when nobody asks.
+    open_until: Option<Instant>,
+    /// How often it has been opened in a row.
+    openings: u32,
+}
+
+impl Circuit {
+    /// Whether a request may be made. If so, and the circuit was open, it is the one that tries.
+    pub(crate) fn may_ask(&mut self, now: Instant) -> bool {
+        match self.open_until {
+            None => true,
+            Some(until) if until <= now => {
+                // The next trial, should nobody say what became of this one.
+                self.open_until = Some(now + self.open_for());
+                true
+            }
+            Some(_) => false,
+        }
+    }
+
+    /// The origin has answered.
+    pub(crate) fn on_answer(&mut self) -> bool {
+        let was_open = self.open_until.is_some();
+        *self = Circuit::default();
+        was_open
+    }
+
+    /// It has not, or with an answer that says that it cannot. True if that opens the circuit.
+    pub(crate) fn on_failure(&mut self, now: Instant) -> bool {
+        self.failures = self.failures.saturating_add(1);
+        if self.failures < FAILURES_MAX {
+            return false;
+        }
+        let opens = self.open_until.is_none();
+        if !opens {
+            self.openings = self.openings.saturating_add(1);
+        }
+        self.open_until = Some(now + self.open_for());
+        opens
+    }
+
+    fn open_for(&self) -> Duration {
+        OPEN_MIN
+            .saturating_mul(1 << self.openings.min(10))
+            .min(OPEN_MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_opens_after_failures_in_a_row_and_lets_one_try() {
+        let (mut circuit, mut now) = (Circuit::default(), Instant::now());
+        for _ in 1..FAILURES_MAX {
+            assert!(!circuit.on_failure(now) && circuit.may_ask(now));
+        }
+        assert!(circuit.on_failure(now), "now it opens");
+        assert!(!circuit.may_ask(now));
+        now += OPEN_MIN;
+        assert!(circuit.may_ask(now), "one tries");
+        assert!(!circuit.may_ask(now), "and no other");
+        assert!(circuit.on_answer());
+        assert!(circuit.may_ask(now));
+        assert!(!circuit.on_failure(now), "it counts from the start again");
+    }
+
+    #[test]
+    fn it_stays_open_longer_each_time_up_to_a_bound() {
+        let (mut circuit, mut now) = (Circuit::default(), Instant::now());
+        for _ in 0..FAILURES_MAX {
+            circuit.on_failure(now);
+        }
+        let mut waits = Vec::new();
+        for _ in 0..8 {
+            let until = circuit.open_until.unwrap();
+            waits.push((until - now).as_secs());
+            now = until;
+            assert!(circuit.may_ask(now));
+            circuit.on_failure(now);
+        }
+        assert_eq!(waits, [1, 2, 4, 8, 16, 30, 30, 30]);
+    }
+}

@@ -1,0 +1,42 @@
+//! Origin pull: what clients ask for and is not there is fetched from an HTTP origin, once, and kept in a cache directory.
+//!
+//! This is the *fetcher*. It stands beside the data path: the host process asks it for objects over a socket
+//! ([`message`]), and is told where in the cache directory their bytes lie; the NIC stack reads them from there. The
+//! fetcher never sees a client.
+//!
+//! An object lies in a directory of its own, cut into *segments* of a fixed size. A segment is written under another
+//! name and renamed when it is complete, so that no file ever changes that somebody may see. Which segments are there
+//! is all that changes. Another version of the object is another directory.
+//!
+//! | Module | Its one idea |
+//! |---|---|
+//! | [`message`] | what host process and fetcher say to each other |
+//! | `fetcher` | who waits for what: one request to the origin for all who ask for the same |
+//! | `transfer` | one request to the origin, and its answer on the way into segments |
+//! | `store` | versions and segments on disk, and which make room for others |
+//! | `freshness` | how long an answer may be used (RFC 9111) |
+//! | `validator` | whether two answers are parts of the same version |
+//! | `upstream` | an origin: where it is, how it is reached |
+//! | `circuit` | leaving an origin alone that does not answer |
+//! | `failure` | what a client is told when the origin fails |
+//! | `endpoint` | the fetcher's end of the socket |
+//!
+//! This room may touch the cache directory, sockets of the kernel and a clock. It never sees clients, connections of the
+//! stack or the contract.
+
+#![forbid(unsafe_code)]
+
+mod circuit;
+mod endpoint;
+mod failure;
+mod fetcher;
+mod freshness;
+pub mod message;
+mod store;
+mod transfer;
+mod upstream;
+mod validator;
+
+pub use endpoint::{Config, Counters, FetcherError, run};
+pub use store::OBJECTS;
+pub use upstream::{OriginUrl, OriginUrlError, Timeouts, Trust, TrustError};

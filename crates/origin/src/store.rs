@@ -1,0 +1,576 @@
+//! Versions of objects on disk, cut into segments, and which of them make room for others.
+//!
+//! ```text
+//! CACHE/objects/3f/9a…3f/            a version
+//!                        meta       what it is, in JSON; versions without it are swept away at the start
+//!                        00000000   its segments: complete, and never changed
+//!                        00000001
+//! ```
+//!
+//! When there is too much, the version goes that nobody has asked for for the longest time. One that is being read goes
+//! last, and segment by segment: what a client needs of it is fetched again.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use tokio::task::JoinSet;
+
+use crate::freshness::Freshness;
+use crate::message::segment_name;
+use crate::validator::Validators;
+
+/// The directory of all versions, below the cache directory.
+pub const OBJECTS: &str = "objects";
+
+const META: &str = "meta";
+
+/// Another number for each way to write things down: what is of another one is swept away.
+const FORMAT: u32 = 1;
+
+/// What is asked for: an origin, by its number, and a target there.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Key {
+    pub(crate) origin: u16,
+    pub(crate) target: String,
+}
+
+/// A version, by a number that no other has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct VersionId(u64);
+
+impl VersionId {
+    /// Where it lies, below the cache directory.
+    pub(crate) fn directory(self) -> String {
+        format!("{OBJECTS}/{:02x}/{:016x}", self.0 & 0xff, self.0)
+    }
+}
+
+/// What is known of a version.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Meta {
+    /// `None` until all of it has come.
+    pub(crate) size_bytes: Option<u64>,
+    pub(crate) validators: Validators,
+    /// It can be asked for in parts.
+    pub(crate) takes_ranges: bool,
+    pub(crate) freshness: Freshness,
+    pub(crate) content: Vec<(String, String)>,
+    pub(crate) caching: Vec<(String, String)>,
+}
+
+impl Meta {
+    /// Any part of it can be fetched again, and nothing else in its place.
+    pub(crate) fn is_in_parts(&self) -> bool {
+        self.takes_ranges && self.size_bytes.is_some() && self.validators.strong().is_some()
+    }
+}
+
+/// How it is written down.
+#[derive(Serialize, Deserialize)]
+struct Record {
+    format: u32,
+    segment_bytes: u64,
+    origin: String,
+    target: String,
+    meta: Meta,
+}
+
+/// A version, as far as it is there.
+#[derive(Debug)]
+pub(crate) struct Version {
+    pub(crate) key: Key,
+    pub(crate) meta: Meta,
+    /// Those that are there, and when each was asked for or came.
+    segments: BTreeMap<u64, u64>,
+    used: u64,
+    /// Tickets for it.
+    pub(crate) readers: usize,
+    /// It is for one client, or another one has taken its place: it goes with its last reader.
+    pub(crate) is_passing: bool,
+}
+
+impl Version {
+    pub(crate) fn has(&self, segment: u64) -> bool {
+        self.segments.contains_key(&segment)
+    }
+
+    /// Segments that are there, as runs.
+    pub(crate) fn runs(&self, runs_max: usize) -> Vec<(u64, u64)> {
+        let mut runs: Vec<(u64, u64)> = Vec::new();
+        for &segment in self.segments.keys() {
+            let continued = runs.last_mut().filter(|(_, end)| *end == segment);
+            if let Some((_, end)) = continued {
+                *end += 1;
+            } else if runs.len() == runs_max {
+                break;
+            } else {
+                runs.push((segment, segment + 1));
+            }
+        }
+        runs
+    }
+
+    /// The first segment from here on that is there.
+    pub(crate) fn next_there(&self, segment: u64) -> Option<u64> {
+        self.segments
+            .range(segment..)
+            .next()
+            .map(|(&there, _)| there)
+    }
+}
+
+/// See the [module documentation](self).
+#[derive(Debug)]
+pub(crate) struct Store {
+    root: PathBuf,
+    bytes_max: u64,
+    pub(crate) segment_bytes: u64,
+    versions: HashMap<VersionId, Version>,
+    by_use: BTreeMap<u64, VersionId>,
+    bytes: u64,
+    clock: u64,
+    random: RandomState,
+    pub(crate) evicted_bytes: u64,
+    removals: JoinSet<()>,
+}
+
+impl Store {
+    /// The versions that a cache directory holds, of the origins with these names; all else in it goes.
+    pub(crate) fn open(
+        root: &Path,
+        bytes_max: u64,
+        segment_bytes: u64,
+        origins: &[String],
+    ) -> io::Result<Store> {
+        let mut store = Store {
+            root: root.to_owned(),
+            bytes_max,
+            segment_bytes,
+            versions: HashMap::new(),
+            by_use: BTreeMap::new(),
+            bytes: 0,
+            clock: 0,
+            random: RandomState::new(),
+            evicted_bytes: 0,
+            removals: JoinSet::new(),
+        };
+        let objects = root.join(OBJECTS);
+        fs::create_dir_all(&objects)?;
+        // Whoever cannot write here is told now, and not by the first client.
+        let trial = objects.join(".trial");
+        fs::write(&trial, "x")?;
+        fs::remove_file(&trial)?;
+        for shard in fs::read_dir(&objects)? {
+            let shard = shard?.path();
+            let Ok(versions) = fs::read_dir(&shard) else {
+                continue;
+            };
+            for version in versions {
+                let path = version?.path();
+                if store.adopt(&path, origins).is_none()
+                    && let Err(error) = fs::remove_dir_all(&path)
+                {
+                    tracing::warn!("removing {}: {error}", path.display());
+                }
+            }
+        }
+        store.make_room(0);
+        Ok(store)
+    }
+
+    /// Takes up a version that was left by a fetcher before.
+    fn adopt(&mut self, path: &Path, origins: &[String]) -> Option<()> {
+        let id = u64::from_str_radix(path.file_name()?.to_str()?, 16).ok()?;
+        let id = VersionId(id);
+        if self.path(id) != *path {
+            return None;
+        }
+        let record: Record = serde_json::from_slice(&fs::read(path.join(META)).ok()?).ok()?;
+        let origin = origins.iter().position(|name| *name == record.origin)?;
+        let size_bytes = record.meta.size_bytes?;
+        if record.format != FORMAT || record.segment_bytes != self.segment_bytes {
+            return None;
+        }
+        let mut segments = BTreeMap::new();
+        let mut bytes = 0;
+        for file in fs::read_dir(path).ok()? {
+            let file = file.ok()?;
+            let name = file.file_name();
+            let number = u64::from_str_radix(name.to_str()?, 16).ok();
+            let number = number.filter(|&number| segment_name(number) == *name.to_string_lossy());
+            let expected = number.and_then(|number| self.segment_len(size_bytes, number));
+            let len = file.metadata().ok()?.len();
+            match (number, expected) {
+                (Some(number), Some(expected)) if len == expected => {
+                    bytes += len;
+                    segments.insert(number, 0);
+                }
+                _ if name == META => {}
+                // A part of a segment, of a fetcher that was killed.
+                _ => fs::remove_file(file.path()).ok()?,
+            }
+        }
+        let is_whole = segments.len() as u64 == self.segments_of(size_bytes);
+        if !is_whole && !record.meta.is_in_parts() {
+            return None;
+        }
+        let version = Version {
+            key: Key {
+                origin: u16::try_from(origin).ok()?,
+                target: record.target,
+            },
+            meta: record.meta,
+            segments,
+            used: 0,
+            readers: 0,
+            is_passing: false,
+        };
+        self.bytes += bytes;
+        self.versions.insert(id, version);
+        self.touch(id);
+        Some(())
+    }
+
+    pub(crate) fn ids(&self) -> impl Iterator<Item = (VersionId, &Key)> {
+        self.versions
+            .iter()
+            .map(|(&id, version)| (id, &version.key))
+    }
+
+    pub(crate) fn get(&self, id: VersionId) -> Option<&Version> {
+        self.versions.get(&id)
+    }
+
+    pub(crate) fn get_mut(&mut self, id: VersionId) -> Option<&mut Version> {
+        self.versions.get_mut(&id)
+    }
+
+    pub(crate) fn path(&self, id: VersionId) -> PathBuf {
+        self.root.join(id.directory())
+    }
+
+    /// All content that is there, in bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub(crate) fn bytes_max(&self) -> u64 {
+        self.bytes_max
+    }
+
+    /// A number for a version that is going to come.
+    pub(crate) fn new_id(&mut self) -> VersionId {
+        loop {
+            self.clock += 1;
+            let mut hasher = self.random.build_hasher();
+            hasher.write_u64(self.clock);
+            let id = VersionId(hasher.finish());
+            if !self.versions.contains_key(&id) {
+                return id;
+            }
+        }
+    }
+
+    pub(crate) fn insert(&mut self, id: VersionId, key: Key, meta: Meta) {
+        let version = Version {
+            key,
+            meta,
+            segments: BTreeMap::new(),
+            used: 0,
+            readers: 0,
+            is_passing: false,
+        };
+        self.versions.insert(id, version);
+        self.touch(id);
+    }
+
+    /// How many segments an object has. An empty one has none.
+    pub(crate) fn segments_of(&self, size_bytes: u64) -> u64 {
+        size_bytes.div_ceil(self.segment_bytes)
+    }
+
+    fn segment_len(&self, size_bytes: u64, segment: u64) -> Option<u64> {
+        let start = segment.checked_mul(self.segment_bytes)?;
+        let left = size_bytes.checked_sub(start).filter(|&left| left > 0)?;
+        Some(left.min(self.segment_bytes))
+    }
+
+    /// It has been asked for.
+    pub(crate) fn touch(&mut self, id: VersionId) {
+        self.clock += 1;
+        let Some(version) = self.versions.get_mut(&id) else {
+            return;
+        };
+        self.by_use.remove(&version.used);
+        version.used = self.clock;
+        self.by_use.insert(self.clock, id);
+    }
+
+    /// A segment of it has been asked for.
+    pub(crate) fn touch_segment(&mut self, id: VersionId, segment: u64) {
+        self.touch(id);
+        let clock = self.clock;
+        let segments = self.versions.get_mut(&id).map(|it| &mut it.segments);
+        if let Some(used) = segments.and_then(|segments| segments.get_mut(&segment)) {
+            *used = clock;
+        }
+    }
+
+    /// A segment has come, and lies there. Returns false if nobody knows its version any more.
+    pub(crate) fn add(&mut self, id: VersionId, segment: u64, bytes: u64) -> bool {
+        self.clock += 1;
+        let clock = self.clock;
+        let Some(version) = self.versions.get_mut(&id) else {
+            return false;
+        };
+        if version.segments.insert(segment, clock).is_none() {
+            self.bytes += bytes;
+        }
+        true
+    }
+
+    /// Has others make room for so many bytes, until it has been made, or there is nothing left that may go. Returns the
+    /// versions that have gone.
+    pub(crate) fn make_room(&mut self, bytes: u64) -> Vec<VersionId> {
+        let mut gone = Vec::new();
+        while self.bytes.saturating_add(bytes) > self.bytes_max {
+            let unread = |id: &&VersionId| self.versions.get(id).is_some_and(|it| it.readers == 0);
+            if let Some(&id) = self.by_use.values().find(unread) {
+                self.remove(id);
+                gone.push(id);
+            } else if !self.remove_segment() {
+                break;
+            }
+        }
+        gone
+    }
+
+    /// Of those that are read, the segment goes that nobody has asked for for the longest time.
+    fn remove_segment(&mut self) -> bool {
+        let in_parts = self
+            .versions
+            .iter()
+            .filter(|(_, version)| version.meta.is_in_parts());
+        let oldest = in_parts
+            .flat_map(|(&id, version)| version.segments.iter().map(move |it| (*it.1, id, *it.0)))
+            .min();
+        let Some((_, id, segment)) = oldest else {
+            return false;
+        };
+        let bytes = self.segment_bytes_of(id, segment);
+        if let Some(version) = self.versions.get_mut(&id) {
+            version.segments.remove(&segment);
+        }
+        self.bytes = self.bytes.saturating_sub(bytes);
+        self.evicted_bytes += bytes;
+        let path = self.path(id).join(segment_name(segment));
+        self.discard(move || fs::remove_file(path));
+        true
+    }
+
+    fn segment_bytes_of(&self, id: VersionId, segment: u64) -> u64 {
+        let size_bytes = self.versions.get(&id).and_then(|it| it.meta.size_bytes);
+        size_bytes
+            .and_then(|size_bytes| self.segment_len(size_bytes, segment))
+            .unwrap_or(self.segment_bytes)
+    }
+
+    /// Forgets a version, and removes it. Who has opened a segment can read it to its end.
+    pub(crate) fn remove(&mut self, id: VersionId) {
+        let path = self.path(id);
+        if let Some(version) = self.versions.get(&id) {
+            let segments = version.segments.keys();
+            let bytes: u64 = segments.map(|&it| self.segment_bytes_of(id, it)).sum();
+            self.by_use.remove(&version.used);
+            self.bytes = self.bytes.saturating_sub(bytes);
+            self.evicted_bytes += bytes;
+            self.versions.remove(&id);
+        }
+        self.discard(move || fs::remove_dir_all(path));
+    }
+
+    /// Removes something, and does not wait for it.
+    fn discard(&mut self, remove: impl FnOnce() -> io::Result<()> + Send + 'static) {
+        let remove = move || match remove() {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                tracing::warn!("removing from the cache directory: {error}");
+            }
+            _ => {}
+        };
+        while self.removals.try_join_next().is_some() {}
+        match tokio::runtime::Handle::try_current() {
+            Ok(_) => drop(self.removals.spawn_blocking(remove)),
+            Err(_) => remove(),
+        }
+    }
+
+    /// Waits until all is removed that is to be.
+    pub(crate) async fn settle(&mut self) {
+        while self.removals.join_next().await.is_some() {}
+    }
+
+    /// Writes down what is known of a version, so that it is there again after a restart.
+    pub(crate) fn write_down(&self, id: VersionId, origin: &str) -> io::Result<()> {
+        let Some(version) = self.versions.get(&id) else {
+            return Ok(());
+        };
+        let record = Record {
+            format: FORMAT,
+            segment_bytes: self.segment_bytes,
+            origin: origin.to_owned(),
+            target: version.key.target.clone(),
+            meta: version.meta.clone(),
+        };
+        let bytes = serde_json::to_vec(&record)?;
+        put(&self.path(id), META, 0, &[bytes.into()])
+    }
+}
+
+/// Writes a file under a name of this writer's own, and renames it when it is complete. Makes the directory.
+fn put(directory: &Path, name: &str, writer: u64, content: &[Bytes]) -> io::Result<()> {
+    fs::create_dir_all(directory)?;
+    let unfinished = directory.join(format!(".{name}.{writer}"));
+    let write = || -> io::Result<()> {
+        let mut file = fs::File::create(&unfinished)?;
+        for bytes in content {
+            file.write_all(bytes)?;
+        }
+        fs::rename(&unfinished, directory.join(name))
+    };
+    write().inspect_err(|_| {
+        let _ = fs::remove_file(&unfinished);
+    })
+}
+
+/// Writes a segment of the version in this directory, unless it is there; of several writers each has its own number.
+/// Waits for the disk.
+pub(crate) fn write_segment(
+    directory: &Path,
+    segment: u64,
+    writer: u64,
+    content: &[Bytes],
+) -> io::Result<()> {
+    let name = segment_name(segment);
+    match directory.join(&name).exists() {
+        true => Ok(()),
+        false => put(directory, &name, writer, content),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderMap, StatusCode};
+
+    use super::*;
+
+    const ORIGIN: &str = "http://a.example";
+
+    fn open(root: &Path, bytes_max: u64) -> Store {
+        Store::open(root, bytes_max, 100, &[ORIGIN.to_owned()]).unwrap()
+    }
+
+    fn meta(size_bytes: u64, etag: &str) -> Meta {
+        let mut fields = HeaderMap::new();
+        fields.insert("etag", etag.parse().unwrap());
+        Meta {
+            size_bytes: Some(size_bytes),
+            validators: Validators::of(&fields, 0),
+            takes_ranges: true,
+            freshness: Freshness::of(StatusCode::OK, &fields, 0, 0),
+            content: Vec::new(),
+            caching: Vec::new(),
+        }
+    }
+
+    fn key(target: &str) -> Key {
+        Key {
+            origin: 0,
+            target: target.to_owned(),
+        }
+    }
+
+    /// A version of 250 bytes with these segments of its three.
+    fn put_version(store: &mut Store, target: &str, etag: &str, segments: &[u64]) -> VersionId {
+        let id = store.new_id();
+        store.insert(id, key(target), meta(250, etag));
+        store.write_down(id, ORIGIN).unwrap();
+        for &segment in segments {
+            let len = store.segment_len(250, segment).unwrap();
+            let content = [Bytes::from(vec![segment as u8; len as usize])];
+            write_segment(&store.path(id), segment, 1, &content).unwrap();
+            assert!(store.add(id, segment, len));
+        }
+        id
+    }
+
+    #[test]
+    fn a_restart_finds_what_is_complete_or_can_be_completed() {
+        let root = tempfile::tempdir().unwrap();
+        let mut store = open(root.path(), 10_000);
+        let whole = put_version(&mut store, "/whole", "W/\"weak\"", &[0, 1, 2]);
+        let part = put_version(&mut store, "/part", "\"strong\"", &[0, 2]);
+        let lost = put_version(&mut store, "/lost", "W/\"weak\"", &[0, 2]);
+        let torn = put_version(&mut store, "/torn", "\"strong\"", &[0, 1]);
+        fs::write(store.path(torn).join(segment_name(1)), "too short").unwrap();
+        fs::write(store.path(torn).join(".00000002"), "unfinished").unwrap();
+        let unknown = put_version(&mut store, "/unknown", "\"strong\"", &[0]);
+        fs::remove_file(store.path(unknown).join(META)).unwrap();
+        drop(store);
+
+        let store = open(root.path(), 10_000);
+        assert_eq!(store.bytes(), 250 + 150 + 100);
+        assert_eq!(store.get(whole).unwrap().runs(9), [(0, 3)]);
+        assert_eq!(store.get(part).unwrap().runs(9), [(0, 1), (2, 3)]);
+        assert_eq!(store.get(part).unwrap().key, key("/part"));
+        assert_eq!(store.get(torn).unwrap().runs(9), [(0, 1)]);
+        assert!(!store.path(torn).join(".00000002").exists());
+        for gone in [lost, unknown] {
+            assert!(store.get(gone).is_none() && !store.path(gone).exists());
+        }
+        drop(store);
+        let others = ["http://b.example".to_owned()];
+        let store = Store::open(root.path(), 10_000, 100, &others).unwrap();
+        assert_eq!(store.bytes(), 0, "of another origin");
+    }
+
+    #[test]
+    fn what_nobody_has_asked_for_longest_makes_room_and_what_is_read_goes_last() {
+        let root = tempfile::tempdir().unwrap();
+        let mut store = open(root.path(), 750);
+        let [a, b, c] =
+            ["/a", "/b", "/c"].map(|target| put_version(&mut store, target, "\"x\"", &[0, 1, 2]));
+        assert_eq!(store.make_room(0), []);
+        store.touch(a);
+        store.get_mut(b).unwrap().readers = 1;
+        assert_eq!(store.make_room(100), [c]);
+        assert_eq!(store.make_room(500), [a]);
+        assert_eq!(store.bytes(), 250);
+        // Of what is read, segments go, and those first that were asked for first.
+        store.touch_segment(b, 0);
+        assert_eq!(store.make_room(600), []);
+        assert_eq!(store.get(b).unwrap().runs(9), [(0, 1), (2, 3)]);
+        assert_eq!(store.bytes(), 150);
+        assert!(!store.path(b).join(segment_name(1)).exists());
+        assert!(!store.path(a).exists() && !store.path(c).exists());
+        assert_eq!(store.evicted_bytes, 600);
+    }
+
+    #[test]
+    fn what_is_read_and_cannot_be_fetched_in_parts_stays() {
+        let root = tempfile::tempdir().unwrap();
+        let mut store = open(root.path(), 100);
+        let id = put_version(&mut store, "/a", "W/\"weak\"", &[0, 1, 2]);
+        store.get_mut(id).unwrap().readers = 1;
+        assert_eq!(store.make_room(0), []);
+        assert_eq!(store.get(id).unwrap().runs(9), [(0, 3)]);
+        assert_eq!(store.get(id).unwrap().next_there(1), Some(1));
+        store.get_mut(id).unwrap().readers = 0;
+        assert_eq!(store.make_room(0), [id]);
+        assert_eq!(store.bytes(), 0);
+    }
+}

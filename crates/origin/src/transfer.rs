@@ -1,0 +1,404 @@
+//! One request to the origin, and its answer on the way into segments.
+
+use std::io;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use http::header::{
+    ACCEPT_ENCODING, ACCEPT_RANGES, CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_ENCODING,
+    CONTENT_LANGUAGE, CONTENT_RANGE, CONTENT_TYPE, EXPIRES, HeaderName, HeaderValue,
+    IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, LOCATION, RANGE, USER_AGENT, VARY, VIA,
+};
+use http::{HeaderMap, Response};
+use http_body_util::BodyExt;
+use hyper::body::{Body, Incoming};
+use tokio::sync::{Semaphore, mpsc, oneshot, watch};
+use tokio::time::timeout;
+
+use crate::failure::Failure;
+use crate::freshness::Freshness;
+use crate::message::Refusal;
+use crate::store::{Meta, VersionId, write_segment};
+use crate::upstream::Upstream;
+use crate::validator::Validators;
+
+/// How often a segment is written anew after room was made for it.
+const ROOM_MADE_MAX: u32 = 3;
+
+/// What is to be asked for, and where it goes.
+pub(crate) struct Order {
+    /// The version that it becomes a part of, or that it becomes if it is another than is known.
+    pub(crate) id: VersionId,
+    /// Of all transfers.
+    pub(crate) number: u64,
+    pub(crate) upstream: Arc<Upstream>,
+    pub(crate) target: String,
+    pub(crate) directory: PathBuf,
+    pub(crate) segment_bytes: u64,
+    /// Nothing longer can be kept.
+    pub(crate) bytes_max: u64,
+    pub(crate) what: What,
+    /// No segment is fetched from this one on, for now. It ends when nobody holds the other end.
+    pub(crate) limit: watch::Receiver<u64>,
+    /// Transfers that may be under way at a time.
+    pub(crate) slots: Arc<Semaphore>,
+}
+
+pub(crate) enum What {
+    /// All of it, unless it is the version with these validators.
+    Whole(Option<Validators>),
+    /// Some segments of a version.
+    Part {
+        segments: Range<u64>,
+        size_bytes: u64,
+        validators: Validators,
+    },
+}
+
+/// What becomes of transfers.
+pub(crate) enum Event {
+    /// The answer to [`What::Whole`] has begun, or there is none. If it is an object, it goes on.
+    Head {
+        id: VersionId,
+        head: Result<Head, Failure>,
+    },
+    /// A segment has been written.
+    Stored {
+        id: VersionId,
+        number: u64,
+        segment: u64,
+        bytes: u64,
+    },
+    /// There is no room on the disk; it is tried again when this has been answered.
+    Full(oneshot::Sender<()>),
+    /// All of it has come, of this length in bytes, or no more comes.
+    Ended {
+        id: VersionId,
+        number: u64,
+        result: Result<u64, Failure>,
+    },
+    /// Time has passed since a failure.
+    Again(VersionId),
+}
+
+/// An answer, as far as its head tells.
+#[derive(Debug)]
+pub(crate) enum Head {
+    /// The version that is known.
+    Same {
+        freshness: Freshness,
+        caching: Vec<(String, String)>,
+    },
+    Object(Meta),
+    /// A redirect, or that there is none.
+    Refused(Refusal, Freshness),
+}
+
+/// Fields that clients are told: about the content, and about caching.
+const CONTENT: [HeaderName; 4] = [
+    CONTENT_TYPE,
+    CONTENT_ENCODING,
+    CONTENT_LANGUAGE,
+    CONTENT_DISPOSITION,
+];
+const CACHING: [HeaderName; 3] = [CACHE_CONTROL, EXPIRES, VARY];
+
+/// Statuses of refusals that are about the target, and say the same to every client.
+const PASSED_ON: [u16; 8] = [400, 402, 403, 404, 409, 410, 429, 451];
+const REDIRECTS: [u16; 5] = [301, 302, 303, 307, 308];
+
+/// Carries an order out, and tells what becomes of it.
+pub(crate) async fn run(mut order: Order, events: mpsc::Sender<Event>) {
+    let slots = Arc::clone(&order.slots);
+    // They are never closed.
+    let _slot = slots.acquire().await.ok();
+    let what = std::mem::replace(&mut order.what, What::Whole(None));
+    let result = match what {
+        What::Whole(known) => {
+            let (head, body) = match whole(&order, known).await {
+                Ok((head, body)) => (Ok(head), body),
+                Err(failure) => (Err(failure), None),
+            };
+            let id = order.id;
+            // Nobody hears who is about to end.
+            let _ = events.send(Event::Head { id, head }).await;
+            let Some(body) = body else {
+                return;
+            };
+            let expected = body.size_hint().exact();
+            order.take(body, 0, expected, &events).await
+        }
+        What::Part {
+            segments,
+            size_bytes,
+            validators,
+        } => match part(&order, &segments, size_bytes, &validators).await {
+            Ok((body, expected)) => {
+                order
+                    .take(body, segments.start, Some(expected), &events)
+                    .await
+            }
+            Err(failure) => Err(failure),
+        },
+    };
+    let ended = Event::Ended {
+        id: order.id,
+        number: order.number,
+        result,
+    };
+    let _ = events.send(ended).await;
+}
+
+fn request_fields() -> HeaderMap {
+    let mut fields = HeaderMap::new();
+    // One answer is good for all clients.
+    fields.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+    fields.insert(
+        USER_AGENT,
+        HeaderValue::from_static(concat!("splitway/", env!("CARGO_PKG_VERSION"))),
+    );
+    fields.insert(VIA, HeaderValue::from_static("1.1 splitway"));
+    fields
+}
+
+async fn whole(
+    order: &Order,
+    known: Option<Validators>,
+) -> Result<(Head, Option<Incoming>), Failure> {
+    let mut fields = request_fields();
+    let known = known.unwrap_or_default();
+    for (name, value) in [
+        (IF_NONE_MATCH, known.etag.as_deref()),
+        (IF_MODIFIED_SINCE, known.last_modified.as_deref()),
+    ] {
+        if let Some(value) = value.and_then(|value| HeaderValue::from_str(value).ok()) {
+            fields.insert(name, value);
+        }
+    }
+    let is_conditional =
+        fields.contains_key(IF_NONE_MATCH) || fields.contains_key(IF_MODIFIED_SINCE);
+    let asked_s = unix_time_s();
+    let answer = order.upstream.get(&order.target, &fields).await?;
+    let head = judge(&answer, is_conditional, asked_s, unix_time_s())?;
+    let body = matches!(head, Head::Object(_)).then(|| answer.into_body());
+    Ok((head, body))
+}
+
+/// What an answer to a GET means.
+fn judge(
+    answer: &Response<Incoming>,
+    is_conditional: bool,
+    asked_s: u64,
+    answered_s: u64,
+) -> Result<Head, Failure> {
+    let (status, fields) = (answer.status(), answer.headers());
+    let freshness = Freshness::of(status, fields, asked_s, answered_s);
+    let chosen = |names: &[HeaderName]| -> Vec<(String, String)> {
+        let values = names.iter().flat_map(|name| {
+            let values = fields.get_all(name).into_iter();
+            values
+                .filter_map(move |value| Some((name.to_string(), value.to_str().ok()?.to_owned())))
+        });
+        values.collect()
+    };
+    match status.as_u16() {
+        200 => Ok(Head::Object(Meta {
+            size_bytes: answer.body().size_hint().exact(),
+            validators: Validators::of(fields, answered_s),
+            takes_ranges: fields
+                .get(ACCEPT_RANGES)
+                .is_some_and(|units| units.as_bytes().eq_ignore_ascii_case(b"bytes")),
+            freshness,
+            content: chosen(&CONTENT),
+            caching: chosen(&CACHING),
+        })),
+        304 if is_conditional => Ok(Head::Same {
+            freshness,
+            caching: chosen(&CACHING),
+        }),
+        status if REDIRECTS.contains(&status) => {
+            let location = fields.get(LOCATION).and_then(|value| value.to_str().ok());
+            let location = location
+                .ok_or_else(|| Failure::Broken(format!("it answers {status} without Location")))?;
+            let refusal = Refusal {
+                status,
+                location: Some(location.to_owned()),
+            };
+            Ok(Head::Refused(refusal, freshness))
+        }
+        status if PASSED_ON.contains(&status) => {
+            let refusal = Refusal {
+                status,
+                location: None,
+            };
+            Ok(Head::Refused(refusal, freshness))
+        }
+        status @ 500.. => Err(Failure::Status(status)),
+        status => Err(Failure::Broken(format!("it answers a GET with {status}"))),
+    }
+}
+
+/// Asks for some segments, and nothing of another version. Returns the body, and its length in bytes.
+async fn part(
+    order: &Order,
+    segments: &Range<u64>,
+    size_bytes: u64,
+    validators: &Validators,
+) -> Result<(Incoming, u64), Failure> {
+    let start = segments.start * order.segment_bytes;
+    let end = segments
+        .end
+        .saturating_mul(order.segment_bytes)
+        .min(size_bytes);
+    let last = end - 1;
+    let changed = |why: String| Failure::OtherVersion(why);
+    let value =
+        |text: &str| HeaderValue::from_str(text).map_err(|_| changed("its tag is none".to_owned()));
+    let strong = validators
+        .strong()
+        .ok_or_else(|| changed("nothing tells versions apart".to_owned()))?;
+    let mut fields = request_fields();
+    fields.insert(RANGE, value(&format!("bytes={start}-{last}"))?);
+    fields.insert(IF_RANGE, value(strong)?);
+    let answer = order.upstream.get(&order.target, &fields).await?;
+    match answer.status().as_u16() {
+        206 => {}
+        status @ 500.. => return Err(Failure::Status(status)),
+        status => {
+            return Err(changed(format!(
+                "it answers bytes {start}-{last} of {strong} with {status}"
+            )));
+        }
+    }
+    let range = answer.headers().get(CONTENT_RANGE);
+    let range = range.and_then(|value| value.to_str().ok()).unwrap_or("-");
+    if range != format!("bytes {start}-{last}/{size_bytes}") {
+        let why = format!("it answers bytes {start}-{last}/{size_bytes} with {range}");
+        return Err(changed(why));
+    }
+    if validators.contradicts(&Validators::of(answer.headers(), unix_time_s())) {
+        return Err(changed("a part of it says so".to_owned()));
+    }
+    Ok((answer.into_body(), end - start))
+}
+
+/// Pieces of a segment.
+#[derive(Default)]
+struct Filling {
+    pieces: Vec<Bytes>,
+    bytes: u64,
+}
+
+impl Order {
+    /// Writes a body of which so many bytes are expected into segments, from this one on. Returns its length in bytes.
+    async fn take(
+        &mut self,
+        mut body: Incoming,
+        mut segment: u64,
+        expected: Option<u64>,
+        events: &mpsc::Sender<Event>,
+    ) -> Result<u64, Failure> {
+        let idle = self.upstream.timeouts.idle;
+        let mut filling = Filling::default();
+        let mut total = 0;
+        loop {
+            let may_go_on = self.limit.wait_for(|limit| segment < *limit).await.is_ok();
+            if !may_go_on || self.limit.has_changed().is_err() {
+                return Err(Failure::Stopped);
+            }
+            let frame = match timeout(idle, body.frame()).await {
+                Err(_) => {
+                    let why = format!("nothing has come for {idle:?} after {total} bytes");
+                    return Err(Failure::Late(why));
+                }
+                Ok(None) => break,
+                Ok(Some(Err(error))) => {
+                    let reason = Failure::broken(&error);
+                    return Err(Failure::Cut(format!("after {total} bytes: {reason}")));
+                }
+                Ok(Some(Ok(frame))) => frame,
+            };
+            let Ok(mut data) = frame.into_data() else {
+                continue;
+            };
+            total += data.len() as u64;
+            if expected.is_none() && total > self.bytes_max {
+                let why = "it is larger than the cache, and does not say how large";
+                return Err(Failure::Cache(why.to_owned()));
+            }
+            while !data.is_empty() {
+                let room = self.segment_bytes - filling.bytes;
+                let piece = data.split_to((data.len() as u64).min(room) as usize);
+                filling.bytes += piece.len() as u64;
+                filling.pieces.push(piece);
+                if filling.bytes == self.segment_bytes {
+                    self.store(segment, std::mem::take(&mut filling), events)
+                        .await?;
+                    segment += 1;
+                }
+            }
+        }
+        if let Some(expected) = expected.filter(|&expected| expected != total) {
+            let why = format!("{total} bytes have come in the place of {expected}");
+            return Err(Failure::Cut(why));
+        }
+        if filling.bytes > 0 {
+            self.store(segment, filling, events).await?;
+        }
+        Ok(total)
+    }
+
+    async fn store(
+        &self,
+        segment: u64,
+        filling: Filling,
+        events: &mpsc::Sender<Event>,
+    ) -> Result<(), Failure> {
+        let Filling { pieces, bytes } = filling;
+        let pieces = Arc::new(pieces);
+        let mut room_made = 0;
+        loop {
+            let (directory, writer) = (self.directory.clone(), self.number);
+            let content = Arc::clone(&pieces);
+            let write = move || write_segment(&directory, segment, writer, &content);
+            let written = tokio::task::spawn_blocking(write).await;
+            match written.unwrap_or_else(|error| Err(io::Error::other(error))) {
+                Ok(()) => break,
+                Err(error) if is_full(&error) && room_made < ROOM_MADE_MAX => {
+                    room_made += 1;
+                    let (reply, made) = oneshot::channel();
+                    let _ = events.send(Event::Full(reply)).await;
+                    let _ = made.await;
+                }
+                Err(error) => {
+                    let what = self.directory.display();
+                    let why = format!("the cache directory cannot be written to: {what}: {error}");
+                    return Err(Failure::Cache(why));
+                }
+            }
+        }
+        let stored = Event::Stored {
+            id: self.id,
+            number: self.number,
+            segment,
+            bytes,
+        };
+        events.send(stored).await.map_err(|_| Failure::Stopped)
+    }
+}
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+    )
+}
+
+/// Seconds since the epoch.
+pub(crate) fn unix_time_s() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.unwrap_or_default().as_secs()
+}

@@ -1,0 +1,363 @@
+//! An origin: where it is, and how it is reached.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response, Uri};
+use http_body_util::Empty;
+use hyper::body::Incoming;
+use hyper_rustls::HttpsConnector;
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use rustls::RootCertStore;
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject;
+use tokio::time::timeout;
+
+use crate::circuit::Circuit;
+use crate::failure::Failure;
+
+/// Attempts at a request, the first among them, as long as nothing of an answer has come.
+const ATTEMPTS_MAX: u32 = 3;
+
+/// The wait before the second attempt; it doubles with each.
+const RETRY_AFTER: Duration = Duration::from_millis(100);
+
+/// Connections that are kept for the next request, for each origin.
+const IDLE_CONNECTIONS_MAX: usize = 16;
+
+/// Where an origin is: `http://origin.example:8080/base`. What a client asks for is added to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OriginUrl {
+    /// Without a slash at its end.
+    text: String,
+    port: u16,
+}
+
+/// A text that is no origin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OriginUrlError {
+    text: String,
+    why: &'static str,
+}
+
+impl OriginUrl {
+    /// The port of TCP to which it is connected.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The URL of a target there.
+    fn of(&self, target: &str) -> Result<Uri, Failure> {
+        let text = format!("{}{target}", self.text);
+        text.parse()
+            .map_err(|error| Failure::Broken(format!("{text} is no URL: {error}")))
+    }
+}
+
+impl FromStr for OriginUrl {
+    type Err = OriginUrlError;
+
+    fn from_str(text: &str) -> Result<Self, OriginUrlError> {
+        let failed = |why| OriginUrlError {
+            text: text.to_owned(),
+            why,
+        };
+        let uri: Uri = text.parse().map_err(|_| failed("it is no URL"))?;
+        let default = match uri.scheme_str() {
+            Some("http") => 80,
+            Some("https") => 443,
+            _ => return Err(failed("it begins with neither http:// nor https://")),
+        };
+        let authority = uri.authority().ok_or_else(|| failed("it names no host"))?;
+        if uri.host().is_none_or(str::is_empty) {
+            return Err(failed("it names no host"));
+        }
+        if authority.as_str().contains('@') {
+            return Err(failed("it has a user name, and origins are asked without"));
+        }
+        if text.contains(['?', '#']) {
+            return Err(failed(
+                "a query or fragment cannot stand before the path that is asked for",
+            ));
+        }
+        let has_port = !authority.as_str().ends_with(']') && {
+            let host_bytes = uri.host().map_or(0, str::len);
+            authority.as_str().len() > host_bytes
+        };
+        let port = match uri.port_u16() {
+            Some(port) if port > 0 => port,
+            None if !has_port => default,
+            _ => return Err(failed("its port is none")),
+        };
+        Ok(OriginUrl {
+            text: text.trim_end_matches('/').to_owned(),
+            port,
+        })
+    }
+}
+
+impl fmt::Display for OriginUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl fmt::Display for OriginUrlError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{:?} is no origin: {}; write one such as http://origin.example:8080",
+            self.text, self.why
+        )
+    }
+}
+
+impl std::error::Error for OriginUrlError {}
+
+/// How long an origin may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timeouts {
+    /// Until TCP and TLS are connected. Default: 5 s.
+    pub connect: Duration,
+    /// From then on until the head of the answer. Default: 30 s.
+    pub head: Duration,
+    /// Between two pieces of its body. Default: 20 s.
+    pub idle: Duration,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Timeouts {
+            connect: Duration::from_secs(5),
+            head: Duration::from_secs(30),
+            idle: Duration::from_secs(20),
+        }
+    }
+}
+
+/// Whose certificates are believed. Read before the process is confined.
+#[derive(Clone, Debug)]
+pub struct Trust(RootCertStore);
+
+/// Why there is nobody to be believed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TrustError {
+    file: Option<PathBuf>,
+    why: String,
+}
+
+impl Trust {
+    /// Those whom this machine believes.
+    pub fn of_machine() -> Result<Trust, TrustError> {
+        let found = rustls_native_certs::load_native_certs();
+        let mut roots = RootCertStore::empty();
+        roots.add_parsable_certificates(found.certs);
+        let why = found.errors.first();
+        let why = why.map_or_else(|| "there is none".to_owned(), ToString::to_string);
+        match roots.is_empty() {
+            true => Err(TrustError { file: None, why }),
+            false => Ok(Trust(roots)),
+        }
+    }
+
+    /// Those in a file, in PEM, and no others.
+    pub fn of_file(path: &Path) -> Result<Trust, TrustError> {
+        let failed = |why: String| TrustError {
+            file: Some(path.to_owned()),
+            why,
+        };
+        let mut roots = RootCertStore::empty();
+        let certificates = CertificateDer::pem_file_iter(path);
+        for certificate in certificates.map_err(|error| failed(error.to_string()))? {
+            let certificate = certificate.map_err(|error| failed(error.to_string()))?;
+            roots
+                .add(certificate)
+                .map_err(|error| failed(error.to_string()))?;
+        }
+        match roots.is_empty() {
+            true => Err(failed("there is no certificate in it".to_owned())),
+            false => Ok(Trust(roots)),
+        }
+    }
+
+    /// Nobody: for origins without TLS.
+    pub fn nobody() -> Trust {
+        Trust(RootCertStore::empty())
+    }
+}
+
+impl fmt::Display for TrustError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.file {
+            Some(file) => write!(f, "certificates in {}: {}", file.display(), self.why),
+            None => write!(
+                f,
+                "certificates of the authorities that this machine believes: {}",
+                self.why
+            ),
+        }
+    }
+}
+
+impl std::error::Error for TrustError {}
+
+/// An origin as it is asked.
+#[derive(Debug)]
+pub(crate) struct Upstream {
+    pub(crate) url: OriginUrl,
+    client: Client<HttpsConnector<HttpConnector>, Empty<Bytes>>,
+    pub(crate) timeouts: Timeouts,
+    circuit: Mutex<Circuit>,
+}
+
+impl Upstream {
+    pub(crate) fn new(url: OriginUrl, trust: &Trust, timeouts: Timeouts) -> Arc<Upstream> {
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let tls = rustls::ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .expect("the provider has suites for both versions")
+            .with_root_certificates(trust.0.clone())
+            .with_no_client_auth();
+        let mut http = HttpConnector::new();
+        http.enforce_http(false);
+        http.set_nodelay(true);
+        http.set_connect_timeout(Some(timeouts.connect));
+        let connector = hyper_rustls::HttpsConnectorBuilder::new()
+            .with_tls_config(tls)
+            .https_or_http()
+            .enable_http1()
+            .wrap_connector(http);
+        let client = Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(Duration::from_secs(30))
+            .pool_max_idle_per_host(IDLE_CONNECTIONS_MAX)
+            .build(connector);
+        Arc::new(Upstream {
+            url,
+            client,
+            timeouts,
+            circuit: Mutex::new(Circuit::default()),
+        })
+    }
+
+    fn circuit(&self) -> MutexGuard<'_, Circuit> {
+        self.circuit.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks for a target until an answer comes that is none of a failure, or it has been tried often enough.
+    pub(crate) async fn get(
+        &self,
+        target: &str,
+        fields: &HeaderMap,
+    ) -> Result<Response<Incoming>, Failure> {
+        let uri = self.url.of(target)?;
+        let mut wait = RETRY_AFTER;
+        for attempt in 1.. {
+            if !self.circuit().may_ask(Instant::now()) {
+                return Err(Failure::LeftAlone);
+            }
+            let answer = self.get_once(&uri, fields).await;
+            match answer {
+                Ok(answer) => {
+                    if self.circuit().on_answer() {
+                        tracing::warn!(origin = %self.url, "the origin answers again");
+                    }
+                    return Ok(answer);
+                }
+                Err(failure) => {
+                    if self.circuit().on_failure(Instant::now()) {
+                        tracing::error!(origin = %self.url, "the origin has failed too often, and is left alone for a while: {failure}");
+                    }
+                    // Who has waited so long already has waited long enough.
+                    if attempt >= ATTEMPTS_MAX || matches!(failure, Failure::Late(_)) {
+                        return Err(failure);
+                    }
+                    tracing::debug!(origin = %self.url, target, "asked again: {failure}");
+                }
+            }
+            tokio::time::sleep(wait).await;
+            wait *= 2;
+        }
+        Err(Failure::LeftAlone)
+    }
+
+    async fn get_once(&self, uri: &Uri, fields: &HeaderMap) -> Result<Response<Incoming>, Failure> {
+        let mut request = Request::new(Empty::new());
+        *request.uri_mut() = uri.clone();
+        *request.headers_mut() = fields.clone();
+        let patience = self.timeouts.connect + self.timeouts.head;
+        let answer = match timeout(patience, self.client.request(request)).await {
+            Err(_) => {
+                return Err(Failure::Late(format!("no answer within {patience:?}")));
+            }
+            Ok(Err(error)) if error.is_connect() && is_timeout(&error) => {
+                let connect = self.timeouts.connect;
+                return Err(Failure::Late(format!("no connection within {connect:?}")));
+            }
+            Ok(Err(error)) => return Err(Failure::broken(&error)),
+            Ok(Ok(answer)) => answer,
+        };
+        match answer.status().as_u16() {
+            // Others may be about this target alone.
+            status @ (502..=504) => Err(Failure::Status(status)),
+            _ => Ok(answer),
+        }
+    }
+}
+
+fn is_timeout(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        let io = error.downcast_ref::<std::io::Error>();
+        if io.is_some_and(|io| io.kind() == std::io::ErrorKind::TimedOut) {
+            return true;
+        }
+        next = error.source();
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn origins_are_urls_without_a_query() {
+        for (text, port) in [
+            ("http://a.example", 80),
+            ("https://a.example/", 443),
+            ("http://10.0.0.1:8080/base/", 8080),
+            ("https://[fd00::1]:444", 444),
+            ("http://[fd00::1]", 80),
+        ] {
+            let url: OriginUrl = text.parse().unwrap();
+            assert_eq!(url.port(), port, "{text}");
+            let target = url.of("/x/y.mp4?a=b").unwrap().to_string();
+            assert_eq!(
+                target,
+                format!("{}/x/y.mp4?a=b", text.trim_end_matches('/'))
+            );
+        }
+        for text in [
+            "",
+            "a.example",
+            "ftp://a.example",
+            "http://",
+            "http://a.example?x",
+            "http://a.example/#x",
+            "http://u:p@a.example",
+            "http://a.example:0",
+            "http://a.example:99999",
+            "/path",
+        ] {
+            let error = text.parse::<OriginUrl>().unwrap_err().to_string();
+            assert!(error.contains(&format!("{text:?}")), "{error}");
+        }
+    }
+}

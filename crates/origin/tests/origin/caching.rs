@@ -1,0 +1,196 @@
+//! For how long, and for whom, an answer is used.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use testbed::wait;
+
+use crate::host::{Host, Outcome, cached};
+use crate::web::{Reply, Web, content};
+
+#[test]
+fn what_is_stale_is_asked_for_again_and_304_costs_no_content() {
+    let web = Web::new(|request| {
+        Reply::in_parts(
+            request,
+            "\"v1\"",
+            "Cache-Control: no-cache",
+            &content(1500, 1),
+        )
+    });
+    let root = tempfile::tempdir().unwrap();
+    let mut host = Host::new(root.path(), &web.url);
+    for _ in 0..3 {
+        assert!(host.get("/x") == Outcome::Content(content(1500, 1)));
+    }
+    let conditions: Vec<_> = web.requests();
+    let conditions = conditions.iter().map(|it| it.field("if-none-match"));
+    assert_eq!(
+        conditions.collect::<Vec<_>>(),
+        [None, Some("\"v1\""), Some("\"v1\"")]
+    );
+    // Another version takes its place.
+    web.answers(|request| {
+        Reply::in_parts(
+            request,
+            "\"v2\"",
+            "Cache-Control: max-age=100",
+            &content(2500, 2),
+        )
+    });
+    for _ in 0..3 {
+        assert!(host.get("/x") == Outcome::Content(content(2500, 2)));
+    }
+    assert_eq!(web.requests().len(), 4);
+    let counters = host.end();
+    assert_eq!((counters.revalidated, counters.fetched_bytes), (2, 4000));
+    assert_eq!(counters.cached_bytes, 2500);
+}
+
+#[test]
+fn who_began_with_a_version_gets_it_to_its_end() {
+    let web = Web::new(|request| {
+        Reply::in_parts(
+            request,
+            "\"v1\"",
+            "Cache-Control: no-cache",
+            &content(3000, 1),
+        )
+    });
+    let root = tempfile::tempdir().unwrap();
+    let mut host = Host::new(root.path(), &web.url);
+    assert!(host.get("/x") == Outcome::Content(content(3000, 1)));
+    let ticket = host.ask("/x");
+    let object = host.object(ticket).unwrap();
+    web.answers(|request| {
+        Reply::in_parts(
+            request,
+            "\"v2\"",
+            "Cache-Control: no-cache",
+            &content(3000, 2),
+        )
+    });
+    assert!(host.get("/x") == Outcome::Content(content(3000, 2)));
+    for segment in 0..3 {
+        let start = segment as usize * 1000;
+        let bytes = host.segment(ticket, &object, segment).unwrap();
+        assert!(bytes == content(3000, 1)[start..start + 1000]);
+    }
+    host.done(ticket);
+    assert_eq!(host.end().cached_bytes, 3000);
+}
+
+#[test]
+fn what_is_stale_is_served_while_it_is_asked_for() {
+    let fields = "Cache-Control: max-age=0, stale-while-revalidate=1000";
+    let web = Web::new(move |request| Reply::in_parts(request, "\"v1\"", fields, &content(10, 1)));
+    let root = tempfile::tempdir().unwrap();
+    let mut host = Host::new(root.path(), &web.url);
+    assert!(host.get("/x") == Outcome::Content(content(10, 1)));
+    web.answers(move |request| Reply {
+        is_silent: request.field("if-none-match").is_some(),
+        ..Reply::default()
+    });
+    for _ in 0..3 {
+        assert!(
+            host.get("/x") == Outcome::Content(content(10, 1)),
+            "nobody waits"
+        );
+    }
+    let again = || (web.requests().len() == 2).then_some(());
+    wait::until(Duration::from_secs(20), "one request for all", again).unwrap();
+    web.answers(move |request| Reply::in_parts(request, "\"v2\"", fields, &content(10, 2)));
+    web.open_gate();
+    wait::until(Duration::from_secs(20), "the new version", || {
+        (host.get("/x") == Outcome::Content(content(10, 2))).then_some(())
+    })
+    .unwrap();
+}
+
+#[test]
+fn what_is_for_one_client_is_given_to_no_other_and_not_kept() {
+    for field in [
+        "Cache-Control: private",
+        "Cache-Control: no-store",
+        "Set-Cookie: a=b\nCache-Control: max-age=100",
+        "Vary: Cookie\nCache-Control: max-age=100",
+        "Vary: *\nCache-Control: max-age=100",
+    ] {
+        let count = AtomicUsize::new(0);
+        let web = Web::new(move |_| {
+            let number = count.fetch_add(1, Ordering::Relaxed) as u64;
+            Reply::ok(field, &content(1500, number))
+        });
+        let root = tempfile::tempdir().unwrap();
+        let mut host = Host::new(root.path(), &web.url);
+        let tickets: Vec<u64> = (0..5).map(|_| host.ask("/x")).collect();
+        let mut seen: Vec<Vec<u8>> = Vec::new();
+        for ticket in tickets {
+            let Outcome::Content(content) = host.read(ticket) else {
+                panic!("{field}")
+            };
+            seen.push(content);
+        }
+        let mut expected: Vec<_> = (0..5).map(|number| content(1500, number)).collect();
+        seen.sort();
+        expected.sort();
+        assert!(seen == expected, "{field}: each has an answer of its own");
+        assert_eq!(host.end().cached_bytes, 0);
+        assert_eq!(cached(root.path()), (0, 0), "{field}");
+    }
+}
+
+#[test]
+fn compressed_for_others_or_not_it_is_one_answer() {
+    let web = Web::new(|_| {
+        Reply::ok(
+            "Vary: Accept-Encoding\nCache-Control: max-age=100\nContent-Type: text/css",
+            b"x",
+        )
+    });
+    let root = tempfile::tempdir().unwrap();
+    let mut host = Host::new(root.path(), &web.url);
+    let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    for _ in 0..2 {
+        let ticket = host.ask("/x");
+        let object = host.object(ticket).unwrap();
+        assert_eq!(object.content, [pair("content-type", "text/css")]);
+        let caching = [
+            pair("cache-control", "max-age=100"),
+            pair("vary", "Accept-Encoding"),
+        ];
+        assert_eq!(object.caching, caching);
+        host.done(ticket);
+    }
+    assert_eq!(web.requests().len(), 1);
+}
+
+#[test]
+fn redirects_and_what_is_not_there_are_passed_on_and_kept_if_that_is_said() {
+    let web = Web::new(|request| match request.target.as_str() {
+        "/gone" => Reply {
+            fields: "Cache-Control: max-age=100\r\n".to_owned(),
+            ..Reply::status(410)
+        },
+        "/moved" => Reply {
+            fields: "Location: /elsewhere\r\n".to_owned(),
+            ..Reply::status(302)
+        },
+        "/secret" => Reply::status(401),
+        _ => Reply::status(404),
+    });
+    let root = tempfile::tempdir().unwrap();
+    let mut host = Host::new(root.path(), &web.url);
+    for (target, status, requests) in [
+        ("/gone", 410, 1),
+        ("/moved", 302, 2),
+        ("/none", 404, 2),
+        ("/secret", 502, 2),
+    ] {
+        let before = web.requests().len();
+        for _ in 0..2 {
+            assert_eq!(host.get(target), Outcome::Refused(status), "{target}");
+        }
+        assert_eq!(web.requests().len() - before, requests, "{target}");
+    }
+}

@@ -1,0 +1,207 @@
+//! Origins that are down, slow, lie, or change under us; and a cache that cannot be written to.
+
+use std::fs;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use origin::Timeouts;
+
+use crate::host::{Host, Outcome, cached, config};
+use crate::web::{Reply, Web, content};
+
+const FRESH: &str = "Cache-Control: max-age=1000";
+
+#[test]
+fn an_origin_that_is_down_is_502_and_then_left_alone() {
+    // Nobody listens on it.
+    let url = {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        format!("http://{}", listener.local_addr().unwrap())
+    };
+    let root = tempfile::tempdir().unwrap();
+    let mut host = Host::new(root.path(), &url);
+    for _ in 0..10 {
+        assert_eq!(host.get("/x"), Outcome::Refused(502));
+    }
+    assert_eq!(host.end().failures, 10);
+}
+
+#[test]
+fn an_origin_that_says_nothing_is_504() {
+    let web = Web::new(|_| Reply {
+        is_silent: true,
+        ..Reply::default()
+    });
+    let root = tempfile::tempdir().unwrap();
+    let mut host = Host::with(origin::Config {
+        timeouts: Timeouts {
+            connect: Duration::from_millis(100),
+            head: Duration::from_millis(100),
+            ..Timeouts::default()
+        },
+        ..config(root.path(), &web.url)
+    });
+    assert_eq!(host.get("/x"), Outcome::Refused(504));
+}
+
+#[test]
+fn a_failure_that_passes_is_not_noticed() {
+    let count = AtomicUsize::new(0);
+    let web = Web::new(move |request| match count.fetch_add(1, Ordering::Relaxed) {
+        0 | 1 => Reply::status(503),
+        // The body breaks off again and again, each time a little later.
+        _ => Reply {
+            cut_at: Some(2700),
+            ..Reply::in_parts(request, "\"v\"", FRESH, &content(9000, 1))
+        },
+    });
+    let root = tempfile::tempdir().unwrap();
+    let mut host = Host::new(root.path(), &web.url);
+    assert!(host.get("/x") == Outcome::Content(content(9000, 1)));
+}
+
+#[test]
+fn errors_of_the_origin_are_its_own() {
+    for (said, status) in [
+        (500, 502),
+        (501, 502),
+        (502, 502),
+        (503, 503),
+        (504, 504),
+        (206, 502),
+    ] {
+        let web = Web::new(move |_| Reply::status(said));
+        let root = tempfile::tempdir().unwrap();
+        let mut host = Host::new(root.path(), &web.url);
+        assert_eq!(host.get("/x"), Outcome::Refused(status), "{said}");
+    }
+}
+
+#[test]
+fn what_is_stale_stands_in_for_an_origin_that_fails() {
+    let fields = "Cache-Control: max-age=0, stale-if-error=1000";
+    let web = Web::new(move |request| Reply::in_parts(request, "\"v\"", fields, &content(10, 1)));
+    let root = tempfile::tempdir().unwrap();
+    let mut host = Host::new(root.path(), &web.url);
+    assert!(host.get("/x") == Outcome::Content(content(10, 1)));
+    web.answers(|_| Reply::status(500));
+    assert!(host.get("/x") == Outcome::Content(content(10, 1)));
+    assert_eq!(host.get("/y"), Outcome::Refused(502));
+    assert_eq!(host.end().stale, 1);
+}
+
+#[test]
+fn one_that_lies_about_its_length_is_not_believed() {
+    for (claims, is_in_parts) in [(5000, false), (5000, true)] {
+        let web = Web::new(move |request| {
+            let reply = match is_in_parts {
+                true => Reply::in_parts(request, "\"v\"", FRESH, &content(2500, 1)),
+                false => Reply::ok(FRESH, &content(2500, 1)),
+            };
+            Reply {
+                claims: Some(claims),
+                ..reply
+            }
+        });
+        let root = tempfile::tempdir().unwrap();
+        let mut host = Host::new(root.path(), &web.url);
+        assert_eq!(host.get("/x"), Outcome::Lost);
+        // Nor is what has come of it given to anybody.
+        web.answers(|_| Reply::ok(FRESH, &content(3500, 2)));
+        assert!(host.get("/x") == Outcome::Content(content(3500, 2)));
+        assert_eq!(host.end().cached_bytes, 3500);
+    }
+}
+
+#[test]
+fn parts_of_two_versions_are_never_mixed() {
+    let web = Web::new(|request| Reply {
+        gate_at: Some(1500),
+        ..Reply::in_parts(request, "\"v1\"", FRESH, &content(50_000, 1))
+    });
+    let root = tempfile::tempdir().unwrap();
+    let mut host = Host::new(root.path(), &web.url);
+    let ticket = host.ask("/x");
+    let object = host.object(ticket).unwrap();
+    assert!(host.segment(ticket, &object, 0).unwrap() == content(50_000, 1)[..1000]);
+    web.answers(|request| Reply::in_parts(request, "\"v2\"", FRESH, &content(50_000, 2)));
+    assert_eq!(host.segment(ticket, &object, 30), Err(Outcome::Lost));
+    assert!(host.get("/x") == Outcome::Content(content(50_000, 2)));
+}
+
+#[test]
+fn without_validators_what_breaks_off_is_lost_and_fetched_anew() {
+    let web = Web::new(|_| Reply {
+        cut_at: Some(2500),
+        ..Reply::ok(FRESH, &content(5000, 1))
+    });
+    let root = tempfile::tempdir().unwrap();
+    let mut host = Host::new(root.path(), &web.url);
+    assert_eq!(host.get("/x"), Outcome::Lost);
+    web.answers(|_| Reply::ok(FRESH, &content(5000, 2)));
+    assert!(host.get("/x") == Outcome::Content(content(5000, 2)));
+    // Of unknown length, nothing had been promised yet.
+    web.answers(|_| Reply {
+        cut_at: Some(2500),
+        is_chunked: true,
+        ..Reply::ok(FRESH, &content(5000, 1))
+    });
+    assert_eq!(host.get("/y"), Outcome::Refused(502));
+    assert_eq!(host.end().cached_bytes, 5000);
+}
+
+#[test]
+fn what_is_larger_than_the_cache_and_comes_only_whole_is_refused() {
+    for is_chunked in [false, true] {
+        let web = Web::new(move |_| Reply {
+            is_chunked,
+            ..Reply::ok(FRESH, &content(50_000, 1))
+        });
+        let root = tempfile::tempdir().unwrap();
+        let mut host = Host::with(origin::Config {
+            bytes_max: 20_000,
+            ..config(root.path(), &web.url)
+        });
+        assert_eq!(host.get("/x"), Outcome::Refused(503));
+        assert_eq!(host.end().cached_bytes, 0);
+        assert_eq!(cached(root.path()), (0, 0));
+    }
+}
+
+#[test]
+fn a_cache_that_cannot_be_written_to_is_503_and_well_again_when_it_can() {
+    let web = Web::new(|_| Reply {
+        is_chunked: true,
+        ..Reply::ok(FRESH, &content(2500, 1))
+    });
+    let root = tempfile::tempdir().unwrap();
+    let mut host = Host::new(root.path(), &web.url);
+    assert!(host.get("/a") == Outcome::Content(content(2500, 1)));
+    // Whoever this runs as, no directory can be made where a file is.
+    let objects = root.path().join("objects");
+    let aside = root.path().join("aside");
+    fs::rename(&objects, &aside).unwrap();
+    fs::write(&objects, "in the way").unwrap();
+    assert_eq!(host.get("/b"), Outcome::Refused(503));
+    fs::remove_file(&objects).unwrap();
+    fs::rename(&aside, &objects).unwrap();
+    assert!(host.get("/b") == Outcome::Content(content(2500, 1)));
+    assert!(host.get("/a") == Outcome::Content(content(2500, 1)));
+}
+
+#[test]
+fn a_host_process_that_makes_no_sense_harms_nobody_but_itself() {
+    let web = Web::new(|_| Reply::ok(FRESH, &content(2500, 1)));
+    let root = tempfile::tempdir().unwrap();
+    let mut host = Host::new(root.path(), &web.url);
+    host.want(77, 1);
+    host.done(77);
+    for target in ["", "x", "http://elsewhere.example/"] {
+        assert_eq!(host.get(target), Outcome::Refused(503), "{target}");
+    }
+    let ticket = host.ask("/x");
+    host.object(ticket).unwrap();
+    host.want(ticket, u64::MAX);
+    assert_eq!(host.read(ticket), Outcome::Lost);
+    assert!(host.get("/x") == Outcome::Content(content(2500, 1)));
+}

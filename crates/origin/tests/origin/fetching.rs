@@ -1,0 +1,207 @@
+//! What is missing is fetched, once, and served while it arrives.
+
+use std::time::Duration;
+
+use origin::message::Answer;
+use testbed::wait;
+
+use crate::host::{Host, Outcome, SEGMENT_BYTES, cached, config};
+use crate::web::{Reply, Web, content};
+
+const FRESH: &str = "Cache-Control: max-age=1000";
+
+#[test]
+fn objects_of_all_sizes_come_as_they_are_and_then_from_the_cache() {
+    let sizes = [0, 1, 999, 1000, 1001, 2000, 54_321];
+    let web = Web::new(|request| {
+        let size: usize = request.target[1..].parse().unwrap();
+        Reply::ok(FRESH, &content(size, 0))
+    });
+    let root = tempfile::tempdir().unwrap();
+    let mut host = Host::new(root.path(), &web.url);
+    for round in 1..=2 {
+        for size in sizes {
+            let outcome = host.get(&format!("/{size}"));
+            assert!(
+                outcome == Outcome::Content(content(size, 0)),
+                "{size}, {round}"
+            );
+        }
+    }
+    let request = web.requests()[0].clone();
+    assert_eq!(request.field("accept-encoding"), Some("identity"));
+    assert_eq!(web.requests().len(), sizes.len());
+    assert_eq!(host.end().hits, sizes.len() as u64);
+    // And after a restart.
+    let mut host = Host::new(root.path(), &web.url);
+    assert!(host.get("/54321") == Outcome::Content(content(54_321, 0)));
+    assert_eq!(web.requests().len(), sizes.len());
+}
+
+#[test]
+fn a_thousand_who_ask_for_the_same_cost_one_request() {
+    let body = content(5500, 1);
+    let web = Web::new({
+        let body = body.clone();
+        move |_| Reply {
+            gate_at: Some(2500),
+            ..Reply::ok(FRESH, &body)
+        }
+    });
+    let root = tempfile::tempdir().unwrap();
+    let mut host = Host::new(root.path(), &web.url);
+    let first = host.ask("/x?y=z");
+    let object = host.object(first).unwrap();
+    // It is served while it arrives.
+    assert!(host.segment(first, &object, 1).unwrap() == body[1000..2000]);
+    let mut tickets: Vec<u64> = Vec::new();
+    for _ in 0..999 {
+        tickets.push(host.ask("/x?y=z"));
+        // The socket holds fewer.
+        let other = host.object(*tickets.last().unwrap()).unwrap();
+        assert_eq!(
+            (other.directory, other.tag),
+            (object.directory.clone(), object.tag)
+        );
+    }
+    for &ticket in &tickets {
+        host.want(ticket, 5);
+    }
+    web.open_gate();
+    for &ticket in &tickets {
+        assert_eq!(host.hear(ticket), Answer::Segment { ticket, segment: 5 });
+        host.done(ticket);
+    }
+    assert!(host.segment(first, &object, 5).unwrap() == body[5000..]);
+    assert_eq!(web.requests().len(), 1);
+    assert_eq!(web.requests()[0].target, "/x?y=z");
+    assert_eq!(host.end().requests, 1);
+}
+
+#[test]
+fn those_who_wait_for_the_head_are_one_request_as_well() {
+    let web = Web::new(|_| Reply::default());
+    let root = tempfile::tempdir().unwrap();
+    let mut host = Host::new(root.path(), &web.url);
+    web.answers(|_| Reply {
+        is_chunked: true,
+        gate_at: Some(100),
+        ..Reply::ok(FRESH, &content(3100, 2))
+    });
+    // Nobody knows how long it is until it has ended.
+    let tickets: Vec<u64> = (0..200).map(|_| host.ask("/live")).collect();
+    wait::until(Duration::from_secs(20), "a request", || {
+        (!web.requests().is_empty()).then_some(())
+    })
+    .unwrap();
+    web.open_gate();
+    for ticket in tickets {
+        assert!(host.read(ticket) == Outcome::Content(content(3100, 2)));
+    }
+    assert_eq!(web.requests().len(), 1);
+}
+
+#[test]
+fn what_is_asked_for_in_the_middle_is_fetched_first() {
+    let body = content(100_000, 3);
+    let web = Web::new({
+        let body = body.clone();
+        move |request| {
+            let reply = Reply::in_parts(request, "\"v1\"", FRESH, &body);
+            Reply {
+                // From the start, it stands still at once.
+                gate_at: (reply.status == 200).then_some(1500),
+                ..reply
+            }
+        }
+    });
+    let root = tempfile::tempdir().unwrap();
+    let mut host = Host::new(root.path(), &web.url);
+    let ticket = host.ask("/film");
+    let object = host.object(ticket).unwrap();
+    for segment in [80, 81, 99, 40, 0] {
+        let start = (segment * SEGMENT_BYTES) as usize;
+        let bytes = host.segment(ticket, &object, segment).unwrap();
+        assert!(bytes == body[start..start + 1000], "{segment}");
+    }
+    let ranges: Vec<_> = web.requests()[1..].to_vec();
+    assert!(
+        ranges
+            .iter()
+            .all(|it| it.field("if-range") == Some("\"v1\""))
+    );
+    assert_eq!(ranges[0].field("range"), Some("bytes=80000-99999"));
+    web.open_gate();
+    host.done(ticket);
+    assert!(host.get("/film") == Outcome::Content(body));
+}
+
+#[test]
+fn the_cache_is_bounded_and_what_had_to_go_is_fetched_again() {
+    let web = Web::new(|request| {
+        let number: u64 = request.target[1..].parse().unwrap();
+        Reply::in_parts(request, "\"v\"", FRESH, &content(10_000, number))
+    });
+    let root = tempfile::tempdir().unwrap();
+    let mut host = Host::with(origin::Config {
+        bytes_max: 30_000,
+        ..config(root.path(), &web.url)
+    });
+    for round in 0..3 {
+        for number in 0..7 {
+            let outcome = host.get(&format!("/{number}"));
+            assert!(
+                outcome == Outcome::Content(content(10_000, number)),
+                "{number}, {round}"
+            );
+        }
+    }
+    let counters = host.end();
+    assert!(counters.cached_bytes <= 30_000, "{counters:?}");
+    assert!(counters.evicted_bytes > 0, "{counters:?}");
+    assert!(cached(root.path()).1 <= 31_000, "{:?}", cached(root.path()));
+}
+
+#[test]
+fn one_object_may_be_larger_than_the_cache() {
+    let body = content(200_000, 4);
+    let web = Web::new({
+        let body = body.clone();
+        move |request| Reply::in_parts(request, "\"v\"", FRESH, &body)
+    });
+    let root = tempfile::tempdir().unwrap();
+    let mut host = Host::with(origin::Config {
+        bytes_max: 30_000,
+        ..config(root.path(), &web.url)
+    });
+    assert!(host.get("/huge") == Outcome::Content(body));
+    let counters = host.end();
+    assert!(counters.fetched_bytes < 400_000, "{counters:?}");
+    assert!(cached(root.path()).1 <= 32_000, "{:?}", cached(root.path()));
+}
+
+#[test]
+fn what_nobody_waits_for_any_more_is_not_fetched_to_its_end() {
+    // More than sockets hold.
+    let body = content(16 << 20, 5);
+    let web = Web::new(move |request| Reply {
+        gate_at: Some(2500),
+        ..Reply::in_parts(request, "\"v\"", FRESH, &body)
+    });
+    let root = tempfile::tempdir().unwrap();
+    let mut host = Host::new(root.path(), &web.url);
+    let ticket = host.ask("/x");
+    let object = host.object(ticket).unwrap();
+    host.segment(ticket, &object, 1).unwrap();
+    host.done(ticket);
+    // That was heard before it goes on.
+    let other = host.ask("/x");
+    assert_eq!(host.object(other).unwrap().present, [(0, 2)]);
+    host.done(other);
+    web.open_gate();
+    wait::until(Duration::from_secs(20), "the end", || {
+        (web.refused() == 1).then_some(())
+    })
+    .unwrap();
+    assert!(host.end().fetched_bytes < 1 << 20);
+}

@@ -1,0 +1,195 @@
+//! The host process, and the fetcher that it asks.
+
+use std::fs;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::{UnixDatagram, UnixStream};
+use std::path::{Path, PathBuf};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use origin::message::{Answer, Ask, MESSAGE_BYTES_MAX, Object, segment_name};
+use origin::{Config, Counters, Timeouts, Trust};
+
+/// Nothing here takes so long.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What tests use: small, so that there are many.
+pub(crate) const SEGMENT_BYTES: u64 = 1000;
+
+/// See the [module documentation](self).
+pub(crate) struct Host {
+    socket: Option<UnixDatagram>,
+    fetcher: Option<JoinHandle<Counters>>,
+    directory: PathBuf,
+    ticket: u64,
+    /// Answers that have come before those that were waited for.
+    early: Vec<Answer>,
+}
+
+/// How a request for an object has ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Content(Vec<u8>),
+    Refused(u16),
+    Lost,
+}
+
+pub(crate) fn config(directory: &Path, url: &str) -> Config {
+    Config {
+        cache_dir: directory.to_owned(),
+        bytes_max: 1 << 20,
+        segment_bytes: SEGMENT_BYTES,
+        origins: vec![url.parse().unwrap()],
+        trust: Trust::nobody(),
+        timeouts: Timeouts::default(),
+    }
+}
+
+impl Host {
+    pub(crate) fn new(directory: &Path, url: &str) -> Host {
+        Host::with(config(directory, url))
+    }
+
+    pub(crate) fn with(config: Config) -> Host {
+        let (socket, end) = UnixDatagram::pair().unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        let directory = config.cache_dir.clone();
+        let fetcher = thread::spawn(move || {
+            let (_never, stop) = UnixStream::pair().unwrap();
+            origin::run(&config, OwnedFd::from(end), OwnedFd::from(stop), || {}).unwrap()
+        });
+        Host {
+            socket: Some(socket),
+            fetcher: Some(fetcher),
+            directory,
+            ticket: 0,
+            early: Vec::new(),
+        }
+    }
+
+    /// Hangs up, and hears what the fetcher has done.
+    pub(crate) fn end(mut self) -> Counters {
+        // An empty message is the end where there is no other.
+        self.socket.as_ref().unwrap().send(&[]).unwrap();
+        self.fetcher.take().unwrap().join().unwrap()
+    }
+
+    pub(crate) fn say(&self, ask: &Ask) {
+        let bytes = serde_json::to_vec(ask).unwrap();
+        self.socket.as_ref().unwrap().send(&bytes).unwrap();
+    }
+
+    /// Asks for an object; the ticket.
+    pub(crate) fn ask(&mut self, target: &str) -> u64 {
+        self.ticket += 1;
+        self.say(&Ask::Object {
+            ticket: self.ticket,
+            origin: 0,
+            target: target.to_owned(),
+        });
+        self.ticket
+    }
+
+    pub(crate) fn want(&self, ticket: u64, segment: u64) {
+        self.say(&Ask::Segment { ticket, segment });
+    }
+
+    pub(crate) fn done(&self, ticket: u64) {
+        self.say(&Ask::Done { ticket });
+    }
+
+    /// The next answer to this ticket.
+    pub(crate) fn hear(&mut self, ticket: u64) -> Answer {
+        let is_it = |answer: &Answer| match *answer {
+            Answer::Object { ticket: known, .. }
+            | Answer::Refused { ticket: known, .. }
+            | Answer::Segment { ticket: known, .. }
+            | Answer::Lost { ticket: known } => known == ticket,
+        };
+        loop {
+            if let Some(index) = self.early.iter().position(is_it) {
+                return self.early.remove(index);
+            }
+            let mut bytes = vec![0; MESSAGE_BYTES_MAX];
+            let count = self.socket.as_ref().unwrap().recv(&mut bytes);
+            let count = count.expect("an answer in time");
+            self.early
+                .push(serde_json::from_slice(&bytes[..count]).unwrap());
+        }
+    }
+
+    /// The object, or how else it has ended.
+    pub(crate) fn object(&mut self, ticket: u64) -> Result<Object, Outcome> {
+        match self.hear(ticket) {
+            Answer::Object { object, .. } => Ok(object),
+            Answer::Refused { refusal, .. } => Err(Outcome::Refused(refusal.status)),
+            Answer::Lost { .. } => Err(Outcome::Lost),
+            answer @ Answer::Segment { .. } => panic!("{answer:?}"),
+        }
+    }
+
+    /// Waits for a segment, and reads it.
+    pub(crate) fn segment(
+        &mut self,
+        ticket: u64,
+        object: &Object,
+        segment: u64,
+    ) -> Result<Vec<u8>, Outcome> {
+        self.want(ticket, segment);
+        match self.hear(ticket) {
+            Answer::Segment { segment: there, .. } => assert_eq!(there, segment),
+            Answer::Lost { .. } => return Err(Outcome::Lost),
+            answer => panic!("{answer:?}"),
+        }
+        let path = self
+            .directory
+            .join(&object.directory)
+            .join(segment_name(segment));
+        Ok(fs::read(path).unwrap())
+    }
+
+    /// All of an object that was asked for.
+    pub(crate) fn read(&mut self, ticket: u64) -> Outcome {
+        let object = match self.object(ticket) {
+            Ok(object) => object,
+            Err(outcome) => return outcome,
+        };
+        let mut content = Vec::new();
+        for segment in 0..object.size_bytes.div_ceil(object.segment_bytes) {
+            match self.segment(ticket, &object, segment) {
+                Ok(bytes) => content.extend(bytes),
+                Err(outcome) => return outcome,
+            }
+        }
+        assert_eq!(content.len() as u64, object.size_bytes);
+        self.done(ticket);
+        Outcome::Content(content)
+    }
+
+    /// Asks for all of an object.
+    pub(crate) fn get(&mut self, target: &str) -> Outcome {
+        let ticket = self.ask(target);
+        self.read(ticket)
+    }
+}
+
+/// Files of content below the cache directory, and how long they are together.
+pub(crate) fn cached(directory: &Path) -> (usize, u64) {
+    let (mut count, mut bytes) = (0, 0);
+    let mut next = vec![directory.to_owned()];
+    while let Some(directory) = next.pop() {
+        let Ok(entries) = fs::read_dir(directory) else {
+            continue;
+        };
+        for entry in entries.flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                next.push(path);
+            } else if path.file_name().is_some_and(|name| name != "meta") {
+                count += 1;
+                bytes += entry.metadata().map_or(0, |meta| meta.len());
+            }
+        }
+    }
+    (count, bytes)
+}

@@ -1,0 +1,251 @@
+//! An origin that does what the test says.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
+
+/// What the origin answers.
+#[derive(Clone, Default)]
+pub(crate) struct Reply {
+    pub(crate) status: u16,
+    /// Further fields, each with its line end.
+    pub(crate) fields: String,
+    pub(crate) body: Vec<u8>,
+    /// What it says in the place of the body's length.
+    pub(crate) claims: Option<u64>,
+    /// It says no length.
+    pub(crate) is_chunked: bool,
+    /// It hangs up after so many bytes of the body.
+    pub(crate) cut_at: Option<usize>,
+    /// It goes on with the body behind so many bytes only when [`Web::open_gate`] says so.
+    pub(crate) gate_at: Option<usize>,
+    /// It says nothing at all.
+    pub(crate) is_silent: bool,
+}
+
+impl Reply {
+    /// 200 with these fields.
+    pub(crate) fn ok(fields: &str, body: &[u8]) -> Reply {
+        let fields = fields.lines().map(|line| format!("{line}\r\n"));
+        Reply {
+            status: 200,
+            fields: fields.collect(),
+            body: body.to_vec(),
+            ..Reply::default()
+        }
+    }
+
+    pub(crate) fn status(status: u16) -> Reply {
+        Reply {
+            status,
+            ..Reply::default()
+        }
+    }
+
+    /// What an origin that gives parts answers to this request.
+    pub(crate) fn in_parts(request: &Request, etag: &str, fields: &str, body: &[u8]) -> Reply {
+        let mut reply = Reply::ok(fields, body);
+        reply.fields += &format!("ETag: {etag}\r\nAccept-Ranges: bytes\r\n");
+        let range = request.field("range");
+        let is_meant = request.field("if-range").is_none_or(|tag| tag == etag);
+        if let Some(range) = range.filter(|_| is_meant) {
+            let (first, last) = range
+                .strip_prefix("bytes=")
+                .unwrap()
+                .split_once('-')
+                .unwrap();
+            let (first, last): (usize, usize) = (first.parse().unwrap(), last.parse().unwrap());
+            reply.status = 206;
+            reply.fields += &format!("Content-Range: bytes {first}-{last}/{}\r\n", body.len());
+            reply.body = body[first..(last + 1).min(body.len())].to_vec();
+        } else if request.field("if-none-match") == Some(etag) {
+            reply.status = 304;
+            reply.body.clear();
+        }
+        reply
+    }
+}
+
+/// A request as it has come.
+#[derive(Clone, Debug)]
+pub(crate) struct Request {
+    pub(crate) target: String,
+    fields: Vec<(String, String)>,
+}
+
+impl Request {
+    pub(crate) fn field(&self, name: &str) -> Option<&str> {
+        let mut fields = self.fields.iter();
+        let found = fields.find(|(known, _)| known == name)?;
+        Some(&found.1)
+    }
+}
+
+type Handler = dyn Fn(&Request) -> Reply + Send + Sync;
+
+/// See the [module documentation](self).
+pub(crate) struct Web {
+    pub(crate) url: String,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    handler: Mutex<Arc<Handler>>,
+    requests: Mutex<Vec<Request>>,
+    /// Answers that could not be given to their end.
+    refused: AtomicUsize,
+    gate: Mutex<bool>,
+    gate_moved: Condvar,
+    is_over: AtomicBool,
+}
+
+impl Web {
+    pub(crate) fn new(handler: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Web {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let shared = Arc::new(Shared {
+            handler: Mutex::new(Arc::new(handler)),
+            requests: Mutex::default(),
+            refused: AtomicUsize::new(0),
+            gate: Mutex::new(false),
+            gate_moved: Condvar::new(),
+            is_over: AtomicBool::new(false),
+        });
+        let serving = Arc::clone(&shared);
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                if serving.is_over.load(Ordering::Relaxed) {
+                    return;
+                }
+                let (stream, serving) = (stream.unwrap(), Arc::clone(&serving));
+                thread::spawn(move || serving.serve(stream));
+            }
+        });
+        Web { url, shared }
+    }
+
+    /// It answers otherwise from now on.
+    pub(crate) fn answers(&self, handler: impl Fn(&Request) -> Reply + Send + Sync + 'static) {
+        *self.shared.handler.lock().unwrap() = Arc::new(handler);
+    }
+
+    /// Bodies that have stood still go on, and none stands still any more.
+    pub(crate) fn open_gate(&self) {
+        *self.shared.gate.lock().unwrap() = true;
+        self.shared.gate_moved.notify_all();
+    }
+
+    /// How many answers the fetcher did not want to the end.
+    pub(crate) fn refused(&self) -> usize {
+        self.shared.refused.load(Ordering::Relaxed)
+    }
+
+    /// What has been asked for so far.
+    pub(crate) fn requests(&self) -> Vec<Request> {
+        self.shared.requests.lock().unwrap().clone()
+    }
+}
+
+impl Drop for Web {
+    fn drop(&mut self) {
+        self.shared.is_over.store(true, Ordering::Relaxed);
+        self.open_gate();
+        let _ = TcpStream::connect(self.url.trim_start_matches("http://"));
+    }
+}
+
+impl Shared {
+    fn serve(&self, stream: TcpStream) {
+        let mut reader = BufReader::new(stream.try_clone().unwrap());
+        while let Some(request) = read_request(&mut reader) {
+            self.requests.lock().unwrap().push(request.clone());
+            let handler = Arc::clone(&self.handler.lock().unwrap());
+            let reply = handler(&request);
+            if self.answer(&stream, &reply).is_none() {
+                return;
+            }
+        }
+    }
+
+    /// `None` if the connection is over.
+    fn answer(&self, mut stream: &TcpStream, reply: &Reply) -> Option<()> {
+        if reply.is_silent {
+            self.wait();
+            return None;
+        }
+        let length = match (reply.status, reply.is_chunked) {
+            (304, _) => String::new(),
+            (_, true) => "Transfer-Encoding: chunked\r\n".to_owned(),
+            (_, false) => {
+                let length = reply.claims.unwrap_or(reply.body.len() as u64);
+                format!("Content-Length: {length}\r\n")
+            }
+        };
+        let head = format!(
+            "HTTP/1.1 {} X\r\n{length}{}\r\n",
+            reply.status, reply.fields
+        );
+        stream.write_all(head.as_bytes()).ok()?;
+        let end = reply.cut_at.unwrap_or(usize::MAX).min(reply.body.len());
+        let gate = reply.gate_at.unwrap_or(usize::MAX).min(end);
+        for (index, part) in [&reply.body[..gate], &reply.body[gate..end]]
+            .into_iter()
+            .enumerate()
+        {
+            if index == 1 && gate < end {
+                self.wait();
+            }
+            if reply.is_chunked && !part.is_empty() {
+                write!(stream, "{:x}\r\n", part.len()).ok()?;
+            }
+            if stream.write_all(part).is_err() {
+                self.refused.fetch_add(1, Ordering::Relaxed);
+                return None;
+            }
+            if reply.is_chunked && !part.is_empty() {
+                stream.write_all(b"\r\n").ok()?;
+            }
+        }
+        let is_cut = reply.cut_at.is_some() || reply.claims.is_some();
+        if is_cut {
+            return None;
+        }
+        if reply.is_chunked {
+            stream.write_all(b"0\r\n\r\n").ok()?;
+        }
+        Some(())
+    }
+
+    fn wait(&self) {
+        let mut is_open = self.gate.lock().unwrap();
+        while !*is_open {
+            is_open = self.gate_moved.wait(is_open).unwrap();
+        }
+    }
+}
+
+fn read_request(reader: &mut impl BufRead) -> Option<Request> {
+    let mut line = String::new();
+    reader.read_line(&mut line).ok()?;
+    let target = line.split(' ').nth(1)?.to_owned();
+    let mut fields = Vec::new();
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line).ok()?;
+        let Some((name, value)) = line.trim_end().split_once(':') else {
+            return Some(Request { target, fields });
+        };
+        fields.push((name.to_ascii_lowercase(), value.trim().to_owned()));
+    }
+}
+
+/// Bytes of which each tells where it stands.
+pub(crate) fn content(bytes: usize, seed: u64) -> Vec<u8> {
+    let at = |index: usize| {
+        let number = (index as u64 / 8 + seed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (number >> (8 * (index % 8))) as u8
+    };
+    (0..bytes).map(at).collect()
+}
