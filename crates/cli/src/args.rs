@@ -16,6 +16,7 @@ use crate::generate::GenerateArgs;
 use crate::http_options::HttpOptions;
 use crate::measuring::{HostMeasuring, NicMeasuring};
 use crate::sim::parse_seeds;
+use crate::stat::{STAT_HELP, StatArgs};
 use crate::tcp_options::TcpOptions;
 use crate::tls_options::{CertificateOptions, TlsOptions};
 
@@ -64,6 +65,8 @@ pub(crate) enum Command {
     Nic(NicArgs),
     /// Ask a running server for something
     Ctl(CtlArgs),
+    /// Show the connections of a running server, and what it is at
+    Stat(StatArgs),
     /// Write a fresh key for a host stack and a NIC stack on two machines
     Keygen(KeygenArgs),
     /// Show everything at work in a namespace of its own, without privileges
@@ -622,6 +625,7 @@ impl Cli {
             .mut_subcommand("serve", |command| command.after_help(SERVE_HELP))
             .mut_subcommand("nic", |command| command.after_help(NIC_HELP))
             .mut_subcommand("ctl", |command| command.after_help(CTL_HELP))
+            .mut_subcommand("stat", |command| command.after_help(STAT_HELP))
             .mut_subcommand("demo", |command| command.after_help(DEMO_HELP))
             .mut_subcommand("link", |command| command.after_help(LINK_HELP))
             .mut_subcommand("bench", |command| command.after_help(BENCH_HELP))

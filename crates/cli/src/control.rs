@@ -1,19 +1,22 @@
 //! The control socket of a server: how its user reaches it while it runs.
 //!
 //! A connection is one request and one answer, each a line of text in a packet of its own (`SOCK_SEQPACKET`): the
-//! name of a command; then `ok` or `error`, a space, and what there is to say, which may go over several lines.
+//! name of a command; then `ok` or `error`, a space, and what there is to say, which may go over several lines. With
+//! the answer may come descriptors, from which there is more to read.
 //! Only the user who runs the server, and root, are listened to.
 
 use std::ffi::OsStr;
 use std::fmt;
 use std::fs;
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use rustix::process::{Uid, geteuid};
 
 use crate::child::retry;
@@ -23,6 +26,12 @@ use crate::socket;
 
 /// Longest request, and longest answer, in bytes.
 pub(crate) const LINE_BYTES_MAX: usize = 32 << 10;
+
+/// Most descriptors that come with an answer.
+pub(crate) const DESCRIPTORS_MAX: usize = 4;
+
+/// What they take up in a message.
+pub(crate) const DESCRIPTORS_SPACE: usize = rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX));
 
 /// How long somebody who has connected may take to say what it wants.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -36,10 +45,12 @@ pub(crate) enum Request {
     Nics,
     /// Certificates are read anew.
     Reload,
+    /// What connections there are: the answer comes with a pipe to read that from.
+    Stat,
 }
 
 impl Request {
-    const ALL: [Self; 3] = [Self::RestartNic, Self::Nics, Self::Reload];
+    const ALL: [Self; 4] = [Self::RestartNic, Self::Nics, Self::Reload, Self::Stat];
 
     fn parse(line: &[u8]) -> Option<Self> {
         let line = line.strip_suffix(b"\n").unwrap_or(line);
@@ -53,6 +64,7 @@ impl Request {
             Self::RestartNic => "restart-nic",
             Self::Nics => "nics",
             Self::Reload => "reload",
+            Self::Stat => "stat",
         }
     }
 }
@@ -194,6 +206,15 @@ impl Control {
 
     /// Answers the request that was made, if one was.
     pub(crate) fn answer(&mut self, answer: Result<String, String>) {
+        self.answer_with(answer, &[]);
+    }
+
+    /// The same, and hands these descriptors over: [`DESCRIPTORS_MAX`] of them at most.
+    pub(crate) fn answer_with(
+        &mut self,
+        answer: Result<String, String>,
+        descriptors: &[BorrowedFd<'_>],
+    ) {
         let Some(client) = self.client.take_if(|client| client.waits) else {
             return;
         };
@@ -203,7 +224,14 @@ impl Control {
         };
         line.truncate(line.floor_char_boundary(LINE_BYTES_MAX));
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        if let Err(errno) = rustix::net::send(&client.socket, line.as_bytes(), flags) {
+        let mut space = [MaybeUninit::uninit(); DESCRIPTORS_SPACE];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        if !descriptors.is_empty() {
+            let pushed = ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
+            debug_assert!(pushed, "there is space for as many");
+        }
+        let line = [IoSlice::new(line.as_bytes())];
+        if let Err(errno) = rustix::net::sendmsg(&client.socket, &line, &mut ancillary, flags) {
             tracing::debug!("nobody waits for the answer any more: {errno}");
         }
     }

@@ -1,16 +1,20 @@
 //! `splitway ctl`: asks a running server for something.
 
+use std::io::IoSliceMut;
+use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, SocketAddrUnix};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketAddrUnix, recvmsg,
+};
 
 use crate::args::{CtlArgs, CtlCommand};
 use crate::child::retry;
-use crate::control::{self, LINE_BYTES_MAX, Request};
+use crate::control::{self, DESCRIPTORS_SPACE, LINE_BYTES_MAX, Request};
 use crate::error::Failure;
 use crate::{say, socket};
 
@@ -19,36 +23,54 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Asks, and prints the answer.
 pub(crate) fn run(args: &CtlArgs) -> Result<(), Failure> {
-    let (path, server) = match &args.socket {
-        Some(path) => (path.clone(), connect(path)?),
-        None => the_only_server()?,
-    };
     let request = match args.command {
         CtlCommand::RestartNic => Request::RestartNic,
         CtlCommand::Nics => Request::Nics,
         CtlCommand::Reload => Request::Reload,
     };
+    let answer = ask(args.socket.as_deref(), request)?;
+    say(&format!("{}\n", answer.text));
+    Ok(())
+}
+
+/// What a server has answered.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) text: String,
+    /// What there is more to read from.
+    pub(crate) descriptors: Vec<OwnedFd>,
+}
+
+/// Asks the server at `socket`, or the only one of this user.
+pub(crate) fn ask(socket: Option<&Path>, request: Request) -> Result<Answer, Failure> {
+    let (path, server) = match socket {
+        Some(path) => (path.to_owned(), connect(path)?),
+        None => the_only_server()?,
+    };
     let what = format!("asking the server at {}", path.display());
-    let answer = ask(&server, request).map_err(|errno| Failure::broken(&what, errno))?;
-    match answer.as_deref().and_then(|line| line.split_once(' ')) {
-        Some(("ok", text)) => {
-            say(&format!("{text}\n"));
-            Ok(())
-        }
+    let answer = exchange(&server, request).map_err(|errno| Failure::broken(&what, errno))?;
+    let Some((line, descriptors)) = answer else {
+        let failure = "it has not answered; its own messages may say why";
+        return Err(Failure::broken(what, failure));
+    };
+    match line.split_once(' ') {
+        Some(("ok", text)) => Ok(Answer {
+            text: text.to_owned(),
+            descriptors,
+        }),
         Some(("error", text)) => Err(Failure::broken(request, text)),
-        Some(_) => Err(
+        _ => Err(
             Failure::broken(what, "it does not answer like a splitway server")
                 .remedy("Is it the control socket, as `splitway serve` has printed it?"),
         ),
-        None => Err(Failure::broken(
-            what,
-            "it has not answered; its own messages may say why",
-        )),
     }
 }
 
-/// The answer; `None` if there is none.
-fn ask(server: &OwnedFd, request: Request) -> rustix::io::Result<Option<String>> {
+/// The answer, and the descriptors that have come with it; `None` if there is none.
+fn exchange(
+    server: &OwnedFd,
+    request: Request,
+) -> rustix::io::Result<Option<(String, Vec<OwnedFd>)>> {
     let line = format!("{request}\n");
     retry(|| rustix::net::send(server, line.as_bytes(), SendFlags::NOSIGNAL))?;
     let timeout = Timespec {
@@ -60,9 +82,22 @@ fn ask(server: &OwnedFd, request: Request) -> rustix::io::Result<Option<String>>
         return Ok(None);
     }
     let mut answer = [0; LINE_BYTES_MAX];
-    let (_, length) = retry(|| rustix::net::recv(server, &mut answer[..], RecvFlags::empty()))?;
-    let answer = answer.get(..length).filter(|answer| !answer.is_empty());
-    Ok(answer.map(|answer| String::from_utf8_lossy(answer).into_owned()))
+    let mut space = [MaybeUninit::uninit(); DESCRIPTORS_SPACE];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let received = retry(|| {
+        let mut slices = [IoSliceMut::new(&mut answer)];
+        recvmsg(server, &mut slices, &mut ancillary, RecvFlags::CMSG_CLOEXEC)
+    })?;
+    let descriptors = ancillary.drain().flat_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(passed) => passed.collect(),
+        _ => Vec::new(),
+    });
+    let descriptors = descriptors.collect();
+    let answer = answer
+        .get(..received.bytes)
+        .filter(|answer| !answer.is_empty());
+    let text = answer.map(|answer| String::from_utf8_lossy(answer).into_owned());
+    Ok(text.map(|text| (text, descriptors)))
 }
 
 fn connect(path: &Path) -> Result<OwnedFd, Failure> {

@@ -1,8 +1,8 @@
 //! How a NIC process comes to the host process: the supervisor passes on the socket over which the two say hello.
 //!
 //! The host process can neither start a NIC process nor connect to one, so this goes over its control socket: each
-//! packet is a byte, which NIC stack it is, and one descriptor. Certificates come in the same way, and so does a NIC
-//! process to the carrier process of a NIC stack's machine.
+//! packet is a byte, which NIC stack it is, and one descriptor. Certificates come in the same way, and the pipes of those
+//! who ask for connections, and so does a NIC process to the carrier process of a NIC stack's machine.
 
 use std::collections::VecDeque;
 use std::io::{IoSlice, IoSliceMut};
@@ -24,14 +24,18 @@ use crate::certificates;
 use crate::child::{retry, tell};
 use crate::error::Failure;
 use crate::messages::Message;
+use crate::stat::telling::Readers;
 
 const ONE_DESCRIPTOR: usize = rustix::cmsg_space!(ScmRights(1));
 
 /// In the place of a NIC stack's number: what comes are certificates.
 pub(crate) const CERTIFICATES: u8 = u8::MAX;
 
+/// The same: what comes is the pipe of somebody who asks what connections there are.
+pub(crate) const STAT: u8 = CERTIFICATES - 1;
+
 const _: () = assert!(
-    host::NIC_STACKS_MAX <= CERTIFICATES as usize,
+    host::NIC_STACKS_MAX <= STAT as usize,
     "it is no NIC stack's number"
 );
 
@@ -44,6 +48,8 @@ enum Passed {
     /// The socket that leads to a NIC process, and which NIC stack it is.
     Nic(usize, Descriptor),
     Certificates(Descriptor),
+    /// Where to tell what connections there are.
+    Stat(Descriptor),
 }
 
 /// In the supervisor: passes the socket of NIC process `number`, or [`CERTIFICATES`], to whoever is to use it, at the
@@ -110,6 +116,8 @@ pub(crate) struct Supervisor {
     replacing: VecDeque<Result<Replacing, Failure>>,
     /// Readable while there is something of that.
     bell: OwnedFd,
+    /// Those who ask what connections there are.
+    readers: Readers,
     /// Readable while there is anything to do.
     wake: OwnedFd,
 }
@@ -139,6 +147,7 @@ impl Supervisor {
             certificates: None,
             replacing: VecDeque::new(),
             bell,
+            readers: Readers::default(),
             wake,
         })
     }
@@ -155,6 +164,10 @@ impl Supervisor {
                 Some(Passed::Nic(..)) => {
                     let failure = "a NIC process came before them";
                     return Err(Failure::broken(certificates::WHAT, failure));
+                }
+                Some(Passed::Stat(pipe)) => {
+                    self.add_reader(pipe);
+                    continue;
                 }
                 None => continue,
             };
@@ -199,6 +212,15 @@ impl Supervisor {
         report(&message);
     }
 
+    /// Somebody asks what connections there are. Who cannot be told reads nothing.
+    fn add_reader(&mut self, pipe: Descriptor) {
+        let now_us = host::monotonic_us();
+        let added = pipe.and_then(|pipe| self.readers.add(&self.wake, pipe, now_us));
+        if let Err(failure) = added {
+            tracing::warn!("{failure}");
+        }
+    }
+
     /// Waits for the next that comes; false if `stop` becomes readable before.
     fn wait(&self, stop: BorrowedFd<'_>) -> Result<bool, Failure> {
         let mut fds = [
@@ -221,6 +243,10 @@ impl Supervisor {
                 // Those that come so early wait until there is somebody to serve.
                 Some(Passed::Certificates(message)) => {
                     self.replace_certificates(message);
+                    continue;
+                }
+                Some(Passed::Stat(pipe)) => {
+                    self.add_reader(pipe);
                     continue;
                 }
                 None => continue,
@@ -250,6 +276,10 @@ impl Supervisor {
         if number == CERTIFICATES {
             let message = arrived(certificates::WHAT, "they did not arrive");
             return Ok(Some(Passed::Certificates(message)));
+        }
+        if number == STAT {
+            let pipe = arrived("telling of connections", "the pipe did not arrive");
+            return Ok(Some(Passed::Stat(pipe)));
         }
         let nic = usize::from(number);
         let Some(come) = self.come.get_mut(nic) else {
@@ -288,6 +318,10 @@ impl NicSource<Server> for Supervisor {
                 self.replace_certificates(message);
                 return None;
             }
+            Some(Passed::Stat(pipe)) => {
+                self.add_reader(pipe);
+                return None;
+            }
             None => {
                 self.check_certificate();
                 return None;
@@ -300,6 +334,10 @@ impl NicSource<Server> for Supervisor {
                 None
             }
         }
+    }
+
+    fn on_wake(&mut self, now_us: u64, stack: &mut host::Stack, app: &mut Server) {
+        self.readers.tell(&self.wake, now_us, stack, app);
     }
 
     fn on_joined(&mut self, nic: usize) {

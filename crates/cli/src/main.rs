@@ -11,6 +11,7 @@
 //! | `control_link`, `key_file` | where the other machine is, and what it must know |
 //! | `http_options` | HTTP: what is asked for |
 //! | `tls_options`, `certificates`, `self_signed` | TLS: what is asked for, and certificates on their way to the host process |
+//! | `stat` | `splitway stat`, and how connections are told of |
 //! | `demo` | `splitway demo` |
 //! | `emulate` | `splitway link` |
 //! | `sim` | `splitway sim` |
@@ -74,6 +75,7 @@ mod serve;
 mod signals;
 mod sim;
 mod socket;
+mod stat;
 mod tcp_options;
 mod tls_options;
 mod url;
@@ -109,6 +111,7 @@ fn main() -> ExitCode {
         Command::Keygen(args) => key_file::generate(&args.file),
         Command::Serve(args) => serve::run(args, &cli.log),
         Command::Ctl(args) => ctl::run(args),
+        Command::Stat(args) => stat::run(args),
         Command::Demo(args) => demo::run(args, &cli.log),
         Command::Link(args) => emulate::run(args),
         Command::Sim(args) => sim::run_seeds(args),

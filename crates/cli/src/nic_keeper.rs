@@ -26,6 +26,7 @@ use crate::error::Failure;
 use crate::family::{Family, Happening, Role};
 use crate::messages::{Message, Report};
 use crate::program::Program;
+use crate::stat::document::{Nic, Process};
 use crate::{handover, socket};
 
 /// How long a NIC process may take to say hello, and the host process to answer it.
@@ -142,7 +143,21 @@ impl NicKeeper {
         said.is_none_or(|said| !said.is_like(failure))
     }
 
-    /// How it is with it, in a line.
+    /// How it is with it.
+    pub(crate) fn info(&self, family: &Family) -> Nic {
+        let process = family.pid(Role::Nic(self.number));
+        Nic {
+            nic: self.number,
+            name: self.name.clone(),
+            serves: self.serves.is_some(),
+            since_s: self.since.elapsed().as_secs(),
+            workers: self.workers,
+            process: process.map(Process::look_at),
+            status: self.status(family),
+        }
+    }
+
+    /// The same, in a line.
     pub(crate) fn status(&self, family: &Family) -> String {
         let since = in_words(self.since.elapsed());
         if self.serves.is_some() {

@@ -30,6 +30,7 @@ use crate::nic_keeper::{NicKeeper, NicNews, NicOrigin, START_WAIT};
 use crate::program::Program;
 use crate::self_signed::Fresh;
 use crate::signals::{EndSignals, HangUp, Hint};
+use crate::stat::asked;
 use crate::url::Scheme;
 use crate::{features, handover, key_file, privileges, report, say, self_signed, socket, url};
 
@@ -90,7 +91,7 @@ pub(crate) fn run(args: &ServeArgs, log: &str) -> Result<(), Failure> {
                 addresses,
                 to_host,
             });
-            supervise(&mut family, keepers, tls, hang_up, &mut desk)
+            supervise(&mut family, keepers, to_host, tls, hang_up, &mut desk)
         }),
         Err(failure) => Err(failure.clone()),
     };
@@ -590,6 +591,7 @@ impl Tls<'_> {
 fn supervise(
     family: &mut Family,
     keepers: &mut [NicKeeper],
+    to_host: &OwnedFd,
     tls: Option<Tls<'_>>,
     mut hang_up: Option<HangUp>,
     desk: &mut Desk,
@@ -640,6 +642,11 @@ fn supervise(
                 let text = lines.collect::<Vec<_>>().join("\n");
                 if let Some(control) = &mut desk.control {
                     control.answer(Ok(text));
+                }
+            }
+            Some(Request::Stat) => {
+                if let Some(control) = &mut desk.control {
+                    asked::answer(control, family, keepers, to_host);
                 }
             }
             Some(Request::Reload) | None => {}

@@ -21,10 +21,14 @@ impl Balance {
         let count = workers.clone().count();
         let first = (hash % (count.max(1) as u64)) as usize;
         let from_first = workers.clone().skip(first).chain(workers.take(first));
-        from_first.min_by_key(|&worker| self.connections.get(worker).copied().unwrap_or(0))
+        from_first.min_by_key(|&worker| self.connections_of(worker))
     }
 
     /// A connection begins at this worker.
+    pub(crate) fn connections_of(&self, worker: usize) -> usize {
+        self.connections.get(worker).copied().unwrap_or(0)
+    }
+
     pub(crate) fn add(&mut self, worker: usize) {
         if self.connections.len() <= worker {
             self.connections.resize(worker + 1, 0);

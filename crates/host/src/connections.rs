@@ -132,6 +132,16 @@ impl Connections {
         self.entries.len()
     }
 
+    /// Places in the table: all are below.
+    pub(crate) fn places(&self) -> usize {
+        self.entries.capacity()
+    }
+
+    /// How many a worker has.
+    pub(crate) fn of_worker(&self, worker: usize) -> usize {
+        self.balance.connections_of(worker)
+    }
+
     /// Adds a connection, for a NIC worker that is there, if one is, and returns its place.
     pub(crate) fn insert(
         &mut self,

@@ -53,5 +53,7 @@ pub use nic_source::{NicLoss, NicRefusal, NicSource};
 pub use nic_stacks::NIC_STACKS_MAX;
 pub use polling::Polling;
 pub use shard::{Shard, ShardError, monotonic_us};
-pub use stack::{ChannelCorrupt, ConnectionView, Link, Stack, Usage};
+pub use stack::{
+    ChannelCorrupt, ConnectionInfo, ConnectionView, FileInfo, Link, Stack, Usage, WorkerView,
+};
 pub use tcp::CongestionAlgorithm;

@@ -62,7 +62,7 @@ use crate::time_wait::TimeWaits;
 use crate::timer::{TimerWheel, Token};
 use crate::waiting::Waiting;
 
-pub use self::inspect::{ConnectionView, Usage};
+pub use self::inspect::{ConnectionInfo, ConnectionView, FileInfo, Usage, WorkerView};
 pub use self::link::Link;
 pub use self::reports::ChannelCorrupt;
 

@@ -88,6 +88,10 @@ pub(crate) struct Connection {
     body_bytes: u64,
     /// A response has been sent, so that waiting for another request is idling.
     answered: bool,
+    /// The site of the last request that was for one.
+    site: Option<Arc<Site>>,
+    /// Requests so far, whole or broken.
+    requests: u32,
     output: Output,
     /// Where queued responses end in the stream, as far as they are not acknowledged.
     in_flight: VecDeque<u64>,
@@ -99,9 +103,21 @@ pub(crate) struct Connection {
 }
 
 const _: () = assert!(
-    size_of::<Connection>() <= 352,
+    size_of::<Connection>() <= 368,
     "ten thousand idle connections fit into a few megabytes"
 );
+
+/// A connection, as people are shown it.
+#[derive(Clone, Debug)]
+pub struct ConnectionInfo {
+    /// What it is at: `reading` a request, `opening` its file, `sending` the response as far as the stream takes it,
+    /// `lingering` after the last one, `aborted`. A response that is queued to its end is not waited for.
+    pub phase: &'static str,
+    /// Requests so far, whole or broken.
+    pub requests: u32,
+    /// The site of the last request that could be read.
+    pub site: Option<Arc<Site>>,
+}
 
 #[derive(Debug)]
 enum Phase {
@@ -143,6 +159,8 @@ impl Connection {
             peer_finished: false,
             body_bytes: 0,
             answered: false,
+            site: None,
+            requests: 0,
             output: Output::default(),
             in_flight: VecDeque::new(),
             rate_max: None,
@@ -174,6 +192,21 @@ impl Connection {
             if let Some(after) = self.watch.set(wait, acknowledged, &shared.config) {
                 io.set_timer(self.stream, Some(after));
             }
+        }
+    }
+
+    /// What it is like at the moment.
+    pub(crate) fn info(&self) -> ConnectionInfo {
+        ConnectionInfo {
+            phase: match self.phase {
+                Phase::Reading => "reading",
+                Phase::Opening { .. } => "opening",
+                Phase::Sending { .. } => "sending",
+                Phase::Lingering { .. } => "lingering",
+                Phase::Aborted => "aborted",
+            },
+            requests: self.requests,
+            site: self.site.clone(),
         }
     }
 
@@ -298,6 +331,7 @@ impl Connection {
         if shared.is_draining {
             request.persistence = Persistence::Close;
         }
+        self.requests = self.requests.saturating_add(1);
         // What could not be read is about no place.
         if let (Some(status), true) = (request.refusal, request.target.is_empty()) {
             return self.refuse(io, shared, request, status);
@@ -312,6 +346,7 @@ impl Connection {
         let resolved = target::resolve(target, &mut shared.path);
         let number = shared.site(head, target);
         let site = Arc::clone(&shared.sites[number]);
+        self.site = Some(Arc::clone(&site));
         let found = match resolved {
             Err(_) => None,
             Ok(_) if site.rules.is_empty() => None,

@@ -77,6 +77,7 @@ mod target;
 mod watch;
 
 pub use config::Config;
+pub use connection::ConnectionInfo;
 pub use cors::{Cors, OriginError};
 pub use counters::Counters;
 pub use encoding::{Coding, CodingError};

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use host::app::{AppEvent, Application, Io, StreamId};
 
 use crate::config::Config;
-use crate::connection::{Connection, Shared};
+use crate::connection::{Connection, ConnectionInfo, Shared};
 use crate::counters::Counters;
 use crate::date::DateCache;
 use crate::input::Pool;
@@ -99,6 +99,11 @@ impl Server {
     /// Connections that there are.
     pub fn connections(&self) -> usize {
         self.connections.len()
+    }
+
+    /// What a connection is like at the moment; `None` if there is no such stream.
+    pub fn connection_info(&self, stream: StreamId) -> Option<ConnectionInfo> {
+        self.connections.get(&stream).map(Connection::info)
     }
 
     /// What has happened so far.

@@ -12,6 +12,7 @@ use crate::config::Config;
 use crate::congestion::{self, Congestion};
 use crate::ecn::Ecn;
 use crate::event::{CloseReason, ConnectionEvent, Events};
+use crate::info::Lifetime;
 use crate::keepalive::{Silence, Verdict};
 use crate::min_rtt::MinRtt;
 use crate::output::Reset;
@@ -111,6 +112,7 @@ pub struct Connection {
     pub(crate) sent: Scoreboard,
     pub(crate) rtt: Rtt,
     pub(crate) stats: Stats,
+    pub(crate) lifetime: Lifetime,
     /// Departure timeouts since the NIC stack was last heard.
     pub(crate) departure_timeouts: u8,
     pub(crate) min_rtt: MinRtt,
@@ -218,6 +220,7 @@ impl Connection {
             sent: Scoreboard::default(),
             rtt: Rtt::default(),
             stats: Stats::default(),
+            lifetime: Lifetime::default(),
             departure_timeouts: 0,
             min_rtt: MinRtt::default(),
             rto: Rto::default(),
@@ -442,6 +445,7 @@ impl Connection {
             return;
         }
         self.stats.timeouts += 1;
+        self.lifetime.on_timeout();
         let again = self.rto.timeouts() > 0;
         let retries = self.retries();
         if !self.rto.on_timeout(now, retries, self.config.user_timeout) {

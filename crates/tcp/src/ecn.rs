@@ -70,7 +70,7 @@ impl Ecn {
         };
     }
 
-    fn is_agreed(&self) -> bool {
+    pub(crate) fn is_agreed(&self) -> bool {
         self.agreement == Agreement::Agreed
     }
 

@@ -17,7 +17,7 @@
 //! | what is sent, and when | `output` |
 //! | ... and what most often is, at once | `bulk_output` |
 //! | states | `state` |
-//! | what is counted | `stats` |
+//! | what is counted; what a connection is like | `stats`; `info` |
 //! | extents, their bound, what is in flight | `send_queue`, `sndbuf`, `scoreboard` |
 //! | SENDs and echoes that are lost, NIC stacks that start anew | `undeparted` |
 //! | loss and recovery as a whole | `recovery` |
@@ -91,6 +91,7 @@ mod frto;
 mod half_open;
 mod hystart;
 mod icmp;
+mod info;
 mod input;
 mod isn;
 mod keepalive;
@@ -134,6 +135,7 @@ pub use config::{Config, EcnPolicy, Limits};
 pub use connection::Connection;
 pub use event::{CloseReason, ConnectionEvent};
 pub use half_open::{HalfOpen, HalfOpenReaction};
+pub use info::{CaState, Info};
 pub use isn::IsnGenerator;
 pub use keepalive::Keepalive;
 pub use output::Transmit;

@@ -532,7 +532,7 @@ impl Connection {
         self.await_departure(now);
         let (start, len) = (positions.start, range.end - range.start);
         let transmission = match retransmission || start < self.snd.nxt {
-            true => self.issue_again(now, positions, retransmission),
+            true => self.issue_again(now, positions, len, retransmission),
             false => {
                 self.snd.nxt = positions.end;
                 self.recovery.on_sent(positions.end - start);
@@ -557,12 +557,19 @@ impl Connection {
 
     /// The same for what was issued before: it is sent again, or has never left.
     #[inline(never)]
-    fn issue_again(&mut self, now: Instant, positions: Range<u64>, retransmission: bool) -> u64 {
+    fn issue_again(
+        &mut self,
+        now: Instant,
+        positions: Range<u64>,
+        payload_bytes: u64,
+        retransmission: bool,
+    ) -> u64 {
         self.snd.nxt = self.snd.nxt.max(positions.end);
         self.pmtu.on_sent_again(&positions);
         if !retransmission {
             return self.sent.reissue_void(positions);
         }
+        self.lifetime.on_retransmission(payload_bytes);
         self.recovery.on_sent(positions.end - positions.start);
         let stamp = self.timestamps.option(now).map(|option| option.value);
         self.recovery.undo.on_retransmission(&positions, stamp);

@@ -44,6 +44,11 @@ impl Rtt {
         self.smoothed_us.map(|(srtt, _)| srtt)
     }
 
+    /// In microseconds.
+    pub(crate) fn rttvar_us(&self) -> Option<u64> {
+        self.smoothed_us.map(|(_, rttvar)| rttvar)
+    }
+
     /// RFC 6298 §2.3: `SRTT + max(G, K*RTTVAR)`. In place of the clock's granularity `G` stands `rto_min`:
     /// when RTTVAR has become small, a delayed acknowledgment must not look like a loss.
     pub(crate) fn rto_us(&self, rto_initial: Duration, rto_min: Duration) -> u64 {

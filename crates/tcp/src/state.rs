@@ -50,9 +50,47 @@ pub enum State {
 }
 
 impl State {
+    /// All that there are.
+    pub const ALL: [State; 10] = [
+        State::SynSent,
+        State::SynReceived,
+        State::Established,
+        State::FinWait1,
+        State::FinWait2,
+        State::CloseWait,
+        State::Closing,
+        State::LastAck,
+        State::TimeWait,
+        State::Closed,
+    ];
+
+    /// Its name in RFC 9293.
+    pub fn name(self) -> &'static str {
+        match self {
+            State::SynSent => "SYN-SENT",
+            State::SynReceived => "SYN-RECEIVED",
+            State::Established => "ESTABLISHED",
+            State::FinWait1 => "FIN-WAIT-1",
+            State::FinWait2 => "FIN-WAIT-2",
+            State::CloseWait => "CLOSE-WAIT",
+            State::Closing => "CLOSING",
+            State::LastAck => "LAST-ACK",
+            State::TimeWait => "TIME-WAIT",
+            State::Closed => "CLOSED",
+        }
+    }
+
     /// ESTABLISHED, FIN-WAIT-1, FIN-WAIT-2: the peer may send text (RFC 9293 §3.10.7.4, seventh).
     pub(crate) fn takes_text(self) -> bool {
         matches!(self, State::Established | State::FinWait1 | State::FinWait2)
+    }
+
+    /// The peer's FIN was received.
+    pub(crate) fn peer_has_finished(self) -> bool {
+        matches!(
+            self,
+            State::CloseWait | State::Closing | State::LastAck | State::TimeWait
+        )
     }
 
     /// The handshake is not complete.

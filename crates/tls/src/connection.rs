@@ -280,6 +280,17 @@ impl Connection {
         self.taken_bytes.saturating_sub(self.acknowledged_bytes())
     }
 
+    /// The first byte of an object that is queued and not acknowledged: the object, and its offset there.
+    pub fn first_virtual(&self) -> Option<(u32, u64)> {
+        let waits = || self.framing.first_virtual();
+        self.ledger.first_virtual().or_else(waits)
+    }
+
+    /// What was agreed upon, once the handshake is over.
+    pub fn agreed(&self) -> Option<&Agreed> {
+        self.established.as_deref().map(|it| &it.agreed)
+    }
+
     /// True if [`Connection::poll_event`] has something to say.
     pub fn has_event(&self) -> bool {
         !self.events.is_empty()

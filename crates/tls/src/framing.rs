@@ -114,6 +114,14 @@ impl Framing {
         fits
     }
 
+    /// The first byte of an object that waits: the object, and its offset there.
+    pub(crate) fn first_virtual(&self) -> Option<(u32, u64)> {
+        self.extents.iter().find_map(|extent| match extent {
+            Extent::Virtual { object, offset, .. } => Some((*object, *offset)),
+            Extent::Real { .. } => None,
+        })
+    }
+
     /// Forgets everything; calls `released` with the object of each virtual extent.
     pub(crate) fn clear(&mut self, mut released: impl FnMut(u32)) {
         for extent in self.extents.drain(..) {

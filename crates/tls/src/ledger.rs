@@ -197,6 +197,26 @@ impl Ledger {
             + first.map_or(0, |run| run.application_bytes(self.acknowledged))
     }
 
+    /// The first byte of an object that is not acknowledged: the object, and its offset there.
+    pub(crate) fn first_virtual(&self) -> Option<(u32, u64)> {
+        self.runs.iter().find_map(|run| {
+            let mut acknowledged = run.application_bytes(self.acknowledged);
+            run.pieces.iter().find_map(|piece| {
+                let before = acknowledged.min(piece.len());
+                acknowledged -= before;
+                match piece {
+                    Piece::Virtual {
+                        object,
+                        offset,
+                        len,
+                        ..
+                    } if before < *len => Some((*object, offset + before)),
+                    _ => None,
+                }
+            })
+        })
+    }
+
     /// Of what is not acknowledged, the first run that a NIC stack does not know, and before that its key.
     pub(crate) fn missing(&self, known: &Known) -> Option<Definition<'_>> {
         let at = self

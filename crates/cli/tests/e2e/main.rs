@@ -27,6 +27,7 @@ mod restart;
 mod routed;
 mod several_nics;
 mod sizes;
+mod stat;
 mod support;
 mod tls;
 mod tls_bad;

@@ -1,10 +1,13 @@
 //! What a stack holds at the moment, for those who watch over it: a simulation, a person.
 
-use crate::app::StreamId;
-use crate::connections::Entry;
 use std::net::SocketAddr;
 
+use contract::FileId;
+use tcp::Instant;
+
 use super::Stack;
+use crate::app::{StreamId, TlsAgreed};
+use crate::connections::Entry;
 
 /// What a stack holds. All zero once everything is over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,7 +44,122 @@ pub struct ConnectionView<'a> {
     pub waits: bool,
 }
 
+/// A connection, as people are shown it.
+#[derive(Clone, Debug)]
+pub struct ConnectionInfo<'a> {
+    /// Its name for applications.
+    pub stream: StreamId,
+    /// Our end.
+    pub local: SocketAddr,
+    /// The peer.
+    pub remote: SocketAddr,
+    /// TCP's part of it.
+    pub tcp: tcp::Info,
+    /// What was agreed upon, if it speaks TLS and the handshake is over.
+    pub tls: Option<&'a TlsAgreed>,
+    /// It is amid a handshake of TLS.
+    pub is_shaking_hands: bool,
+    /// The NIC stack that sends for it.
+    pub nic: usize,
+    /// Which of that one's workers does, counted from zero.
+    pub worker: usize,
+    /// SENDs issued and not departed.
+    pub sends_outstanding: u64,
+    /// As [`ConnectionView::waits`].
+    pub waits: bool,
+    /// The file that is being sent, if one is.
+    pub file: Option<FileInfo<'a>>,
+}
+
+/// The file of which the first byte is that the peer has not acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileInfo<'a> {
+    /// Its path below the NIC stack's root.
+    pub path: &'a [u8],
+    /// Where in the file that byte is.
+    pub offset: u64,
+    /// Size of the file, in bytes.
+    pub size: u64,
+}
+
+/// A worker of a NIC stack, as the host stack sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WorkerView {
+    /// The NIC stack.
+    pub nic: usize,
+    /// Which of its workers, counted from zero.
+    pub worker: usize,
+    /// The NIC stack is there.
+    pub is_there: bool,
+    /// Connections that it sends for.
+    pub connections: usize,
+    /// Of these, connections that wait for room in its ring.
+    pub connections_waiting: usize,
+    /// Small commands that do.
+    pub commands_waiting: usize,
+}
+
 impl Stack {
+    /// The connections in the table from a place on, each with its own, in the order of places; those that there is no
+    /// place for any more come with `None`. To go on, begin behind the last place: what comes and goes meanwhile is seen
+    /// or not.
+    pub fn connections_from(
+        &self,
+        place: usize,
+        now_us: u64,
+    ) -> impl Iterator<Item = (usize, Option<ConnectionInfo<'_>>)> {
+        (place..self.connections.places()).map(move |place| {
+            let entry = self.connections.get(place);
+            (place, entry.map(|entry| self.info(entry, now_us)))
+        })
+    }
+
+    fn info<'a>(&'a self, entry: &'a Entry, now_us: u64) -> ConnectionInfo<'a> {
+        let tls = entry.tls.as_deref();
+        let first = match tls {
+            Some(tls) => tls.connection.first_virtual(),
+            None => entry.tcp.first_virtual(),
+        };
+        let file = first.and_then(|(object, offset)| {
+            let file = self.files.by_id(FileId(object))?;
+            Some(FileInfo {
+                path: &file.path,
+                offset,
+                size: file.meta.map_or(0, |meta| meta.size),
+            })
+        });
+        let nic = self.nic_stacks.of(entry.worker);
+        ConnectionInfo {
+            stream: entry.stream,
+            local: entry.tuple.local,
+            remote: entry.tuple.remote,
+            tcp: entry.tcp.info(Instant::from_us(now_us)),
+            tls: tls.and_then(|tls| tls.connection.agreed()),
+            is_shaking_hands: entry.is_shaking_hands(),
+            nic,
+            worker: entry.worker - self.nic_stacks.workers(nic).start,
+            sends_outstanding: entry.sends_outstanding,
+            waits: self.waits(entry),
+            file,
+        }
+    }
+
+    /// The workers of all NIC stacks that have ever come.
+    pub fn workers(&self) -> impl Iterator<Item = WorkerView> {
+        self.nic_stacks.all_workers().map(|number| {
+            let nic = self.nic_stacks.of(number);
+            let channel = &self.nics[number];
+            WorkerView {
+                nic,
+                worker: number - self.nic_stacks.workers(nic).start,
+                is_there: channel.is_there,
+                connections: self.connections.of_worker(number),
+                connections_waiting: channel.waiting.len(),
+                commands_waiting: channel.commands_waiting(),
+            }
+        })
+    }
+
     /// What the stack holds.
     pub fn usage(&self) -> Usage {
         Usage {

@@ -12,6 +12,7 @@ mod ecn;
 mod half_open;
 mod handshake;
 mod hostile;
+mod info;
 mod intruder;
 mod keepalive;
 mod long_streams;

@@ -1,0 +1,180 @@
+//! What a connection is like at the moment, for people: what the kernel tells of its own connections (`tcp_info`), in
+//! its words and those of the RFCs.
+
+use crate::algorithm::CongestionAlgorithm;
+use crate::connection::Connection;
+use crate::recovery::Phase;
+use crate::send_queue::Piece;
+use crate::state::State;
+use crate::time::{Instant, whole_us};
+
+/// A connection, looked at from outside. Sizes are in bytes, times in microseconds, rates in bytes per second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Info {
+    /// Its state.
+    pub state: State,
+    /// What the sender is busy with.
+    pub ca_state: CaState,
+    /// Its congestion control.
+    pub congestion: CongestionAlgorithm,
+    /// Eff.snd.MSS (RFC 9293 §3.7.1): payload of a full packet.
+    pub mss: u64,
+    /// The congestion window (RFC 5681 §2).
+    pub cwnd: u64,
+    /// The slow start threshold; `None` as long as there was no congestion.
+    pub ssthresh: Option<u64>,
+    /// SRTT, RTTVAR (RFC 6298 §2), once measured.
+    pub srtt_us: Option<u64>,
+    /// See [`Info::srtt_us`].
+    pub rttvar_us: Option<u64>,
+    /// The least round-trip time of the last minutes.
+    pub min_rtt_us: Option<u64>,
+    /// The retransmission timeout that applies now, backed off.
+    pub rto_us: u64,
+    /// Retransmission timeouts in a row, without an answer.
+    pub backoff: u16,
+    /// Payload sent for the first time.
+    pub bytes_sent: u64,
+    /// Payload that the peer has acknowledged.
+    pub bytes_acked: u64,
+    /// Payload received in order.
+    pub bytes_received: u64,
+    /// Payload sent again.
+    pub bytes_retransmitted: u64,
+    /// How many times something was sent again: superpackets, each of which may be many packets; SYN and FIN as well.
+    pub retransmissions: u64,
+    /// Retransmission timeouts.
+    pub timeouts: u64,
+    /// Queued and not acknowledged, sent or not: Send-Q.
+    pub queued: u64,
+    /// Received and not read: Recv-Q.
+    pub unread: u64,
+    /// Issued and not acknowledged: SND.NXT - SND.UNA.
+    pub flight: u64,
+    /// Of these: neither delivered nor lost as far as is known (`pipe` of RFC 6675 §2).
+    pub pipe: u64,
+    /// Of these: issued, and not departed.
+    pub undeparted: u64,
+    /// Of these: acknowledged selectively.
+    pub sacked: u64,
+    /// Of these: lost, and not sent again.
+    pub lost: u64,
+    /// SND.WND: what the peer offers.
+    pub snd_wnd: u64,
+    /// RCV.WND: what we offer.
+    pub rcv_wnd: u64,
+    /// The rate at which data leaves; `None`: as fast as the windows allow.
+    pub pacing_rate: Option<u64>,
+    /// Timestamps are used (RFC 7323).
+    pub timestamps: bool,
+    /// Selective acknowledgments are used (RFC 2018).
+    pub sack: bool,
+    /// Explicit congestion notification is used (RFC 3168).
+    pub ecn: bool,
+    /// Snd.Wind.Shift and Rcv.Wind.Shift, if windows are scaled (RFC 7323 §2).
+    pub window_shifts: Option<(u8, u8)>,
+    /// Since it was opened.
+    pub age_us: u64,
+    /// Since the peer has last acknowledged something new, or since it was opened.
+    pub since_progress_us: u64,
+}
+
+/// What the sender is busy with, in the kernel's words (`tcp_ca_state`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CaState {
+    /// Nothing is known to be lost.
+    Open,
+    /// Fast recovery.
+    Recovery,
+    /// Slow start after a retransmission timeout.
+    Loss,
+}
+
+impl CaState {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            CaState::Open => "open",
+            CaState::Recovery => "recovery",
+            CaState::Loss => "loss",
+        }
+    }
+}
+
+/// What was counted over the life of a connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Lifetime {
+    bytes_retransmitted: u64,
+    retransmissions: u32,
+    timeouts: u32,
+}
+
+impl Lifetime {
+    pub(crate) fn on_retransmission(&mut self, payload_bytes: u64) {
+        self.retransmissions = self.retransmissions.saturating_add(1);
+        self.bytes_retransmitted = self.bytes_retransmitted.saturating_add(payload_bytes);
+    }
+
+    pub(crate) fn on_timeout(&mut self) {
+        self.timeouts = self.timeouts.saturating_add(1);
+    }
+}
+
+impl Connection {
+    /// What it is like at `now`.
+    pub fn info(&self, now: Instant) -> Info {
+        let ssthresh = self.congestion.ssthresh();
+        // Positions count SYN and FIN.
+        let sent = self.snd.nxt.saturating_sub(1).min(self.queue.end());
+        let fin = u64::from(self.state.peer_has_finished());
+        let scaled = self.rcv.is_scaled();
+        Info {
+            state: self.state,
+            ca_state: match self.recovery.phase {
+                Phase::Open => CaState::Open,
+                Phase::FastRecovery => CaState::Recovery,
+                Phase::AfterTimeout => CaState::Loss,
+            },
+            congestion: self.config.congestion,
+            mss: self.snd.mss.into(),
+            cwnd: self.cwnd(),
+            ssthresh: (ssthresh != u64::MAX).then_some(ssthresh),
+            srtt_us: self.rtt.srtt_us(),
+            rttvar_us: self.rtt.rttvar_us(),
+            min_rtt_us: self.min_rtt.get_us(),
+            rto_us: whole_us(self.rto()),
+            backoff: self.rto.timeouts(),
+            bytes_sent: sent,
+            bytes_acked: self.queue.acknowledged(),
+            bytes_received: self.rcv.nxt().saturating_sub(1 + fin),
+            bytes_retransmitted: self.lifetime.bytes_retransmitted,
+            retransmissions: self.lifetime.retransmissions.into(),
+            timeouts: self.lifetime.timeouts.into(),
+            queued: self.queued_bytes(),
+            unread: self.rcv.readable() as u64,
+            flight: self.snd.flight(),
+            pipe: self.sent.flight(),
+            undeparted: self.sent.undeparted_bytes(),
+            sacked: self.sent.sacked(),
+            lost: self.sent.lost(),
+            snd_wnd: self.snd.wnd,
+            rcv_wnd: self.rcv.window(),
+            pacing_rate: self.pacing_rate(),
+            timestamps: self.timestamps.are_negotiated(),
+            sack: self.sacks.is_permitted(),
+            ecn: self.ecn.is_agreed(),
+            window_shifts: scaled.then(|| (self.snd.shift, self.rcv.offered_shift())),
+            age_us: now.us_since(self.opened),
+            since_progress_us: now.us_since(self.idle_since),
+        }
+    }
+
+    /// The first virtual byte that is queued and not acknowledged: its object, and its offset there.
+    pub fn first_virtual(&self) -> Option<(u32, u64)> {
+        let queued = self.queue.acknowledged()..self.queue.end();
+        self.queue.pieces(queued).find_map(|piece| match piece {
+            Piece::Virtual { object, offset, .. } => Some((object, offset)),
+            Piece::Real(_) => None,
+        })
+    }
+}

@@ -1,0 +1,88 @@
+//! What a connection tells of itself.
+
+use std::time::Duration;
+
+use tcp::{CaState, State};
+
+use crate::script::Script;
+
+#[test]
+fn it_tells_what_is_in_flight_and_where_the_file_is() {
+    let mut script = Script::established();
+    script.trace(
+        "
+        write 300; virtual 2700
+        > PSH ACK 1..3001 ack 1 real 300 file 2700
+        ",
+    );
+    let now = script.now;
+    let info = script.tcp().info(now);
+    assert_eq!(info.state, State::Established);
+    assert_eq!(info.state.name(), "ESTABLISHED");
+    assert_eq!(info.ca_state, CaState::Open);
+    assert_eq!((info.mss, info.cwnd, info.ssthresh), (1000, 10_000, None));
+    assert_eq!((info.bytes_sent, info.bytes_acked), (3000, 0));
+    assert_eq!((info.queued, info.flight, info.pipe), (3000, 3000, 3000));
+    assert_eq!((info.retransmissions, info.bytes_retransmitted), (0, 0));
+    assert_eq!(info.window_shifts, None);
+    // The object is the stream itself.
+    assert_eq!(script.tcp().first_virtual(), Some((7, 300)));
+
+    script.trace("< ACK 1 ack 2001 win 10000");
+    let info = script.tcp().info(now);
+    assert_eq!((info.bytes_acked, info.flight), (2000, 1000));
+    assert_eq!(script.tcp().first_virtual(), Some((7, 2000)));
+    script.trace("< ACK 1 ack 3001 win 10000");
+    assert_eq!(script.tcp().first_virtual(), None);
+    assert_eq!(script.tcp().info(now).queued, 0);
+}
+
+#[test]
+fn it_counts_what_was_sent_again_over_its_whole_life() {
+    let mut script = Script::established();
+    script.trace(
+        "
+        virtual 1000
+        > PSH ACK 1..1001 ack 1
+        ",
+    );
+    for _ in 0..2 {
+        let now = script.now;
+        let rto = Duration::from_micros(script.tcp().info(now).rto_us);
+        let pause = format!("+{}ms", rto.as_millis() + 1);
+        script.trace(&format!("{pause}\n > PSH ACK 1..1001 ack 1"));
+        // Whoever adds up for all connections takes these away.
+        script.tcp().take_stats();
+    }
+    let now = script.now;
+    let info = script.tcp().info(now);
+    assert!(info.retransmissions >= 2, "{info:?}");
+    assert_eq!(info.bytes_retransmitted, 1000 * info.retransmissions);
+    assert_eq!(info.bytes_sent, 1000, "again is not more");
+    assert!(info.timeouts >= 1, "{info:?}");
+    assert_eq!(u64::from(info.backoff), info.timeouts, "in a row");
+    assert_eq!(info.ca_state, CaState::Loss);
+    assert!(info.since_progress_us > 0 && info.age_us >= info.since_progress_us);
+}
+
+#[test]
+fn received_bytes_are_text_and_not_the_fin() {
+    let mut script = Script::established();
+    script.trace(
+        "
+        < PSH ACK 1..101 ack 1 win 10000
+        +1s
+        > ACK 1 ack 101
+        ",
+    );
+    let now = script.now;
+    let info = script.tcp().info(now);
+    assert_eq!((info.bytes_received, info.unread), (100, 100));
+    script.trace(
+        "
+        < FIN ACK 101 ack 1 win 10000
+        > ACK 1 ack 102
+        ",
+    );
+    assert_eq!(script.tcp().info(now).bytes_received, 100);
+}
