@@ -10,6 +10,7 @@ use host::CongestionAlgorithm;
 use ::link::conditions::{Burst, Changes, Queue, Rate, Share, Time};
 
 use crate::cache_option::CacheOption;
+use crate::capture::{CAPTURE_HELP, CaptureArgs};
 use crate::cidr::Cidr;
 use crate::control_link::{ControlLink, MacAddress, NicPlace};
 use crate::generate::GenerateArgs;
@@ -67,6 +68,8 @@ pub(crate) enum Command {
     Ctl(CtlArgs),
     /// Show the connections of a running server, and what it is at
     Stat(StatArgs),
+    /// Write what a running server sends and receives to a file for Wireshark
+    Capture(CaptureArgs),
     /// Write a fresh key for a host stack and a NIC stack on two machines
     Keygen(KeygenArgs),
     /// Show everything at work in a namespace of its own, without privileges
@@ -626,6 +629,7 @@ impl Cli {
             .mut_subcommand("nic", |command| command.after_help(NIC_HELP))
             .mut_subcommand("ctl", |command| command.after_help(CTL_HELP))
             .mut_subcommand("stat", |command| command.after_help(STAT_HELP))
+            .mut_subcommand("capture", |command| command.after_help(CAPTURE_HELP))
             .mut_subcommand("demo", |command| command.after_help(DEMO_HELP))
             .mut_subcommand("link", |command| command.after_help(LINK_HELP))
             .mut_subcommand("bench", |command| command.after_help(BENCH_HELP))

@@ -19,6 +19,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use rustix::process::{Uid, geteuid};
 
+use crate::capture::wanted::Wanted;
 use crate::child::retry;
 use crate::error::Failure;
 use crate::listener::Listener;
@@ -47,31 +48,45 @@ pub(crate) enum Request {
     Reload,
     /// What connections there are: the answer comes with a pipe to read that from.
     Stat,
+    /// Packets: the answer comes with sockets to read them from.
+    Capture(Wanted),
 }
 
+const CAPTURE: &str = "capture";
+
 impl Request {
+    /// Those that are a word.
     const ALL: [Self; 4] = [Self::RestartNic, Self::Nics, Self::Reload, Self::Stat];
 
     fn parse(line: &[u8]) -> Option<Self> {
         let line = line.strip_suffix(b"\n").unwrap_or(line);
-        Self::ALL
+        let of_a_word = Self::ALL
             .into_iter()
-            .find(|request| request.name().as_bytes() == line)
+            .find(|request| request.name().as_bytes() == line);
+        of_a_word.or_else(|| {
+            let (name, arguments) = std::str::from_utf8(line).ok()?.split_once(' ')?;
+            let wanted = arguments.parse().ok()?;
+            (name == CAPTURE).then_some(Self::Capture(wanted))
+        })
     }
 
-    fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::RestartNic => "restart-nic",
             Self::Nics => "nics",
             Self::Reload => "reload",
             Self::Stat => "stat",
+            Self::Capture(_) => CAPTURE,
         }
     }
 }
 
 impl fmt::Display for Request {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+        match self {
+            Self::Capture(wanted) => write!(f, "{CAPTURE} {wanted}"),
+            _ => f.write_str(self.name()),
+        }
     }
 }
 
@@ -198,7 +213,7 @@ impl Control {
             let asked = String::from_utf8_lossy(line);
             let asked = asked.trim();
             self.answer(Err(format!(
-                "unknown command {asked:?}: this server knows {known}"
+                "unknown command {asked:?}: this server knows {known}, {CAPTURE}"
             )));
         }
         request

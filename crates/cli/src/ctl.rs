@@ -39,6 +39,8 @@ pub(crate) struct Answer {
     pub(crate) text: String,
     /// What there is more to read from.
     pub(crate) descriptors: Vec<OwnedFd>,
+    /// The server, if it can be named.
+    pub(crate) server: Option<i32>,
 }
 
 /// Asks the server at `socket`, or the only one of this user.
@@ -57,8 +59,9 @@ pub(crate) fn ask(socket: Option<&Path>, request: Request) -> Result<Answer, Fai
         Some(("ok", text)) => Ok(Answer {
             text: text.to_owned(),
             descriptors,
+            server: socket::peer_pid(&server),
         }),
-        Some(("error", text)) => Err(Failure::broken(request, text)),
+        Some(("error", text)) => Err(Failure::broken(request.name(), text)),
         _ => Err(
             Failure::broken(what, "it does not answer like a splitway server")
                 .remedy("Is it the control socket, as `splitway serve` has printed it?"),

@@ -12,6 +12,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use rustix::thread::CapabilitySet;
 
 use crate::args::HostArgs;
+use crate::capture::asked::HOST_MARK;
 use crate::error::Failure;
 use crate::handover::Supervisor;
 use crate::messages::{Message, Report};
@@ -40,6 +41,10 @@ pub(crate) fn run(args: &HostArgs) -> Result<(), Failure> {
     let own: Vec<IpAddr> = args.addr.iter().map(|cidr| cidr.address).collect();
     let port =
         PacketPort::open(&args.dev, &own).map_err(|error| link::port_failed(&args.dev, &error))?;
+
+    if let Err(error) = port.set_mark(HOST_MARK) {
+        tracing::debug!(%error, "captures will not tell what this process sends");
+    }
 
     let nics = usize::from(args.nics);
     let mut supervisor = Supervisor::new(control, nics, u64::from_ne_bytes(random()?))?;

@@ -12,6 +12,7 @@
 //! | `http_options` | HTTP: what is asked for |
 //! | `tls_options`, `certificates`, `self_signed` | TLS: what is asked for, and certificates on their way to the host process |
 //! | `stat` | `splitway stat`, and how connections are told of |
+//! | `capture` | `splitway capture` |
 //! | `demo` | `splitway demo` |
 //! | `emulate` | `splitway link` |
 //! | `sim` | `splitway sim` |
@@ -34,6 +35,7 @@ mod args;
 mod backoff;
 mod bench;
 mod cache_option;
+mod capture;
 mod carry_process;
 mod certificates;
 mod child;
@@ -112,6 +114,7 @@ fn main() -> ExitCode {
         Command::Serve(args) => serve::run(args, &cli.log),
         Command::Ctl(args) => ctl::run(args),
         Command::Stat(args) => stat::run(args),
+        Command::Capture(args) => capture::run(args),
         Command::Demo(args) => demo::run(args, &cli.log),
         Command::Link(args) => emulate::run(args),
         Command::Sim(args) => sim::run_seeds(args),

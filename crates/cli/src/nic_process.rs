@@ -9,6 +9,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::thread::CapabilitySet;
 
 use crate::args::NicArgs;
+use crate::capture::asked::NIC_MARK;
 use crate::error::Failure;
 use crate::messages::{Message, Report};
 use crate::signals::EndSignals;
@@ -30,6 +31,11 @@ pub(crate) fn run(args: &NicArgs) -> Result<(), Failure> {
         .take(workers)
         .collect::<Result<Vec<_>, _>>()
         .map_err(|error| link::port_failed(&args.dev, &error))?;
+    for port in &ports {
+        if let Err(error) = port.set_mark(NIC_MARK) {
+            tracing::debug!(%error, "captures will not tell what this process sends");
+        }
+    }
     let config = config(args);
 
     // Everything that needs a privilege or another file is open now.

@@ -30,9 +30,10 @@ use crate::nic_keeper::{NicKeeper, NicNews, NicOrigin, START_WAIT};
 use crate::program::Program;
 use crate::self_signed::Fresh;
 use crate::signals::{EndSignals, HangUp, Hint};
-use crate::stat::asked;
 use crate::url::Scheme;
-use crate::{features, handover, key_file, privileges, report, say, self_signed, socket, url};
+use crate::{
+    capture, features, handover, key_file, privileges, report, say, self_signed, socket, stat, url,
+};
 
 /// How long the two processes may take until they serve. Who is missing is known before.
 const READY_WAIT: Duration = Duration::from_secs(25);
@@ -91,7 +92,13 @@ pub(crate) fn run(args: &ServeArgs, log: &str) -> Result<(), Failure> {
                 addresses,
                 to_host,
             });
-            supervise(&mut family, keepers, to_host, tls, hang_up, &mut desk)
+            let elsewhere = |place: &&NicPlace| matches!(place, NicPlace::Ethernet { .. });
+            let reach = Reach {
+                to_host,
+                link: &link,
+                nics_elsewhere: args.nic.iter().filter(elsewhere).count(),
+            };
+            supervise(&mut family, keepers, &reach, tls, hang_up, &mut desk)
         }),
         Err(failure) => Err(failure.clone()),
     };
@@ -586,12 +593,20 @@ impl Tls<'_> {
     }
 }
 
+/// Where there is something to tell for those who ask.
+struct Reach<'a> {
+    to_host: &'a OwnedFd,
+    link: &'a Link,
+    /// NIC stacks on other machines.
+    nics_elsewhere: usize,
+}
+
 /// Keeps NIC processes serving, and does what it is asked for, until the user ends it; an error if something else
 /// does.
 fn supervise(
     family: &mut Family,
     keepers: &mut [NicKeeper],
-    to_host: &OwnedFd,
+    reach: &Reach<'_>,
     tls: Option<Tls<'_>>,
     mut hang_up: Option<HangUp>,
     desk: &mut Desk,
@@ -646,7 +661,14 @@ fn supervise(
             }
             Some(Request::Stat) => {
                 if let Some(control) = &mut desk.control {
-                    asked::answer(control, family, keepers, to_host);
+                    stat::asked::answer(control, family, keepers, reach.to_host);
+                }
+            }
+            Some(Request::Capture(wanted)) => {
+                if let Some(control) = &mut desk.control {
+                    let Reach { link, .. } = reach;
+                    let (device, own) = (&link.device, link.ip_addresses());
+                    capture::asked::answer(control, wanted, device, &own, reach.nics_elsewhere);
                 }
             }
             Some(Request::Reload) | None => {}

@@ -10,6 +10,7 @@
 //! [`Frame`] does.
 
 mod buffers;
+pub mod capture;
 mod control;
 mod error;
 mod filter;
@@ -112,6 +113,12 @@ impl PacketPort {
             large: Vec::new(),
             dropped: 0,
         })
+    }
+
+    /// Marks what it sends, for [`capture`] to tell it from what others send. Needs `CAP_NET_RAW`, and before Linux 5.17
+    /// `CAP_NET_ADMIN`.
+    pub fn set_mark(&self, mark: u32) -> io::Result<()> {
+        socket::set_mark(&self.sender, mark)
     }
 
     /// Name of the interface.

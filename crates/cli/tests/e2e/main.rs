@@ -7,6 +7,7 @@
 
 mod arm;
 mod browser;
+mod capture;
 mod clients;
 mod concurrency;
 mod deaths;

@@ -6,41 +6,75 @@ use libc::sock_filter;
 use wire::ethernet;
 use wire::icmpv6::solicited_node;
 
+use super::capture::{Only, Taken};
+
 /// The group of all nodes on the link (RFC 4291 §2.7.1).
 const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 
 /// Offset of the source address in an Ethernet frame, in bytes.
 const SOURCE: u32 = 6;
 
-/// Offset of the destination address in an Ethernet frame, in bytes.
+/// Protocol number of TCP.
+const TCP: u8 = 6;
+
+/// Offsets in an Ethernet frame, in bytes.
+const ETHER_TYPE: u32 = 12;
+const IPV4_FRAGMENT: u32 = ethernet::HEADER_BYTES as u32 + 6;
+const IPV4_PROTOCOL: u32 = ethernet::HEADER_BYTES as u32 + 9;
+const IPV4_SOURCE: u32 = ethernet::HEADER_BYTES as u32 + 12;
+const IPV6_NEXT_HEADER: u32 = ethernet::HEADER_BYTES as u32 + 6;
+const IPV6_SOURCE: u32 = ethernet::HEADER_BYTES as u32 + 8;
+const IPV6_PAYLOAD: u32 = ethernet::HEADER_BYTES as u32 + 40;
 const IPV4_DESTINATION: u32 = ethernet::HEADER_BYTES as u32 + 16;
 const IPV6_DESTINATION: u32 = ethernet::HEADER_BYTES as u32 + 24;
 
 /// IPv4 packets to one of `own`.
 pub(super) fn ipv4(own: &[IpAddr]) -> Vec<sock_filter> {
     let mut program = for_this_host();
-    for address in own {
-        if let IpAddr::V4(address) = address {
-            accept_if(&mut program, IPV4_DESTINATION, &[address.to_bits()]);
-        }
-    }
+    accept_ipv4_to(&mut program, own);
     program.push(result(DROP));
     program
+}
+
+fn accept_ipv4_to(program: &mut Vec<sock_filter>, own: &[IpAddr]) {
+    for address in own {
+        if let IpAddr::V4(address) = address {
+            accept_if(program, IPV4_DESTINATION, &[address.to_bits()]);
+        }
+    }
 }
 
 /// IPv6 packets to one of `own`, or to a group that it belongs to.
 pub(super) fn ipv6(own: &[IpAddr]) -> Vec<sock_filter> {
     let mut program = for_this_host();
+    accept_ipv6_to(&mut program, own);
+    program.push(result(DROP));
+    program
+}
+
+fn accept_ipv6_to(program: &mut Vec<sock_filter>, own: &[IpAddr]) {
     for address in own {
         if let IpAddr::V6(address) = address {
             for destination in [*address, solicited_node(*address)] {
-                accept_if(&mut program, IPV6_DESTINATION, &words(destination));
+                accept_if(program, IPV6_DESTINATION, &words(destination));
             }
         }
     }
-    accept_if(&mut program, IPV6_DESTINATION, &words(ALL_NODES));
-    program.push(result(DROP));
-    program
+    accept_if(program, IPV6_DESTINATION, &words(ALL_NODES));
+}
+
+fn accept_sent_from(program: &mut Vec<sock_filter>, own: &[IpAddr], ether_type: u16) {
+    for address in own {
+        match (address, ether_type) {
+            (IpAddr::V4(address), ethernet::IPV4) => {
+                accept_if(program, IPV4_SOURCE, &[address.to_bits()]);
+            }
+            (IpAddr::V6(address), ethernet::IPV6) => {
+                accept_if(program, IPV6_SOURCE, &words(*address));
+            }
+            _ => {}
+        }
+    }
 }
 
 /// All of ARP: who is where concerns everybody.
@@ -80,6 +114,148 @@ pub(super) fn passing() -> Vec<sock_filter> {
     program.extend(without_vlan());
     program.push(result(ACCEPT));
     program
+}
+
+/// The first `snaplen` bytes of what a tap takes.
+pub(super) fn tapped(taken: Taken<'_>, only: Only, snaplen: u32) -> Vec<sock_filter> {
+    let mut program = match taken {
+        Taken::Received(_) => for_this_host(),
+        Taken::SentWithMark(mark) => {
+            let mut program = sent_by_this_host();
+            must_equal(&mut program, load_metadata(libc::SKF_AD_MARK), mark);
+            program
+        }
+        Taken::SentFrom(_) => sent_by_this_host(),
+    };
+    for ether_type in [ethernet::IPV4, ethernet::IPV6] {
+        let mut section = match ether_type {
+            ethernet::IPV4 => only_ipv4(only),
+            _ => only_ipv6(only),
+        };
+        match (taken, ether_type) {
+            (Taken::Received(own), ethernet::IPV4) => accept_ipv4_to(&mut section, own),
+            (Taken::Received(own), _) => accept_ipv6_to(&mut section, own),
+            (Taken::SentFrom(own), _) => accept_sent_from(&mut section, own, ether_type),
+            (Taken::SentWithMark(_), _) => section.push(result(ACCEPT)),
+        }
+        section.push(result(DROP));
+        // A jump may be longer than a condition can say.
+        program.extend([
+            load_half(ETHER_TYPE),
+            instruction(
+                libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
+                ether_type.into(),
+                1,
+                0,
+            ),
+            instruction(libc::BPF_JMP | libc::BPF_JA, section.len() as u32, 0, 0),
+        ]);
+        program.extend(section);
+    }
+    if only == Only::default() {
+        program.extend([
+            load_half(ETHER_TYPE),
+            unless_equal_skip(ethernet::ARP.into(), 1),
+            result(ACCEPT),
+        ]);
+    }
+    program.push(result(DROP));
+    for instruction in &mut program {
+        let sock_filter { code, k, .. } = result(ACCEPT);
+        if (instruction.code, instruction.k) == (code, k) {
+            instruction.k = snaplen;
+        }
+    }
+    program
+}
+
+/// Drops IPv4 packets that are not what is looked for.
+fn only_ipv4(only: Only) -> Vec<sock_filter> {
+    let mut program = Vec::new();
+    match only.host {
+        Some(IpAddr::V4(host)) => {
+            let host = [host.to_bits()];
+            must_have_either(&mut program, IPV4_SOURCE, IPV4_DESTINATION, &host);
+        }
+        Some(IpAddr::V6(_)) => program.push(result(DROP)),
+        None => {}
+    }
+    if let Some(port) = only.port {
+        must_equal(&mut program, load_byte(IPV4_PROTOCOL), TCP.into());
+        program.extend([
+            // Only the first fragment has ports.
+            load_half(IPV4_FRAGMENT),
+            instruction(libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K, 0x1fff, 0, 1),
+            result(DROP),
+            instruction(
+                libc::BPF_LDX | libc::BPF_B | libc::BPF_MSH,
+                ethernet::HEADER_BYTES as u32,
+                0,
+                0,
+            ),
+        ]);
+        let behind = |offset| {
+            let code = libc::BPF_LD | libc::BPF_H | libc::BPF_IND;
+            instruction(code, ethernet::HEADER_BYTES as u32 + offset, 0, 0)
+        };
+        must_be_either(&mut program, behind(0), behind(2), port.into());
+    }
+    program
+}
+
+/// Drops IPv6 packets that are not what is looked for. Of those with extension headers, no ports are known.
+fn only_ipv6(only: Only) -> Vec<sock_filter> {
+    let mut program = Vec::new();
+    match only.host {
+        Some(IpAddr::V6(host)) => {
+            must_have_either(&mut program, IPV6_SOURCE, IPV6_DESTINATION, &words(host));
+        }
+        Some(IpAddr::V4(_)) => program.push(result(DROP)),
+        None => {}
+    }
+    if let Some(port) = only.port {
+        must_equal(&mut program, load_byte(IPV6_NEXT_HEADER), TCP.into());
+        let [source, destination] = [IPV6_PAYLOAD, IPV6_PAYLOAD + 2].map(load_half);
+        must_be_either(&mut program, source, destination, port.into());
+    }
+    program
+}
+
+/// Drops the frame unless what is loaded equals `value`.
+fn must_equal(program: &mut Vec<sock_filter>, load: sock_filter, value: u32) {
+    let equal = instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, value, 1, 0);
+    program.extend([load, equal, result(DROP)]);
+}
+
+/// Drops the frame unless one of what is loaded equals `value`.
+fn must_be_either(
+    program: &mut Vec<sock_filter>,
+    one: sock_filter,
+    other: sock_filter,
+    value: u32,
+) {
+    let equal = |skip| instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, value, skip, 0);
+    program.extend([one, equal(3), other, equal(1), result(DROP)]);
+}
+
+/// Drops the frame unless the words at one of two offsets equal `value`.
+fn must_have_either(program: &mut Vec<sock_filter>, one: u32, other: u32, value: &[u32]) {
+    // Two instructions for each word.
+    let len = 2 * value.len();
+    for (offset, skip) in [(one, len + 1), (other, 1)] {
+        for (i, word) in (0u32..).zip(value) {
+            let left = len - 2 * (i as usize + 1);
+            let skip_equal = if left == 0 { skip } else { 0 };
+            program.push(load_word(offset + 4 * i));
+            program.push(instruction(
+                libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
+                *word,
+                skip_equal as u8,
+                left as u8,
+            ));
+        }
+    }
+    program.push(result(DROP));
 }
 
 /// Link addresses that the interface must accept for [`ipv6`] to see its groups.
@@ -122,6 +298,10 @@ fn load_half(offset: u32) -> sock_filter {
     instruction(libc::BPF_LD | libc::BPF_H | libc::BPF_ABS, offset, 0, 0)
 }
 
+fn load_byte(offset: u32) -> sock_filter {
+    instruction(libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, offset, 0, 0)
+}
+
 /// What the kernel knows about a frame beside its bytes.
 fn load_metadata(field: libc::c_int) -> sock_filter {
     load_word((libc::SKF_AD_OFF + field) as u32)
@@ -143,6 +323,17 @@ fn for_this_host() -> Vec<sock_filter> {
         result(DROP),
     ];
     program.extend(without_vlan());
+    program
+}
+
+/// Drops what this host does not send itself.
+fn sent_by_this_host() -> Vec<sock_filter> {
+    let mut program = Vec::new();
+    must_equal(
+        &mut program,
+        load_metadata(libc::SKF_AD_PKTTYPE),
+        libc::PACKET_OUTGOING.into(),
+    );
     program
 }
 
@@ -180,16 +371,23 @@ mod tests {
     struct Metadata {
         pkt_type: u8,
         vlan: bool,
+        mark: u32,
     }
 
     const RECEIVED: Metadata = Metadata {
         pkt_type: libc::PACKET_HOST,
         vlan: false,
+        mark: 0,
     };
 
     /// What the kernel does with such programs (its `bpf(2)` predecessor, Documentation/networking/filter).
     fn accepts(program: &[sock_filter], frame: &[u8], metadata: &Metadata) -> bool {
-        let mut accumulator = 0;
+        accepted(program, frame, metadata) > 0
+    }
+
+    /// How much of the frame is accepted.
+    fn accepted(program: &[sock_filter], frame: &[u8], metadata: &Metadata) -> u32 {
+        let (mut accumulator, mut index) = (0, 0);
         let mut at = 0;
         loop {
             let sock_filter { code, jt, jf, k } = program[at];
@@ -201,16 +399,36 @@ mod tests {
                 0x20 if k == (libc::SKF_AD_OFF + libc::SKF_AD_VLAN_TAG_PRESENT) as u32 => {
                     accumulator = metadata.vlan.into();
                 }
+                0x20 if k == (libc::SKF_AD_OFF + libc::SKF_AD_MARK) as u32 => {
+                    accumulator = metadata.mark;
+                }
                 0x20 => match frame.get(k as usize..).and_then(|rest| rest.first_chunk()) {
                     Some(word) => accumulator = u32::from_be_bytes(*word),
-                    None => return false,
+                    None => return 0,
                 },
                 0x28 => match frame.get(k as usize..).and_then(|rest| rest.first_chunk()) {
                     Some(half) => accumulator = u16::from_be_bytes(*half).into(),
-                    None => return false,
+                    None => return 0,
                 },
+                0x30 => match frame.get(k as usize) {
+                    Some(byte) => accumulator = (*byte).into(),
+                    None => return 0,
+                },
+                0x48 => match frame
+                    .get(k as usize + index..)
+                    .and_then(|rest| rest.first_chunk())
+                {
+                    Some(half) => accumulator = u16::from_be_bytes(*half).into(),
+                    None => return 0,
+                },
+                0xb1 => match frame.get(k as usize) {
+                    Some(byte) => index = 4 * usize::from(byte & 0xf),
+                    None => return 0,
+                },
+                0x05 => at += k as usize,
+                0x45 => at += usize::from(if accumulator & k > 0 { jt } else { jf }),
                 0x15 => at += usize::from(if accumulator == k { jt } else { jf }),
-                0x06 => return k > 0,
+                0x06 => return k,
                 code => panic!("instruction {code:#x}"),
             }
         }
@@ -276,7 +494,11 @@ mod tests {
             (libc::PACKET_OTHERHOST, false),
             (libc::PACKET_HOST, true),
         ] {
-            let metadata = Metadata { pkt_type, vlan };
+            let metadata = Metadata {
+                pkt_type,
+                vlan,
+                mark: 0,
+            };
             assert!(!accepts(&ipv4(&own()), &frame, &metadata));
             assert!(!accepts(&arp(), &frame, &metadata));
         }
@@ -301,10 +523,107 @@ mod tests {
         }
         let not_for_us = Metadata {
             pkt_type: libc::PACKET_OTHERHOST,
-            vlan: false,
+            ..RECEIVED
         };
         assert!(!accepts(&program, &from(peer), &not_for_us));
         assert!(!accepts(&program, &from(peer)[..11], &RECEIVED));
+    }
+
+    const MARK: u32 = 0x5357_0001;
+    const SENT: Metadata = Metadata {
+        pkt_type: libc::PACKET_OUTGOING,
+        vlan: false,
+        mark: MARK,
+    };
+
+    #[test]
+    fn a_tap_takes_what_its_port_does() {
+        let own = own();
+        let received = tapped(Taken::Received(&own), Only::default(), 96);
+        let marked = tapped(Taken::SentWithMark(MARK), Only::default(), 96);
+        let sent = tapped(Taken::SentFrom(&own), Only::default(), 96);
+        for to in own.clone() {
+            assert_eq!(accepted(&received, &frame_to(to), &RECEIVED), 96, "{to}");
+            assert_eq!(accepted(&marked, &frame_to(to), &SENT), 96, "{to}");
+            assert!(!accepts(&received, &frame_to(to), &SENT), "{to}");
+            assert!(!accepts(&marked, &frame_to(to), &RECEIVED), "{to}");
+            assert!(
+                !accepts(&sent, &frame_to(to), &SENT),
+                "not from there: {to}"
+            );
+        }
+        for to in ["10.0.0.3", "fd78::12:3456"] {
+            let frame = frame_to(to.parse().unwrap());
+            assert!(!accepts(&received, &frame, &RECEIVED), "{to}");
+            assert!(accepts(&marked, &frame, &SENT), "{to}");
+        }
+        let other = Metadata {
+            mark: MARK + 1,
+            ..SENT
+        };
+        assert!(!accepts(&marked, &frame_to(own[0]), &other));
+        let arp = [&[0xff; 12][..], &[0x08, 0x06], &[0; 46]].concat();
+        for (program, metadata) in [(&received, RECEIVED), (&marked, SENT), (&sent, SENT)] {
+            assert!(accepts(program, &arp, &metadata));
+        }
+        // From an address of ours: the two are exchanged.
+        let mut back = frame_to(own[0]);
+        back.copy_within(30..34, 26);
+        assert!(accepts(&sent, &back, &SENT));
+    }
+
+    #[test]
+    fn a_tap_may_be_for_one_address_and_one_port() {
+        // The ports of these frames are all 1.
+        let (v4, v6) = (frame_to(own()[0]), frame_to(own()[2]));
+        let marked = |host: Option<&str>, port| {
+            let host = host.map(|host| host.parse().unwrap());
+            tapped(Taken::SentWithMark(MARK), Only { host, port }, 1500)
+        };
+        let takes =
+            |program: &[sock_filter]| [&v4, &v6].map(|frame| accepts(program, frame, &SENT));
+        for (host, of) in [
+            ("10.0.0.2", [true, false]),
+            ("192.0.2.1", [true, false]),
+            ("10.0.0.3", [false, false]),
+            ("fd77::12:3456", [false, true]),
+            ("2001:db8::1", [false, true]),
+            ("fd77::12:3457", [false, false]),
+        ] {
+            assert_eq!(takes(&marked(Some(host), None)), of, "{host}");
+            assert_eq!(takes(&marked(Some(host), Some(1))), of, "{host}");
+            assert_eq!(
+                takes(&marked(Some(host), Some(2))),
+                [false, false],
+                "{host}"
+            );
+        }
+        assert_eq!(takes(&marked(None, Some(1))), [true, true]);
+        assert_eq!(takes(&marked(None, Some(2))), [false, false]);
+        let port = marked(None, Some(1));
+        // Options of IPv4 move the ports.
+        let mut longer = v4.clone();
+        longer.splice(34..34, [0; 4]);
+        longer[14] = 0x46;
+        assert!(accepts(&port, &longer, &SENT));
+        let mut fragment = v4.clone();
+        fragment[21] = 1;
+        assert!(!accepts(&port, &fragment, &SENT), "it has no ports");
+        let mut udp = v4.clone();
+        udp[23] = 17;
+        assert!(!accepts(&port, &udp, &SENT));
+        // Own addresses count besides.
+        let own = own();
+        let only = Only {
+            host: Some("192.0.2.1".parse().unwrap()),
+            port: Some(1),
+        };
+        let received = tapped(Taken::Received(&own), only, 1500);
+        assert!(accepts(&received, &v4, &RECEIVED));
+        let elsewhere = frame_to("10.0.0.3".parse().unwrap());
+        assert!(!accepts(&received, &elsewhere, &RECEIVED));
+        let arp = [&[0xff; 12][..], &[0x08, 0x06], &[0; 46]].concat();
+        assert!(!accepts(&received, &arp, &RECEIVED), "it has neither");
     }
 
     #[test]

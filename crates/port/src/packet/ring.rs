@@ -20,8 +20,11 @@ use super::socket;
 
 /// Length of a slot, in bytes: kernel's header, padding, and a frame of MTU 1500 with room to spare.
 const SLOT_BYTES: usize = 2048;
-/// Memory that the kernel has to find in one piece.
+/// Memory that the kernel has to find in one piece, unless a slot is larger.
 const BLOCK_BYTES: usize = 64 << 10;
+
+/// Room for what the kernel puts before a frame in a slot: its header, an address, padding, all aligned.
+pub(super) const SLOT_HEADER_BYTES: usize = 128;
 
 const _: () = assert!(
     BLOCK_BYTES.is_multiple_of(SLOT_BYTES) && SLOT_BYTES.is_multiple_of(libc::TPACKET_ALIGNMENT),
@@ -32,9 +35,10 @@ const _: () = assert!(align_of::<tpacket2_hdr>() <= libc::TPACKET_ALIGNMENT);
 /// A reception ring.
 #[derive(Debug)]
 pub(super) struct Ring {
-    /// Start of the mapping, `slots * SLOT_BYTES` long.
+    /// Start of the mapping, `slots * slot_bytes` long.
     memory: NonNull<u8>,
     slots: usize,
+    slot_bytes: usize,
     /// The slot that the kernel fills next, or has filled.
     next: usize,
 }
@@ -45,15 +49,40 @@ unsafe impl Send for Ring {}
 impl Ring {
     /// Gives `socket` a ring of `slots` slots, a multiple of 32.
     pub(super) fn new(socket: &OwnedFd, slots: usize) -> io::Result<Ring> {
+        socket::set_integer(socket, libc::PACKET_COPY_THRESH, SLOT_BYTES as libc::c_int)?;
+        Ring::map(socket, BLOCK_BYTES, SLOT_BYTES, slots)
+    }
+
+    /// The same of `bytes`, in slots of `slot_bytes`, a power of two that is not larger and no less than what the header
+    /// takes. Frames that do not fit are cut off, and lie nowhere else.
+    pub(super) fn with_slots_of(
+        socket: &OwnedFd,
+        bytes: usize,
+        slot_bytes: usize,
+    ) -> io::Result<Ring> {
+        assert!(
+            slot_bytes.is_power_of_two() && (SLOT_HEADER_BYTES..=bytes).contains(&slot_bytes),
+            "slots follow each other without gaps"
+        );
+        let block_bytes = BLOCK_BYTES.max(slot_bytes);
+        let slots = bytes / block_bytes * block_bytes / slot_bytes;
+        Ring::map(socket, block_bytes, slot_bytes, slots)
+    }
+
+    fn map(
+        socket: &OwnedFd,
+        block_bytes: usize,
+        slot_bytes: usize,
+        slots: usize,
+    ) -> io::Result<Ring> {
         let version = libc::tpacket_versions::TPACKET_V2 as libc::c_int;
         socket::set_integer(socket, libc::PACKET_VERSION, version)?;
-        socket::set_integer(socket, libc::PACKET_COPY_THRESH, SLOT_BYTES as libc::c_int)?;
-        socket::request_ring(socket, BLOCK_BYTES, SLOT_BYTES, slots)?;
+        socket::request_ring(socket, block_bytes, slot_bytes, slots)?;
         // SAFETY: A fresh shared mapping at an address of the kernel's choice touches no memory in use.
         let memory = unsafe {
             mmap(
                 ptr::null_mut(),
-                slots * SLOT_BYTES,
+                slots * slot_bytes,
                 ProtFlags::READ | ProtFlags::WRITE,
                 MapFlags::SHARED,
                 socket,
@@ -63,13 +92,14 @@ impl Ring {
         Ok(Ring {
             memory: NonNull::new(memory.cast()).expect("mmap has not failed"),
             slots,
+            slot_bytes,
             next: 0,
         })
     }
 
     /// The next frame, if one has arrived.
     pub(super) fn next(&mut self) -> Option<Slot<'_>> {
-        let at = self.next * SLOT_BYTES;
+        let at = self.next * self.slot_bytes;
         // SAFETY: `next` is below `slots`, so the slot lies within the mapping.
         let slot = unsafe { self.memory.add(at) };
         // SAFETY: A slot begins with its aligned status word, which both sides access atomically. Acquire
@@ -84,7 +114,9 @@ impl Ring {
         let header = unsafe { slot.cast::<tpacket2_hdr>().read() };
         let start = usize::from(header.tp_mac);
         let len = header.tp_snaplen as usize;
-        let within = start.checked_add(len).is_some_and(|end| end <= SLOT_BYTES);
+        let within = start
+            .checked_add(len)
+            .is_some_and(|end| end <= self.slot_bytes);
         let bytes = match within && start >= size_of::<tpacket2_hdr>() {
             // SAFETY: The range lies within the slot, behind its header, and the slot stays ours until
             // `Slot` is dropped.
@@ -95,6 +127,7 @@ impl Ring {
             slot,
             status,
             len: header.tp_len as usize,
+            time_ns: u64::from(header.tp_sec) * 1_000_000_000 + u64::from(header.tp_nsec),
             bytes,
         })
     }
@@ -104,7 +137,7 @@ impl Drop for Ring {
     fn drop(&mut self) {
         // SAFETY: The mapping is this one's, and no `Slot` borrows it any more. It cannot fail; if it did,
         // there would be nothing to do.
-        let _ = unsafe { munmap(self.memory.as_ptr().cast(), self.slots * SLOT_BYTES) };
+        let _ = unsafe { munmap(self.memory.as_ptr().cast(), self.slots * self.slot_bytes) };
     }
 }
 
@@ -115,6 +148,8 @@ pub(super) struct Slot<'a> {
     status: u32,
     /// Length of the frame, in bytes; more than `bytes` if it does not fit.
     pub(super) len: usize,
+    /// When it was sent or received, in nanoseconds of the realtime clock.
+    pub(super) time_ns: u64,
     /// The frame, or its beginning.
     pub(super) bytes: &'a [u8],
 }

@@ -151,6 +151,19 @@ pub(super) fn attach_filter(socket: &OwnedFd, program: &mut [libc::sock_filter])
     unsafe { set_option(socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program) }
 }
 
+/// Has the kernel keep the filter for as long as the socket lives.
+pub(super) fn lock_filter(socket: &OwnedFd) -> io::Result<()> {
+    let on: c_int = 1;
+    // SAFETY: an integer is what this option takes.
+    unsafe { set_option(socket, libc::SOL_SOCKET, libc::SO_LOCK_FILTER, &on) }
+}
+
+/// Marks what is sent on the socket.
+pub(super) fn set_mark(socket: &OwnedFd, mark: u32) -> io::Result<()> {
+    // SAFETY: an integer of 32 bits is what this option takes.
+    unsafe { set_option(socket, libc::SOL_SOCKET, libc::SO_MARK, &mark) }
+}
+
 /// Asks for a reception ring of `slots` slots of `slot_bytes` in blocks of `block_bytes`.
 pub(super) fn request_ring(
     socket: &OwnedFd,

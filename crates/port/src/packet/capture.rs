@@ -1,0 +1,156 @@
+//! Watching what ports send and receive, from beside them.
+//!
+//! Whoever may, opens a [`Tap`] for each kind of frames; somebody else, who need not have any privilege, reads what
+//! it brings ([`TapReader`]). The kernel keeps the filter: who reads cannot see more than what the tap was opened for.
+//! A port that is [marked](super::PacketPort::set_mark) is told from others on the same interface.
+
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use super::error::{OpenError, System};
+use super::interface::Interface;
+use super::ring::{Ring, SLOT_HEADER_BYTES};
+use super::{filter, socket};
+
+/// Memory for frames that wait to be read, in bytes: for some thousand beginnings of frames.
+const RING_BYTES: usize = 16 << 20;
+
+/// The same for whole superpackets, which take more than so much each.
+const LARGE_RING_BYTES: usize = 32 << 20;
+const LARGE_SLOT_BYTES: usize = 64 << 10;
+
+/// The longest beginning of a frame that can be asked for, in bytes: more than a superpacket has.
+pub const SNAPLEN_MAX: u32 = (512 << 10) - SLOT_HEADER_BYTES as u32;
+
+/// Which frames a tap is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taken<'a> {
+    /// Those that a port with these addresses receives.
+    Received(&'a [IpAddr]),
+    /// Those that ports with this mark send.
+    SentWithMark(u32),
+    /// All that this machine sends from these addresses, and ARP.
+    SentFrom(&'a [IpAddr]),
+}
+
+/// Which of them, if not all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Only {
+    /// IP packets from or to this address.
+    pub host: Option<IpAddr>,
+    /// TCP segments from or to this port.
+    pub port: Option<u16>,
+}
+
+/// A socket that takes in frames for [`TapReader`].
+#[derive(Debug)]
+pub struct Tap {
+    socket: OwnedFd,
+}
+
+impl Tap {
+    /// Opens a tap on an interface, for the first `snaplen` bytes of each frame. Needs `CAP_NET_RAW`.
+    pub fn open(
+        interface: &str,
+        taken: Taken<'_>,
+        only: Only,
+        snaplen: u32,
+    ) -> Result<Tap, OpenError> {
+        let found = Interface::find(interface)?;
+        let mut program = filter::tapped(taken, only, snaplen.clamp(1, SNAPLEN_MAX));
+        let mut open = || -> Result<Tap, System> {
+            let opened =
+                socket::open().map_err(|error| System::new("opening a packet socket", error))?;
+            // Before the socket is bound, so that nothing else ever gets in.
+            socket::attach_filter(&opened, &mut program)
+                .and_then(|()| socket::lock_filter(&opened))
+                .map_err(|error| System::new("filtering what is captured", error))?;
+            socket::bind(&opened, found.index, libc::ETH_P_ALL as u16)
+                .map_err(|error| System::new("binding to the interface", error))?;
+            Ok(Tap { socket: opened })
+        };
+        open().map_err(|system| system.on(interface))
+    }
+
+    /// True if packets of this process can be marked: a port of one with the same privileges is.
+    pub fn can_mark() -> bool {
+        socket::open().is_ok_and(|socket| socket::set_mark(&socket, 0).is_ok())
+    }
+
+    /// The socket, to be passed on.
+    pub fn into_socket(self) -> OwnedFd {
+        self.socket
+    }
+}
+
+/// A frame that a tap has taken.
+#[derive(Clone, Copy, Debug)]
+pub struct Tapped<'a> {
+    /// When it was sent or received, in nanoseconds of the realtime clock.
+    pub time_ns: u64,
+    /// Its length, in bytes.
+    pub len: usize,
+    /// As much of its beginning as was asked for.
+    pub bytes: &'a [u8],
+}
+
+/// Reads what a tap takes from now on.
+#[derive(Debug)]
+pub struct TapReader {
+    // The ring goes before its socket.
+    ring: Ring,
+    socket: OwnedFd,
+    dropped: u64,
+}
+
+impl TapReader {
+    /// Reads from the socket of a [`Tap`] that was opened for `snaplen` bytes of each frame.
+    pub fn new(socket: OwnedFd, snaplen: u32) -> io::Result<TapReader> {
+        let slot_bytes = snaplen.clamp(1, SNAPLEN_MAX) as usize + SLOT_HEADER_BYTES;
+        let slot_bytes = slot_bytes.next_power_of_two();
+        let bytes = match slot_bytes > LARGE_SLOT_BYTES {
+            true => LARGE_RING_BYTES,
+            false => RING_BYTES,
+        };
+        let ring = Ring::with_slots_of(&socket, bytes, slot_bytes)?;
+        Ok(TapReader {
+            ring,
+            socket,
+            dropped: 0,
+        })
+    }
+
+    /// Hands up to `budget` frames to `handle`; returns how many.
+    pub fn receive(&mut self, budget: usize, handle: &mut dyn FnMut(Tapped<'_>)) -> usize {
+        for taken in 0..budget {
+            let Some(slot) = self.ring.next() else {
+                return taken;
+            };
+            handle(Tapped {
+                time_ns: slot.time_ns,
+                len: slot.len,
+                bytes: slot.bytes,
+            });
+        }
+        budget
+    }
+
+    /// Frames that were dropped since the beginning, because they came faster than they were read.
+    pub fn dropped(&mut self) -> io::Result<u64> {
+        self.dropped += socket::drops(&self.socket)?;
+        Ok(self.dropped)
+    }
+
+    /// The error that the kernel has noted, if it has, such as that the interface is down.
+    pub fn take_error(&self) -> io::Result<()> {
+        Ok(rustix::net::sockopt::socket_error(&self.socket)??)
+    }
+}
+
+impl AsFd for TapReader {
+    /// Readable when a frame was taken.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
