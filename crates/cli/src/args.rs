@@ -1,10 +1,11 @@
 //! The command line.
 
 use std::net::IpAddr;
+use std::num::NonZeroU32;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use clap::{Args, Parser, Subcommand, value_parser};
+use clap::{ArgGroup, Args, Parser, Subcommand, value_parser};
 use host::CongestionAlgorithm;
 
 use ::link::conditions::{Burst, Changes, Queue, Rate, Share, Time};
@@ -62,6 +63,8 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Serve a directory over HTTP
     Serve(ServeArgs),
+    /// Check a configuration file, and the files that it names, without serving
+    Check(CheckArgs),
     /// Run the NIC stack alone, for host stacks that attach to it
     Nic(NicArgs),
     /// Ask a running server for something
@@ -94,66 +97,91 @@ pub(crate) enum Command {
     Door(DoorArgs),
 }
 
-/// Link and addresses of the stack.
+/// What `splitway serve` is told on the command line. What a file can say as well is said over it: see `config`.
 #[derive(Clone, Debug, Args)]
+#[command(
+    group = ArgGroup::new("content").multiple(true),
+    group = ArgGroup::new("addresses").multiple(true),
+    group = ArgGroup::new("interface").multiple(true),
+    group = ArgGroup::new("stacks").multiple(true),
+    group = ArgGroup::new("tls_ports").multiple(true),
+)]
 pub(crate) struct ServeArgs {
     /// Directory whose files are served
     #[arg(
         value_name = "ROOT",
-        required_unless_present = "nic",
+        required_unless_present_any = ["nic", "config"],
         group = "content"
     )]
     pub(crate) root: Option<PathBuf>,
 
-    /// TCP port to serve HTTP on, without TLS [default: 80, or none with --tls-listen]
+    /// File that says what to serve, and how, in TOML (docs/config.md). What is said here as well takes the place of what it
+    /// says; a list takes the place of a list
+    #[arg(long, value_name = "FILE", groups = ["content", "addresses", "interface", "stacks", "tls_ports"])]
+    pub(crate) config: Option<PathBuf>,
+
+    /// Print the whole configuration that this line leads to, as a file for --config, and end
+    #[arg(long)]
+    pub(crate) print_config: bool,
+
+    /// TCP port to serve HTTP on, without TLS; may be repeated [default: 80, or none with --tls-listen]
     #[arg(long, value_name = "PORT", value_parser = value_parser!(u16).range(1..))]
-    listen: Option<u16>,
+    pub(crate) listen: Vec<u16>,
 
     /// Ethernet interface to attach the stack to, in this network namespace
-    #[arg(long, value_name = "IFACE", requires = "addr")]
+    #[arg(
+        long,
+        value_name = "IFACE",
+        requires = "addresses",
+        group = "interface"
+    )]
     pub(crate) dev: Option<String>,
 
     /// The stack's own address with the length of its on-link prefix; several may follow
-    #[arg(long, value_name = "CIDR", requires = "dev", num_args = 1.., value_delimiter = ',')]
+    #[arg(long, value_name = "CIDR", requires = "interface", group = "addresses", num_args = 1.., value_delimiter = ',')]
     pub(crate) addr: Vec<Cidr>,
 
     /// Router to everything that is not on the link, one each for IPv4 and IPv6
-    #[arg(long, value_name = "IP", requires = "dev", num_args = 1.., value_delimiter = ',')]
+    #[arg(long, value_name = "IP", requires = "interface", num_args = 1.., value_delimiter = ',')]
     pub(crate) gateway: Vec<IpAddr>,
 
-    /// Congestion control of the connections: cubic, bbr or newreno
-    #[arg(long, value_name = "NAME", default_value_t)]
-    pub(crate) congestion: CongestionAlgorithm,
+    /// Congestion control of the connections: cubic, bbr or newreno [default: cubic]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) congestion: Option<CongestionAlgorithm>,
 
     #[command(flatten)]
     pub(crate) tcp: TcpOptions,
 
-    /// NIC workers, each a thread with its own port and its share of the cache
-    #[arg(long, value_name = "N", default_value = "1", requires = "root", value_parser = value_parser!(u16).range(1..=64))]
-    pub(crate) workers: u16,
+    /// NIC workers, each a thread with its own port and its share of the cache [default: 1]
+    #[arg(long, value_name = "N", requires = "content", value_parser = value_parser!(u16).range(1..=64))]
+    pub(crate) workers: Option<u16>,
 
     #[command(flatten)]
     pub(crate) cache: CacheOption,
 
     /// Most connections of one source: of an IPv4 address, or of an IPv6 network of 64 bits [default: no limit]
-    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..))]
-    pub(crate) connections_per_source: Option<u32>,
+    #[arg(long, value_name = "N")]
+    pub(crate) connections_per_source: Option<NonZeroU32>,
 
     /// Most connections that wait for their clients alone to acknowledge the end, or to end their side. Beyond, the
-    /// one that has waited longest is reset
-    #[arg(long, value_name = "N", default_value_t = host::StackConfig::ORPHANS_MAX as u32,
-          value_parser = value_parser!(u32).range(1..))]
-    pub(crate) orphans: u32,
+    /// one that has waited longest is reset [default: 32768]
+    #[arg(long, value_name = "N")]
+    pub(crate) orphans: Option<NonZeroU32>,
 
-    /// MTU of the veth pair, in bytes
-    #[arg(long, value_name = "BYTES", default_value = "1500", conflicts_with = "dev",
+    /// MTU of the veth pair, in bytes [default: 1500]
+    #[arg(long, value_name = "BYTES", conflicts_with = "dev",
           value_parser = value_parser!(u32).range(1280..=65535))]
-    pub(crate) mtu: u32,
+    pub(crate) mtu: Option<u32>,
 
     /// Attach to the NIC process that listens on this socket, or, as eth:IFACE,MAC, to the NIC stack of the machine
     /// with this address on the link of an interface. Several --nic are several NIC stacks, besides one for ROOT if that
     /// is given: each request is served by one that has the file
-    #[arg(long, value_name = "SOCKET|eth:IFACE,MAC", requires = "dev")]
+    #[arg(
+        long,
+        value_name = "SOCKET|eth:IFACE,MAC",
+        requires = "interface",
+        group = "stacks"
+    )]
     pub(crate) nic: Vec<NicPlace>,
 
     /// The roots of all NIC stacks are copies of each other, times of modification included (rsync -a, cp -a): if one
@@ -162,7 +190,7 @@ pub(crate) struct ServeArgs {
     pub(crate) replicas: bool,
 
     /// File with the key that both machines share, for --nic eth:…; `splitway keygen` makes one
-    #[arg(long, value_name = "FILE", requires = "nic")]
+    #[arg(long, value_name = "FILE", requires = "stacks")]
     pub(crate) key_file: Option<PathBuf>,
 
     #[command(flatten)]
@@ -193,16 +221,13 @@ pub(crate) struct ServeArgs {
     pub(crate) end_with_parent: bool,
 }
 
-impl ServeArgs {
-    /// The port of HTTP without TLS, if it is served: who asks for TLS gets nothing else that he has not asked for.
-    pub(crate) fn plain_port(&self) -> Option<u16> {
-        let usual = self.tls.tls_listen.is_empty().then_some(HTTP_PORT);
-        self.listen.or(usual)
-    }
+/// The check of a configuration.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct CheckArgs {
+    /// The file, as for `serve --config`
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
 }
-
-/// Where browsers expect HTTP.
-const HTTP_PORT: u16 = 80;
 
 pub(crate) const SERVE_HELP: &str = "\
 Without --dev, Splitway makes a link of its own: a veth pair whose end on this machine is splitway0 with \
@@ -219,6 +244,8 @@ Examples:
   curl 'http://[fd77::2]/'
 
   sudo splitway serve ./site --listen 8080 --workers 2
+
+  sudo splitway serve --config /etc/splitway/splitway.toml
 
   sudo splitway serve ./site --dev eth0 --addr 192.0.2.10/24 fd00::10/64 --gateway 192.0.2.1
 
@@ -586,16 +613,14 @@ pub(crate) struct HostArgs {
     /// Routers
     #[arg(long, num_args = 1..)]
     pub(crate) gateway: Vec<IpAddr>,
-    /// TCP port without TLS
+    /// TCP ports without TLS
     #[arg(long)]
-    pub(crate) listen: Option<u16>,
+    pub(crate) listen: Vec<u16>,
     /// Congestion control
     #[arg(long)]
     pub(crate) congestion: CongestionAlgorithm,
     #[command(flatten)]
     pub(crate) tcp: TcpOptions,
-    #[command(flatten)]
-    pub(crate) http: HttpOptions,
     #[command(flatten)]
     pub(crate) tls: TlsOptions,
     /// Most connections of one source
@@ -642,6 +667,7 @@ mod tests {
     use clap::FromArgMatches;
 
     use super::*;
+    use crate::config::{self, Config};
 
     fn parse(line: &str) -> Result<Cli, String> {
         let matches = Cli::command_line()
@@ -657,6 +683,15 @@ mod tests {
         }
     }
 
+    fn config(line: &str) -> Config {
+        config::load(&serve(line)).unwrap()
+    }
+
+    /// Those without TLS, and those with it.
+    fn ports(config: &Config) -> [Vec<u16>; 2] {
+        [false, true].map(|tls| config.ports(tls).collect())
+    }
+
     #[test]
     fn the_definition_is_consistent() {
         Cli::command_line().debug_assert();
@@ -664,11 +699,11 @@ mod tests {
 
     #[test]
     fn the_simplest_line_has_sensible_defaults() {
-        let args = serve("splitway serve site");
-        let port = args.plain_port();
-        assert_eq!(args.root.unwrap(), PathBuf::from("site"));
-        assert_eq!((port, args.workers, args.mtu), (Some(80), 1, 1500));
-        assert!(args.dev.is_none() && args.addr.is_empty() && args.nic.is_empty());
+        let config = config("splitway serve site");
+        assert_eq!(config.nic.root, Some(PathBuf::from("site")));
+        assert_eq!(ports(&config), [vec![80], vec![]]);
+        assert_eq!((config.nic.workers, config.network.mtu), (1, None));
+        assert!(config.network.interface.is_none() && config.nic.attach.is_empty());
     }
 
     #[test]
@@ -679,20 +714,31 @@ mod tests {
             "splitway serve --dev eth0 --addr 192.0.2.3/24,fd00::3/64 --gateway 192.0.2.1 --listen 8080 site",
         ];
         for line in lines {
-            let args = serve(line);
-            assert_eq!(args.addr.len(), 2, "{line}");
-            let port = args.plain_port();
-            assert_eq!((args.gateway.len(), port), (1, Some(8080)), "{line}");
-            assert_eq!(args.root, Some(PathBuf::from("site")), "{line}");
+            let config = config(line);
+            let network = &config.network;
+            assert_eq!(
+                (network.addresses.len(), network.gateways.len()),
+                (2, 1),
+                "{line}"
+            );
+            assert_eq!(ports(&config)[0], [8080], "{line}");
+            assert_eq!(config.nic.root, Some(PathBuf::from("site")), "{line}");
         }
     }
 
     #[test]
     fn whoever_asks_for_tls_gets_http_without_it_if_he_asks_for_that_too() {
-        let plain = |rest| serve(&format!("splitway serve site {rest}")).plain_port();
-        assert_eq!(plain("--tls-listen 443"), None);
-        assert_eq!(plain("--tls-listen 443 --listen 80"), Some(80));
-        assert_eq!(plain("--listen 8080"), Some(8080));
+        let plain = |rest| {
+            let line = format!("splitway serve site {rest}");
+            let [plain, _] = ports(&config(&line));
+            plain
+        };
+        assert_eq!(plain("--tls-listen 443 --tls-self-signed"), [0; 0]);
+        assert_eq!(
+            plain("--tls-listen 443 --tls-self-signed --listen 80"),
+            [80]
+        );
+        assert_eq!(plain("--listen 8080 --listen 8081"), [8080, 8081]);
     }
 
     #[test]

@@ -17,12 +17,12 @@ pub(crate) struct CacheOption {
     /// and what is kept until it is acknowledged [default: a quarter of the memory of the machine, or of the
     /// control group if that may use less, at most 1G]
     #[arg(long, value_name = "SIZE", requires = "content")]
-    cache: Option<Size>,
+    pub(crate) cache: Option<Size>,
 }
 
-/// A number of bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Size(u64);
+/// A number of bytes: `512M`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Size(pub(crate) u64);
 
 const KIB: u64 = 1 << 10;
 
@@ -60,23 +60,31 @@ impl fmt::Display for Size {
     }
 }
 
+impl Size {
+    /// Fails if it is too little as the cache of so many workers: what was said, why, and what to say.
+    pub(crate) fn check_for(self, workers: u16) -> Result<(), (String, String, String)> {
+        let each_min = Config::CACHE_BYTES_MIN as u64;
+        let least = Size(each_min * u64::from(workers));
+        if self >= least {
+            return Ok(());
+        }
+        Err((
+            format!("--cache {self} for --workers {workers}"),
+            format!(
+                "too little: one SEND may need {} blocks of {} at once, and each worker has blocks of its own",
+                each_min / BLOCK_BYTES as u64,
+                Size(BLOCK_BYTES as u64),
+            ),
+            format!("Give at least {least}, or fewer workers."),
+        ))
+    }
+}
+
 impl CacheOption {
     /// Fails if it is too little for so many workers.
     pub(crate) fn check(self, workers: u16) -> Result<(), Failure> {
-        let each_min = Config::CACHE_BYTES_MIN as u64;
-        let least = Size(each_min * u64::from(workers));
-        match self.cache {
-            Some(size) if size.0 < least.0 => Err(Failure::input(
-                format!("--cache {size} for --workers {workers}"),
-                format!(
-                    "too little: one SEND may need {} blocks of {} at once, and each worker has blocks of its own",
-                    each_min / BLOCK_BYTES as u64,
-                    Size(BLOCK_BYTES as u64),
-                ),
-            )
-            .remedy(format!("Give at least {least}, or fewer workers."))),
-            _ => Ok(()),
-        }
+        let checked = self.cache.map_or(Ok(()), |size| size.check_for(workers));
+        checked.map_err(|(what, why, remedy)| Failure::input(what, why).remedy(remedy))
     }
 
     /// What each of so many workers gets, in bytes, in a control group that may use `limit_bytes`.

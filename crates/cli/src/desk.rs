@@ -1,11 +1,8 @@
 //! Where the user asks a server that runs, and is answered.
 
-use std::collections::VecDeque;
-
 use crate::control::Control;
 use crate::nic_keeper::NicKeeper;
-use crate::say;
-use crate::self_signed::Fresh;
+use crate::reload::Outcome;
 
 /// Who has asked for what, and what has become of it so far.
 pub(crate) struct Desk {
@@ -13,16 +10,6 @@ pub(crate) struct Desk {
     /// The NIC stacks of which it is still to be told what has become of them.
     asked: Vec<usize>,
     answers: Vec<Result<String, String>>,
-    /// The sets of certificates that the host process has still to answer for, in their order.
-    passed: VecDeque<Passed>,
-}
-
-/// A set of certificates on its way to be used.
-#[derive(Default)]
-struct Passed {
-    /// Somebody waits to hear what becomes of this one.
-    is_asked: bool,
-    fresh: Option<Fresh>,
 }
 
 impl Desk {
@@ -31,7 +18,6 @@ impl Desk {
             control,
             asked: Vec::new(),
             answers: Vec::new(),
-            passed: VecDeque::new(),
         }
     }
 
@@ -41,52 +27,15 @@ impl Desk {
         self.asked = nics.collect();
     }
 
-    /// Certificates have been read and passed to the host process.
-    pub(crate) fn on_certificates_passed(&mut self, is_asked: bool, fresh: Option<Fresh>) {
-        self.passed.push_back(Passed { is_asked, fresh });
-    }
-
-    /// The host process says what has become of those that were passed to it first: how many it uses, or why it does
-    /// not.
-    pub(crate) fn on_certificates_heard(&mut self, outcome: Result<usize, String>) {
-        let Passed { is_asked, fresh } = self.passed.pop_front().unwrap_or_default();
-        if outcome.is_ok()
-            && let Some(Err(failure)) = fresh.map(Fresh::put_in_place)
-        {
-            let text = format!("{failure}; clients cannot trust the new one, which is used");
-            tracing::error!("{text}");
-            return self.answer_if(is_asked, Err(text));
-        }
-        self.on_certificates(is_asked, outcome);
-    }
-
-    /// Tells whoever is concerned what has become of certificates that were to be read anew: how many are used, or why
-    /// they are not.
-    pub(crate) fn on_certificates(&mut self, is_asked: bool, outcome: Result<usize, String>) {
-        let outcome = match outcome {
-            Ok(count) => {
-                let certificates = match count {
-                    1 => "certificate",
-                    _ => "certificates",
-                };
-                let text = format!("{count} {certificates} read anew, for connections from now on");
-                say(&format!("{text}\n"));
-                Ok(text)
-            }
-            Err(why) => {
-                // What to do about it may follow, in lines of its own.
-                let text = format!("the certificates that were there stay: {why}");
-                tracing::error!("{text}");
-                Err(text)
-            }
-        };
-        self.answer_if(is_asked, outcome);
-    }
-
     /// Answers if somebody waits for this.
-    pub(crate) fn answer_if(&mut self, is_asked: bool, answer: Result<String, String>) {
-        if is_asked && let Some(control) = &mut self.control {
-            control.answer(answer);
+    pub(crate) fn on_outcome(&mut self, outcome: Option<Outcome>) {
+        if let Some(Outcome {
+            is_asked: true,
+            result,
+        }) = outcome
+            && let Some(control) = &mut self.control
+        {
+            control.answer(result);
         }
     }
 
@@ -127,78 +76,31 @@ impl Desk {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-    use std::os::fd::OwnedFd;
-    use std::time::Duration;
-
     use rustix::net::{RecvFlags, SendFlags, SocketAddrUnix, recv, send};
 
     use super::*;
     use crate::control::Request;
-    use crate::self_signed::SelfSigned;
     use crate::socket;
 
-    /// A desk, and somebody who has asked for certificates to be read anew.
-    fn asked(directory: &tempfile::TempDir) -> (Desk, OwnedFd) {
+    #[test]
+    fn an_outcome_is_told_to_whoever_asked_and_nobody_else() {
+        let directory = tempfile::tempdir().unwrap();
         let mut control = Control::bind(&directory.path().join("control")).unwrap();
         let client = socket::connect(&SocketAddrUnix::new(control.path()).unwrap()).unwrap();
         send(&client, b"reload", SendFlags::empty()).unwrap();
         assert_eq!(control.next(), None, "it has connected");
         assert_eq!(control.next(), Some(Request::Reload));
-        (Desk::new(Some(control)), client)
-    }
-
-    fn heard(client: &OwnedFd) -> Option<String> {
-        let mut answer = [0; 1000];
-        let (_, length) = recv(client, &mut answer[..], RecvFlags::DONTWAIT).ok()?;
-        Some(String::from_utf8_lossy(&answer[..length]).into_owned())
-    }
-
-    #[test]
-    fn who_asks_is_told_of_the_certificates_that_were_read_for_it() {
-        let directory = tempfile::tempdir().unwrap();
-        let (mut desk, client) = asked(&directory);
-        // SIGHUP came before.
-        desk.on_certificates_passed(false, None);
-        desk.on_certificates_passed(true, None);
-        desk.on_certificates_heard(Ok(1));
-        assert_eq!(heard(&client), None);
-        desk.on_certificates_heard(Err("no good".to_owned()));
-        let answer = heard(&client).unwrap();
-        assert!(
-            answer.starts_with("error ") && answer.ends_with(": no good"),
-            "{answer}"
-        );
-    }
-
-    #[test]
-    fn a_failure_to_read_is_told_to_whoever_asked_and_nobody_else() {
-        let directory = tempfile::tempdir().unwrap();
-        let (mut desk, client) = asked(&directory);
-        desk.on_certificates_passed(true, None);
-        desk.on_certificates(false, Err("SIGHUP's are no good".to_owned()));
-        assert_eq!(heard(&client), None);
-        desk.on_certificates_heard(Ok(2));
-        let answer = heard(&client).unwrap();
-        assert!(answer.starts_with("ok 2 certificates"), "{answer}");
-    }
-
-    #[test]
-    fn what_is_made_for_trying_out_is_put_in_its_place_when_it_is_used() {
-        let made = SelfSigned::new().unwrap();
-        let mut desk = Desk::new(None);
-        let read = || fs::read_to_string(made.path()).unwrap();
-        let pass = |desk: &mut Desk| {
-            let (_, fresh) = made.renew(&[], Duration::from_secs(1_800_000_000)).unwrap();
-            desk.on_certificates_passed(false, Some(fresh));
+        let mut desk = Desk::new(Some(control));
+        let heard = || -> Option<String> {
+            let mut answer = [0; 1000];
+            let (_, length) = recv(&client, &mut answer[..], RecvFlags::DONTWAIT).ok()?;
+            Some(String::from_utf8_lossy(&answer[..length]).into_owned())
         };
-        pass(&mut desk);
-        assert_eq!(read(), "");
-        desk.on_certificates_heard(Ok(1));
-        let used = read();
-        assert!(used.contains("BEGIN CERTIFICATE"), "{used}");
-        pass(&mut desk);
-        desk.on_certificates_heard(Err("no good".to_owned()));
-        assert_eq!(read(), used);
+        let outcome = |is_asked, result| Some(Outcome { is_asked, result });
+        desk.on_outcome(outcome(false, Err("SIGHUP's is no good".to_owned())));
+        desk.on_outcome(None);
+        assert_eq!(heard(), None);
+        desk.on_outcome(outcome(true, Ok("done".to_owned())));
+        assert_eq!(heard().as_deref(), Some("ok done"));
     }
 }

@@ -39,6 +39,15 @@ impl Failure {
         self
     }
 
+    /// The same, with another failure below it.
+    pub(crate) fn and(self, other: Self) -> Self {
+        let lines = self
+            .remedy
+            .as_deref()
+            .map_or(String::new(), |lines| format!("{lines}\n"));
+        self.remedy(format!("{lines}{other}"))
+    }
+
     /// It failed for the same reason, though perhaps in another process.
     pub(crate) fn is_like(&self, other: &Self) -> bool {
         (&self.why, &self.remedy) == (&other.why, &other.remedy)

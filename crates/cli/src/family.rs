@@ -218,8 +218,8 @@ impl Family {
                     | Message::NicJoined(..)
                     | Message::NicRefused(..)
                     | Message::NicLost(..)
-                    | Message::CertificatesTaken(_)
-                    | Message::CertificatesRefused(_) => {}
+                    | Message::Reloaded(_)
+                    | Message::ReloadRefused(_) => {}
                 }
                 self.happenings
                     .push_back(Happening::Said(member.role, message));

@@ -1,8 +1,8 @@
 //! How a NIC process comes to the host process: the supervisor passes on the socket over which the two say hello.
 //!
 //! The host process can neither start a NIC process nor connect to one, so this goes over its control socket: each
-//! packet is a byte, which NIC stack it is, and one descriptor. Certificates come in the same way, and the pipes of those
-//! who ask for connections, and so does a NIC process to the carrier process of a NIC stack's machine.
+//! packet is a byte, which NIC stack it is, and one descriptor. What HTTP serves and certificates come in the same way, and
+//! the pipes of those who ask for connections, and so does a NIC process to the carrier process of a NIC stack's machine.
 
 use std::collections::VecDeque;
 use std::io::{IoSlice, IoSliceMut};
@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use contract::control::{HostSession, host_hello};
-use host::{NicLoss, NicRefusal, NicSource};
+use host::{NicLoss, NicRefusal, NicSource, Stack};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, epoll, eventfd, poll};
 use rustix::io::Errno;
 use rustix::net::{
@@ -22,17 +22,18 @@ use server::Server;
 
 use crate::certificates;
 use crate::child::{retry, tell};
+use crate::configuration::{self, Configuration};
 use crate::error::Failure;
 use crate::messages::Message;
 use crate::stat::telling::Readers;
 
 const ONE_DESCRIPTOR: usize = rustix::cmsg_space!(ScmRights(1));
 
-/// In the place of a NIC stack's number: what comes are certificates.
-pub(crate) const CERTIFICATES: u8 = u8::MAX;
+/// In the place of a NIC stack's number: what comes is a [`Configuration`].
+pub(crate) const CONFIGURATION: u8 = u8::MAX;
 
 /// The same: what comes is the pipe of somebody who asks what connections there are.
-pub(crate) const STAT: u8 = CERTIFICATES - 1;
+pub(crate) const STAT: u8 = CONFIGURATION - 1;
 
 const _: () = assert!(
     host::NIC_STACKS_MAX <= STAT as usize,
@@ -47,12 +48,12 @@ type Descriptor = Result<OwnedFd, Failure>;
 enum Passed {
     /// The socket that leads to a NIC process, and which NIC stack it is.
     Nic(usize, Descriptor),
-    Certificates(Descriptor),
+    Configuration(Descriptor),
     /// Where to tell what connections there are.
     Stat(Descriptor),
 }
 
-/// In the supervisor: passes the socket of NIC process `number`, or [`CERTIFICATES`], to whoever is to use it, at the
+/// In the supervisor: passes the socket of NIC process `number`, or [`CONFIGURATION`], to whoever is to use it, at the
 /// other end of `user`; or nothing but the number, if the process could not be started.
 pub(crate) fn pass(user: &OwnedFd, number: u8, nic: Option<&OwnedFd>) -> rustix::io::Result<()> {
     let mut space = [MaybeUninit::uninit(); ONE_DESCRIPTOR];
@@ -112,7 +113,8 @@ pub(crate) struct Supervisor {
     used: Vec<u64>,
     /// What TLS listeners use.
     certificates: Option<Arc<tls::Certificates>>,
-    /// What is to take their place, in the order in which it came. One certificate is checked at a time.
+    /// What is to take the place of that and of what is served, in the order in which it came. One certificate is checked at
+    /// a time.
     replacing: VecDeque<Result<Replacing, Failure>>,
     /// Readable while there is something of that.
     bell: OwnedFd,
@@ -122,11 +124,12 @@ pub(crate) struct Supervisor {
     wake: OwnedFd,
 }
 
-/// A set of certificates that is being checked.
+/// A configuration whose certificates are being checked.
 #[derive(Debug)]
 struct Replacing {
-    count: usize,
-    checking: tls::Checking,
+    http: server::Config,
+    /// How many certificates there are, if there is TLS.
+    certificates: Option<(usize, tls::Checking)>,
 }
 
 impl Supervisor {
@@ -152,18 +155,19 @@ impl Supervisor {
         })
     }
 
-    /// Waits for the certificates that are to be used from the beginning, which come before any NIC process; `None` if
-    /// `stop` becomes readable before. Those that come later take their place.
-    pub(crate) fn certificates(
+    /// Waits for what is to be served from the beginning, which comes before any NIC process, and with TLS for its
+    /// certificates; `None` if `stop` becomes readable before. What comes later takes their place.
+    pub(crate) fn configuration(
         &mut self,
+        with_tls: bool,
         stop: BorrowedFd<'_>,
-    ) -> Result<Option<Arc<tls::Certificates>>, Failure> {
+    ) -> Result<Option<server::Config>, Failure> {
         while self.wait(stop)? {
             let message = match self.receive()? {
-                Some(Passed::Certificates(message)) => message?,
+                Some(Passed::Configuration(message)) => message?,
                 Some(Passed::Nic(..)) => {
-                    let failure = "a NIC process came before them";
-                    return Err(Failure::broken(certificates::WHAT, failure));
+                    let failure = "a NIC process came before it";
+                    return Err(Failure::broken(configuration::WHAT, failure));
                 }
                 Some(Passed::Stat(pipe)) => {
                     self.add_reader(pipe);
@@ -171,44 +175,71 @@ impl Supervisor {
                 }
                 None => continue,
             };
-            let files = certificates::receive(message)?;
-            let certificates = tls::Certificates::new(&files, certificates::unix_time())
-                .map_err(|error| Failure::input(certificates::WHAT, error))?;
-            self.certificates = Some(Arc::new(certificates));
-            break;
+            let configuration = Configuration::receive(message)?;
+            let http = http_of(&configuration)?;
+            if with_tls {
+                let now = certificates::unix_time();
+                let certificates = tls::Certificates::new(&configuration.certificates, now)
+                    .map_err(|error| Failure::input(certificates::WHAT, error))?;
+                self.certificates = Some(Arc::new(certificates));
+            }
+            return Ok(Some(http));
         }
-        Ok(self.certificates.clone())
+        Ok(None)
     }
 
-    /// Others have come, for connections that begin when they have been checked. If they are no good, the old ones stay.
-    fn replace_certificates(&mut self, message: Descriptor) {
+    /// What TLS listeners use, now and whenever others take their place.
+    pub(crate) fn certificates(&self) -> Option<Arc<tls::Certificates>> {
+        self.certificates.clone()
+    }
+
+    /// Another has come, for connections and requests that begin when it has been checked. If it is no good, the old one
+    /// stays.
+    fn replace(&mut self, message: Descriptor) {
+        let has_tls = self.certificates.is_some();
         let replacing = || -> Result<Replacing, Failure> {
-            let files = certificates::receive(message?)?;
+            let configuration = Configuration::receive(message?)?;
+            let http = http_of(&configuration)?;
+            let files = configuration.certificates;
             let count = files.len();
-            let checking = tls::Checking::new(files, certificates::unix_time())
-                .map_err(|error| Failure::input(certificates::WHAT, error))?;
-            Ok(Replacing { count, checking })
+            let checking = || {
+                tls::Checking::new(files, certificates::unix_time())
+                    .map_err(|error| Failure::input(certificates::WHAT, error))
+            };
+            let certificates = match has_tls {
+                true => Some((count, checking()?)),
+                false => None,
+            };
+            Ok(Replacing { http, certificates })
         };
         self.replacing.push_back(replacing());
         // It is not full, and there is nobody else who writes to it.
         let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
     }
 
-    /// Checks one certificate of those that have come first; when all are good, they are used.
-    fn check_certificate(&mut self) {
+    /// Checks one certificate of what has come first; when all are good, it is used.
+    fn check_certificate(&mut self, server: &mut Server) {
         let Some(replacing) = self.replacing.front_mut() else {
             return;
         };
-        let certificates = self.certificates.as_ref();
-        let message = match check_one(certificates, replacing) {
-            Ok(None) => return,
-            Ok(Some(count)) => Message::CertificatesTaken(count),
-            Err(failure) => Message::CertificatesRefused(failure.to_string()),
-        };
-        self.replacing.pop_front();
+        let is_good = check_one(self.certificates.as_deref(), replacing);
+        if let Ok(false) = is_good {
+            return;
+        }
+        let replaced = self.replacing.pop_front();
         if self.replacing.is_empty() {
             let _ = rustix::io::read(&self.bell, &mut [0u8; 8]);
         }
+        let message = match (is_good, replaced) {
+            (Ok(_), Some(Ok(Replacing { http, certificates }))) => {
+                server.reconfigure(http);
+                Message::Reloaded(certificates.map_or(0, |(count, _)| count))
+            }
+            (Err(failure), _) | (_, Some(Err(failure))) => {
+                Message::ReloadRefused(failure.to_string())
+            }
+            (Ok(_), None) => return,
+        };
         report(&message);
     }
 
@@ -241,8 +272,8 @@ impl Supervisor {
             let (nic, socket) = match self.receive()? {
                 Some(Passed::Nic(nic, socket)) => (nic, socket),
                 // Those that come so early wait until there is somebody to serve.
-                Some(Passed::Certificates(message)) => {
-                    self.replace_certificates(message);
+                Some(Passed::Configuration(message)) => {
+                    self.replace(message);
                     continue;
                 }
                 Some(Passed::Stat(pipe)) => {
@@ -273,9 +304,9 @@ impl Supervisor {
                 )
             })
         };
-        if number == CERTIFICATES {
-            let message = arrived(certificates::WHAT, "they did not arrive");
-            return Ok(Some(Passed::Certificates(message)));
+        if number == CONFIGURATION {
+            let message = arrived(configuration::WHAT, "it did not arrive");
+            return Ok(Some(Passed::Configuration(message)));
         }
         if number == STAT {
             let pipe = arrived("telling of connections", "the pipe did not arrive");
@@ -314,18 +345,15 @@ impl NicSource<Server> for Supervisor {
         let received = received.inspect_err(|failure| tracing::error!("{failure}"));
         let (nic, socket) = match received.ok()? {
             Some(Passed::Nic(nic, socket)) => (nic, socket),
-            Some(Passed::Certificates(message)) => {
-                self.replace_certificates(message);
+            Some(Passed::Configuration(message)) => {
+                self.replace(message);
                 return None;
             }
             Some(Passed::Stat(pipe)) => {
                 self.add_reader(pipe);
                 return None;
             }
-            None => {
-                self.check_certificate();
-                return None;
-            }
+            None => return None,
         };
         match socket.and_then(|socket| self.meet(socket)) {
             Ok(session) => Some((nic, session)),
@@ -336,7 +364,8 @@ impl NicSource<Server> for Supervisor {
         }
     }
 
-    fn on_wake(&mut self, now_us: u64, stack: &mut host::Stack, app: &mut Server) {
+    fn on_wake(&mut self, now_us: u64, stack: &mut Stack, app: &mut Server) {
+        self.check_certificate(app);
         self.readers.tell(&self.wake, now_us, stack, app);
     }
 
@@ -354,19 +383,31 @@ impl NicSource<Server> for Supervisor {
     }
 }
 
-/// Checks the next certificate of these. When all are good, they take the place of those that are used: how many they
-/// are.
+/// What of it the server uses.
+fn http_of(configuration: &Configuration) -> Result<server::Config, Failure> {
+    configuration.content.server_config().map_err(|problems| {
+        let problems = problems.iter();
+        let told: Vec<String> = problems
+            .map(|problem| format!("{}: {}", problem.place, problem.why))
+            .collect();
+        Failure::input(configuration::WHAT, told.join("; "))
+    })
+}
+
+/// Checks the next certificate of these. When all are good, they take the place of those that are used: true.
 fn check_one(
-    certificates: Option<&Arc<tls::Certificates>>,
+    certificates: Option<&tls::Certificates>,
     replacing: &mut Result<Replacing, Failure>,
-) -> Result<Option<usize>, Failure> {
-    let Replacing { count, checking } = replacing.as_mut().map_err(|failure| failure.clone())?;
-    let certificates = certificates
-        .ok_or_else(|| Failure::broken(certificates::WHAT, "nobody listens for TLS"))?;
+) -> Result<bool, Failure> {
+    let replacing = replacing.as_mut().map_err(|failure| failure.clone())?;
+    let (Some((_, checking)), Some(certificates)) = (&mut replacing.certificates, certificates)
+    else {
+        return Ok(true);
+    };
     checking
         .step()
         .map_err(|error| Failure::input(certificates::WHAT, error))?;
-    Ok(certificates.replace_by(checking).then_some(*count))
+    Ok(certificates.replace_by(checking))
 }
 
 /// A supervisor that does not hear is gone, and this process will be, too.
@@ -385,6 +426,7 @@ mod tests {
     use rustix::net::{Shutdown, shutdown};
 
     use super::*;
+    use crate::config::{Config, Content};
     use crate::socket;
 
     /// A supervisor of so many NIC stacks, and its end of the socket between them.
@@ -448,14 +490,19 @@ mod tests {
         };
         let files: Vec<tls::Files> = std::iter::repeat_with(made).take(COUNT).collect();
         let (mut supervisor, own) = supervisor(1);
+        let mut server = Server::new(server::Config::default());
         let now = certificates::unix_time();
         let first = tls::Certificates::new(&files[..1], now).unwrap();
         supervisor.certificates = Some(Arc::new(first));
         assert!(!is_awake(&supervisor));
         // All are good; then some that are no good.
         for files in [&files[..], &files[..0]] {
-            let message = certificates::message_of(files).unwrap();
-            pass(&own, CERTIFICATES, Some(&message)).unwrap();
+            let message = Configuration {
+                content: Content::without_secrets(&Config::default()),
+                certificates: files.to_vec(),
+            };
+            let message = message.message().unwrap();
+            pass(&own, CONFIGURATION, Some(&message)).unwrap();
         }
         let (nic, greeting) = greeted(true);
         pass(&own, 0, Some(&nic)).unwrap();
@@ -468,10 +515,12 @@ mod tests {
         greeting.join().unwrap();
         for _ in 1..COUNT {
             assert!(is_awake(&supervisor) && supervisor.take().is_none());
+            supervisor.check_certificate(&mut server);
             assert_eq!(left(&supervisor), 2);
         }
         for left_then in [1, 0] {
             assert!(is_awake(&supervisor) && supervisor.take().is_none());
+            supervisor.check_certificate(&mut server);
             assert_eq!(left(&supervisor), left_then);
         }
         assert!(!is_awake(&supervisor));

@@ -48,13 +48,13 @@ pub(crate) fn run(args: &HostArgs) -> Result<(), Failure> {
 
     let nics = usize::from(args.nics);
     let mut supervisor = Supervisor::new(control, nics, u64::from_ne_bytes(random()?))?;
-    let mut tls = None;
-    if !args.tls.tls_listen.is_empty() {
-        let Some(certificates) = supervisor.certificates(signals.as_fd())? else {
-            return Ok(());
-        };
-        tls = Some(tls_config(args, certificates)?);
-    }
+    let with_tls = !args.tls.tls_listen.is_empty();
+    let Some(http) = supervisor.configuration(with_tls, signals.as_fd())? else {
+        return Ok(());
+    };
+    let tls = supervisor.certificates();
+    let tls = tls.map(|certificates| tls_config(args, certificates));
+    let tls = tls.transpose()?;
     let Some((nic, session)) = supervisor.first(signals.as_fd())? else {
         return Ok(());
     };
@@ -73,7 +73,7 @@ pub(crate) fn run(args: &HostArgs) -> Result<(), Failure> {
             .map(|cidr| (cidr.address, cidr.prefix_len))
             .collect(),
         gateways: args.gateway.clone(),
-        listen_ports: args.listen.into_iter().collect(),
+        listen_ports: args.listen.clone(),
         tcp: tcp::Config {
             congestion: args.congestion,
             ..tcp::Config::default()
@@ -100,11 +100,6 @@ pub(crate) fn run(args: &HostArgs) -> Result<(), Failure> {
     for (port, config) in args.tls.tls_listen.iter().zip(tls.iter().cycle()) {
         stack.serve_tls(*port, Arc::clone(config));
     }
-    let mut http = server::Config {
-        roots_are_replicas: args.replicas,
-        ..server::Config::default()
-    };
-    args.http.apply(&mut http);
     let server = server::Server::new(http);
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let spin_us_max = if cores >= SPIN_CORES_MIN {

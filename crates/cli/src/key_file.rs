@@ -7,6 +7,7 @@ use std::path::Path;
 
 use contract::ethernet::PreSharedKey;
 use rustix::rand::{GetRandomFlags, getrandom};
+use zeroize::Zeroizing;
 
 use crate::error::Failure;
 
@@ -16,34 +17,49 @@ const FILE_BYTES_MAX: u64 = 1024;
 /// Reads a key.
 pub(crate) fn read(path: &Path) -> Result<PreSharedKey, Failure> {
     let what = format!("key file {}", path.display());
-    let failed = |error: io::Error| match error.kind() {
-        io::ErrorKind::NotFound => Failure::input(&what, "there is none").remedy(format!(
+    let text = read_private(
+        path,
+        &what,
+        &format!(
             "Make one with `splitway keygen {}`, and copy it to the other machine.",
             path.display()
-        )),
-        _ => Failure::input(&what, error),
+        ),
+        "Whoever has the key can read every file of the NIC stack",
+    )?;
+    PreSharedKey::from_hex(&text).map_err(|error| {
+        Failure::input(&what, error)
+            .remedy("`splitway keygen FILE` makes one; so does `openssl rand -hex 32`.")
+    })
+}
+
+/// The text of a file that nobody else may read. If there is none, `how_to` tells how to make one; `why` it is to be private.
+pub(crate) fn read_private(
+    path: &Path,
+    what: &str,
+    how_to: &str,
+    why: &str,
+) -> Result<Zeroizing<String>, Failure> {
+    let failed = |error: io::Error| match error.kind() {
+        io::ErrorKind::NotFound => Failure::input(what, "there is none").remedy(how_to),
+        _ => Failure::input(what, error),
     };
     let file = File::open(path).map_err(failed)?;
     let mode = file.metadata().map_err(failed)?.mode() & 0o777;
     if mode & 0o077 != 0 {
         return Err(Failure::input(
-            &what,
+            what,
             format!("others than its owner have access to it (mode {mode:04o})"),
         )
         .remedy(format!(
-            "Whoever has the key can read every file of the NIC stack: make a new one with `splitway keygen`,\n\
-             or, if nobody else has read it, chmod 600 {}",
+            "{why}: make a new one, or, if nobody else has read it, chmod 600 {}",
             path.display()
         )));
     }
-    let mut text = String::new();
+    let mut text = Zeroizing::new(String::new());
     file.take(FILE_BYTES_MAX)
         .read_to_string(&mut text)
         .map_err(failed)?;
-    PreSharedKey::from_hex(&text).map_err(|error| {
-        Failure::input(&what, error)
-            .remedy("`splitway keygen FILE` makes one; so does `openssl rand -hex 32`.")
-    })
+    Ok(text)
 }
 
 /// Writes a fresh key to a file that is not there yet.

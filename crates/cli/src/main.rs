@@ -3,14 +3,17 @@
 //! | Module | What it does |
 //! |---|---|
 //! | `args` | the command line |
+//! | `config` | the configuration: a file, and over it the command line |
+//! | `check` | `splitway check` |
 //! | `serve` | `splitway serve`: the supervisor |
 //! | `nic_keeper`, `backoff`, `program` | keeping a NIC process: its restart, its replacement |
 //! | `control`, `ctl` | the control socket, and `splitway ctl` |
 //! | `nic_listener` | `splitway nic`: waits for host stacks |
 //! | `nic_machine`, `carry_process` | the two stacks on two machines |
 //! | `control_link`, `key_file` | where the other machine is, and what it must know |
-//! | `http_options` | HTTP: what is asked for |
-//! | `tls_options`, `certificates`, `self_signed` | TLS: what is asked for, and certificates on their way to the host process |
+//! | `http_options`, `tcp_options`, `tls_options` | what is asked for with options |
+//! | `certificates`, `self_signed` | where certificates come from |
+//! | `configuration`, `reload` | what the host process is told at its start, and anew |
 //! | `stat` | `splitway stat`, and how connections are told of |
 //! | `capture` | `splitway capture` |
 //! | `demo` | `splitway demo` |
@@ -38,9 +41,12 @@ mod cache_option;
 mod capture;
 mod carry_process;
 mod certificates;
+mod check;
 mod child;
 mod cidr;
 mod claim;
+mod config;
+mod configuration;
 mod control;
 mod control_link;
 mod ctl;
@@ -70,6 +76,7 @@ mod nic_machine;
 mod nic_process;
 mod privileges;
 mod program;
+mod reload;
 mod report;
 mod seccomp;
 mod self_signed;
@@ -112,6 +119,7 @@ fn main() -> ExitCode {
         },
         Command::Keygen(args) => key_file::generate(&args.file),
         Command::Serve(args) => serve::run(args, &cli.log),
+        Command::Check(args) => check::run(&args.file),
         Command::Ctl(args) => ctl::run(args),
         Command::Stat(args) => stat::run(args),
         Command::Capture(args) => capture::run(args),

@@ -23,10 +23,10 @@ pub(crate) enum Message {
     NicRefused(usize, u64, String),
     /// The host stack has lost it, in this way.
     NicLost(usize, u64, String),
-    /// The host stack uses so many certificates from now on, in the place of those before.
-    CertificatesTaken(usize),
-    /// The host stack goes on with those that it has, for this reason.
-    CertificatesRefused(String),
+    /// The host process uses from now on what was passed to it first, with so many certificates.
+    Reloaded(usize),
+    /// The host process goes on with what it has, for this reason.
+    ReloadRefused(String),
     /// Hosts may come in, at this address on the control link.
     DoorOpen(String),
     /// The host at this address has been let in, the how manieth, and needs a NIC process.

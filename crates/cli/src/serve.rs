@@ -14,10 +14,12 @@ use rustix::io::Errno;
 use rustix::net::SocketAddrUnix;
 
 use crate::args::ServeArgs;
+use crate::cache_option::CacheOption;
 use crate::certificates::CertificateSource;
 use crate::child::Child;
 use crate::cidr::Cidr;
 use crate::claim::{Claim, ClaimError};
+use crate::config::{self, Config, Content, Network};
 use crate::control::{Control, Request};
 use crate::control_link::{MacAddress, NicPlace};
 use crate::desk::Desk;
@@ -28,12 +30,13 @@ use crate::lockdown::LockedOut;
 use crate::messages::{Message, Report};
 use crate::nic_keeper::{NicKeeper, NicNews, NicOrigin, START_WAIT};
 use crate::program::Program;
+use crate::reload::{self, Reload};
 use crate::self_signed::Fresh;
 use crate::signals::{EndSignals, HangUp, Hint};
+use crate::tcp_options::TcpOptions;
+use crate::tls_options::TlsOptions;
 use crate::url::Scheme;
-use crate::{
-    capture, features, handover, key_file, privileges, report, say, self_signed, socket, stat, url,
-};
+use crate::{capture, features, key_file, privileges, report, say, self_signed, socket, stat, url};
 
 /// How long the two processes may take until they serve. Who is missing is known before.
 const READY_WAIT: Duration = Duration::from_secs(25);
@@ -43,62 +46,86 @@ const _: () = assert!(
     "a NIC stack that is silent does not end a server that has others"
 );
 
+/// What was asked for: the configuration, and what is said with options only.
+#[derive(Clone, Copy)]
+struct Asked<'a> {
+    args: &'a ServeArgs,
+    config: &'a Config,
+    log: &'a str,
+}
+
 /// Serves until the user or a failure ends it.
 pub(crate) fn run(args: &ServeArgs, log: &str) -> Result<(), Failure> {
-    let sources = Source::check_all(args)?;
-    let certificates = CertificateSource::check(args)?;
+    let config = config::load(args)?;
+    if args.print_config {
+        say(&config.to_toml()?);
+        return Ok(());
+    }
+    let asked = Asked {
+        args,
+        config: &config,
+        log,
+    };
+    let sources = Source::check_all(&config)?;
+    let certificates = CertificateSource::check(&config, None)?;
+    let content = Content::read(&config)?;
     features::require()?;
     // From here on Ctrl-C leads through the cleaning up.
-    let (signals, hang_up) = match certificates {
-        Some(_) => (EndSignals::catch_but_hang_up()?, Some(HangUp::catch()?)),
-        None => (EndSignals::catch()?, None),
+    let (signals, hang_up) = match args.config.is_some() || certificates.is_some() {
+        true => (EndSignals::catch_but_hang_up()?, Some(HangUp::catch()?)),
+        false => (EndSignals::catch()?, None),
     };
     let mut family = Family::new(signals);
     if args.end_with_parent {
         rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))
             .map_err(|errno| Failure::broken("binding the process to its parent", errno))?;
     }
-    let link = Link::attach(args)?;
+    let link = Link::attach(&config)?;
     let announced: Vec<_> = sources.iter().map(Announced::of).collect();
     let numbers = 0..sources.len();
-    let mut served = start(
-        &mut family,
-        args,
-        sources,
-        certificates.as_ref(),
-        &link,
-        log,
-    );
+    let told = (content, certificates.as_ref());
+    let mut served = start(&mut family, asked, sources, told, &link);
     let result = match &mut served {
         Ok(Served {
             keepers,
             locked_out,
             missing,
             to_host,
-        }) => control(args).and_then(|control| {
+        }) => control(&config).and_then(|control| {
             let trusted = certificates.as_ref().and_then(|c| c.file_to_trust());
             announce(
                 &family,
-                args,
+                &config,
                 (&announced, missing),
                 &link,
                 locked_out,
                 (control.as_ref(), trusted),
             );
             let mut desk = Desk::new(control);
-            let addresses = link.ip_addresses();
-            let tls = certificates.as_ref().map(|source| Tls {
-                source,
-                addresses,
-                to_host,
-            });
+            let handed = to_host.try_clone();
+            let handed = handed
+                .map_err(|error| Failure::broken("making a socket for the host process", error))?;
+            let mut reload = Reload::new(
+                args,
+                config.clone(),
+                certificates.clone(),
+                link.ip_addresses(),
+                handed,
+            );
             let elsewhere = |place: &&NicPlace| matches!(place, NicPlace::Ethernet { .. });
             let reach = Reach {
                 to_host,
                 link: &link,
                 nics_elsewhere: args.nic.iter().filter(elsewhere).count(),
             };
-            supervise(&mut family, keepers, &reach, tls, hang_up, &mut desk)
+            supervise(
+                &mut family,
+                keepers,
+                &reach,
+                &mut reload,
+                hang_up,
+                &mut desk,
+            )
         }),
         Err(failure) => Err(failure.clone()),
     };
@@ -132,8 +159,8 @@ pub(crate) fn run(args: &ServeArgs, log: &str) -> Result<(), Failure> {
 }
 
 /// The control socket. Where there is no usual place for it, the server does without.
-fn control(args: &ServeArgs) -> Result<Option<Control>, Failure> {
-    match &args.control_socket {
+fn control(config: &Config) -> Result<Option<Control>, Failure> {
+    match &config.operation.control_socket {
         Some(path) => Control::bind(path).map(Some),
         None => Ok(Control::bind_in_usual_place()
             .inspect_err(|failure| tracing::info!("no control socket: {failure}"))
@@ -162,35 +189,21 @@ enum Source {
 impl Source {
     /// The NIC stacks that were asked for, in the order of their numbers. One that is missing is an error only if there
     /// is no other.
-    fn check_all(args: &ServeArgs) -> Result<Vec<Self>, Failure> {
+    fn check_all(config: &Config) -> Result<Vec<Self>, Failure> {
+        let nic = &config.nic;
         let mut sources = Vec::new();
-        if let Some(root) = &args.root {
+        if let Some(root) = &nic.root {
             check_root(root)?;
-            args.cache.check(args.workers)?;
             sources.push(Self::Root(root.clone()));
         }
-        if let Some(twice) = first_twice(&args.nic) {
-            return Err(Failure::input("--nic", format!("{twice} is given twice"))
-                .remedy("Each is one NIC stack, which serves one host at a time: give it once."));
+        let is_alone = nic.root.is_none() && nic.attach.len() == 1;
+        for place in &nic.attach {
+            sources.push(Self::check(&place.0, nic.key_file.as_deref(), is_alone)?);
         }
-        let is_alone = args.root.is_none() && args.nic.len() == 1;
-        for place in &args.nic {
-            sources.push(Self::check(place, args, is_alone)?);
-        }
-        match sources.len() {
-            0 => Err(Failure::input("serve", "ROOT is missing")),
-            1..=host::NIC_STACKS_MAX => Ok(sources),
-            count => Err(Failure::input(
-                "--nic",
-                format!(
-                    "{count} NIC stacks; one host drives at most {}",
-                    host::NIC_STACKS_MAX
-                ),
-            )),
-        }
+        Ok(sources)
     }
 
-    fn check(place: &NicPlace, args: &ServeArgs, is_alone: bool) -> Result<Self, Failure> {
+    fn check(place: &NicPlace, key_file: Option<&Path>, is_alone: bool) -> Result<Self, Failure> {
         match place {
             NicPlace::Socket(path) => {
                 let socket = match connect(path) {
@@ -203,19 +216,13 @@ impl Source {
                 })
             }
             NicPlace::Ethernet { interface, peer } => {
-                let key_file = args.key_file.clone().ok_or_else(|| {
-                    Failure::input(
-                        format!("--nic eth:{interface},{peer}"),
-                        "--key-file is missing",
-                    )
-                    .remedy("Both machines need the same key: `splitway keygen FILE` makes one.")
-                })?;
-                key_file::read(&key_file)?;
+                let key_file = key_file.unwrap_or(Path::new(""));
+                key_file::read(key_file)?;
                 Inventory::take()?.device(interface)?;
                 Ok(Self::Elsewhere {
                     interface: interface.clone(),
                     peer: *peer,
-                    key_file,
+                    key_file: key_file.to_owned(),
                 })
             }
         }
@@ -231,25 +238,6 @@ impl Source {
             } => format!("NIC stack at {peer} on {interface}"),
         }
     }
-}
-
-/// A machine or a socket that was given before. A machine is the same one whatever link leads to it.
-fn first_twice(places: &[NicPlace]) -> Option<&NicPlace> {
-    let is_same = |one: &NicPlace, other: &NicPlace| match (one, other) {
-        (NicPlace::Ethernet { peer: one, .. }, NicPlace::Ethernet { peer: other, .. }) => {
-            one == other
-        }
-        (NicPlace::Socket(one), NicPlace::Socket(other)) => {
-            let file = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
-            file(one) == file(other)
-        }
-        _ => false,
-    };
-    let twice = places.iter().enumerate().find(|&(index, place)| {
-        let mut before = places.iter().take(index);
-        before.any(|before| is_same(before, place))
-    });
-    twice.map(|(_, place)| place)
 }
 
 /// Fails unless `root` is a directory whose files can be listed and opened.
@@ -305,50 +293,52 @@ struct Link {
 }
 
 impl Link {
-    fn attach(args: &ServeArgs) -> Result<Self, Failure> {
-        match &args.dev {
-            Some(device) => Self::attach_to_device(device, args),
-            None => Self::attach_to_pair(args),
+    fn attach(config: &Config) -> Result<Self, Failure> {
+        match &config.network.interface {
+            Some(device) => Self::attach_to_device(device, config),
+            None => Self::attach_to_pair(config),
         }
     }
 
-    fn attach_to_device(device: &str, args: &ServeArgs) -> Result<Self, Failure> {
+    fn attach_to_device(device: &str, config: &Config) -> Result<Self, Failure> {
         let inventory = Inventory::take()?;
         let interface = inventory.device(device)?;
-        inventory.check_addresses(&args.addr)?;
-        link::check_gateways(&args.gateway, &args.addr)?;
+        let addresses = config.network.addresses.iter();
+        let addresses: Vec<Cidr> = addresses.map(|address| address.0).collect();
+        inventory.check_addresses(&addresses)?;
+        link::check_gateways(&config.network.gateways, &addresses)?;
         privileges::require(
             &format!("sending packets on {device}"),
             privileges::FOR_DEVICE,
         )?;
         let claim = |cidr: &Cidr| {
             Claim::take(format!("{} {}", interface.index, cidr.address)).map_err(|error| {
-                claim_failed(args, cidr.address, &error).remedy(
+                claim_failed(config, cidr.address, &error).remedy(
                     "Give this one an address of its own with --addr, or end the other one.",
                 )
             })
         };
-        let claims = args.addr.iter().map(claim).collect::<Result<_, _>>()?;
+        let claims = addresses.iter().map(claim).collect::<Result<_, _>>()?;
         Ok(Self {
             device: device.to_owned(),
-            addresses: args.addr.clone(),
+            addresses,
             pair: None,
             _claims: claims,
         })
     }
 
-    fn attach_to_pair(args: &ServeArgs) -> Result<Self, Failure> {
+    fn attach_to_pair(config: &Config) -> Result<Self, Failure> {
         privileges::require(
             &format!("making the link {OUTER_NAME}"),
             privileges::FOR_VETH_PAIR,
         )?;
         let claim = Claim::take(OUTER_NAME).map_err(|error| {
-            claim_failed(args, link::STACK_V4.address, &error).remedy(format!(
+            claim_failed(config, link::STACK_V4.address, &error).remedy(format!(
                 "Both would make the link {OUTER_NAME}. Give this one an interface and an address of its own\n\
                  with --dev and --addr, or end the other one."
             ))
         })?;
-        let pair = VethPair::create(args.mtu)?;
+        let pair = VethPair::create(config.network.mtu.unwrap_or(Network::MTU))?;
         Ok(Self {
             device: INNER_NAME.to_owned(),
             addresses: pair.stack_addresses.clone(),
@@ -373,9 +363,8 @@ impl Link {
 
 /// A stack answers for all ports of its addresses, so that two with one address are refused even where
 /// their ports differ.
-fn claim_failed(args: &ServeArgs, address: IpAddr, error: &ClaimError) -> Failure {
-    let ports = args.plain_port().into_iter();
-    let ports = ports.chain(args.tls.tls_listen.iter().copied());
+fn claim_failed(config: &Config, address: IpAddr, error: &ClaimError) -> Failure {
+    let ports = config.ports(false).chain(config.ports(true));
     let ports: Vec<String> = ports.map(|port| port.to_string()).collect();
     let what = format!("port {} of {address}", ports.join(", "));
     match error {
@@ -399,11 +388,10 @@ struct Served {
 /// known that they are not there.
 fn start(
     family: &mut Family,
-    args: &ServeArgs,
+    asked: Asked<'_>,
     sources: Vec<Source>,
-    certificates: Option<&CertificateSource>,
+    (content, certificates): (Content, Option<&CertificateSource>),
     link: &Link,
-    log: &str,
 ) -> Result<Served, Failure> {
     let (to_host, host_socket) = socket::pair()
         .map_err(|errno| Failure::broken("making a socket for the host process", errno))?;
@@ -412,21 +400,19 @@ fn start(
         Child::spawn(
             "host process",
             &Program::own()?.image(),
-            host_arguments(args, &sources, link, log),
+            host_arguments(asked, &sources, link),
             host_socket,
         )?,
     );
-    if let Some(source) = certificates {
-        let fresh = pass_certificates(source, &link.ip_addresses(), &to_host)?;
-        // Without it nothing is served.
-        fresh.map_or(Ok(()), Fresh::put_in_place)?;
-    }
+    let fresh = reload::pass(content, certificates, &link.ip_addresses(), &to_host)?;
+    // Without it nothing is served.
+    fresh.map_or(Ok(()), Fresh::put_in_place)?;
     let mut starting = Starting::default();
     for (number, source) in sources.into_iter().enumerate() {
         let to_host = to_host
             .try_clone()
             .map_err(|error| Failure::broken("making a socket for the host process", error))?;
-        starting.add(family, number, source, to_host, args, link, log)?;
+        starting.add(family, number, source, to_host, asked, link)?;
     }
     let deadline = Instant::now() + READY_WAIT;
     loop {
@@ -465,26 +451,24 @@ struct Starting {
 
 impl Starting {
     /// Starts what leads to a NIC stack.
-    #[expect(clippy::too_many_arguments, reason = "what a process is started with")]
     fn add(
         &mut self,
         family: &mut Family,
         number: usize,
         source: Source,
         to_host: OwnedFd,
-        args: &ServeArgs,
+        asked: Asked<'_>,
         link: &Link,
-        log: &str,
     ) -> Result<(), Failure> {
         let name = source.name();
         let program = Program::own()?;
         let (origin, socket) = match source {
             Source::Elsewhere { .. } => {
-                let arguments = carrier_arguments(&source, link, log);
+                let arguments = carrier_arguments(&source, link, asked.log);
                 (NicOrigin::Program { program, arguments }, None)
             }
             Source::Root(root) => {
-                let arguments = nic_arguments(args, &root, link, log);
+                let arguments = nic_arguments(asked, &root, link);
                 (NicOrigin::Program { program, arguments }, None)
             }
             Source::Attached { path, socket } => (NicOrigin::Socket(path), socket),
@@ -566,33 +550,6 @@ impl Starting {
     }
 }
 
-/// Reads certificates, checks them, and passes their contents to the host process; returns what is to be put in place
-/// when they are used.
-fn pass_certificates(
-    source: &CertificateSource,
-    addresses: &[IpAddr],
-    to_host: &OwnedFd,
-) -> Result<Option<Fresh>, Failure> {
-    let (message, fresh) = source.message(addresses)?;
-    handover::pass(to_host, handover::CERTIFICATES, Some(&message))
-        .map_err(|errno| Failure::broken("handing certificates to the host process", errno))?;
-    Ok(fresh)
-}
-
-/// What it takes to read certificates anew.
-struct Tls<'a> {
-    source: &'a CertificateSource,
-    addresses: Vec<IpAddr>,
-    to_host: &'a OwnedFd,
-}
-
-impl Tls<'_> {
-    /// The host process is to say what becomes of them.
-    fn read_anew(&self) -> Result<Option<Fresh>, Failure> {
-        pass_certificates(self.source, &self.addresses, self.to_host)
-    }
-}
-
 /// Where there is something to tell for those who ask.
 struct Reach<'a> {
     to_host: &'a OwnedFd,
@@ -607,7 +564,7 @@ fn supervise(
     family: &mut Family,
     keepers: &mut [NicKeeper],
     reach: &Reach<'_>,
-    tls: Option<Tls<'_>>,
+    reload: &mut Reload<'_>,
     mut hang_up: Option<HangUp>,
     desk: &mut Desk,
 ) -> Result<(), Failure> {
@@ -629,11 +586,11 @@ fn supervise(
             Happening::Ended(Role::Host) | Happening::Said(Role::Host, Message::Failed(_)) => {
                 return Err(family.diagnose());
             }
-            Happening::Said(Role::Host, Message::CertificatesTaken(count)) => {
-                desk.on_certificates_heard(Ok(*count));
+            Happening::Said(Role::Host, Message::Reloaded(count)) => {
+                desk.on_outcome(reload.on_used(*count));
             }
-            Happening::Said(Role::Host, Message::CertificatesRefused(why)) => {
-                desk.on_certificates_heard(Err(why.clone()));
+            Happening::Said(Role::Host, Message::ReloadRefused(why)) => {
+                desk.on_outcome(reload.on_refused(why));
             }
             _ => {}
         }
@@ -679,16 +636,7 @@ fn supervise(
         }
         let is_asked = request == Some(Request::Reload);
         if is_asked || hint == Some(Hint::ReadAnew) {
-            match tls.as_ref().map(Tls::read_anew) {
-                Some(Ok(fresh)) => desk.on_certificates_passed(is_asked, fresh),
-                Some(Err(failure)) => {
-                    desk.on_certificates(is_asked, Err(failure.to_string()));
-                }
-                None => desk.answer_if(
-                    is_asked,
-                    Err("this server has none: it was started without --tls-listen".to_owned()),
-                ),
-            }
+            desk.on_outcome(reload.begin(is_asked));
         }
     }
 }
@@ -730,7 +678,11 @@ fn tell(family: &Family, keeper: &mut NicKeeper, news: NicNews, is_alone: bool, 
     desk.answer(keeper, is_alone, answer);
 }
 
-fn nic_arguments(args: &ServeArgs, root: &Path, link: &Link, log: &str) -> Vec<OsString> {
+fn nic_arguments(asked: Asked<'_>, root: &Path, link: &Link) -> Vec<OsString> {
+    let Asked { args, config, log } = asked;
+    let cache = CacheOption {
+        cache: config.nic.cache.map(|size| size.0),
+    };
     let mut arguments: Vec<OsString> = [
         "nic",
         "--control-stdin",
@@ -741,8 +693,8 @@ fn nic_arguments(args: &ServeArgs, root: &Path, link: &Link, log: &str) -> Vec<O
     ]
     .map(OsString::from)
     .into();
-    arguments.extend(["--workers".into(), args.workers.to_string().into()]);
-    arguments.extend(args.cache.arguments());
+    arguments.extend(["--workers".into(), config.nic.workers.to_string().into()]);
+    arguments.extend(cache.arguments());
     arguments.extend(args.nic_measuring.arguments());
     arguments.push(option("--root", root.as_os_str()));
     arguments
@@ -765,27 +717,28 @@ fn carrier_arguments(source: &Source, link: &Link, log: &str) -> Vec<OsString> {
     arguments
 }
 
-fn host_arguments(args: &ServeArgs, sources: &[Source], link: &Link, log: &str) -> Vec<OsString> {
+fn host_arguments(asked: Asked<'_>, sources: &[Source], link: &Link) -> Vec<OsString> {
+    let Asked { args, config, log } = asked;
+    let tcp = &config.tcp;
     let mut arguments: Vec<OsString> = ["host", "--log", log, "--dev", &link.device]
         .map(OsString::from)
         .into();
-    if let Some(port) = args.plain_port() {
+    for port in config.ports(false) {
         arguments.extend(["--listen".into(), port.to_string().into()]);
     }
-    arguments.extend(["--congestion".into(), args.congestion.name().into()]);
-    arguments.extend(args.tcp.arguments());
-    arguments.extend(args.http.arguments());
-    arguments.extend(args.tls.arguments());
+    arguments.extend(["--congestion".into(), tcp.congestion.0.name().into()]);
+    arguments.extend(TcpOptions::of(tcp).arguments());
+    arguments.extend(TlsOptions::of(config).arguments());
     for cidr in &link.addresses {
         arguments.extend(["--addr".into(), cidr.to_string().into()]);
     }
-    for gateway in &args.gateway {
+    for gateway in &config.network.gateways {
         arguments.extend(["--gateway".into(), gateway.to_string().into()]);
     }
-    if let Some(limit) = args.connections_per_source {
+    if let Some(limit) = tcp.connections_per_source {
         arguments.extend(["--connections-per-source".into(), limit.to_string().into()]);
     }
-    arguments.extend(["--orphans".into(), args.orphans.to_string().into()]);
+    arguments.extend(["--orphans".into(), tcp.orphans.to_string().into()]);
     arguments.extend(args.host_measuring.arguments());
     arguments.extend(["--nics".into(), sources.len().to_string().into()]);
     for (number, source) in sources.iter().enumerate() {
@@ -793,7 +746,7 @@ fn host_arguments(args: &ServeArgs, sources: &[Source], link: &Link, log: &str) 
             arguments.extend(["--elsewhere".into(), number.to_string().into()]);
         }
     }
-    if args.replicas {
+    if config.nic.replicas {
         arguments.push("--replicas".into());
     }
     let mut roots = sources.iter().filter_map(|source| match source {
@@ -841,7 +794,7 @@ impl Announced {
 /// Tells the user where to find what is served. The line with the URL means that it is served now.
 fn announce(
     family: &Family,
-    args: &ServeArgs,
+    config: &Config,
     (sources, missing): (&[Announced], &[Option<Failure>]),
     link: &Link,
     locked_out: &LockedOut,
@@ -852,10 +805,10 @@ fn announce(
         let addresses = link.addresses.iter();
         addresses.map(move |cidr| url::of(scheme, cidr.address, port))
     };
-    let plain = args.plain_port().into_iter();
+    let plain = config.ports(false);
     let plain: Vec<String> = plain.flat_map(|port| urls(Scheme::Http, port)).collect();
-    let tls = args.tls.tls_listen.iter();
-    let tls: Vec<String> = tls.flat_map(|port| urls(Scheme::Https, *port)).collect();
+    let tls = config.ports(true);
+    let tls: Vec<String> = tls.flat_map(|port| urls(Scheme::Https, port)).collect();
     let mut line = |line: std::fmt::Arguments<'_>| {
         // Writing to a string does not fail.
         let _ = writeln!(text, "{line}");

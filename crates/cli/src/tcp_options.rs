@@ -1,27 +1,31 @@
 //! Choices about TCP that an operator makes for all connections.
 
 use std::ffi::OsString;
+use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
 use clap::Args;
 use tcp::{EcnPolicy, Keepalive};
 
-/// The options, of `splitway serve` and of the host process alike.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Args)]
-pub(crate) struct TcpOptions {
-    /// Explicit congestion notification: accept it from clients that ask for it, or keep it off
-    #[arg(long, value_name = "accept|off", default_value = "accept")]
-    ecn: EcnOption,
+use crate::config;
 
-    /// After how long a silence to ask clients whether they are still there, such as 90s, 30m or 2h, or off
-    #[arg(long, value_name = "TIME|off", default_value = "2h")]
-    keepalive: KeepaliveOption,
+/// The options, of `splitway serve` and of the host process alike.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Args)]
+pub(crate) struct TcpOptions {
+    /// Explicit congestion notification: accept it from clients that ask for it, or keep it off [default: accept]
+    #[arg(long, value_name = "accept|off")]
+    pub(crate) ecn: Option<EcnOption>,
+
+    /// After how long a silence to ask clients whether they are still there, such as 90s, 30m or 2h, or off [default: 2h]
+    #[arg(long, value_name = "TIME|off")]
+    pub(crate) keepalive: Option<KeepaliveOption>,
 }
 
 /// There is no `offer`: connections that clients open are theirs to offer it for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum EcnOption {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum EcnOption {
+    #[default]
     Accept,
     Off,
 }
@@ -38,18 +42,35 @@ impl FromStr for EcnOption {
     }
 }
 
-impl EcnOption {
-    fn name(self) -> &'static str {
-        match self {
+impl fmt::Display for EcnOption {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
             EcnOption::Accept => "accept",
             EcnOption::Off => "off",
+        })
+    }
+}
+
+impl fmt::Display for KeepaliveOption {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            None => f.write_str("off"),
+            Some(idle_s) if idle_s.is_multiple_of(3600) => write!(f, "{}h", idle_s / 3600),
+            Some(idle_s) if idle_s.is_multiple_of(60) => write!(f, "{}m", idle_s / 60),
+            Some(idle_s) => write!(f, "{idle_s}s"),
         }
     }
 }
 
 /// Silence before the first probe, in seconds; `None` is off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct KeepaliveOption(Option<u32>);
+pub(crate) struct KeepaliveOption(Option<u32>);
+
+impl Default for KeepaliveOption {
+    fn default() -> Self {
+        KeepaliveOption(Some(2 * 3600))
+    }
+}
 
 /// A week: who is asked less often may as well not be asked.
 const IDLE_S_MAX: u32 = 7 * 24 * 3600;
@@ -79,27 +100,29 @@ impl FromStr for KeepaliveOption {
 }
 
 impl TcpOptions {
+    /// What this configuration says.
+    pub(crate) fn of(config: &config::Tcp) -> Self {
+        Self {
+            ecn: Some(config.ecn.0),
+            keepalive: Some(config.keepalive.0),
+        }
+    }
+
     /// The same for the host process.
-    pub(crate) fn arguments(&self) -> [OsString; 4] {
-        let keepalive = match self.keepalive.0 {
-            Some(idle_s) => format!("{idle_s}s"),
-            None => "off".to_owned(),
-        };
-        [
-            "--ecn".into(),
-            self.ecn.name().into(),
-            "--keepalive".into(),
-            keepalive.into(),
-        ]
+    pub(crate) fn arguments(&self) -> impl Iterator<Item = OsString> {
+        let ecn = self.ecn.map(|ecn| ("--ecn", ecn.to_string()));
+        let keepalive = self.keepalive.map(|it| ("--keepalive", it.to_string()));
+        let options = ecn.into_iter().chain(keepalive);
+        options.flat_map(|(name, value)| [name.into(), value.into()])
     }
 
     /// Sets them.
     pub(crate) fn apply(&self, config: &mut tcp::Config) {
-        config.ecn = match self.ecn {
+        config.ecn = match self.ecn.unwrap_or_default() {
             EcnOption::Accept => EcnPolicy::Accept,
             EcnOption::Off => EcnPolicy::Off,
         };
-        config.keepalive = self.keepalive.0.map(|idle_s| {
+        config.keepalive = self.keepalive.unwrap_or_default().0.map(|idle_s| {
             let idle = Duration::from_secs(idle_s.into());
             let defaults = Keepalive::default();
             Keepalive {
@@ -160,6 +183,7 @@ mod tests {
         ] {
             let options = parse(line).unwrap();
             let words = options.arguments().map(|word| word.into_string().unwrap());
+            let words: Vec<String> = words.collect();
             assert_eq!(parse(&words.join(" ")), Ok(options), "{line}");
         }
     }

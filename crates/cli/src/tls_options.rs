@@ -1,11 +1,14 @@
 //! What an operator says about TLS.
 
 use std::ffi::OsString;
+use std::fmt;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use clap::{Args, value_parser};
 use tls::{Cipher, Settings, Version};
 
+use crate::config::{Certificate, Config};
 use crate::error::Failure;
 
 /// The options of `splitway serve` and of the host process alike.
@@ -13,27 +16,43 @@ use crate::error::Failure;
 #[command(next_help_heading = "TLS")]
 pub(crate) struct TlsOptions {
     /// TCP port to serve HTTPS on; may be repeated. HTTP without TLS is served only if --listen says where
-    #[arg(long, value_name = "PORT", value_parser = value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "PORT", group = "tls_ports", value_parser = value_parser!(u16).range(1..))]
     pub(crate) tls_listen: Vec<u16>,
 
     /// Versions of TLS that clients may use [default: 1.2,1.3]
-    #[arg(long, value_name = "1.2,1.3", requires = "tls_listen", value_delimiter = ',', value_parser = parse_version)]
-    tls_versions: Vec<Version>,
+    #[arg(
+        long,
+        value_name = "1.2,1.3",
+        requires = "tls_ports",
+        value_delimiter = ','
+    )]
+    pub(crate) tls_versions: Vec<VersionName>,
 
     /// Ciphers that clients may use [default: aes-256-gcm,aes-128-gcm,chacha20-poly1305]
-    #[arg(long, value_name = "NAME,…", requires = "tls_listen", value_delimiter = ',', value_parser = parse_cipher)]
-    tls_ciphers: Vec<Cipher>,
+    #[arg(
+        long,
+        value_name = "NAME,…",
+        requires = "tls_ports",
+        value_delimiter = ','
+    )]
+    pub(crate) tls_ciphers: Vec<CipherName>,
 
     /// Records that one key seals: then it is replaced, or, with TLS 1.2, the connection ends [default: 8388608]
-    #[arg(long, value_name = "N", requires = "tls_listen", value_parser = value_parser!(u64).range(KEY_RECORDS_MIN..=KEY_RECORDS_MAX))]
-    tls_key_records: Option<u64>,
+    #[arg(long, value_name = "N", requires = "tls_ports", value_parser = value_parser!(u64).range(KEY_RECORDS.0..=KEY_RECORDS.1))]
+    pub(crate) tls_key_records: Option<u64>,
 }
 
-/// A key that is replaced with every few records is of no use to anybody.
-const KEY_RECORDS_MIN: u64 = 16;
+/// Least and most records of a key. One that is replaced with every few records is of no use to anybody; and AES-GCM allows
+/// no more (RFC 8446 §5.5).
+pub(crate) const KEY_RECORDS: (u64, u64) = (16, 1 << 24);
 
-/// AES-GCM allows no more (RFC 8446 §5.5).
-const KEY_RECORDS_MAX: u64 = 1 << 24;
+/// A version of TLS, as people write it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct VersionName(pub(crate) Version);
+
+/// A cipher, as people write it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CipherName(pub(crate) Cipher);
 
 const VERSIONS: [(Version, &str); 2] = [(Version::Tls12, "1.2"), (Version::Tls13, "1.3")];
 
@@ -43,15 +62,39 @@ const CIPHERS: [(Cipher, &str); 3] = [
     (Cipher::ChaCha20Poly1305, "chacha20-poly1305"),
 ];
 
-fn parse_version(text: &str) -> Result<Version, String> {
-    find(&VERSIONS, text).ok_or_else(|| "it is 1.2 or 1.3; others are not secure".to_owned())
+impl FromStr for VersionName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let version = find(&VERSIONS, text);
+        version
+            .map(Self)
+            .ok_or_else(|| "it is 1.2 or 1.3; others are not secure".to_owned())
+    }
 }
 
-fn parse_cipher(text: &str) -> Result<Cipher, String> {
-    find(&CIPHERS, &text.to_ascii_lowercase()).ok_or_else(|| {
-        let names = CIPHERS.map(|(_, name)| name);
-        format!("it is one of {}", names.join(", "))
-    })
+impl FromStr for CipherName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let cipher = find(&CIPHERS, &text.to_ascii_lowercase());
+        cipher.map(Self).ok_or_else(|| {
+            let names = CIPHERS.map(|(_, name)| name);
+            format!("it is one of {}", names.join(", "))
+        })
+    }
+}
+
+impl fmt::Display for VersionName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(name(&VERSIONS, &self.0))
+    }
+}
+
+impl fmt::Display for CipherName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(name(&CIPHERS, &self.0))
+    }
 }
 
 fn find<T: Copy>(names: &[(T, &str)], text: &str) -> Option<T> {
@@ -65,6 +108,17 @@ fn name<T: PartialEq>(names: &[(T, &'static str)], value: &T) -> &'static str {
 }
 
 impl TlsOptions {
+    /// What this configuration says.
+    pub(crate) fn of(config: &Config) -> Self {
+        let tls = &config.tls;
+        Self {
+            tls_listen: config.ports(true).collect(),
+            tls_versions: tls.versions.iter().map(|version| version.0).collect(),
+            tls_ciphers: tls.ciphers.iter().map(|cipher| cipher.0).collect(),
+            tls_key_records: tls.key_records,
+        }
+    }
+
     /// The same for the host process.
     pub(crate) fn arguments(&self) -> Vec<OsString> {
         let mut arguments: Vec<OsString> = Vec::new();
@@ -72,10 +126,10 @@ impl TlsOptions {
             arguments.extend(["--tls-listen".into(), port.to_string().into()]);
         }
         for version in &self.tls_versions {
-            arguments.extend(["--tls-versions".into(), name(&VERSIONS, version).into()]);
+            arguments.extend(["--tls-versions".into(), version.to_string().into()]);
         }
         for cipher in &self.tls_ciphers {
-            arguments.extend(["--tls-ciphers".into(), name(&CIPHERS, cipher).into()]);
+            arguments.extend(["--tls-ciphers".into(), cipher.to_string().into()]);
         }
         if let Some(records) = self.tls_key_records {
             arguments.extend(["--tls-key-records".into(), records.to_string().into()]);
@@ -87,32 +141,15 @@ impl TlsOptions {
     pub(crate) fn settings(&self) -> Settings {
         let mut settings = Settings::default();
         if !self.tls_versions.is_empty() {
-            settings.versions.clone_from(&self.tls_versions);
+            settings.versions = self.tls_versions.iter().map(|name| name.0).collect();
         }
         if !self.tls_ciphers.is_empty() {
-            settings.ciphers.clone_from(&self.tls_ciphers);
+            settings.ciphers = self.tls_ciphers.iter().map(|name| name.0).collect();
         }
         if let Some(records) = self.tls_key_records {
             settings.limits.records_per_key_max = records;
         }
         settings
-    }
-
-    /// Fails if a port is to be two things.
-    pub(crate) fn check(&self, plain: Option<u16>) -> Result<(), Failure> {
-        for (index, port) in self.tls_listen.iter().enumerate() {
-            let what = format!("--tls-listen {port}");
-            if plain == Some(*port) {
-                return Err(
-                    Failure::input(what, "HTTP without TLS is served on this port")
-                        .remedy("Give another port to one of them: --listen PORT."),
-                );
-            }
-            if self.tls_listen[..index].contains(port) {
-                return Err(Failure::input(what, "given twice").remedy("Each port once is enough."));
-            }
-        }
-        Ok(())
     }
 }
 
@@ -122,7 +159,7 @@ impl TlsOptions {
 pub(crate) struct CertificateOptions {
     /// File of a certificate chain (PEM, the server's own certificate first); may be repeated, each with a --tls-key.
     /// The name that a client asks for decides; the first is for all others
-    #[arg(long, value_name = "FILE", requires = "tls_listen")]
+    #[arg(long, value_name = "FILE", requires = "tls_ports")]
     pub(crate) tls_cert: Vec<PathBuf>,
 
     /// File of the certificate's private key (PEM), which others must not be able to read
@@ -134,21 +171,13 @@ pub(crate) struct CertificateOptions {
     pub(crate) tls_ocsp: Vec<PathBuf>,
 
     /// Make a certificate for the served addresses and localhost, for trying out: nobody trusts it who is not told to
-    #[arg(long, requires = "tls_listen", conflicts_with = "tls_cert")]
+    #[arg(long, requires = "tls_ports", conflicts_with = "tls_cert")]
     pub(crate) tls_self_signed: bool,
-}
-
-/// The files of one certificate.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct CertificatePaths {
-    pub(crate) certificate: PathBuf,
-    pub(crate) key: PathBuf,
-    pub(crate) ocsp: Option<PathBuf>,
 }
 
 impl CertificateOptions {
     /// Which files belong together.
-    pub(crate) fn paths(&self) -> Result<Vec<CertificatePaths>, Failure> {
+    pub(crate) fn paths(&self) -> Result<Vec<Certificate>, Failure> {
         let (certificates, keys) = (self.tls_cert.len(), self.tls_key.len());
         if certificates != keys {
             let why = format!("{certificates} of them, and {keys} of --tls-key");
@@ -168,8 +197,8 @@ impl CertificateOptions {
         let ocsp = ocsp.chain(std::iter::repeat(None));
         let files = self.tls_cert.iter().zip(&self.tls_key).zip(ocsp);
         Ok(files
-            .map(|((certificate, key), ocsp)| CertificatePaths {
-                certificate: certificate.clone(),
+            .map(|((chain, key), ocsp)| Certificate {
+                chain: chain.clone(),
                 key: key.clone(),
                 ocsp,
             })
@@ -247,20 +276,6 @@ mod tests {
     }
 
     #[test]
-    fn a_port_is_one_thing() {
-        let check = |line, plain| parse(line).unwrap().tls.check(plain);
-        check("--tls-listen 443 --tls-listen 444", Some(80)).unwrap();
-        check("--tls-listen 80", None).unwrap();
-        for (line, plain) in [
-            ("--tls-listen 80", 80),
-            ("--tls-listen 443 --tls-listen 443", 80),
-        ] {
-            let failure = check(line, Some(plain)).unwrap_err();
-            assert_eq!(failure.exit_code(), 2, "{line}");
-        }
-    }
-
-    #[test]
     fn certificates_go_with_keys_in_their_order() {
         let paths = |line: &str| {
             let options = parse(&format!("--tls-listen 443 {line}")).unwrap();
@@ -269,7 +284,7 @@ mod tests {
         let pairs =
             paths("--tls-cert a --tls-key b --tls-ocsp o --tls-cert c --tls-key d").unwrap();
         assert_eq!(pairs.len(), 2);
-        assert_eq!(pairs[1].certificate, PathBuf::from("c"));
+        assert_eq!(pairs[1].chain, PathBuf::from("c"));
         assert_eq!(pairs[1].key, PathBuf::from("d"));
         assert_eq!(pairs[0].ocsp, Some("o".into()));
         assert_eq!(pairs[1].ocsp, None);

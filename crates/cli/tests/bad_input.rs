@@ -197,6 +197,118 @@ fn tls_options_that_need_each_other_or_do_not_exist() {
     }
 }
 
+/// `splitway check` of this text, in a directory with a site.
+fn check(text: &str) -> Outcome {
+    let directory = directory_with_site();
+    fs::write(directory.path().join("splitway.toml"), text).unwrap();
+    splitway_in(directory.path(), &["check", "splitway.toml"])
+}
+
+#[test]
+fn a_configuration_that_makes_no_sense_is_shown_where_it_does_not() {
+    let good = "[nic]\nroot = \"site\"\n";
+    let outcome = check(good);
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert!(
+        outcome.stdout.contains("splitway.toml: good"),
+        "{outcome:?}"
+    );
+    for (text, complaints) in [
+        (
+            "[nic]\nrot = \"site\"\n",
+            &[
+                "splitway.toml:2:1:",
+                "no key `rot`",
+                "2 | rot = \"site\"",
+                "`root`",
+            ][..],
+        ),
+        (
+            "[nic]\nroot = \"nowhere\"\n",
+            &["root nowhere", "no such directory"],
+        ),
+        (
+            "[nic]\nroot = \"site\"\nworkers = 65\n",
+            &["splitway.toml:3:11:", "1 to 64"],
+        ),
+        ("[nic\n", &["splitway.toml:1:"]),
+        ("", &["nic.root", "nothing to serve"]),
+        (
+            "[nic]\nroot = \"site\"\n[[listen]]\nport = 80\n[[listen]]\nport = 80\ntls = true\n",
+            &[
+                "splitway.toml:6:8:",
+                "HTTP without TLS",
+                "splitway.toml:7:7:",
+                "no certificate",
+            ],
+        ),
+        (
+            "[nic]\nroot = \"site\"\n[[listen]]\nport = 443\ntls = true\n[[tls.certificate]]\nchain = \"a\"\nkey = \"b\"\n",
+            &["key b", "No such file"],
+        ),
+        (
+            "[nic]\nroot = \"site\"\n[signing_keys]\nk = \"site/index.html\"\n",
+            &["signing key \"k\"", "mode 0", "chmod 600"],
+        ),
+        (
+            "[nic]\nroot = \"site\"\n[signing_keys]\nk = \"gone\"\n",
+            &["signing key \"k\"", "there is none", "openssl rand"],
+        ),
+    ] {
+        check(text).refused(complaints);
+    }
+    with_site(&["check", "nowhere"]).refused(&[
+        "configuration nowhere",
+        "No such file",
+        "docs/config.md",
+    ]);
+    with_site(&["check", "site"]).refused(&["configuration site", "not a regular file"]);
+    with_site(&["serve", "--config", "nowhere"]).refused(&["configuration nowhere"]);
+}
+
+#[test]
+fn signing_keys_that_are_too_short() {
+    let directory = directory_with_site();
+    write_secret(&directory.path().join("key"), "too short").unwrap();
+    let text = "nic.root = \"site\"\nsigning_keys.k = \"key\"\n";
+    fs::write(directory.path().join("splitway.toml"), text).unwrap();
+    for line in [
+        &["check", "splitway.toml"][..],
+        &["serve", "--config", "splitway.toml"],
+    ] {
+        splitway_in(directory.path(), line).refused(&["\"k\"", "fewer than 16 bytes"]);
+    }
+}
+
+#[test]
+fn options_take_the_place_of_what_a_file_says() {
+    let directory = directory_with_site();
+    let text = "[nic]\nroot = \"elsewhere\"\nworkers = 65\n[http]\nranges_max = 5\n[[listen]]\nport = 81\n";
+    fs::write(directory.path().join("splitway.toml"), text).unwrap();
+    let line = [
+        "serve",
+        "site",
+        "--config",
+        "splitway.toml",
+        "--print-config",
+    ];
+    let print = |more: &[&str]| splitway_in(directory.path(), &[&line[..], more].concat());
+    print(&[]).refused(&["splitway.toml:3:11:", "1 to 64"]);
+    let printed = print(&["--workers", "2", "--listen", "8080"]);
+    assert_eq!(printed.code, Some(0), "{printed:?}");
+    for said in ["workers = 2", "ranges_max = 5", "port = 8080", "/site\""] {
+        assert!(printed.stdout.contains(said), "{said}: {printed:?}");
+    }
+    // What is printed says the same, and from anywhere.
+    let other = tempfile::tempdir().unwrap();
+    fs::write(other.path().join("printed"), &printed.stdout).unwrap();
+    let again = splitway_in(
+        other.path(),
+        &["serve", "--config", "printed", "--print-config"],
+    );
+    assert_eq!(again.stdout, printed.stdout);
+}
+
 /// Makes `NAME.pem` and `NAME.key` in a directory, valid until this year.
 fn certificate_in(directory: &Path, name: &str, until: i32) {
     let mut params = rcgen::CertificateParams::new(["localhost".to_owned()]).unwrap();

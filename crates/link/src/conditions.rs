@@ -237,6 +237,23 @@ impl FromStr for Rate {
     }
 }
 
+impl fmt::Display for Rate {
+    /// In the largest unit of which it is a whole number.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Rate(bits) = *self;
+        for (unit, name) in [
+            (1_000_000_000, "gbit"),
+            (1_000_000, "mbit"),
+            (1_000, "kbit"),
+        ] {
+            if bits.is_multiple_of(unit) {
+                return write!(f, "{}{name}", bits / unit);
+            }
+        }
+        write!(f, "{bits}bit")
+    }
+}
+
 /// The length of a queue: `256kb`, or for how long a packet at its end waits: `50ms`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Queue {
@@ -367,6 +384,20 @@ mod tests {
             (found.delay_ns, found.loss_ppm, found.rate_bits_per_s),
             (20_000_000, 0, Some(1_000_000))
         );
+    }
+
+    #[test]
+    fn rates_are_read_as_they_are_written() {
+        for (text, again) in [
+            ("1.5gbit", "1500mbit"),
+            ("1000mbit", "1gbit"),
+            ("1500bit", "1500bit"),
+            ("20kbit", "20kbit"),
+        ] {
+            let rate: Rate = text.parse().unwrap();
+            assert_eq!(rate.to_string(), again);
+            assert_eq!(again.parse(), Ok(rate));
+        }
     }
 
     #[test]

@@ -58,15 +58,29 @@ impl SigningKeys {
         if name.is_empty() || !name.chars().all(is_unreserved) {
             return Err(SigningKeyError::Name(name.to_owned()));
         }
-        if self.keys.iter().any(|(known, _)| &**known == name) {
-            return Err(SigningKeyError::Repeated(name.to_owned()));
-        }
+        self.check_new(name)?;
         if secret.len() < SECRET_BYTES_MIN {
             return Err(SigningKeyError::Short(name.to_owned()));
         }
         let key = hmac::Key::new(hmac::HMAC_SHA256, secret);
         self.keys.push((name.into(), key));
         Ok(())
+    }
+
+    /// Adds all of others.
+    pub fn extend(&mut self, others: &SigningKeys) -> Result<(), SigningKeyError> {
+        for (name, key) in &others.keys {
+            self.check_new(name)?;
+            self.keys.push((name.clone(), key.clone()));
+        }
+        Ok(())
+    }
+
+    fn check_new(&self, name: &str) -> Result<(), SigningKeyError> {
+        match self.keys.iter().any(|(known, _)| **known == *name) {
+            true => Err(SigningKeyError::Repeated(name.to_owned())),
+            false => Ok(()),
+        }
     }
 
     /// A target in origin-form with what makes it good until this second; `None` without a key of this name.
@@ -259,6 +273,11 @@ mod tests {
         assert!(add("", &[0; 32]).contains("letters"));
         assert!(add("old", &[0; 32]).contains("two keys"));
         assert!(add("short", &[0; 15]).contains("openssl rand"));
+        let both = keys.clone().extend(&keys).unwrap_err();
+        assert_eq!(both, SigningKeyError::Repeated("old".to_owned()));
+        let mut copy = SigningKeys::default();
+        copy.extend(&keys).unwrap();
+        assert_eq!(copy.sign("/", "new", 0), keys.sign("/", "new", 0));
         assert_eq!(format!("{keys:?}"), "[\"old\", \"new\"]", "no secrets");
     }
 

@@ -10,6 +10,7 @@ mod browser;
 mod capture;
 mod clients;
 mod concurrency;
+mod config;
 mod deaths;
 mod dpu;
 mod emulated;

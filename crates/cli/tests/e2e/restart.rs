@@ -15,7 +15,7 @@ use testbed::splitway::{HTTP_V4, Splitway};
 use testbed::{Failure, wait};
 
 use crate::deaths::{self, DOWNLOADS, host_counter, lose_packets};
-use crate::support::{FAMILIES, Random, SOON, program, serve, serve_with, started};
+use crate::support::{FAMILIES, Random, SOON, ctl, program, serve, serve_with, started};
 
 /// The NIC processes that there are, even those that have only just been started: mostly one.
 fn nics(splitway: &Splitway) -> Vec<Pid> {
@@ -157,27 +157,14 @@ fn who_asks_while_there_is_no_nic_process_waits() {
 
 /// `splitway ctl restart-nic`: whether it succeeded, and what it said.
 pub(crate) fn restart_nic(socket: &Path) -> (bool, String) {
-    ctl("restart-nic", socket)
+    ctl("restart-nic", Some(socket))
 }
 
 /// The only line of `splitway ctl nics`.
 fn the_nic(socket: &Path) -> String {
-    let (done, said) = ctl("nics", socket);
+    let (done, said) = ctl("nics", Some(socket));
     assert!(done && said.lines().count() == 1, "{said}");
     said
-}
-
-fn ctl(command: &str, socket: &Path) -> (bool, String) {
-    let output = Command::new(program())
-        .args(["ctl", command, "--socket"])
-        .arg(socket)
-        .output()
-        .unwrap();
-    let said = [output.stdout, output.stderr].concat();
-    (
-        output.status.success(),
-        String::from_utf8_lossy(&said).into_owned(),
-    )
 }
 
 #[test]

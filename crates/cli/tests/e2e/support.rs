@@ -3,6 +3,7 @@
 use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use testbed::http::Connection;
@@ -29,6 +30,21 @@ pub(crate) fn serve(site: &Site) -> Splitway {
 /// The same with further arguments.
 pub(crate) fn serve_with(site: &Site, arguments: &[&str]) -> Splitway {
     Splitway::serve(program(), site.root(), arguments).unwrap()
+}
+
+/// `splitway ctl`, of the server with this control socket or of the only one: whether it succeeded, and what it said.
+pub(crate) fn ctl(command: &str, socket: Option<&Path>) -> (bool, String) {
+    let mut line = Command::new(program());
+    line.args(["ctl", command]);
+    if let Some(socket) = socket {
+        line.arg("--socket").arg(socket);
+    }
+    let output = line.output().unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    (
+        output.status.success(),
+        String::from_utf8_lossy(&said).into_owned(),
+    )
 }
 
 /// A connection with a small receive window, on which a client has asked for a file and read the header of

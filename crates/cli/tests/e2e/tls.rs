@@ -3,7 +3,6 @@
 use std::fs;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::process::Signal;
@@ -20,7 +19,7 @@ use crate::https::{
     serve_and_trust, serve_tls,
 };
 use crate::restart::{restart_nic, serving};
-use crate::support::{FAMILIES, Random, SOON, on_threads, program, serve_with, sh, started};
+use crate::support::{FAMILIES, Random, SOON, ctl, on_threads, serve_with, sh, started};
 
 /// The file of a certificate made for trying out.
 fn file_to_trust(splitway: &mut Splitway) -> PathBuf {
@@ -463,19 +462,6 @@ fn downloads_outlive_nic_processes_and_lost_packets() {
     });
 }
 
-/// `splitway ctl reload`: whether it succeeded, and what it said.
-fn reload() -> (bool, String) {
-    let output = Command::new(program())
-        .args(["ctl", "reload"])
-        .output()
-        .unwrap();
-    let said = [output.stdout, output.stderr].concat();
-    (
-        output.status.success(),
-        String::from_utf8_lossy(&said).into_owned(),
-    )
-}
-
 /// Waits until the server has printed so many lines of the kind.
 fn await_lines(splitway: &mut Splitway, what: &str, count: usize) {
     wait::until(SOON, what, || {
@@ -507,7 +493,7 @@ fn certificates_are_read_anew_and_connections_go_on() {
         let [second, third] = ["second", "third"]
             .map(|name| Certificate::new(site.outside(), name, "ec", &["localhost"]));
         fs::copy(&second.certificate, &used.certificate).unwrap();
-        let (done, said) = reload();
+        let (done, said) = ctl("reload", None);
         assert!(!done && said.contains("does not belong"), "{said}");
         assert!(said.contains("that were there stay"), "{said}");
         // Lines come when they come: one of each request is awaited, or the next would pass for nothing.
@@ -517,7 +503,7 @@ fn certificates_are_read_anew_and_connections_go_on() {
         before.download(HTTPS[1], &small).unwrap();
 
         install(&second);
-        let (done, said) = reload();
+        let (done, said) = ctl("reload", None);
         assert!(done && said.contains("1 certificate read anew"), "{said}");
         // A client of its own: who knows a session needs no certificate.
         let trusts = |certificate| Client::new(&[certificate], Choice::Any);
@@ -553,7 +539,7 @@ fn without_tls_there_is_nothing_to_read_anew_and_sighup_ends_it() {
     isolated(|site| {
         let file = site.file("file", 5000).unwrap();
         let mut splitway = crate::support::serve(&site);
-        let (done, said) = reload();
+        let (done, said) = ctl("reload", None);
         assert!(!done && said.contains("without --tls-listen"), "{said}");
         testbed::http::download(HTTP_V4, &file).unwrap();
         assert!(splitway.end_with(Signal::HUP).unwrap().success());
@@ -567,7 +553,7 @@ fn a_certificate_for_trying_out_is_made_anew() {
         let mut splitway = serve_with(&site, &["--tls-listen", "443", "--tls-self-signed"]);
         let trusted = file_to_trust(&mut splitway);
         let first = fs::read(&trusted).unwrap();
-        let (done, said) = reload();
+        let (done, said) = ctl("reload", None);
         assert!(done, "{said}");
         assert_ne!(fs::read(&trusted).unwrap(), first);
         curl(&site, &trusted, HTTPS[0], &file, "");

@@ -1,0 +1,172 @@
+//! The configuration of `splitway serve`: what an operator says in a file, and over it with options.
+//!
+//! | Module | Its one idea |
+//! |---|---|
+//! | `network`, `nic`, `tcp`, `tls`, `http`, `site`, `operation` | the sections, one each |
+//! | `text` | values that people write with units, or in a form of their own |
+//! | `file` | reading a file; what is wrong with it, and where |
+//! | `place` | where in a file something stands |
+//! | `options` | what options say over the file |
+//! | `content` | what of it the host process is told about HTTP |
+//! | `rules` | what makes no sense together |
+//!
+//! Each section is a struct that knows its keys, so that a key which there is not is an error. To add a section: a
+//! struct with `#[serde(default, deny_unknown_fields)]`, whose comments become `docs/config.md` and the JSON schema, a field
+//! of [`Config`], and in `options` what its options say.
+
+mod content;
+mod file;
+mod http;
+mod network;
+mod nic;
+mod operation;
+mod options;
+mod place;
+mod rules;
+mod site;
+mod tcp;
+mod text;
+mod tls;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf, absolute};
+
+use serde::{Deserialize, Serialize};
+
+pub(crate) use self::content::Content;
+pub(crate) use self::http::Http;
+pub(crate) use self::network::{Listen, Network};
+pub(crate) use self::nic::Nic;
+pub(crate) use self::operation::Operation;
+pub(crate) use self::options::{load, load_file};
+pub(crate) use self::site::Site;
+pub(crate) use self::tcp::Tcp;
+pub(crate) use self::tls::{Certificate, Tls};
+use crate::control_link::NicPlace;
+use crate::error::Failure;
+
+/// All that a server is told, section by section.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Config {
+    /// The link and the addresses of the stack.
+    pub(crate) network: Network,
+    /// TCP ports to serve on, one table for each. Without any: 80, without TLS.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) listen: Vec<Listen>,
+    /// The NIC stack: where content comes from.
+    pub(crate) nic: Nic,
+    /// TCP.
+    pub(crate) tcp: Tcp,
+    /// TLS and its certificates.
+    pub(crate) tls: Tls,
+    /// HTTP: limits, times, and what all sites have in common.
+    pub(crate) http: Http,
+    /// Keys that URLs may be signed with: a name, and the file whose text is the secret, of at least 16 bytes (`openssl rand
+    /// -hex 32`), which nobody else may read.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) signing_keys: BTreeMap<String, PathBuf>,
+    /// Sites, one table for each. The first one serves also what is asked of none of them. Without any: one, of all that is
+    /// below the root.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) site: Vec<Site>,
+    /// How the server is run.
+    pub(crate) operation: Operation,
+}
+
+impl Config {
+    /// Ports with TLS, or those without.
+    pub(crate) fn ports(&self, tls: bool) -> impl Iterator<Item = u16> {
+        let these = self.listen.iter().filter(move |listen| listen.tls == tls);
+        these.map(|listen| listen.port.get())
+    }
+
+    /// Every file and directory that is named, to be looked for from somewhere else.
+    fn paths(&mut self) -> impl Iterator<Item = &mut PathBuf> {
+        let Self {
+            nic,
+            tls,
+            signing_keys,
+            operation,
+            ..
+        } = self;
+        let sockets = nic
+            .attach
+            .iter_mut()
+            .filter_map(|place| match &mut place.0 {
+                NicPlace::Socket(path) => Some(path),
+                NicPlace::Ethernet { .. } => None,
+            });
+        let certificates = tls.certificate.iter_mut();
+        let certificates = certificates.flat_map(|files| {
+            [&mut files.chain, &mut files.key]
+                .into_iter()
+                .chain(&mut files.ocsp)
+        });
+        sockets
+            .chain(&mut nic.root)
+            .chain(&mut nic.key_file)
+            .chain(certificates)
+            .chain(signing_keys.values_mut())
+            .chain(&mut operation.control_socket)
+    }
+
+    /// Paths are from now on those below `directory`.
+    fn resolve_paths(&mut self, directory: &Path) {
+        for path in self.paths() {
+            *path = directory.join(&path);
+        }
+    }
+
+    /// What cannot change while a server runs is from now on as it was; returns the keys that would say otherwise.
+    pub(crate) fn keep_until_restart(&mut self, old: &Self) -> Result<Vec<String>, Failure> {
+        let wanted = self.clone();
+        self.network = old.network.clone();
+        self.listen = old.listen.clone();
+        self.nic = old.nic.clone();
+        self.tcp = old.tcp.clone();
+        self.tls = Tls {
+            self_signed: wanted.tls.self_signed,
+            certificate: wanted.tls.certificate.clone(),
+            ..old.tls.clone()
+        };
+        self.operation.control_socket = old.operation.control_socket.clone();
+        Ok(differences(&wanted.to_table()?, &self.to_table()?))
+    }
+
+    fn to_table(&self) -> Result<toml::Table, Failure> {
+        toml::Table::try_from(self)
+            .map_err(|error| Failure::broken("comparing configurations", error))
+    }
+
+    /// The file that says the same, wherever it lies.
+    pub(crate) fn to_toml(&self) -> Result<String, Failure> {
+        let mut anywhere = self.clone();
+        for path in anywhere.paths() {
+            *path = absolute(&path).unwrap_or_else(|_| path.clone());
+        }
+        toml::to_string(&anywhere)
+            .map_err(|error| Failure::broken("writing the configuration as TOML", error))
+    }
+}
+
+/// The keys of two tables that differ, down to those of their tables.
+fn differences(one: &toml::Table, other: &toml::Table) -> Vec<String> {
+    let keys: BTreeSet<&String> = one.keys().chain(other.keys()).collect();
+    let mut found = Vec::new();
+    for key in keys {
+        match (one.get(key), other.get(key)) {
+            (Some(toml::Value::Table(one)), Some(toml::Value::Table(other))) => {
+                let inner = differences(one, other).into_iter();
+                found.extend(inner.map(|inner| format!("{key}.{inner}")));
+            }
+            (one, other) if one != other => found.push(key.clone()),
+            _ => {}
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod reference;

@@ -1,0 +1,567 @@
+//! What the host process is told about HTTP: sites, rules, limits, and the secrets of signed URLs.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::num::{NonZeroU32, NonZeroU64};
+use std::path::Path;
+
+use ::http::{HeaderName, HeaderValue, StatusCode};
+use ::link::conditions::Rate;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use server::{ExtraField, SigningKeys};
+use zeroize::Zeroizing;
+
+use super::place::{Place, Problem};
+use super::site::{Cors, Pace, Redirect, Rule, Site};
+use super::text::{Text, Time};
+use super::{Config, Http, file};
+use crate::cache_option::Size;
+use crate::error::Failure;
+use crate::key_file;
+
+/// What crosses to the host process.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Content {
+    http: Http,
+    site: Vec<Site>,
+    replicas: bool,
+    secrets: BTreeMap<String, Secret>,
+}
+
+/// With which URLs are signed. Nobody gets to see it.
+#[derive(Clone, PartialEq, Eq)]
+struct Secret(Zeroizing<Vec<u8>>);
+
+impl Serialize for Secret {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.0.as_slice().serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Secret {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Vec::deserialize(deserializer).map(|bytes| Secret(Zeroizing::new(bytes)))
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
+/// Of a site, and of its rules: they are referred to by number.
+const COUNT_MAX: usize = u16::MAX as usize;
+
+/// So many bytes are more than anybody's request head, and still little for a connection.
+const HEAD_MAX: Size = Size(1 << 20);
+
+/// Longest time of a limit.
+const TIMEOUT_MAX: Time = Time::from_secs(24 * 3600);
+
+impl Content {
+    /// What this configuration says, with the secrets that are in files by now.
+    pub(crate) fn read(config: &Config) -> Result<Self, Failure> {
+        let content = Self::new(config, |name, path| {
+            read_secret(path)
+                .map_err(|failure| Failure::input(format!("signing key {name:?}"), failure))
+        })?;
+        // A secret may be no good.
+        let problems = content.server_config().err().unwrap_or_default();
+        file::failure(&problems).map_or(Ok(content), Err)
+    }
+
+    /// The same with secrets that nobody has.
+    pub(crate) fn without_secrets(config: &Config) -> Self {
+        let any =
+            |_: &str, _: &Path| Ok::<_, std::convert::Infallible>(Zeroizing::new(vec![0; 32]));
+        let Ok(content) = Self::new(config, any);
+        content
+    }
+
+    fn new<E>(
+        config: &Config,
+        secret: impl Fn(&str, &Path) -> Result<Zeroizing<Vec<u8>>, E>,
+    ) -> Result<Self, E> {
+        let secrets = config.signing_keys.iter();
+        let secrets = secrets.map(|(name, path)| Ok((name.clone(), Secret(secret(name, path)?))));
+        Ok(Self {
+            http: config.http.clone(),
+            site: config.site.clone(),
+            replicas: config.nic.replicas,
+            secrets: secrets.collect::<Result<_, E>>()?,
+        })
+    }
+
+    /// The same for the server; or all that is wrong with it.
+    pub(crate) fn server_config(&self) -> Result<server::Config, Vec<Problem>> {
+        let mut problems = Vec::new();
+        let http = &self.http;
+        self.check_limits(&mut problems);
+        let bytes = |Text(Size(bytes)): Text<Size>| usize::try_from(bytes).unwrap_or(usize::MAX);
+        let keys = self.keys(&mut problems);
+        let whole = [Site::default()];
+        let sites = match self.site.is_empty() {
+            true => &whole[..],
+            false => &self.site,
+        };
+        self.check_names(&mut problems);
+        let sites = sites.iter().enumerate();
+        let sites = sites.map(|(number, site)| {
+            self.lower_site(site, &Place::of("site").index(number), &keys, &mut problems)
+        });
+        let config = server::Config {
+            sites: sites.collect(),
+            head_bytes_max: bytes(http.head_max),
+            request_line_bytes_max: bytes(http.request_line_max),
+            body_bytes_max: http.body_max.0.0,
+            ranges_max: http.ranges_max as usize,
+            roots_are_replicas: self.replicas,
+            connection_bytes_per_second_max: http.rate_per_connection.and_then(bytes_per_second),
+            source_bytes_per_second_max: http.rate_per_source.and_then(bytes_per_second),
+            responses_in_flight_max: http.responses_in_flight_max as usize,
+            head_timeout: http.head_timeout.0.0,
+            idle_timeout: http.idle_timeout.0.0,
+            stall_timeout: http.stall_timeout.0.0,
+            linger_timeout: http.linger_timeout.0.0,
+            linger_bytes_max: http.linger_max.0.0,
+        };
+        match problems.is_empty() {
+            true => Ok(config),
+            false => Err(problems),
+        }
+    }
+
+    fn check_limits(&self, problems: &mut Vec<Problem>) {
+        let http = &self.http;
+        let here = |key: &str| Place::of("http").key(key);
+        for (key, Text(size)) in [
+            ("head_max", http.head_max),
+            ("request_line_max", http.request_line_max),
+        ] {
+            if !(1..=HEAD_MAX.0).contains(&size.0) {
+                let why = format!("{size} is not from 1 byte to {HEAD_MAX}");
+                problems.push(Problem::new(here(key), why));
+            }
+        }
+        for (key, number) in [
+            ("ranges_max", http.ranges_max),
+            ("responses_in_flight_max", http.responses_in_flight_max),
+        ] {
+            if !(1..=1_000_000).contains(&number) {
+                let why = format!("{number} is not from 1 to 1000000");
+                problems.push(Problem::new(here(key), why));
+            }
+        }
+        for (key, Text(time)) in [
+            ("head_timeout", http.head_timeout),
+            ("idle_timeout", http.idle_timeout),
+            ("stall_timeout", http.stall_timeout),
+            ("linger_timeout", http.linger_timeout),
+        ] {
+            if time < Time::from_secs(1) || time > TIMEOUT_MAX {
+                let why = format!("{time} is not from 1s to {TIMEOUT_MAX}");
+                problems.push(Problem::new(here(key), why));
+            }
+        }
+        check_index(&http.index, here("index"), problems);
+    }
+
+    fn keys(&self, problems: &mut Vec<Problem>) -> BTreeMap<&str, SigningKeys> {
+        let mut all = BTreeMap::new();
+        for (name, Secret(secret)) in &self.secrets {
+            let mut keys = SigningKeys::default();
+            match keys.add(name, secret) {
+                Ok(()) => {
+                    all.insert(name.as_str(), keys);
+                }
+                Err(error) => {
+                    problems.push(Problem::new(Place::of("signing_keys").key(name), error));
+                }
+            }
+        }
+        all
+    }
+
+    fn check_names(&self, problems: &mut Vec<Problem>) {
+        let mut known: BTreeMap<String, usize> = BTreeMap::new();
+        for (number, site) in self.site.iter().enumerate() {
+            let place = Place::of("site").index(number);
+            if number > 0 && site.names.is_empty() {
+                let why = "a site without names is never found: only the first one serves what is asked of none";
+                problems.push(Problem::new(place.clone(), why).remedy("Give it names = [\"…\"]."));
+            }
+            for (at, Text(name)) in site.names.iter().enumerate() {
+                if let Some(other) = known.insert(name.to_string(), number) {
+                    let why = format!("{name} is a name of site {} already", other + 1);
+                    problems.push(Problem::new(place.key("names").index(at), why));
+                }
+            }
+        }
+        if self.site.len() > COUNT_MAX {
+            problems.push(Problem::new(
+                Place::of("site"),
+                format!("more than {COUNT_MAX} sites"),
+            ));
+        }
+    }
+
+    fn lower_site(
+        &self,
+        site: &Site,
+        place: &Place,
+        keys: &BTreeMap<&str, SigningKeys>,
+        problems: &mut Vec<Problem>,
+    ) -> server::Site {
+        let mut error_pages = Vec::new();
+        for (status, Text(page)) in &site.error_pages {
+            let code = StatusCode::from_bytes(status.as_bytes()).ok();
+            match code.filter(|code| code.is_client_error() || code.is_server_error()) {
+                Some(code) => error_pages.push((code, page.clone())),
+                None => {
+                    let why =
+                        format!("{status} is no status of an error: those are from 400 to 599");
+                    problems.push(Problem::new(place.key("error_pages").key(status), why));
+                }
+            }
+        }
+        if let Some(index) = &site.index {
+            check_index(index, place.key("index"), problems);
+        }
+        if site.rule.len() > COUNT_MAX {
+            let why = format!("more than {COUNT_MAX} rules");
+            problems.push(Problem::new(place.key("rule"), why));
+        }
+        let rules = site.rule.iter().enumerate();
+        let rules =
+            rules.map(|(at, rule)| lower_rule(rule, &place.key("rule").index(at), keys, problems));
+        let rules = rules.collect();
+        let index = site.index.as_ref().unwrap_or(&self.http.index);
+        let codings = site
+            .precompressed
+            .as_ref()
+            .unwrap_or(&self.http.precompressed);
+        server::Site {
+            names: site.names.iter().map(|name| name.0.clone()).collect(),
+            root: site.root.0.clone(),
+            index: index.iter().map(|name| name.0.clone()).collect(),
+            precompressed: codings.iter().map(|coding| coding.0).collect(),
+            rules,
+            error_pages,
+        }
+    }
+}
+
+/// The secret in a file: all of it, without the white space around it.
+fn read_secret(path: &Path) -> Result<Zeroizing<Vec<u8>>, Failure> {
+    let what = format!("file {}", path.display());
+    let text = key_file::read_private(
+        path,
+        &what,
+        &format!(
+            "Make one: (umask 077; openssl rand -hex 32 > {})",
+            path.display()
+        ),
+        "Whoever has it can sign URLs",
+    )?;
+    Ok(Zeroizing::new(text.trim().as_bytes().to_vec()))
+}
+
+fn check_index(index: &[Text<server::RelativePath>], place: Place, problems: &mut Vec<Problem>) {
+    for (at, Text(name)) in index.iter().enumerate() {
+        if name.to_string().is_empty() {
+            let why = "a directory is no index: name a file, such as index.html";
+            problems.push(Problem::new(place.index(at), why));
+        }
+    }
+}
+
+fn bytes_per_second(Text(Rate(bits)): Text<Rate>) -> Option<NonZeroU64> {
+    NonZeroU64::new(bits / 8)
+}
+
+fn lower_rule(
+    rule: &Rule,
+    place: &Place,
+    keys: &BTreeMap<&str, SigningKeys>,
+    problems: &mut Vec<Problem>,
+) -> server::Rule {
+    let mut lowered = server::Rule::new(rule.path.0.clone());
+    let mut wrong = |place: Place, why: &dyn fmt::Display| problems.push(Problem::new(place, why));
+    if let Some(value) = &rule.cache_control {
+        match HeaderValue::from_str(value) {
+            Ok(value) => lowered.cache_control = Some(value),
+            Err(_) => wrong(
+                place.key("cache_control"),
+                &format!("{value:?} is no value of a header field"),
+            ),
+        }
+    }
+    lowered.expires = rule.expires.map(|time| time.0.0);
+    for (at, line) in rule.fields.iter().enumerate() {
+        let (name, value) = line.split_once(':').unwrap_or((line, ""));
+        match ExtraField::new(name, value.trim()) {
+            Ok(field) => lowered.fields.push(field),
+            Err(error) => wrong(place.key("fields").index(at), &error),
+        }
+    }
+    let mut signed = SigningKeys::default();
+    for (at, name) in rule.signed_by.iter().enumerate() {
+        let added = match keys.get(name.as_str()) {
+            Some(key) => signed.extend(key).map_err(|error| error.to_string()),
+            None => Err(format!("there is no key {name:?} in signing_keys")),
+        };
+        if let Err(why) = added {
+            wrong(place.key("signed_by").index(at), &why);
+        }
+    }
+    if !rule.signed_by.is_empty() {
+        lowered.signed = Some(signed);
+    }
+    if let Some(Redirect { status, to }) = &rule.redirect {
+        let key = |error: &server::RedirectError| match error {
+            server::RedirectError::Status(_) => "status",
+            server::RedirectError::To(_) => "to",
+        };
+        match server::Redirect::new(*status, to) {
+            Ok(redirect) => lowered.redirect = Some(redirect),
+            Err(error) => wrong(place.key("redirect").key(key(&error)), &error),
+        }
+    }
+    if let Some(cors) = &rule.cors {
+        match lower_cors(cors) {
+            Ok(cors) => lowered.cors = Some(cors),
+            Err((key, why)) => wrong(place.key("cors").key(key), &why),
+        }
+    }
+    if let Some(pace) = &rule.pace {
+        match lower_pace(pace) {
+            Ok(pace) => lowered.pace = Some(pace),
+            Err(why) => wrong(place.key("pace"), &why),
+        }
+    }
+    lowered
+}
+
+fn lower_cors(cors: &Cors) -> Result<server::Cors, (&'static str, String)> {
+    let origins: Vec<&str> = cors.origins.iter().map(String::as_str).collect();
+    let mut lowered = match origins[..] {
+        ["*"] if cors.credentials => {
+            let why = "pages of all origins must not be sent credentials: name the origins";
+            return Err(("credentials", why.to_owned()));
+        }
+        ["*"] => server::Cors::any(),
+        [] => {
+            return Err((
+                "origins",
+                "there is no origin: write \"*\" for all".to_owned(),
+            ));
+        }
+        _ => server::Cors::these(&origins, cors.credentials)
+            .map_err(|error| ("origins", error.to_string()))?,
+    };
+    let names = |names: &[String]| -> Result<Vec<HeaderName>, String> {
+        let names = names.iter();
+        names
+            .map(|name| {
+                name.parse()
+                    .map_err(|_| format!("{name:?} is no name of a header field"))
+            })
+            .collect()
+    };
+    if let Some(fields) = &cors.request_fields {
+        lowered.request_fields = names(fields).map_err(|why| ("request_fields", why))?;
+    }
+    if let Some(fields) = &cors.exposed_fields {
+        lowered.exposed_fields = names(fields).map_err(|why| ("exposed_fields", why))?;
+    }
+    if let Some(Text(Time(time))) = cors.max_age {
+        lowered.max_age = time;
+    }
+    Ok(lowered)
+}
+
+fn lower_pace(pace: &Pace) -> Result<server::Pace, String> {
+    match *pace {
+        Pace {
+            rate: Some(rate),
+            at_once,
+            media_rate: None,
+            percent: None,
+            ahead: None,
+        } => Ok(server::Pace {
+            bytes_per_second: bytes_per_second(rate).unwrap_or(NonZeroU64::MIN),
+            at_once_bytes: at_once.map_or(0, |size| size.0.0),
+        }),
+        Pace {
+            rate: None,
+            at_once: None,
+            media_rate: Some(Text(Rate(bits))),
+            percent,
+            ahead,
+        } => {
+            let percent = NonZeroU32::new(percent.unwrap_or(Pace::PERCENT));
+            let percent = percent.ok_or("0 percent of a rate is none")?;
+            let Time(ahead) = ahead.map_or(Pace::AHEAD, |ahead| ahead.0);
+            let bits = NonZeroU64::new(bits).unwrap_or(NonZeroU64::MIN);
+            Ok(server::Pace::of_media(bits, percent, ahead))
+        }
+        _ => Err(
+            "it is a rate, with at_once if wanted, or a media_rate, with percent and ahead if wanted".to_owned(),
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lowered(text: &str) -> Result<server::Config, String> {
+        let config: Config = toml::from_str(text).unwrap();
+        let content = Content::without_secrets(&config);
+        content.server_config().map_err(|problems| {
+            let problems = problems.iter();
+            let lines: Vec<String> = problems
+                .map(|problem| format!("{}: {}", problem.place, problem.why))
+                .collect();
+            lines.join("\n")
+        })
+    }
+
+    #[test]
+    fn nothing_said_is_what_a_server_does_by_itself() {
+        let config = lowered("").unwrap();
+        assert_eq!(
+            format!("{config:?}"),
+            format!("{:?}", server::Config::default())
+        );
+    }
+
+    #[test]
+    fn sites_inherit_what_they_do_not_say() {
+        let config = lowered(
+            "[http]\nindex = [\"a.html\"]\nprecompressed = [\"zstd\"]\n[[site]]\n[[site]]\nnames = [\"b.org\"]\nindex = []\nprecompressed = [\"br\"]",
+        )
+        .unwrap();
+        let indices: Vec<usize> = config.sites.iter().map(|site| site.index.len()).collect();
+        assert_eq!(indices, [1, 0]);
+        assert_eq!(config.sites[0].precompressed, [server::Coding::Zstd]);
+        assert_eq!(config.sites[1].precompressed, [server::Coding::Brotli]);
+    }
+
+    #[test]
+    fn a_rule_can_say_all_that_a_server_can_do() {
+        let config = lowered(
+            r#"
+            [http]
+            rate_per_source = "80mbit"
+            [signing_keys]
+            old = "old.key"
+            new = "new.key"
+            [[site]]
+            error_pages = { 404 = "errors/404.html" }
+            [[site.rule]]
+            path = "/film/*"
+            cache_control = "public"
+            expires = "1h"
+            fields = ["X-Frame-Options: DENY", "Link: </a>"]
+            signed_by = ["old", "new"]
+            cors = { origins = ["https://a.org"], credentials = true, exposed_fields = ["ETag"], max_age = "1m" }
+            pace = { media_rate = "8mbit", percent = 200, ahead = "2s" }
+            [[site.rule]]
+            path = "/old/*"
+            redirect = { to = "/new/*" }
+            pace = { rate = "8mbit", at_once = "1K" }
+            "#,
+        )
+        .unwrap();
+        let site = &config.sites[0];
+        assert_eq!(
+            config.source_bytes_per_second_max,
+            NonZeroU64::new(10_000_000)
+        );
+        assert_eq!(site.error_pages[0].0, StatusCode::NOT_FOUND);
+        let [film, old] = &site.rules[..] else {
+            panic!()
+        };
+        assert_eq!(film.fields.len(), 2);
+        assert_eq!(format!("{:?}", film.signed), "Some([\"old\", \"new\"])");
+        let pace = film.pace.unwrap();
+        assert_eq!(
+            (pace.bytes_per_second.get(), pace.at_once_bytes),
+            (2_000_000, 2_000_000)
+        );
+        let pace = old.pace.unwrap();
+        assert_eq!(
+            (pace.bytes_per_second.get(), pace.at_once_bytes),
+            (1_000_000, 1024)
+        );
+        assert!(old.redirect.is_some());
+    }
+
+    #[test]
+    fn what_cannot_be_is_named_by_its_place_and_all_of_it() {
+        let told = lowered(
+            r#"
+            [http]
+            head_max = "0"
+            idle_timeout = "0s"
+            [signing_keys]
+            "a b" = "x"
+            [[site]]
+            [[site]]
+            names = ["a.org"]
+            error_pages = { 200 = "x" }
+            [[site.rule]]
+            path = "*"
+            cache_control = "a\nb"
+            fields = ["Server: x", "A"]
+            signed_by = ["none"]
+            redirect = { status = 200, to = "/" }
+            cors = { origins = ["*"], credentials = true }
+            pace = { rate = "1mbit", percent = 3 }
+            [[site]]
+            [[site]]
+            names = ["A.org"]
+            "#,
+        )
+        .unwrap_err();
+        for complaint in [
+            "http.head_max: 0 is not from",
+            "http.idle_timeout: 0s is not from 1s",
+            "signing_keys.a b: a key for signed URLs cannot be named",
+            "site[1].error_pages.200: 200 is no status of an error",
+            "site[1].rule[0].cache_control: ",
+            "site[1].rule[0].fields[0]: the header field Server cannot be added",
+            "site[1].rule[0].signed_by[0]: there is no key \"none\"",
+            "site[1].rule[0].redirect.status: 200 is no status",
+            "site[1].rule[0].cors.credentials: ",
+            "site[1].rule[0].pace: it is a rate",
+            "site[2]: a site without names",
+            "site[3].names[0]: a.org is a name of site 2 already",
+        ] {
+            assert!(told.contains(complaint), "{complaint}: {told}");
+        }
+    }
+
+    #[test]
+    fn secrets_cross_and_are_in_no_message() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("key");
+        testbed::site::write_secret(&path, "0123456789abcdef0123\n").unwrap();
+        let mut config = Config::default();
+        config.signing_keys.insert("k".into(), path.clone());
+        let content = Content::read(&config).unwrap();
+        let crossed = serde_json::to_vec(&content).unwrap();
+        let crossed: Content = serde_json::from_slice(&crossed).unwrap();
+        assert_eq!(crossed, content);
+        assert_eq!(*crossed.secrets["k"].0, b"0123456789abcdef0123");
+        assert!(!format!("{content:?}").contains("48"), "{content:?}");
+        std::fs::remove_file(&path).unwrap();
+        let failure = Content::read(&config).unwrap_err().to_string();
+        assert!(
+            failure.contains("\"k\"") && failure.contains("openssl rand"),
+            "{failure}"
+        );
+    }
+}

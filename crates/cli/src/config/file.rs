@@ -1,0 +1,267 @@
+//! Reading a file, and telling what is wrong with it: where, in which line, and what was perhaps meant.
+
+use std::fs::File;
+use std::io::Read;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use toml::de::DeTable;
+
+use super::Config;
+use super::place::{Place, Problem};
+use crate::error::Failure;
+
+/// More than anybody writes.
+const FILE_BYTES_MAX: u64 = 16 << 20;
+
+/// Names that are less alike are no typing errors of each other.
+const ALIKE_MIN: f64 = 0.7;
+
+/// A file, as it was when it was read.
+#[derive(Debug)]
+pub(crate) struct ConfigFile {
+    path: PathBuf,
+    text: String,
+}
+
+impl ConfigFile {
+    pub(crate) fn read(path: &Path) -> Result<Self, Failure> {
+        let what = format!("configuration {}", path.display());
+        let mut text = String::new();
+        File::open(path)
+            .and_then(|file| {
+                if !file.metadata()?.is_file() {
+                    return Err(std::io::Error::other("not a regular file"));
+                }
+                file.take(FILE_BYTES_MAX).read_to_string(&mut text)
+            })
+            .map_err(|error| {
+                Failure::input(&what, error)
+                    .remedy("It is a text in TOML; docs/config.md tells what it may say.")
+            })?;
+        Ok(Self {
+            path: path.to_owned(),
+            text,
+        })
+    }
+
+    /// What it says. Paths in it are relative to the directory in which it lies.
+    pub(crate) fn parse(&self) -> Result<Config, Failure> {
+        let mut config: Config = toml::from_str(&self.text).map_err(|error| {
+            let (why, remedy) = explain(error.message());
+            self.failure_at(error.span(), &why, remedy.as_deref())
+        })?;
+        let directory = self.path.parent().unwrap_or(Path::new(""));
+        config.resolve_paths(directory);
+        Ok(config)
+    }
+
+    /// All that is wrong with it, in one; what stands within `overridden` is not its own.
+    pub(crate) fn failure(&self, problems: &[Problem], overridden: &[Place]) -> Option<Failure> {
+        let table = DeTable::parse(&self.text);
+        let failures = problems.iter().map(|problem| {
+            let is_own = !overridden
+                .iter()
+                .any(|place| problem.place.is_within(place));
+            let span = table.as_ref().ok().filter(|_| is_own);
+            let span = span.and_then(|table| problem.place.span(table.get_ref()));
+            match span {
+                Some(span) => self.failure_at(Some(span), &problem.why, problem.remedy.as_deref()),
+                None if is_own => {
+                    let what = format!("{}: {}", self.path.display(), problem.place);
+                    with_remedy(Failure::input(what, &problem.why), problem)
+                }
+                None => plain(problem),
+            }
+        });
+        together(failures)
+    }
+
+    /// The line, with a mark below what is wrong in it.
+    fn failure_at(&self, span: Option<Range<usize>>, why: &str, remedy: Option<&str>) -> Failure {
+        let file = self.path.display();
+        let Some(span) = span else {
+            let failure = Failure::input(file, why);
+            return remedy
+                .into_iter()
+                .fold(failure, |failure, remedy| failure.remedy(remedy));
+        };
+        let start = self.text.floor_char_boundary(span.start);
+        let before = &self.text[..start];
+        let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+        let line_number = before.matches('\n').count() + 1;
+        let line = self.text[line_start..].lines().next().unwrap_or_default();
+        let column = before[line_start..].chars().count() + 1;
+        let end = self.text.floor_char_boundary(span.end);
+        let marked = self.text.get(start..end).unwrap_or_default();
+        let marked = marked.lines().next().unwrap_or_default().chars().count();
+        // Tabs stay tabs, so that the mark is below what it marks.
+        let indent: String = before[line_start..]
+            .chars()
+            .map(|c| if c == '\t' { c } else { ' ' })
+            .collect();
+        let gutter = " ".repeat(line_number.to_string().len());
+        let mark = "^".repeat(marked.max(1));
+        let mut lines = format!("{line_number} | {line}\n{gutter} | {indent}{mark}");
+        if let Some(remedy) = remedy {
+            lines.push('\n');
+            lines.push_str(remedy);
+        }
+        Failure::input(format!("{file}:{line_number}:{column}"), why).remedy(lines)
+    }
+}
+
+/// All that is wrong with what does not come from a file.
+pub(crate) fn failure(problems: &[Problem]) -> Option<Failure> {
+    together(problems.iter().map(plain))
+}
+
+fn plain(problem: &Problem) -> Failure {
+    let place = problem.place.to_string();
+    let failure = Failure::input(problem.option.as_ref().unwrap_or(&place), &problem.why);
+    with_remedy(failure, problem)
+}
+
+fn with_remedy(failure: Failure, problem: &Problem) -> Failure {
+    let remedy = problem.remedy.iter();
+    remedy.fold(failure, |failure, remedy| failure.remedy(remedy))
+}
+
+/// The first, and below it the others.
+fn together(mut failures: impl Iterator<Item = Failure>) -> Option<Failure> {
+    let first = failures.next()?;
+    Some(failures.fold(first, Failure::and))
+}
+
+/// What `serde` and `toml` say, in our words, and what was perhaps meant.
+fn explain(message: &str) -> (String, Option<String>) {
+    if let Some((key, known)) = message
+        .strip_prefix("unknown field `")
+        .and_then(|rest| rest.split_once('`'))
+    {
+        // "`a`, `b`": what stands between the marks.
+        let known: Vec<&str> = known.split('`').skip(1).step_by(2).collect();
+        let remedy = match nearest(key, &known) {
+            Some(meant) => format!("Did you mean `{meant}`?"),
+            None => format!("There are: {}.", known.join(", ")),
+        };
+        return (format!("there is no key `{key}` here"), Some(remedy));
+    }
+    if let Some(key) = message.strip_prefix("missing field ") {
+        return (format!("the key {key} is missing"), None);
+    }
+    (message.trim().replace('\n', "; "), None)
+}
+
+/// The name that is most like another, if any is.
+pub(crate) fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
+    let alike = known
+        .iter()
+        .map(|known| (strsim::jaro_winkler(name, known), *known));
+    let alike = alike.filter(|(alike, _)| *alike >= ALIKE_MIN);
+    alike
+        .max_by(|(one, _), (other, _)| one.total_cmp(other))
+        .map(|(_, known)| known)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(text: &str) -> ConfigFile {
+        ConfigFile {
+            path: "dir/splitway.toml".into(),
+            text: text.to_owned(),
+        }
+    }
+
+    fn refused(text: &str) -> String {
+        file(text).parse().unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_key_that_there_is_not_is_shown_with_the_one_that_was_meant() {
+        let message =
+            refused("# a server\n[network]\ninterface = \"eth0\"\nadresses = [\"192.0.2.1/24\"]\n");
+        assert_eq!(
+            message,
+            "dir/splitway.toml:4:1: there is no key `adresses` here\n  \
+             4 | adresses = [\"192.0.2.1/24\"]\n  \
+             \u{20} | ^^^^^^^^\n  \
+             Did you mean `addresses`?"
+        );
+        let message =
+            refused("[[site]]\n[[site.rule]]\npath = \"*\"\n  cash_control = \"no-store\"");
+        assert!(
+            message.contains(":4:3: ") && message.contains("`cache_control`"),
+            "{message}"
+        );
+        let message = refused("[nonsense]");
+        assert!(
+            message.contains(":1:2: ") && message.contains("There are: network, listen"),
+            "{message}"
+        );
+    }
+
+    #[test]
+    fn what_is_no_value_is_shown_where_it_stands() {
+        for (text, place, complaint) in [
+            (
+                "[network]\naddresses = [\"192.0.2.1/24\", \"192.0.2.2\"]",
+                ":2:30:",
+                "/24",
+            ),
+            ("[[listen]]\nport = 0", ":2:8:", "nonzero"),
+            ("[[listen]]\ntls = true", ":1:1:", "`port` is missing"),
+            ("[tcp]\nkeepalive = 90", ":2:13:", "a text"),
+            ("[tcp]\ncongestion = \"vegas\"", ":2:14:", "cubic"),
+            ("[http]\nidle_timeout = \"soon\"", ":2:16:", "15s"),
+            ("[nic]\nworkers = 1\nworkers = 2", ":3:1:", "duplicate"),
+            ("[nic]\nroot = \"a", ":2:10:", "invalid"),
+            ("[[site]]\nnames = [\"a b\"]", ":2:10:", "no name of a host"),
+        ] {
+            let message = refused(text);
+            assert!(
+                message.contains(place) && message.contains(complaint),
+                "{text}: {message}"
+            );
+        }
+    }
+
+    #[test]
+    fn paths_are_relative_to_the_file() {
+        let config =
+            file("[nic]\nroot = \"www\"\nkey_file = \"/etc/key\"\nattach = [\"nic.sock\"]")
+                .parse()
+                .unwrap();
+        assert_eq!(config.nic.root, Some("dir/www".into()));
+        assert_eq!(config.nic.key_file, Some("/etc/key".into()));
+        assert_eq!(config.nic.attach[0].0.to_string(), "dir/nic.sock");
+    }
+
+    #[test]
+    fn what_is_wrong_is_found_by_its_place() {
+        let file = file("[[listen]]\nport = 80\n[[listen]]\nport = 80\n\t[nic]\n");
+        let listen = Place::of("listen").index(1).key("port");
+        let problems = [
+            Problem::new(listen.clone(), "given twice").option("--listen 80"),
+            Problem::new(Place::of("nic").key("root"), "missing"),
+            Problem::new(Place::of("tcp"), "odd").option("--tcp"),
+        ];
+        let message = file.failure(&problems, &[]).unwrap().to_string();
+        for part in [
+            "splitway.toml:4:8: given twice",
+            "4 | port = 80",
+            "splitway.toml:5:2: missing",
+            "splitway.toml: tcp: odd",
+        ] {
+            assert!(message.contains(part), "{part}: {message}");
+        }
+        let message = file
+            .failure(&problems[..1], &[Place::of("listen")])
+            .unwrap();
+        assert_eq!(message.to_string(), "--listen 80: given twice");
+        assert_eq!(listen.to_string(), "listen[1].port");
+        assert_eq!(failure(&[]), None);
+    }
+}

@@ -1,0 +1,85 @@
+//! HTTP: limits, times, and what all sites have in common.
+
+use ::link::conditions::Rate;
+use serde::{Deserialize, Serialize};
+use server::{Coding, RelativePath};
+
+use super::text::{Text, Time};
+use crate::cache_option::Size;
+
+/// HTTP: limits, times, and what all sites have in common.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Http {
+    /// Files that a directory is asked for, in sites that do not say themselves; the first that is there is served.
+    pub(crate) index: Vec<Text<RelativePath>>,
+    /// Codings in which files may lie beside themselves, the best first, of `"br"` (`NAME.br`), `"zstd"` (`NAME.zst`) and
+    /// `"gzip"` (`NAME.gz`), in sites that do not say themselves.
+    pub(crate) precompressed: Vec<Text<Coding>>,
+    /// How fast a connection is sent to at most, such as `"20mbit"`. Without it, as fast as it goes.
+    pub(crate) rate_per_connection: Option<Text<Rate>>,
+    /// How fast all connections of one source together are sent to at most: of an IPv4 address, or of an IPv6 network of 64
+    /// bits. Without it, as fast as it goes.
+    pub(crate) rate_per_source: Option<Text<Rate>>,
+    /// Longest head of a request; beyond, 431.
+    pub(crate) head_max: Text<Size>,
+    /// Longest request line; beyond, 414.
+    pub(crate) request_line_max: Text<Size>,
+    /// Longest request body that is skipped to reach the next request; a GET with a longer one is answered 413.
+    pub(crate) body_max: Text<Size>,
+    /// Most ranges of one request; who asks for more gets the whole file.
+    pub(crate) ranges_max: u32,
+    /// Most responses queued on one connection that the peer has not wholly acknowledged; further requests wait.
+    pub(crate) responses_in_flight_max: u32,
+    /// From a connection's start, or from a request's first byte, to the end of the head; beyond, 408.
+    pub(crate) head_timeout: Text<Time>,
+    /// From the last response's acknowledgement to the next request's first byte.
+    pub(crate) idle_timeout: Text<Time>,
+    /// How long a response may go without any acknowledgement before the connection is aborted.
+    pub(crate) stall_timeout: Text<Time>,
+    /// From the acknowledgement of all that was sent until the peer must have closed as well.
+    pub(crate) linger_timeout: Text<Time>,
+    /// Most bytes read and thrown away after the last response of a connection.
+    pub(crate) linger_max: Text<Size>,
+}
+
+impl Default for Http {
+    fn default() -> Self {
+        let server::Config {
+            head_bytes_max,
+            request_line_bytes_max,
+            body_bytes_max,
+            ranges_max,
+            responses_in_flight_max,
+            head_timeout,
+            idle_timeout,
+            stall_timeout,
+            linger_timeout,
+            linger_bytes_max,
+            ..
+        } = server::Config::default();
+        let size = |bytes: usize| Text(Size(bytes as u64));
+        let time = |time| Text(Time(time));
+        Self {
+            index: server::Site::default()
+                .index
+                .into_iter()
+                .map(Text)
+                .collect(),
+            precompressed: Vec::new(),
+            rate_per_connection: None,
+            rate_per_source: None,
+            head_max: size(head_bytes_max),
+            request_line_max: size(request_line_bytes_max),
+            body_max: Text(Size(body_bytes_max)),
+            ranges_max: ranges_max as u32,
+            responses_in_flight_max: responses_in_flight_max as u32,
+            head_timeout: time(head_timeout),
+            idle_timeout: time(idle_timeout),
+            stall_timeout: time(stall_timeout),
+            linger_timeout: time(linger_timeout),
+            linger_max: Text(Size(linger_bytes_max)),
+        }
+    }
+}

@@ -1,0 +1,382 @@
+//! The reference of all keys, `docs/config.md`, and the JSON schema, `docs/config.schema.json`, are made from the types.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use serde_json::Value;
+
+use super::Config;
+
+/// What stands around the part of `docs/config.md` that is made here.
+const BEGIN: &str =
+    "<!-- made from the types: UPDATE_CONFIG=1 cargo test -p splitway-cli reference -->\n";
+const END: &str = "<!-- end -->\n";
+
+fn in_tree(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../..")
+        .join(path)
+}
+
+fn schema() -> Value {
+    let schema = schemars::schema_for!(Config);
+    serde_json::to_value(schema).unwrap()
+}
+
+/// Fails unless the file holds this; with `UPDATE_CONFIG`, it does then.
+fn holds(path: &str, text: &str) {
+    let path = in_tree(path);
+    if std::env::var_os("UPDATE_CONFIG").is_some() {
+        fs::write(&path, text).unwrap();
+    }
+    let found = fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        found == text,
+        "{} is out of date: UPDATE_CONFIG=1 cargo test -p splitway-cli reference",
+        path.display()
+    );
+}
+
+/// A table of the configuration, or an array of tables.
+struct Table<'a> {
+    /// `site.rule`.
+    path: String,
+    is_array: bool,
+    about: &'a str,
+    schema: &'a Value,
+}
+
+/// What a property is in the end, and whether in an array.
+fn resolved<'a>(all: &'a Value, property: &'a Value) -> (&'a Value, bool) {
+    let reference = property["$ref"].as_str();
+    if let Some(name) = reference.and_then(|reference| reference.strip_prefix("#/$defs/")) {
+        return (&all["$defs"][name], false);
+    }
+    if let Some(options) = property["anyOf"].as_array() {
+        return resolved(all, &options[0]);
+    }
+    match property["items"]["$ref"].is_string() {
+        true => (resolved(all, &property["items"]).0, true),
+        false => (property, false),
+    }
+}
+
+/// All tables, each after the one in which it stands.
+fn tables<'a>(all: &'a Value, path: &str, schema: &'a Value, found: &mut Vec<Table<'a>>) {
+    for (key, property) in schema["properties"].as_object().into_iter().flatten() {
+        let (schema, is_array) = resolved(all, property);
+        let is_table = schema["properties"].is_object();
+        let is_named = path.is_empty() && schema["additionalProperties"].is_object();
+        if !(is_table || is_named) {
+            continue;
+        }
+        let path = match path {
+            "" => key.clone(),
+            _ => format!("{path}.{key}"),
+        };
+        found.push(Table {
+            path: path.clone(),
+            is_array,
+            about: property["description"].as_str().unwrap_or_default(),
+            schema,
+        });
+        tables(all, &path, schema, found);
+    }
+}
+
+fn kind(property: &Value) -> String {
+    let named = match &property["type"] {
+        Value::Array(names) => names[0].as_str(),
+        name => name.as_str(),
+    };
+    match named {
+        Some("array") => format!("list of {}", kind(&property["items"])),
+        Some("object") => format!("table of {}", kind(&property["additionalProperties"])),
+        Some("string") => "text".to_owned(),
+        Some("integer") => "number".to_owned(),
+        Some("boolean") => "true or false".to_owned(),
+        _ => "text".to_owned(),
+    }
+}
+
+/// The keys of a table, a row of each.
+fn rows(all: &Value, table: &Table<'_>) -> String {
+    let mut text = String::new();
+    let required: Vec<&Value> = table.schema["required"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .collect();
+    for (key, property) in table.schema["properties"].as_object().into_iter().flatten() {
+        let (schema, _) = resolved(all, property);
+        if schema["properties"].is_object() {
+            continue;
+        }
+        let default = match &property["default"] {
+            _ if required.contains(&&Value::from(key.as_str())) => "must be there".to_owned(),
+            Value::Null => String::new(),
+            Value::Array(list) if list.is_empty() => String::new(),
+            Value::Object(_) => String::new(),
+            value => format!("`{value}`"),
+        };
+        let about = property["description"]
+            .as_str()
+            .unwrap_or_default()
+            .replace('\n', " ");
+        let _ = writeln!(
+            text,
+            "| `{key}` | {} | {default} | {about} |",
+            kind(property)
+        );
+    }
+    text
+}
+
+/// The part of the reference that is made from the types.
+fn reference() -> String {
+    let all = schema();
+    let mut found = Vec::new();
+    tables(&all, "", &all, &mut found);
+    let mut text = String::new();
+    for table in &found {
+        let path = &table.path;
+        let heading = match table.is_array {
+            true => format!("[[{path}]]"),
+            false => format!("[{path}]"),
+        };
+        let _ = writeln!(
+            text,
+            "\n### `{heading}`\n\n{}\n",
+            table.about.replace('\n', " ")
+        );
+        let rows = rows(&all, table);
+        if !rows.is_empty() {
+            let _ = write!(
+                text,
+                "| Key | Value | Unless said | Meaning |\n|---|---|---|---|\n{rows}"
+            );
+        }
+    }
+    text.push('\n');
+    text
+}
+
+#[test]
+fn the_reference_names_every_key() {
+    let path = "docs/config.md";
+    let found = fs::read_to_string(in_tree(path)).unwrap();
+    let (before, rest) = found.split_once(BEGIN).expect("where the keys begin");
+    let (_, after) = rest.split_once(END).expect("where they end");
+    holds(path, &format!("{before}{BEGIN}{}{END}{after}", reference()));
+}
+
+#[test]
+fn the_schema_is_that_of_the_types() {
+    let text = serde_json::to_string_pretty(&schema()).unwrap();
+    holds("docs/config.schema.json", &(text + "\n"));
+}
+
+#[test]
+fn the_example_makes_sense() {
+    let text = fs::read_to_string(in_tree("deploy/splitway.toml")).unwrap();
+    let config: Config = toml::from_str(&text).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(config.problems(), []);
+    // What it says in comments only would make sense as well.
+    let uncommented: String = text
+        .lines()
+        .map(|line| {
+            line.strip_prefix("#:")
+                .map_or(line, str::trim_start)
+                .to_owned()
+                + "\n"
+        })
+        .collect();
+    let all: Config = toml::from_str(&uncommented).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(all.problems(), []);
+    assert_ne!(all, config);
+}
+
+type Values = &'static [&'static str];
+
+/// Values that each key may have.
+const VALUES: &[(&str, &[(&str, Values)])] = &[
+    (
+        "[network]",
+        &[
+            ("interface", &["'eth0'"]),
+            ("addresses", &["['192.0.2.1/24', 'fd00::1/64']"]),
+            ("gateways", &["['192.0.2.2', 'fd00::2']"]),
+            ("mtu", &["1280", "65535"]),
+        ],
+    ),
+    (
+        "[[listen]]",
+        &[("port", &["80"]), ("tls", &["true", "false"])],
+    ),
+    ("[[listen]]", &[("port", &["443"]), ("tls", &["true"])]),
+    (
+        "[nic]",
+        &[
+            ("root", &["'/srv/a b'", "'/\u{e9}'"]),
+            ("workers", &["1", "64"]),
+            ("cache", &["'512M'", "'2048K'", "'8388609'"]),
+            ("attach", &["['/run/x', 'eth:e,02:00:5e:10:00:01']"]),
+            ("key_file", &["'/key'"]),
+            ("replicas", &["true", "false"]),
+        ],
+    ),
+    (
+        "[tcp]",
+        &[
+            ("congestion", &["'bbr'", "'cubic'"]),
+            ("ecn", &["'off'", "'accept'"]),
+            ("keepalive", &["'off'", "'90s'", "'168h'", "'30m'"]),
+            ("connections_per_source", &["1"]),
+            ("orphans", &["7"]),
+        ],
+    ),
+    (
+        "[tls]",
+        &[
+            ("versions", &["['1.3']", "['1.2', '1.3']"]),
+            ("ciphers", &["['chacha20-poly1305', 'AES-128-GCM']"]),
+            ("key_records", &["16"]),
+            ("self_signed", &["true"]),
+        ],
+    ),
+    (
+        "[[tls.certificate]]",
+        &[
+            ("chain", &["'/a'"]),
+            ("key", &["'/b'"]),
+            ("ocsp", &["'/c'"]),
+        ],
+    ),
+    (
+        "[http]",
+        &[
+            ("index", &["[]", "['a', 'b/c']"]),
+            ("precompressed", &["['zstd', 'br']"]),
+            ("rate_per_connection", &["'1.5mbit'", "'1001bit'"]),
+            ("rate_per_source", &["'1000gbit'"]),
+            ("head_max", &["'1M'"]),
+            ("request_line_max", &["'8001'"]),
+            ("body_max", &["'0'"]),
+            ("ranges_max", &["1"]),
+            ("responses_in_flight_max", &["1000000"]),
+            ("head_timeout", &["'1500ms'"]),
+            ("idle_timeout", &["'24h'"]),
+            ("stall_timeout", &["'120s'"]),
+            ("linger_timeout", &["'1d'"]),
+            ("linger_max", &["'4G'"]),
+        ],
+    ),
+    (
+        "[signing_keys]",
+        &[("old", &["'/k'"]), ("\"a.b\"", &["'/l'"])],
+    ),
+    (
+        "[[site]]",
+        &[
+            ("names", &["['a.org', '*.B.org', '[fd00::1]']"]),
+            ("root", &["'a/b'"]),
+            ("index", &["[]", "['x']"]),
+            ("precompressed", &["['gzip']"]),
+            (
+                "error_pages",
+                &["{ 404 = 'e' }", "{ 500 = 'a', '502' = 'b' }"],
+            ),
+        ],
+    ),
+    (
+        "[[site.rule]]",
+        &[
+            ("path", &["'/a*'", "'*.m3u8'"]),
+            ("cache_control", &["'no-store'"]),
+            ("expires", &["'0s'"]),
+            ("fields", &["['A: \"b\"', 'C: d']"]),
+            ("signed_by", &["['old']"]),
+            (
+                "redirect",
+                &["{ to = '/x/*' }", "{ status = 308, to = 'https://a.org' }"],
+            ),
+            (
+                "cors",
+                &[
+                    "{ origins = ['*'], exposed_fields = [] }",
+                    "{ origins = ['https://a'], credentials = true, request_fields = ['X'], max_age = '1m' }",
+                ],
+            ),
+            (
+                "pace",
+                &[
+                    "{ rate = '1mbit', at_once = '1M' }",
+                    "{ media_rate = '2mbit', percent = 90, ahead = '3s' }",
+                ],
+            ),
+        ],
+    ),
+    ("[[site]]", &[("names", &["['second']"])]),
+    ("[operation]", &[("control_socket", &["'/run/c'"])]),
+];
+
+/// What must be there in its table.
+const REQUIRED: [&str; 4] = ["port", "chain", "key", "path"];
+
+/// A file that says some of this: one decision for each key.
+fn file(decisions: &[u8]) -> String {
+    let mut decisions = decisions.iter().copied().chain(std::iter::repeat(0));
+    let mut decide = || usize::from(decisions.next().unwrap_or_default());
+    let mut text = String::new();
+    for (table, keys) in VALUES {
+        if decide() % 4 == 3 && *table != "[[site]]" {
+            continue;
+        }
+        let _ = writeln!(text, "{table}");
+        for (key, values) in *keys {
+            let decision = decide();
+            if decision % 2 == 0 || REQUIRED.contains(key) {
+                let _ = writeln!(text, "{key} = {}", values[decision / 2 % values.len()]);
+            }
+        }
+    }
+    text
+}
+
+#[test]
+fn every_key_is_tried() {
+    let all = schema();
+    let mut found = Vec::new();
+    tables(&all, "", &all, &mut found);
+    for table in found {
+        let keys = table.schema["properties"].as_object();
+        for key in keys.into_iter().flatten().map(|(key, _)| key) {
+            let mut tables = VALUES.iter().flat_map(|(_, keys)| *keys);
+            let is_tried = tables.any(|(tried, values)| {
+                tried == key
+                    || values
+                        .iter()
+                        .any(|value| value.contains(&format!("{key} =")))
+            });
+            let is_table = VALUES
+                .iter()
+                .any(|(name, _)| name.trim_matches(['[', ']']) == format!("{}.{key}", table.path));
+            assert!(is_tried || is_table, "{}.{key}", table.path);
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn what_is_printed_says_the_same(decisions in vec(any::<u8>(), 0..120)) {
+        let text = file(&decisions);
+        let config: Config = toml::from_str(&text).map_err(|error| TestCaseError::fail(format!("{text}{error}")))?;
+        let printed = config.to_toml().unwrap();
+        let again: Config = toml::from_str(&printed).map_err(|error| TestCaseError::fail(format!("{printed}{error}")))?;
+        prop_assert_eq!(&again, &config, "{}", printed);
+        prop_assert_eq!(again.to_toml().unwrap(), printed);
+    }
+}

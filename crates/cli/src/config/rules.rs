@@ -1,0 +1,301 @@
+//! What makes no sense together. Nothing here looks at files.
+
+use std::path::Path;
+
+use super::content::Content;
+use super::place::{Place, Problem};
+use super::{Config, Network};
+use crate::control_link::NicPlace;
+
+/// NIC workers of a process.
+const WORKERS_MAX: u16 = 64;
+
+const MTU_MIN: u32 = 1280;
+const MTU_MAX: u32 = 65_535;
+
+impl Config {
+    /// All that is wrong with it.
+    pub(crate) fn problems(&self) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        self.check_network(&mut problems);
+        self.check_ports(&mut problems);
+        self.check_nic(&mut problems);
+        self.check_tls(&mut problems);
+        if let Err(wrong) = Content::without_secrets(self).server_config() {
+            problems.extend(wrong);
+        }
+        problems
+    }
+
+    fn check_network(&self, problems: &mut Vec<Problem>) {
+        let Network {
+            interface,
+            addresses,
+            gateways,
+            mtu,
+        } = &self.network;
+        let here = |key: &str| Place::of("network").key(key);
+        match interface {
+            Some(_) if addresses.is_empty() => problems.push(
+                Problem::new(here("interface"), "the stack has no address on it")
+                    .option("--dev")
+                    .remedy("Say which with addresses (--addr): one that nobody uses, not the kernel's own."),
+            ),
+            None if !addresses.is_empty() || !gateways.is_empty() => {
+                let key = if addresses.is_empty() { "gateways" } else { "addresses" };
+                problems.push(
+                    Problem::new(here(key), "addresses are those on an interface, and none is named")
+                        .option("--addr")
+                        .remedy("Name it with interface (--dev); without one, a link is made that has its own addresses."),
+                );
+            }
+            _ => {}
+        }
+        if let Some(mtu) = mtu {
+            if interface.is_some() {
+                let why = "an interface has an MTU of its own: this one is that of the link that is made without one";
+                problems.push(Problem::new(here("mtu"), why).option("--mtu"));
+            }
+            if !(MTU_MIN..=MTU_MAX).contains(mtu) {
+                let why = format!("{mtu} is not from {MTU_MIN} to {MTU_MAX}");
+                problems.push(Problem::new(here("mtu"), why).option("--mtu"));
+            }
+        }
+    }
+
+    fn check_ports(&self, problems: &mut Vec<Problem>) {
+        for (at, listen) in self.listen.iter().enumerate() {
+            let same = self.listen[..at]
+                .iter()
+                .find(|other| other.port == listen.port);
+            let Some(same) = same else { continue };
+            // Of the two, the one with TLS is to blame.
+            let option = match listen.tls || same.tls {
+                true => format!("--tls-listen {}", listen.port),
+                false => format!("--listen {}", listen.port),
+            };
+            let place = Place::of("listen").index(at).key("port");
+            problems.push(match listen.tls == same.tls {
+                true => Problem::new(place, format!("port {} is given twice", listen.port))
+                    .option(option)
+                    .remedy("Each port once is enough."),
+                false => Problem::new(
+                    place,
+                    format!(
+                        "port {} is to be with TLS, and HTTP without TLS is served on it",
+                        listen.port
+                    ),
+                )
+                .option(option)
+                .remedy("Give another port to one of them."),
+            });
+        }
+    }
+
+    fn check_nic(&self, problems: &mut Vec<Problem>) {
+        let nic = &self.nic;
+        let here = |key: &str| Place::of("nic").key(key);
+        if nic.root.is_none() && nic.attach.is_empty() {
+            problems.push(
+                Problem::new(here("root"), "there is nothing to serve")
+                    .option("serve")
+                    .remedy("Name the directory whose files are served: ROOT, or root in [nic]."),
+            );
+        }
+        if !(1..=WORKERS_MAX).contains(&nic.workers) {
+            let why = format!("{} is not from 1 to {WORKERS_MAX}", nic.workers);
+            problems.push(Problem::new(here("workers"), why).option("--workers"));
+        } else if let Some(size) = nic.cache
+            && let Err((option, why, remedy)) = size.0.check_for(nic.workers)
+        {
+            problems.push(
+                Problem::new(here("cache"), why)
+                    .option(option)
+                    .remedy(remedy),
+            );
+        }
+        if !nic.attach.is_empty() && self.network.interface.is_none() {
+            let why = "a NIC stack that runs already needs the interface that it sends on";
+            let problem = Problem::new(here("attach"), why).option("--nic");
+            problems.push(problem.remedy("Name it with interface (--dev) and addresses (--addr)."));
+        }
+        for (at, place) in nic.attach.iter().enumerate() {
+            let mut before = nic.attach[..at].iter();
+            if before.any(|before| is_same(&before.0, &place.0)) {
+                problems.push(
+                    Problem::new(
+                        here("attach").index(at),
+                        format!("{} is given twice", place.0),
+                    )
+                    .option("--nic")
+                    .remedy(
+                        "Each is one NIC stack, which serves one host at a time: give it once.",
+                    ),
+                );
+            }
+            if matches!(place.0, NicPlace::Ethernet { .. }) && nic.key_file.is_none() {
+                problems.push(
+                    Problem::new(here("attach").index(at), "--key-file is missing")
+                        .option(format!("--nic {}", place.0))
+                        .remedy("Both machines need the same key: `splitway keygen FILE` makes one; name it with key_file."),
+                );
+            }
+        }
+        let count = nic.attach.len() + usize::from(nic.root.is_some());
+        if count > host::NIC_STACKS_MAX {
+            let why = format!(
+                "{count} NIC stacks; one host drives at most {}",
+                host::NIC_STACKS_MAX
+            );
+            problems.push(Problem::new(here("attach"), why).option("--nic"));
+        }
+    }
+
+    fn check_tls(&self, problems: &mut Vec<Problem>) {
+        let tls = &self.tls;
+        let here = |key: &str| Place::of("tls").key(key);
+        let port = self.ports(true).next();
+        match port {
+            Some(port) if tls.certificate.is_empty() && !tls.self_signed => {
+                let at = self
+                    .listen
+                    .iter()
+                    .position(|listen| listen.tls)
+                    .unwrap_or(0);
+                let why = "there is no certificate to show to clients";
+                problems.push(
+                    Problem::new(Place::of("listen").index(at).key("tls"), why)
+                        .option(format!("--tls-listen {port}"))
+                        .remedy(
+                            "Give one with --tls-cert FILE --tls-key FILE, or [[tls.certificate]], or have one made for\n\
+                             trying out: --tls-self-signed, or self_signed.",
+                        ),
+                );
+            }
+            None if !tls.certificate.is_empty() || tls.self_signed => {
+                let key = if tls.self_signed {
+                    "self_signed"
+                } else {
+                    "certificate"
+                };
+                let why = "there are certificates, and no port is served with TLS";
+                problems.push(
+                    Problem::new(here(key), why)
+                        .option("--tls-cert")
+                        .remedy("Say which with --tls-listen PORT, or [[listen]] with tls = true."),
+                );
+            }
+            _ => {}
+        }
+        if !tls.certificate.is_empty() && tls.self_signed {
+            let why = "a certificate is made for trying out only where there is none";
+            problems.push(Problem::new(here("self_signed"), why).option("--tls-self-signed"));
+        }
+        let (least, most) = crate::tls_options::KEY_RECORDS;
+        if tls
+            .key_records
+            .is_some_and(|records| !(least..=most).contains(&records))
+        {
+            let why = format!("it is not from {least} to {most}");
+            problems.push(Problem::new(here("key_records"), why).option("--tls-key-records"));
+        }
+    }
+}
+
+/// The same socket or machine. A machine is the same one whatever link leads to it.
+fn is_same(one: &NicPlace, other: &NicPlace) -> bool {
+    match (one, other) {
+        (NicPlace::Ethernet { peer: one, .. }, NicPlace::Ethernet { peer: other, .. }) => {
+            one == other
+        }
+        (NicPlace::Socket(one), NicPlace::Socket(other)) => {
+            let file = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+            file(one) == file(other)
+        }
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problems(text: &str) -> Vec<String> {
+        let config: Config = toml::from_str(text).unwrap();
+        let problems = config.problems();
+        let lines = problems
+            .iter()
+            .map(|problem| format!("{}: {}", problem.place, problem.why));
+        lines.collect()
+    }
+
+    #[test]
+    fn what_makes_no_sense_together_is_named_by_its_place() {
+        for (text, complaint) in [
+            ("", "nic.root: there is nothing to serve"),
+            (
+                "network.interface = \"e\"",
+                "network.interface: the stack has no address",
+            ),
+            (
+                "network.addresses = [\"192.0.2.1/24\"]",
+                "network.addresses: ",
+            ),
+            ("network.gateways = [\"192.0.2.1\"]", "network.gateways: "),
+            ("network.mtu = 1279", "network.mtu: 1279 is not from 1280"),
+            (
+                "network = { interface = \"e\", addresses = [\"192.0.2.1/24\"], mtu = 1500 }",
+                "network.mtu: an interface has",
+            ),
+            (
+                "listen = [{port = 80}, {port = 81}, {port = 80}]",
+                "listen[2].port: port 80 is given twice",
+            ),
+            (
+                "listen = [{port = 80}, {port = 80, tls = true}]",
+                "listen[1].port: port 80 is to be with TLS",
+            ),
+            (
+                "listen = [{port = 80}, {port = 443, tls = true}]",
+                "listen[1].tls: there is no certificate",
+            ),
+            (
+                "tls.self_signed = true",
+                "tls.self_signed: there are certificates, and no port",
+            ),
+            (
+                "tls = { self_signed = true, certificate = [{chain = \"a\", key = \"b\"}] }",
+                "tls.self_signed: a certificate is made for trying out only",
+            ),
+            ("tls.key_records = 15", "tls.key_records: it is not from 16"),
+            (
+                "nic = { root = \"/\", workers = 65 }",
+                "nic.workers: 65 is not from 1 to 64",
+            ),
+            (
+                "nic = { root = \"/\", cache = \"1M\" }",
+                "nic.cache: too little",
+            ),
+            (
+                "nic.attach = [\"/x\"]",
+                "nic.attach: a NIC stack that runs already",
+            ),
+            (
+                "nic.attach = [\"/x\", \"/y\", \"/x\"]",
+                "nic.attach[2]: /x is given twice",
+            ),
+            (
+                "nic.attach = [\"eth:e,02:00:5e:10:00:01\"]",
+                "nic.attach[0]: --key-file is missing",
+            ),
+            ("http.ranges_max = 0", "http.ranges_max: 0 is not from 1"),
+        ] {
+            let found = problems(text);
+            assert!(
+                found.iter().any(|problem| problem.starts_with(complaint)),
+                "{text}: {found:?}"
+            );
+        }
+        assert_eq!(problems("nic.root = \"/srv\""), [""; 0]);
+    }
+}

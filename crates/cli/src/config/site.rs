@@ -1,0 +1,122 @@
+//! Sites, and what is special about some of their paths.
+
+use std::collections::BTreeMap;
+
+use ::link::conditions::Rate;
+use serde::{Deserialize, Serialize};
+use server::{Coding, HostName, Pattern, RelativePath};
+
+use super::text::{Text, Time};
+use crate::cache_option::Size;
+
+/// What is served under some names.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Site {
+    /// Its names: `"example.org"`, or `"*.example.org"` for all names below it. The first site needs none.
+    pub(crate) names: Vec<Text<HostName>>,
+    /// Directory below the NIC stack's root in which its files are; empty for the root itself.
+    pub(crate) root: Text<RelativePath>,
+    /// Files that a directory is asked for; the first that is there is served. Without it, those of `http`.
+    pub(crate) index: Option<Vec<Text<RelativePath>>>,
+    /// Codings in which files may lie beside themselves. Without it, those of `http`.
+    pub(crate) precompressed: Option<Vec<Text<Coding>>>,
+    /// Files, below its root, that are sent with these statuses: `404 = "errors/404.html"`.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) error_pages: BTreeMap<String, Text<RelativePath>>,
+    /// What is special about some paths, one table for each. The first that is about a path counts, and no other.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) rule: Vec<Rule>,
+}
+
+/// What is special about some paths of a site.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Rule {
+    /// Which paths, with at most one star, which stands for anything: `"/about"`, `"/video/*"`, `"*.m3u8"`.
+    pub(crate) path: Text<Pattern>,
+    /// The value of `Cache-Control`, where the answer is a file, a redirect, or 304.
+    #[serde(default)]
+    pub(crate) cache_control: Option<String>,
+    /// How long after `Date` such an answer `Expires`.
+    #[serde(default)]
+    pub(crate) expires: Option<Text<Time>>,
+    /// Further header fields of every answer, each as `"Name: value"`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) fields: Vec<String>,
+    /// Names of the signing keys with which URLs have to be signed; others get 403.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) signed_by: Vec<String>,
+    /// Where to go instead.
+    #[serde(default)]
+    pub(crate) redirect: Option<Redirect>,
+    /// What pages of other origins may do.
+    #[serde(default)]
+    pub(crate) cors: Option<Cors>,
+    /// How fast files are sent.
+    #[serde(default)]
+    pub(crate) pace: Option<Pace>,
+}
+
+/// Where clients are sent.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Redirect {
+    /// 301 and 308 for good, 302, 303 and 307 for now.
+    #[serde(default = "found")]
+    pub(crate) status: u16,
+    /// A path of the same site or a URL. A star in it stands for what the star of the rule's path has stood for.
+    pub(crate) to: String,
+}
+
+fn found() -> u16 {
+    302
+}
+
+/// What pages of other origins may do.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Cors {
+    /// Origins such as `"https://example.org"`, or `"*"` alone for all.
+    pub(crate) origins: Vec<String>,
+    /// Cookies and other credentials may be sent along; not with `"*"`.
+    #[serde(default)]
+    pub(crate) credentials: bool,
+    /// Header fields that a page may set, besides those that it always may. Without it, `Range` and the conditions.
+    #[serde(default)]
+    pub(crate) request_fields: Option<Vec<String>>,
+    /// Header fields that a page gets to see, besides those that it always does. Without it, what a player of media wants.
+    #[serde(default)]
+    pub(crate) exposed_fields: Option<Vec<String>>,
+    /// How long a browser may remember that it is allowed. Without it, a day.
+    #[serde(default)]
+    pub(crate) max_age: Option<Text<Time>>,
+}
+
+/// How fast files are sent: by `rate`, or by the bit rate of media.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Pace {
+    /// The rate, such as `"8mbit"`.
+    pub(crate) rate: Option<Text<Rate>>,
+    /// With `rate`: what is sent before that as fast as it goes, such as `"1M"`.
+    pub(crate) at_once: Option<Text<Size>>,
+    /// The bit rate of media.
+    pub(crate) media_rate: Option<Text<Rate>>,
+    /// With `media_rate`: percent of it to send at. Without it, 150.
+    pub(crate) percent: Option<u32>,
+    /// With `media_rate`: what is played in this time is sent as fast as it goes. Without it, 10s.
+    pub(crate) ahead: Option<Text<Time>>,
+}
+
+impl Pace {
+    /// Percent of the bit rate of media to send at, unless told otherwise.
+    pub(crate) const PERCENT: u32 = 150;
+    /// What is played in this time is sent at once, unless told otherwise.
+    pub(crate) const AHEAD: Time = Time::from_secs(10);
+}

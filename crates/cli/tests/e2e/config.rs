@@ -1,0 +1,171 @@
+//! A server that is told in a file what to do, and told otherwise while it runs.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use rustix::process::Signal;
+use testbed::http::{Connection, Head};
+use testbed::namespace::isolated;
+use testbed::process::signal;
+use testbed::site::{KnownFile, Site, write_secret};
+use testbed::splitway::{HTTP_V4, Splitway};
+use testbed::wait;
+
+use crate::deaths::host_counter;
+use crate::support::{SOON, ctl, program, started};
+
+/// A configuration that serves this site and says this besides, in a file beside it.
+fn configuration(site: &Site, more: &str) -> PathBuf {
+    let path = site.outside().join("splitway.toml");
+    let root = site.root().display();
+    fs::write(&path, format!("[nic]\nroot = \"{root}\"\n{more}")).unwrap();
+    path
+}
+
+/// `splitway serve` with it and nothing else.
+pub(crate) fn serve_configured(path: &Path) -> Splitway {
+    Splitway::start(
+        Command::new(program())
+            .args(["serve", "--report-json", "--config"])
+            .arg(path),
+    )
+    .unwrap()
+}
+
+/// Asks for a target of a host; no body is read.
+fn ask(connection: &mut Connection, host: &str, target: &str) -> Head {
+    let request = format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n");
+    connection.send(request.as_bytes()).unwrap();
+    connection.read_head().unwrap()
+}
+
+fn head_of(host: &str, target: &str) -> Head {
+    ask(&mut Connection::open(HTTP_V4).unwrap(), host, target)
+}
+
+#[test]
+fn sites_rules_and_signed_urls_are_served_as_the_file_says() {
+    isolated(|site| {
+        for directory in ["one", "two"] {
+            fs::create_dir(site.root().join(directory)).unwrap();
+            fs::write(site.root().join(directory).join("page"), directory).unwrap();
+        }
+        fs::write(site.root().join("one/lost.html"), "lost").unwrap();
+        let secret = "0123456789abcdef0123456789abcdef";
+        write_secret(&site.outside().join("films.key"), &format!("{secret}\n")).unwrap();
+        let path = configuration(
+            &site,
+            r#"
+            [[listen]]
+            port = 80
+            [[listen]]
+            port = 8080
+            [signing_keys]
+            films = "films.key"
+            [[site]]
+            names = ["one.example"]
+            root = "one"
+            error_pages = { 404 = "lost.html" }
+            [[site.rule]]
+            path = "/old/*"
+            redirect = { status = 308, to = "/new/*" }
+            [[site.rule]]
+            path = "*"
+            cache_control = "max-age=60"
+            fields = ["X-Site: one"]
+            [[site]]
+            names = ["*.two.example"]
+            root = "two"
+            [[site.rule]]
+            path = "/page"
+            signed_by = ["films"]
+            "#,
+        );
+        let splitway = serve_configured(&path);
+        let head = head_of("one.example", "/page");
+        assert_eq!((head.status, head.field("x-site")), (200, Some("one")));
+        assert_eq!(head.field("cache-control"), Some("max-age=60"));
+        let lost = head_of("one.example", "/missing");
+        assert_eq!((lost.status, lost.content_length().unwrap()), (404, 4));
+        let moved = head_of("one.example", "/old/x");
+        assert_eq!(
+            (moved.status, moved.field("location")),
+            (308, Some("/new/x"))
+        );
+        assert_eq!(head_of("www.two.example", "/page").status, 403);
+        let mut keys = server::SigningKeys::default();
+        keys.add("films", secret.as_bytes()).unwrap();
+        let signed = keys.sign("/page", "films", 4_000_000_000).unwrap();
+        assert_eq!(head_of("www.two.example", &signed).status, 200);
+        let other = (HTTP_V4.ip(), 8080).into();
+        let mut connection = Connection::open(other).unwrap();
+        assert_eq!(ask(&mut connection, "one.example", "/page").status, 200);
+        // Nobody sees the secret.
+        for pid in [splitway.supervisor(), splitway.host(), splitway.nic()] {
+            let line = fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero())).unwrap();
+            assert!(!String::from_utf8_lossy(&line).contains(secret));
+        }
+    });
+}
+
+/// A rule that names this version of the configuration.
+fn version(number: u32) -> String {
+    format!("[[site]]\n[[site.rule]]\npath = \"*\"\nfields = [\"X-Version: {number}\"]\n")
+}
+
+fn served_version(connection: &mut Connection, file: &KnownFile) -> String {
+    let head = connection.get(file).unwrap();
+    head.field("x-version").unwrap().to_owned()
+}
+
+#[test]
+fn a_configuration_is_read_anew_in_the_midst_of_downloads() {
+    isolated(|site| {
+        let large = site.file("large", 30_000_000).unwrap();
+        let small = site.file("small", 5000).unwrap();
+        let path = configuration(&site, &version(1));
+        let mut splitway = serve_configured(&path);
+        let mut downloads = [(); 3].map(|()| started(HTTP_V4, &large));
+        let mut kept = Connection::open(HTTP_V4).unwrap();
+        assert_eq!(served_version(&mut kept, &small), "1");
+
+        configuration(&site, &version(2));
+        let (done, said) = ctl("reload", None);
+        assert!(done && said.contains("configuration read anew"), "{said}");
+        assert_eq!(served_version(&mut kept, &small), "2");
+
+        // What is no good changes nothing, and what cannot change is named.
+        configuration(&site, &format!("{}typo = 3\n", version(3)));
+        let (done, said) = ctl("reload", None);
+        assert!(
+            !done && said.contains("stays") && said.contains("`typo`"),
+            "{said}"
+        );
+        assert_eq!(served_version(&mut kept, &small), "2");
+        configuration(&site, &format!("workers = 3\n{}", version(3)));
+        let (done, said) = ctl("reload", None);
+        assert!(
+            done && said.contains("not before a restart: nic.workers"),
+            "{said}"
+        );
+
+        for number in 4..24 {
+            configuration(&site, &version(number));
+            signal(splitway.supervisor(), Signal::HUP).unwrap();
+            let number = number.to_string();
+            wait::until(SOON, "the new configuration", || {
+                (served_version(&mut kept, &small) == number).then_some(())
+            })
+            .unwrap();
+        }
+        for download in &mut downloads {
+            download.read_file_part(&large, 0..large.size()).unwrap();
+            assert_eq!(served_version(download, &small), "23");
+            download.finish().unwrap();
+        }
+        kept.finish().unwrap();
+        assert!(splitway.end_with(Signal::TERM).unwrap().success());
+        assert_eq!(host_counter(&mut splitway, "connections_broken"), 0);
+    });
+}
