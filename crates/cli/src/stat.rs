@@ -8,11 +8,13 @@
 //! | `document` | what is told, as it is printed with `--json` |
 //! | `telling` | how the host process tells it |
 //! | `asked` | what the supervisor does when it is asked |
-//! | `selection` | which connections are shown |
+//! | `selection` | which connections are shown, and in which order |
+//! | `rates` | how fast it goes, from one look to the next |
 //! | `text` | what people read |
 
 pub(crate) mod asked;
 pub(crate) mod document;
+mod rates;
 mod selection;
 pub(crate) mod telling;
 mod text;
@@ -26,6 +28,7 @@ use clap::{Args, value_parser};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use self::document::{Connection, Document, Host, Line, SCHEMA, Server};
+use self::rates::Sample;
 use self::selection::Selection;
 use crate::child::retry;
 use crate::control::Request;
@@ -75,22 +78,29 @@ Examples:
   sudo splitway stat
   sudo splitway stat --watch
   sudo splitway stat --state established --peer 192.0.2.0/24
+  sudo splitway stat --watch --sort send-q --limit 20
   sudo splitway stat --json | jq '.connections[] | {peer, file: .file.path, srtt: .tcp.srtt_us}'
   sudo splitway stat --json --watch 10 >> stat.jsonl";
 
 /// Asks, and prints what is told, as often as is wanted.
 pub(crate) fn run(args: &StatArgs) -> Result<(), Failure> {
     let mut left = args.watch.map_or(1, |_| args.count.unwrap_or(u32::MAX));
+    let mut before: Option<Sample> = None;
     let on_terminal = std::io::stdout().is_terminal();
     loop {
         let (document, complete) = ask(args)?;
+        let sample = Sample::of(&document);
+        let rates = before
+            .map(|before| sample.since(&before))
+            .unwrap_or_default();
+        before = Some(sample);
         let text = match args.json {
             true => {
                 let json = serde_json::to_string(&document);
                 json.map_err(|error| Failure::broken("stat", error))? + "\n"
             }
-            false if args.watch.is_some() && on_terminal => text::screen(&document),
-            false => text::whole(&document),
+            false if args.watch.is_some() && on_terminal => text::screen(&document, &rates),
+            false => text::whole(&document, &rates),
         };
         let mut stdout = std::io::stdout().lock();
         let written = stdout.write_all(text.as_bytes());
@@ -127,12 +137,13 @@ fn ask(args: &StatArgs) -> Result<(Document, Result<(), Failure>), Failure> {
         connections: Vec::new(),
     };
     let pipe = answer.descriptors.into_iter().next();
-    let complete = pipe
-        .ok_or_else(|| {
-            Failure::broken("reading of connections", "the pipe did not arrive")
-                .remedy("Too many descriptors are open: raise the limit (ulimit -n).")
-        })
-        .and_then(|pipe| read(&pipe, args, &mut document));
+    let complete = match (pipe, document.server.is_host_asked) {
+        (Some(pipe), _) => read(&pipe, args, &mut document),
+        (None, false) => Err(hangs("takes no requests any more")),
+        (None, true) => Err(Failure::broken(WHAT, "the pipe did not arrive")
+            .remedy("Too many descriptors are open: raise the limit (ulimit -n).")),
+    };
+    args.selection.order(&mut document.connections);
     Ok((document, complete))
 }
 
@@ -189,18 +200,14 @@ impl<'a> Lines<'a> {
 
     fn read_more(&mut self) -> Result<(), Failure> {
         const PIECE_BYTES: usize = 64 << 10;
-        let what = "reading of connections";
-        let failed = |errno| Failure::broken(what, errno);
+        let failed = |errno| Failure::broken(WHAT, errno);
         let mut fds = [PollFd::new(self.pipe, PollFlags::IN)];
         let timeout = Timespec {
             tv_sec: PATIENCE.as_secs() as i64,
             tv_nsec: 0,
         };
         if retry(|| poll(&mut fds, Some(&timeout))).map_err(failed)? == 0 {
-            let why = format!("the host process has said nothing for {PATIENCE:?}");
-            return Err(Failure::broken(what, why).remedy(
-                "It hangs, or gets no CPU: look at it with `top` or `cat /proc/PID/stack`.",
-            ));
+            return Err(hangs(&format!("has said nothing for {PATIENCE:?}")));
         }
         let end = self.bytes.len();
         self.bytes.resize(end + PIECE_BYTES, 0);
@@ -209,12 +216,19 @@ impl<'a> Lines<'a> {
         self.bytes.truncate(end + count);
         if count == 0 {
             return Err(
-                Failure::broken(what, "the host process has stopped before the end")
+                Failure::broken(WHAT, "the host process has stopped before the end")
                     .remedy("It has ended, or tells too many others already: try again."),
             );
         }
         Ok(())
     }
+}
+
+const WHAT: &str = "reading of connections";
+
+fn hangs(how: &str) -> Failure {
+    Failure::broken(WHAT, format!("the host process {how}"))
+        .remedy("It hangs, or gets no CPU: look at it with `top` or `cat /proc/PID/stack`.")
 }
 
 fn different_version(who: &str, error: &serde_json::Error) -> Failure {

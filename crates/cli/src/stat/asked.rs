@@ -3,8 +3,10 @@
 use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 
+use crate::child::retry;
 use crate::control::Control;
 use crate::error::Failure;
 use crate::family::{Family, Role};
@@ -22,19 +24,25 @@ pub(crate) fn answer(
     keepers: &[NicKeeper],
     to_host: &OwnedFd,
 ) {
-    let answer = || -> Result<(String, OwnedFd), Failure> {
-        let failed = |error| Failure::broken("telling of the server", error);
-        let text = serde_json::to_string(&server(family, keepers)).map_err(failed)?;
-        Ok((text, ask_host(to_host)?))
-    };
-    match answer() {
-        Ok((text, pipe)) => control.answer_with(Ok(text), &[pipe.as_fd()]),
-        Err(failure) => control.answer(Err(failure.to_string())),
-    }
+    let pipe = ask_host(to_host).inspect_err(|failure| tracing::warn!("{failure}"));
+    let mut server = server(family, keepers);
+    server.is_host_asked = pipe.is_ok();
+    let text = serde_json::to_string(&server).map_err(|error| error.to_string());
+    let pipe: Vec<_> = pipe.iter().map(AsFd::as_fd).collect();
+    control.answer_with(text, &pipe);
 }
 
 /// Asks the host process; returns what it writes to.
 fn ask_host(to_host: &OwnedFd) -> Result<OwnedFd, Failure> {
+    let what = "asking the host process";
+    // The kernel says so while three quarters of the buffer are free: who asks a process that stands still, again and
+    // again, leaves room for NIC processes and certificates.
+    let mut fds = [PollFd::new(to_host, PollFlags::OUT)];
+    let is_taken = retry(|| poll(&mut fds, Some(&Timespec::default())));
+    if is_taken.is_ok_and(|ready| ready == 0) {
+        let why = "it has not taken what it was asked before";
+        return Err(Failure::broken(what, why));
+    }
     let ask = || -> rustix::io::Result<OwnedFd> {
         let (reader, writer) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
         // A smaller one takes longer, and does, too.
@@ -44,7 +52,7 @@ fn ask_host(to_host: &OwnedFd) -> Result<OwnedFd, Failure> {
         handover::pass(to_host, handover::STAT, Some(&writer))?;
         Ok(reader)
     };
-    ask().map_err(|errno| Failure::broken("asking the host process", errno))
+    ask().map_err(|errno| Failure::broken(what, errno))
 }
 
 fn server(family: &Family, keepers: &[NicKeeper]) -> Server {
@@ -52,6 +60,7 @@ fn server(family: &Family, keepers: &[NicKeeper]) -> Server {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         supervisor: Process::look_at(std::process::id()),
         host: family.pid(Role::Host).map(Process::look_at),
+        is_host_asked: false,
         nics: keepers.iter().map(|keeper| keeper.info(family)).collect(),
     }
 }
@@ -82,6 +91,25 @@ impl Process {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::socket;
+
+    #[test]
+    fn who_stands_still_is_not_asked_without_end() {
+        let (to_host, host) = socket::pair().unwrap();
+        let mut readers = Vec::new();
+        let failure = loop {
+            match ask_host(&to_host) {
+                Ok(reader) => readers.push(reader),
+                Err(failure) => break failure.to_string(),
+            }
+            assert!(readers.len() < 1000, "it is asked without end");
+        };
+        assert!(failure.contains("has not taken"), "{failure}");
+        // There is room for what matters more.
+        for _ in 0..readers.len() {
+            handover::pass(&to_host, 0, Some(&host)).unwrap();
+        }
+    }
 
     #[test]
     fn a_process_is_found_by_its_number() {

@@ -28,6 +28,8 @@ pub(crate) struct Server {
     pub(crate) version: String,
     pub(crate) supervisor: Process,
     pub(crate) host: Option<Process>,
+    /// `false`: it takes no requests any more.
+    pub(crate) is_host_asked: bool,
     pub(crate) nics: Vec<Nic>,
 }
 

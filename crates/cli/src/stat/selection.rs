@@ -1,9 +1,10 @@
 //! Which connections are shown.
 
+use std::cmp::Reverse;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-use clap::{Args, value_parser};
+use clap::{Args, ValueEnum, value_parser};
 use tcp::State;
 
 use super::document::Connection;
@@ -28,9 +29,59 @@ pub(crate) struct Selection {
     /// Sent a file whose path below the root holds this text
     #[arg(long, value_name = "TEXT")]
     file: Option<String>,
+
+    /// The one with most of this first
+    #[arg(long, value_name = "WHAT")]
+    sort: Option<Key>,
+
+    /// So many at most
+    #[arg(long, value_name = "N")]
+    limit: Option<usize>,
+}
+
+/// What connections are ordered by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Key {
+    /// Bytes queued and not acknowledged
+    SendQ,
+    /// Bytes acknowledged
+    Acked,
+    /// What was sent again
+    Retrans,
+    /// Smoothed round-trip time
+    Rtt,
+    /// Congestion window
+    Cwnd,
+    /// Time since it was opened
+    Age,
+    /// Time since the client has last acknowledged something new
+    Lastack,
+}
+
+impl Key {
+    fn of(self, connection: &Connection) -> u64 {
+        let tcp = &connection.tcp;
+        match self {
+            Key::SendQ => tcp.queued_bytes,
+            Key::Acked => tcp.bytes_acked,
+            Key::Retrans => tcp.retransmissions,
+            Key::Rtt => tcp.srtt_us.unwrap_or(0),
+            Key::Cwnd => tcp.cwnd_bytes,
+            Key::Age => tcp.age_us,
+            Key::Lastack => tcp.since_progress_us,
+        }
+    }
 }
 
 impl Selection {
+    /// Puts those that are shown in their order, and leaves out what is too much.
+    pub(crate) fn order(&self, connections: &mut Vec<Connection>) {
+        if let Some(key) = self.sort {
+            connections.sort_by_key(|connection| Reverse(key.of(connection)));
+        }
+        connections.truncate(self.limit.unwrap_or(usize::MAX));
+    }
+
     pub(crate) fn takes(&self, connection: &Connection) -> bool {
         let StateName(state) = StateName::of(&connection.state);
         let path = connection.file.as_ref().map_or("", |file| &file.path);
@@ -136,6 +187,27 @@ mod tests {
         assert!(takes(both.clone()));
         let port = Some(443);
         assert!(!takes(Selection { port, ..both }));
+    }
+
+    #[test]
+    fn who_has_most_comes_first_and_what_is_too_much_is_left_out() {
+        let mut connections = Vec::new();
+        for retransmissions in [3, 9, 0, 5] {
+            let mut connection = connection();
+            connection.tcp.retransmissions = retransmissions;
+            connections.push(connection);
+        }
+        let selection = Selection {
+            sort: Some(Key::Retrans),
+            limit: Some(3),
+            ..Selection::default()
+        };
+        selection.order(&mut connections);
+        let left: Vec<u64> = connections
+            .iter()
+            .map(|connection| connection.tcp.retransmissions)
+            .collect();
+        assert_eq!(left, [9, 5, 3]);
     }
 
     #[test]

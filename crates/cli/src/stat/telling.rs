@@ -14,7 +14,7 @@ use crate::error::Failure;
 use crate::stat::document::{Connection, Host, Line};
 
 /// Connections told in one turn of the shard: some hundred microseconds' work.
-const CONNECTIONS_A_TURN: usize = 256;
+const CONNECTIONS_A_TURN: usize = 128;
 
 /// Places of the table looked at in one turn.
 const PLACES_A_TURN: usize = 4096;

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use super::document::{Connection, Document, Process, Tcp};
+use super::rates::Rates;
 use crate::report::grouped;
 
 /// Moves to the upper left corner; clears what is right of it, and all below.
@@ -11,9 +12,9 @@ const CLEAR_LINE: &str = "\x1b[K";
 const CLEAR_BELOW: &str = "\x1b[J";
 
 /// Everything.
-pub(crate) fn whole(document: &Document) -> String {
+pub(super) fn whole(document: &Document, rates: &Rates) -> String {
     let mut text = String::new();
-    for line in lines(document) {
+    for line in lines(document, rates) {
         text.push_str(&line);
         text.push('\n');
     }
@@ -21,13 +22,13 @@ pub(crate) fn whole(document: &Document) -> String {
 }
 
 /// As much as the terminal shows, in the place of what there was.
-pub(crate) fn screen(document: &Document) -> String {
+pub(super) fn screen(document: &Document, rates: &Rates) -> String {
     let size = rustix::termios::tcgetwinsize(rustix::stdio::stdout());
     let (rows, columns) = match size {
         Ok(size) if size.ws_row > 1 && size.ws_col > 1 => (size.ws_row, size.ws_col),
         _ => (24, 80),
     };
-    fitted(lines(document), rows.into(), columns.into())
+    fitted(lines(document, rates), rows.into(), columns.into())
 }
 
 fn fitted(lines: Vec<String>, rows: usize, columns: usize) -> String {
@@ -53,8 +54,8 @@ fn fitted(lines: Vec<String>, rows: usize, columns: usize) -> String {
     text
 }
 
-fn lines(document: &Document) -> Vec<String> {
-    let mut lines = summary(document);
+fn lines(document: &Document, rates: &Rates) -> Vec<String> {
+    let mut lines = summary(document, rates);
     if document.connections.is_empty() {
         return lines;
     }
@@ -86,12 +87,15 @@ fn lines(document: &Document) -> Vec<String> {
     lines.push(line(&titles));
     for (connection, cells) in document.connections.iter().zip(&cells) {
         lines.push(line(cells));
-        lines.push(format!("\t {}", details(connection)));
+        lines.push(format!(
+            "\t {}",
+            details(connection, rates.acked(connection.stream))
+        ));
     }
     lines
 }
 
-fn summary(document: &Document) -> Vec<String> {
+fn summary(document: &Document, rates: &Rates) -> Vec<String> {
     let server = &document.server;
     let mut lines = vec![format!(
         "splitway {}: supervisor {}",
@@ -130,6 +134,14 @@ fn summary(document: &Document) -> Vec<String> {
         grouped(usage.files as u64),
         grouped(usage.sends_outstanding),
     ));
+    if let Some(rates) = rates.server {
+        lines.push(format!(
+            "each second: {} handed down, {} requests, {} connections",
+            bits_per_second(rates.bytes),
+            grouped(rates.requests),
+            grouped(rates.connections),
+        ));
+    }
     for worker in &host.workers {
         let mut line = format!(
             "NIC {}/{}: {} connections",
@@ -194,7 +206,7 @@ fn shown(path: &str) -> String {
         .collect()
 }
 
-fn details(connection: &Connection) -> String {
+fn details(connection: &Connection, acked_rate: Option<u64>) -> String {
     let tcp = &connection.tcp;
     let mut words: Vec<String> = Vec::new();
     for (is, word) in [(tcp.timestamps, "ts"), (tcp.sack, "sack"), (tcp.ecn, "ecn")] {
@@ -238,6 +250,9 @@ fn details(connection: &Connection) -> String {
     }
     if let Some(rate) = tcp.pacing_bytes_per_second {
         words.push(format!("pacing_rate {}", bits_per_second(rate)));
+    }
+    if let Some(rate) = acked_rate {
+        words.push(format!("acked_rate {}", bits_per_second(rate)));
     }
     words.push(format!("age:{}", milliseconds(tcp.age_us)));
     words.push(format!("lastack:{}", milliseconds(tcp.since_progress_us)));
@@ -364,7 +379,7 @@ pub(super) mod tests {
         }
     }
 
-    fn document(connections: usize) -> Document {
+    pub(in crate::stat) fn document(connections: usize) -> Document {
         let process = |pid| Process {
             pid,
             cpu_us: Some(1_250_000),
@@ -385,6 +400,7 @@ pub(super) mod tests {
                 version: "0.1.0".to_owned(),
                 supervisor: process(10),
                 host: Some(process(11)),
+                is_host_asked: true,
                 nics: vec![Nic {
                     nic: 0,
                     name: "NIC process".to_owned(),
@@ -414,7 +430,7 @@ pub(super) mod tests {
 
     #[test]
     fn a_connection_reads_like_a_line_of_ss() {
-        let text = whole(&document(1));
+        let text = whole(&document(1), &Rates::default());
         for piece in [
             "host process: process 11 (CPU 1.25 s, 12,345 kB)",
             "NIC process: serves for 5 s, 1 worker, process 12 (CPU",
@@ -436,7 +452,7 @@ pub(super) mod tests {
     #[test]
     fn a_screen_holds_what_fits_and_says_how_much_does_not() {
         let document = document(100);
-        let all = lines(&document);
+        let all = lines(&document, &Rates::default());
         let text = fitted(all.clone(), 20, 60);
         let shown: Vec<&str> = text.lines().collect();
         // The last one ends with a line feed: the cursor is in the twentieth row.

@@ -107,9 +107,12 @@ fn a_download_in_progress_is_told_with_its_file_and_what_tcp_knows() {
         assert!(connections(&json(&["--state", "time-wait"])).is_empty());
         assert_eq!(connections(&json(&["--file", "film"])).len(), 2);
         assert!(connections(&json(&["--summary"])).is_empty());
+        let sorted = json(&["--sort", "age", "--limit", "1"]);
+        assert_eq!(connections(&sorted).len(), 1);
+        row(&sorted, client_of(&clients[0]));
 
         // For people, and as often as they like.
-        let text = stat(&["--watch", "1", "--count", "1"]);
+        let text = stat(&["--watch", "1", "--count", "2", "--sort", "send-q"]);
         for piece in [
             "host process: process ",
             "connections: 3;",
@@ -117,6 +120,8 @@ fn a_download_in_progress_is_told_with_its_file_and_what_tcp_knows() {
             &client_of(&clients[0]).to_string(),
             " cubic ",
             " rtt:",
+            "each second: ",
+            "acked_rate ",
         ] {
             assert!(text.contains(piece), "no {piece} in\n{text}");
         }
