@@ -212,6 +212,12 @@ impl Bed {
         Ok(servers)
     }
 
+    /// Splitway's supervisor and nginx's master: who is told to read a configuration anew, and whose descendants all
+    /// processes of the server are.
+    pub(crate) fn parents(&self) -> [Pid; 2] {
+        [self.splitway.supervisor(), self.nginx.master()]
+    }
+
     /// Another lighttpd beside the first, on another core.
     pub(crate) fn second_lighttpd(&self, ground: &Ground, core: usize) -> Result<Lighttpd> {
         let place = lighttpd::Place {

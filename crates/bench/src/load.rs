@@ -29,7 +29,7 @@ use crate::tls::session::{self, Content, Session};
 const SAMPLE: u64 = 100;
 
 /// Longest response head that is accepted, in bytes.
-const HEAD_BYTES_MAX: usize = 4096;
+pub(crate) const HEAD_BYTES_MAX: usize = 4096;
 
 /// Most bytes that are read at once. What is discarded is not bounded by it.
 const READ_BYTES_MAX: usize = 64 << 10;

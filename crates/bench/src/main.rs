@@ -31,6 +31,7 @@
 //! | [`model`] | simulated: hardware that is not here, and 100 to 800 Gbit/s |
 //! | [`latency`] | one client of an idle server |
 //! | [`figure10`] | the split's corrections, with and without: figure 10 of IO-TCP |
+//! | [`load_mix`] | everything at once: sizes, ranges, slow readers, clients that go away, reloads |
 //! | [`goodput`] | goodput and fairness over emulated links |
 #![forbid(unsafe_code)]
 
@@ -46,6 +47,7 @@ mod latency;
 mod lighttpd;
 mod link;
 mod load;
+mod load_mix;
 mod model;
 mod nginx;
 mod paper;
@@ -76,7 +78,7 @@ const CLIENT_CORE: usize = 1;
 /// Measures Splitway against nginx and lighttpd on links of the same kind, each with one worker: CPU time per gigabyte of
 /// each process, throughput, latency, memory. Needs two cores, nginx and lighttpd.
 ///
-/// Several benchmarks may be named, and are run one after the other; without a name all are, but `link`.
+/// Several benchmarks may be named, and are run one after the other; without a name all are, but `link` and `load-mix`.
 #[derive(Parser, Debug)]
 #[command(
     name = "splitway-bench",
@@ -146,9 +148,14 @@ enum Benchmark {
     /// Runs that and what it has around it in one thread.
     #[command(hide = true)]
     CeilingLockstep(ceiling::lockstep::Settings),
+    /// Thousands of connections of different kinds while the configuration is read anew every second, against nginx.
+    LoadMix(load_mix::Settings),
     /// Generates load.
     #[command(hide = true)]
     Load(load::Settings),
+    /// Generates that of `load-mix`.
+    #[command(hide = true)]
+    LoadMixClient(load_mix::client::Settings),
     /// Shakes hands.
     #[command(hide = true)]
     Handshakes(tls::handshakes::Settings),
@@ -177,6 +184,7 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let done = match arguments.benchmark {
         Benchmark::Load(settings) => load::generate(&settings),
+        Benchmark::LoadMixClient(settings) => load_mix::client::generate(&settings),
         Benchmark::Handshakes(settings) => tls::handshakes::generate(&settings),
         Benchmark::Fetch(settings) => goodput::fetch::fetch(&settings),
         Benchmark::Ceiling(settings) => ceiling::measure(&settings),
@@ -215,9 +223,11 @@ fn measure(benchmark: Benchmark) -> testbed::Result<()> {
         Benchmark::Table1(settings) => table1::measure(&settings),
         Benchmark::Table2(settings) => table2::measure(&settings),
         Benchmark::Latency(settings) => latency::measure(&settings),
+        Benchmark::LoadMix(settings) => load_mix::measure(&settings),
         Benchmark::Fairness(settings) => goodput::measure(&settings.settings()),
         Benchmark::Link(settings) => goodput::measure(&settings),
         Benchmark::Load(_)
+        | Benchmark::LoadMixClient(_)
         | Benchmark::Handshakes(_)
         | Benchmark::Fetch(_)
         | Benchmark::Ceiling(_)

@@ -107,6 +107,11 @@ impl Nginx {
         (self.network.holder(), SERVER)
     }
 
+    /// Its parent process.
+    pub(crate) fn master(&self) -> Pid {
+        self.master.pid()
+    }
+
     /// Its worker processes. Connections are answered by the listening socket, which is there before they are.
     pub(crate) fn workers(&self) -> Result<Vec<Pid>> {
         let master = self.master.pid();

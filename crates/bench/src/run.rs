@@ -257,49 +257,82 @@ impl ProcessCost {
     }
 }
 
+/// This program as a load generator, within its measured span.
+pub(crate) struct Generator {
+    /// Whom the load is on.
+    server: &'static str,
+    process: Process,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Generator {
+    /// Starts it with these arguments, and waits until its measured span begins.
+    pub(crate) fn start(server: &'static str, arguments: Vec<String>) -> Result<Generator> {
+        let own = std::env::current_exe().context(|| "finding this program".into())?;
+        let mut command = Command::new(own);
+        command
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
+        let mut process = Process::spawn(&mut command)?;
+        let stdout = process.child().stdout.take().expect("a pipe, as asked for");
+        let mut generator = Generator {
+            server,
+            process,
+            lines: BufReader::new(stdout).lines(),
+        };
+        match generator.next_line()? {
+            ready if ready == READY => Ok(generator),
+            other => Err(Failure::new(format!(
+                "the load generator printed {other:?}"
+            ))),
+        }
+    }
+
+    /// What it says when its span is over. Its connections stay until [`Generator::end`].
+    pub(crate) fn outcome<O: DeserializeOwned>(&mut self) -> Result<O> {
+        let outcome = self.next_line()?;
+        serde_json::from_str(&outcome).context(|| format!("the load generator printed {outcome:?}"))
+    }
+
+    /// Ends it.
+    pub(crate) fn end(mut self) -> Result<()> {
+        drop(self.process.child().stdin.take());
+        self.process.wait(Duration::from_secs(10)).map(drop)
+    }
+
+    fn next_line(&mut self) -> Result<String> {
+        match self.lines.next() {
+            Some(line) => line.context(|| "reading from the load generator".into()),
+            // It has said on standard error why.
+            None => Err(Failure::new(format!(
+                "the load on {} has failed",
+                self.server
+            ))),
+        }
+    }
+}
+
 /// Runs this program as a load generator with these arguments; what it says, and what that costs the server.
 pub(crate) fn generate<O: DeserializeOwned>(
     server: &Server,
     arguments: Vec<String>,
     count_calls: bool,
 ) -> Result<(O, Cost)> {
-    let own = std::env::current_exe().context(|| "finding this program".into())?;
-    let mut command = Command::new(own);
-    command
-        .args(arguments)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped());
-    let mut generator = Process::spawn(&mut command)?;
-    let stdout = generator
-        .child()
-        .stdout
-        .take()
-        .expect("a pipe, as asked for");
-    let mut lines = BufReader::new(stdout).lines();
-
-    let ready = next_line(&mut lines, server)?;
-    if ready != READY {
-        return Err(Failure::new(format!(
-            "the load generator printed {ready:?}"
-        )));
-    }
+    let mut generator = Generator::start(server.name, arguments)?;
     let pids = server.processes.iter().map(|&(_, pid)| pid);
     let counters: Vec<_> = match count_calls {
         true => pids.map(CallCounter::start).collect(),
         false => pids.map(|_| None).collect(),
     };
     let before = Reading::take(server)?;
-    let outcome = next_line(&mut lines, server)?;
+    let outcome = generator.outcome()?;
     let after = Reading::take(server)?;
     let calls: Vec<_> = counters
         .into_iter()
         .map(|counter| counter.and_then(CallCounter::stop))
         .collect();
-    drop(generator.child().stdin.take());
-
-    let outcome = serde_json::from_str(&outcome)
-        .context(|| format!("the load generator printed {outcome:?}"))?;
-    generator.wait(Duration::from_secs(10))?;
+    generator.end()?;
     let processes = server.processes.iter().zip(calls);
     let readings = before.processes.iter().zip(&after.processes);
     let costs = processes.zip(readings);
@@ -336,17 +369,6 @@ pub(crate) fn generate<O: DeserializeOwned>(
         device_read_bytes: after.device_read_bytes - before.device_read_bytes,
     };
     Ok((outcome, cost))
-}
-
-fn next_line(lines: &mut Lines<BufReader<ChildStdout>>, server: &Server) -> Result<String> {
-    match lines.next() {
-        Some(line) => line.context(|| "reading from the load generator".into()),
-        // It has said on standard error why.
-        None => Err(Failure::new(format!(
-            "the load on {} has failed",
-            server.name
-        ))),
-    }
 }
 
 /// Counters of a server's processes and of the machine, at one moment.

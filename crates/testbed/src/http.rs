@@ -32,7 +32,8 @@ pub struct Head {
 }
 
 impl Head {
-    fn parse(text: &str) -> Option<Head> {
+    /// Status line and fields, without the empty line behind them.
+    pub fn parse(text: &str) -> Option<Head> {
         let mut lines = text.split("\r\n");
         let status = lines
             .next()?

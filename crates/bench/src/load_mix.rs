@@ -1,0 +1,376 @@
+//! Everything at once: thousands of connections that ask for files and parts of files of all sizes, read slowly and go away,
+//! while the server reads its configuration anew every second. Against nginx under the same load.
+//!
+//! | Module | What it holds |
+//! |---|---|
+//! | [`client`] | the clients, which compare every byte and keep account of every request |
+//! | [`shelf`] | the files, and what is asked of them |
+
+pub(crate) mod client;
+mod shelf;
+
+use std::path::PathBuf;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal};
+use serde::Serialize;
+use testbed::process::{run, signal};
+use testbed::procfs::{MachineTime, children, huge_mappings, machine_time, memory};
+use testbed::{Failure, Result};
+
+use crate::bed::{Bed, Ground, NGINX, SPLITWAY, Wanted};
+use crate::load_mix::client::Outcome;
+use crate::load_mix::shelf::Shelf;
+use crate::results::{Bound, Measures, Results, Table, column};
+use crate::rounds::Rounds;
+use crate::run::Generator;
+
+/// The one part of the results.
+const PART: &str = "load-mix";
+
+/// How often the configuration is read anew, and memory looked at.
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// Memory that may come to be used between the first third of the span and the last, in megabytes.
+const GROWTH_MB_MAX: f64 = 10.0;
+
+/// What is measured.
+#[derive(clap::Args, Clone, Debug, Serialize)]
+pub(crate) struct Settings {
+    #[command(flatten)]
+    #[serde(flatten)]
+    rounds: Rounds,
+    /// Connections at any time: six in ten ask for files, two for parts, one reads slowly, one goes away again and again
+    /// [default: 4000; 400 if it is to be quick]
+    #[arg(long)]
+    connections: Option<usize>,
+    /// What decides all that is random
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// A further argument for `splitway serve`; may be repeated
+    #[arg(long, value_name = "ARGUMENT", allow_hyphen_values = true)]
+    splitway: Vec<String>,
+}
+
+impl Settings {
+    fn connections(&self) -> usize {
+        let usual = if self.rounds.is_quick() { 400 } else { 4000 };
+        self.connections.unwrap_or(usual)
+    }
+
+    fn seconds(&self) -> u64 {
+        self.rounds
+            .seconds_or(if self.rounds.is_quick() { 3 } else { 60 })
+    }
+}
+
+/// How a server is told to read its configuration anew.
+enum Reload {
+    /// `splitway ctl reload`, which waits until that is done and fails if it is not.
+    Ask { program: PathBuf, socket: PathBuf },
+    /// SIGHUP, as `nginx -s reload` sends it.
+    HangUp,
+}
+
+impl Reload {
+    fn carry_out(&self, parent: Pid) -> Result<()> {
+        match self {
+            Reload::HangUp => signal(parent, Signal::HUP),
+            Reload::Ask { program, socket } => {
+                let mut command = std::process::Command::new(program);
+                command.args(["ctl", "reload", "--socket"]).arg(socket);
+                run(&mut command).map(drop)
+            }
+        }
+    }
+}
+
+/// A server, and how it is told.
+struct Subject {
+    name: &'static str,
+    address: std::net::SocketAddr,
+    /// Its first process; all others descend from it.
+    parent: Pid,
+    reload: Reload,
+}
+
+pub(crate) fn measure(settings: &Settings) -> Result<()> {
+    let ground = Ground::prepare(0, 0)?;
+    for file in Shelf::new().files() {
+        ground.site.file(file.name(), file.size())?;
+    }
+    let title = format!(
+        "{} connections of different kinds for {} s, with a reload every second",
+        settings.connections(),
+        settings.seconds()
+    );
+    let mut results = Results::new("load-mix", title, settings)?;
+    let socket = ground.site.outside().join("control");
+    let mut splitway = settings.splitway.clone();
+    splitway.push(format!("--control-socket={}", socket.display()));
+    splitway.push("--listen=80".to_owned());
+    let bed = Bed::start(
+        &ground,
+        &Wanted {
+            splitway,
+            // There is something to read anew.
+            tls: true,
+            ..Wanted::default()
+        },
+    )?;
+    bed.describe(&mut results)?;
+    let [own, nginx] = bed.parents();
+    let [own_server, nginx_server, _] = bed.servers()?;
+    let program = ground.splitway.clone();
+    let subjects = [
+        Subject {
+            name: SPLITWAY,
+            address: own_server.addresses[0],
+            parent: own,
+            reload: Reload::Ask { program, socket },
+        },
+        Subject {
+            name: NGINX,
+            address: nginx_server.addresses[0],
+            parent: nginx,
+            reload: Reload::HangUp,
+        },
+    ];
+    let mut failures = 0;
+    for _ in 0..settings.rounds.count_or(1) {
+        for subject in &subjects {
+            let (outcome, measures) = load(settings, subject)?;
+            eprintln!("{:9} {}", subject.name, told(&outcome, &measures));
+            for complaint in &outcome.complaints {
+                results.note(format!("{}: {complaint}", subject.name));
+            }
+            if subject.name == SPLITWAY {
+                failures += outcome.wrong + outcome.lost;
+            }
+            results.add(PART, subject.name, &[], measures);
+        }
+    }
+    bed.end(&mut results)?;
+    report(&mut results);
+    results.publish(settings.rounds.output(&ground.output))?;
+    match failures {
+        0 => Ok(()),
+        some => Err(Failure::new(format!(
+            "{some} answers of Splitway were wrong or lost"
+        ))),
+    }
+}
+
+/// Loads one of them, and watches it.
+fn load(settings: &Settings, subject: &Subject) -> Result<(Outcome, Measures)> {
+    let arguments = client::Settings {
+        server: subject.address,
+        connections: settings.connections(),
+        seconds: settings.seconds(),
+        seed: settings.seed,
+    };
+    let mut generator = Generator::start(subject.name, arguments.arguments())?;
+    let start = Instant::now();
+    let busy_before = machine_time()?;
+    let (mut samples, mut reloads) = (Vec::new(), 0);
+    while start.elapsed() < Duration::from_secs(settings.seconds()) {
+        subject.reload.carry_out(subject.parent)?;
+        reloads += 1;
+        samples.push(Sample::take(subject.parent)?);
+        sleep((start + reloads * PERIOD).saturating_duration_since(Instant::now()));
+    }
+    let busy_after = machine_time()?;
+    let outcome = generator.outcome()?;
+    generator.end()?;
+    let measures = measures(&outcome, &samples, reloads, [busy_before, busy_after]);
+    Ok((outcome, measures))
+}
+
+/// Memory of all processes of a server at one moment.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sample {
+    processes: usize,
+    /// Without the block cache.
+    memory_bytes: u64,
+    cache_bytes: u64,
+}
+
+impl Sample {
+    /// Of a process and all its descendants.
+    fn take(parent: Pid) -> Result<Sample> {
+        let mut sample = Sample::default();
+        let mut left = vec![parent];
+        while let Some(pid) = left.pop() {
+            left.extend(children(pid)?);
+            // It may have ended since: nginx's former workers do.
+            let (Ok(memory), Ok(huge)) = (memory(pid), huge_mappings(pid)) else {
+                continue;
+            };
+            sample.processes += 1;
+            sample.memory_bytes += memory.proportional_bytes.saturating_sub(huge.advised_bytes);
+            sample.cache_bytes += huge.advised_bytes + huge.set_aside_bytes;
+        }
+        Ok(sample)
+    }
+}
+
+/// The most of a third of the samples: the first, or the last.
+fn most(samples: &[Sample], is_last: bool, of: impl Fn(&Sample) -> u64) -> f64 {
+    let third = samples.len().div_ceil(3);
+    let samples = match is_last {
+        true => &samples[samples.len() - third..],
+        false => &samples[..third],
+    };
+    samples.iter().map(of).max().unwrap_or(0) as f64
+}
+
+fn measures(
+    outcome: &Outcome,
+    samples: &[Sample],
+    reloads: u32,
+    busy: [MachineTime; 2],
+) -> Measures {
+    let elapsed_s = outcome.elapsed_ns as f64 / 1e9;
+    let [first, last] = [false, true].map(|last| most(samples, last, |sample| sample.memory_bytes));
+    let busy_ns = busy[1].busy_ns - busy[0].busy_ns;
+    let values = [
+        (
+            "gbit_per_s",
+            8.0 * outcome.body_bytes as f64 / outcome.elapsed_ns as f64,
+        ),
+        ("requests_per_s", outcome.responses as f64 / elapsed_s),
+        (
+            "cpu_s_per_gb.machine",
+            busy_ns as f64 / outcome.body_bytes as f64,
+        ),
+        ("reloads", f64::from(reloads)),
+        ("compared_gb", outcome.compared_bytes as f64 / 1e9),
+        ("opened", outcome.opened as f64),
+        ("aborted", outcome.aborted as f64),
+        ("repeated", outcome.repeated as f64),
+        ("wrong", outcome.wrong as f64),
+        ("lost", outcome.lost as f64),
+        (
+            "processes",
+            most(samples, true, |sample| sample.processes as u64),
+        ),
+        ("memory_mb.first", first / 1e6),
+        ("memory_mb.last", last / 1e6),
+        ("memory_mb.growth", (last - first) / 1e6),
+        (
+            "cache_mb",
+            most(samples, true, |sample| sample.cache_bytes) / 1e6,
+        ),
+    ];
+    values
+        .into_iter()
+        .map(|(name, value)| (name.to_owned(), value))
+        .collect()
+}
+
+fn told(outcome: &Outcome, measures: &Measures) -> String {
+    format!(
+        "{:.2} Gbit/s, {:.1} GB compared, {} connections opened, {} answers aborted, {} requests sent again, \
+         {} wrong, {} lost, memory {:.1} MB and {:.1} MB later, {} processes",
+        measures["gbit_per_s"],
+        measures["compared_gb"],
+        outcome.opened,
+        outcome.aborted,
+        outcome.repeated,
+        outcome.wrong,
+        outcome.lost,
+        measures["memory_mb.first"],
+        measures["memory_mb.last"],
+        measures["processes"],
+    )
+}
+
+fn report(results: &mut Results) {
+    let mut table = |columns: Vec<_>| {
+        results.table(Table {
+            part: PART,
+            title: "",
+            series: "Server",
+            conditions: &[],
+            columns,
+        });
+    };
+    table(vec![
+        column("gbit_per_s", "Gbit/s", 2),
+        column("requests_per_s", "requests/s", 0),
+        column("cpu_s_per_gb.machine", "CPU s/GB, machine", 4),
+        column("reloads", "reloads", 0),
+    ]);
+    table(vec![
+        column("compared_gb", "compared, GB", 1),
+        column("wrong", "wrong answers", 0),
+        column("lost", "lost requests", 0),
+        column("repeated", "sent again", 0),
+        column("aborted", "given up by clients", 0),
+        column("opened", "connections opened", 0),
+    ]);
+    table(vec![
+        column("memory_mb.first", "memory in the first third, MB", 1),
+        column("memory_mb.last", "in the last, MB", 1),
+        column("cache_mb", "block cache, MB", 0),
+        column("processes", "processes", 0),
+    ]);
+    for (measure, what, bound) in [
+        ("wrong", "answers with a wrong byte", Bound::AtMost(0.0)),
+        (
+            "lost",
+            "requests that were not answered",
+            Bound::AtMost(0.0),
+        ),
+        (
+            "repeated",
+            "requests that had to be sent again",
+            Bound::AtMost(0.0),
+        ),
+        (
+            "memory_mb.growth",
+            "growth of memory, MB",
+            Bound::AtMost(GROWTH_MB_MAX),
+        ),
+    ] {
+        for (server, bound) in [(SPLITWAY, bound), (NGINX, Bound::None)] {
+            let most = results.of(PART, server).spread(measure).max;
+            results.check(format!("{what}, {server}"), most, bound);
+        }
+    }
+    results.note(
+        "Every byte is compared. A request is sent again if a server closes a connection between two answers, and lost if it \
+         is not answered to its end otherwise. Memory is that of all processes together, without the block cache; of each third \
+         of the span, the most counts.",
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_compared_between_the_ends_of_the_span() {
+        let samples: Vec<Sample> = [5, 9, 7, 100, 8, 12, 11]
+            .into_iter()
+            .map(|mb| Sample {
+                processes: 2,
+                memory_bytes: mb * 1_000_000,
+                cache_bytes: 0,
+            })
+            .collect();
+        let busy = MachineTime {
+            busy_ns: 0,
+            interrupt_ns: 0,
+        };
+        let outcome = Outcome {
+            body_bytes: 1,
+            elapsed_ns: 1,
+            ..Outcome::default()
+        };
+        let measures = measures(&outcome, &samples, 7, [busy, busy]);
+        assert_eq!(measures["memory_mb.first"], 9.0);
+        assert_eq!(measures["memory_mb.growth"], 3.0);
+    }
+}
