@@ -161,6 +161,9 @@ pub trait Io {
     /// congestion control may be slower. What has been handed to the NIC stack already, a few milliseconds ahead,
     /// still leaves as it was meant to.
     fn set_max_pacing_rate(&mut self, stream: StreamId, bytes_per_second: Option<u64>);
+    /// `Writable` follows, once, when no more than so many bytes are queued and not sent yet: at once, if that is so
+    /// already. What `TCP_NOTSENT_LOWAT` of Linux is.
+    fn set_notsent_lowat(&mut self, stream: StreamId, bytes: u64);
     /// Bytes of the stream that the peer has acknowledged so far; in TLS, of what was queued.
     fn acknowledged(&self, stream: StreamId) -> u64;
     /// Bytes queued and not acknowledged yet.

@@ -54,6 +54,8 @@ pub(crate) struct Entry {
     pub(crate) last_transmission: u64,
     /// The application's timer, in microseconds.
     pub(crate) app_deadline_us: Option<u64>,
+    /// The application is to be told when no more than so many bytes wait to be sent.
+    pub(crate) notsent_lowat: Option<u64>,
     /// For when the wheel will call for TCP's sake, in microseconds; `u64::MAX` if it will not.
     pub(crate) tcp_wheel_us: u64,
     /// The same for the application's sake. Two places, so that a connection that sends now and then does not
@@ -72,6 +74,13 @@ impl Entry {
     /// True if it speaks TLS, and its handshake is not over.
     pub(crate) fn is_shaking_hands(&self) -> bool {
         self.tls.is_some() && !self.heard
+    }
+
+    /// Bytes that are queued and not sent.
+    pub(crate) fn notsent_bytes(&self) -> u64 {
+        let tcp = &self.tcp;
+        let plain = self.tls.as_ref().map(|tls| tls.connection.queued_bytes());
+        tcp.queued_bytes().saturating_sub(tcp.flight_bytes()) + plain.unwrap_or(0)
     }
 
     /// True if all that was queued has been acknowledged.
@@ -180,6 +189,7 @@ impl Connections {
             ackd_offset: 0,
             last_transmission: 0,
             app_deadline_us: None,
+            notsent_lowat: None,
             tcp_wheel_us: u64::MAX,
             app_wheel_us: u64::MAX,
             data_plane_failed: false,

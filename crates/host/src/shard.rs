@@ -252,7 +252,7 @@ impl<P: Port, A: Application> Shard<P, A> {
                     woken
                 }
                 // Never asleep, it has to ask.
-                _ if now_us - end_checked_us > END_CHECK_US => {
+                _ if now_us.saturating_sub(end_checked_us) > END_CHECK_US => {
                     waiter.wait(Some(NO_TIME)).map_err(ShardError::Wait)?
                 }
                 Some(Rest::Pause(us)) => {
@@ -265,7 +265,8 @@ impl<P: Port, A: Application> Shard<P, A> {
                 }
                 None => continue,
             };
-            end_checked_us = now_us;
+            // Not since the sleep began: a turn after it does not have to ask again.
+            end_checked_us = monotonic_us();
             self.stack.set_unix_time(unix_time());
             if woken.stop {
                 return Ok(());

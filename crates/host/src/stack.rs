@@ -368,6 +368,7 @@ impl Stack {
     fn tell<A: Application>(&mut self, now_us: u64, app: &mut A, event: AppEvent) {
         let (AppEvent::Opened { stream, .. }
         | AppEvent::OpenFailed { stream, .. }
+        | AppEvent::Writable { stream }
         | AppEvent::Timer { stream }) = event
         else {
             unreachable!("connections tell their own events");
@@ -420,6 +421,14 @@ impl Stack {
             self.forget(index);
         } else {
             arm_timers(&mut self.wheel, entry);
+            if entry
+                .notsent_lowat
+                .is_some_and(|bytes| entry.notsent_bytes() <= bytes)
+            {
+                entry.notsent_lowat = None;
+                let stream = entry.stream;
+                self.app_events.push_back(AppEvent::Writable { stream });
+            }
             if entry.is_to_move {
                 self.move_on(index);
             }

@@ -145,6 +145,10 @@ impl Io for Streams<'_> {
         });
     }
 
+    fn set_notsent_lowat(&mut self, stream: StreamId, bytes: u64) {
+        self.act(stream, |entry| entry.notsent_lowat = Some(bytes));
+    }
+
     fn acknowledged(&self, stream: StreamId) -> u64 {
         self.entry(stream).map_or(0, |entry| match &entry.tls {
             None => entry.tcp.acknowledged_bytes(),

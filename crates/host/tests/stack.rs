@@ -77,6 +77,24 @@ fn an_application_limits_the_rate_of_its_stream() {
 }
 
 #[test]
+fn an_application_is_told_once_when_little_waits_to_be_sent() {
+    let mut rig = Rig::new();
+    let told = |rig: &Rig| rig.app.count(|it| matches!(it, AppEvent::Writable { .. }));
+    rig.ask(&["lowat 0"]);
+    rig.run_until(|rig| told(rig) == 1);
+    rig.ask(&["500000"]);
+    rig.run_until(|rig| !rig.received.is_empty());
+    rig.ask(&["lowat 100000"]);
+    let expected = answer(500_000);
+    rig.run_until(|rig| told(rig) == 2);
+    let received = rig.received.len();
+    assert!((200_000..500_000).contains(&received), "{received}");
+    rig.run_until(|rig| rig.received.len() >= expected.len());
+    assert!(rig.received == expected, "every byte as in the file");
+    assert_eq!(told(&rig), 2);
+}
+
+#[test]
 fn the_response_header_rides_with_the_first_file_bytes() {
     let mut rig = Rig::new();
     rig.ask(&["1000"]);

@@ -133,6 +133,8 @@ impl Io for Net {
 
     fn set_max_pacing_rate(&mut self, _: StreamId, _: Option<u64>) {}
 
+    fn set_notsent_lowat(&mut self, _: StreamId, _: u64) {}
+
     fn acknowledged(&self, _: StreamId) -> u64 {
         self.acknowledged
     }

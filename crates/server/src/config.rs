@@ -4,7 +4,7 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::site::Site;
+use crate::site::{RelativePath, Site};
 
 /// What is served, what a peer may ask of the server, and how long it may take. [`Config::default`] suits the open
 /// internet.
@@ -13,6 +13,9 @@ pub struct Config {
     /// What is served under which names. The first one serves also what is asked of none of them. Default: one, of all
     /// that is below the root.
     pub sites: Vec<Site>,
+    /// A directory below the NIC stack's root of which no client may name a file: where what comes from origins lies.
+    /// Default: none.
+    pub hidden: Option<RelativePath>,
     /// Longest request head: request line, header fields and the empty lines before and after.
     /// Beyond: 431. A connection's input buffer grows up to it. Default: 16 KiB.
     pub head_bytes_max: usize,
@@ -82,6 +85,7 @@ impl Default for Config {
     fn default() -> Self {
         Config {
             sites: vec![Site::default()],
+            hidden: None,
             head_bytes_max: 16 << 10,
             request_line_bytes_max: 8 << 10,
             body_bytes_max: 64 << 10,

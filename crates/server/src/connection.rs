@@ -11,31 +11,35 @@
 //! Queueing a file costs nothing, so the next request is taken up as soon as the response to the last one
 //! is queued, not when it is acknowledged; how many responses may be under way is bounded.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
 use host::app::{AppEvent, FileHandle, FileMeta, Io, StreamId};
 use http::StatusCode;
+use http::header::CONTENT_ENCODING;
 
 use crate::answer::{self, Answer};
 use crate::attempt::Attempt;
 use crate::conditional::Validators;
 use crate::config::Config;
+use crate::content::Content;
 use crate::counters::Counters;
 use crate::date::{self, DateCache};
-use crate::encoding::Acceptable;
+use crate::encoding::{Acceptable, Coding};
 use crate::etag::ETag;
 use crate::fields::{Field, Head};
 use crate::input::{Input, Pool};
-use crate::output::{Body, Flushed, Output};
+use crate::output::{Body, Flushed, Output, Splice};
+use crate::pull::{News, Origins, Pull, Ticket};
 use crate::rate::{self, Bound, Rates, Source};
 use crate::request::{self, Method, Parsed, Persistence, Place, Request};
 use crate::response::{self, Common, Entity};
 use crate::site::{Names, Site};
+use crate::target::Kind;
 use crate::watch::{Expiry, Wait, Watch};
-use crate::{mime, open_failure, target};
+use crate::{mime, open_failure, signed, target};
 
 /// What all connections of a server share.
 pub(crate) struct Shared {
@@ -60,9 +64,22 @@ pub(crate) struct Shared {
     pub(crate) rates: Rates,
     /// Each connection closes with its next response, or when it has nothing to do.
     pub(crate) is_draining: bool,
+    /// Whoever fetches what comes from elsewhere.
+    pub(crate) origins: Option<Box<dyn Origins>>,
+    /// Whose tickets they are.
+    pub(crate) tickets: HashMap<Ticket, StreamId>,
+    pub(crate) ticket_last: u64,
 }
 
 impl Shared {
+    /// A wish of a connection's is over.
+    fn end_ticket(&mut self, ticket: Ticket) {
+        self.tickets.remove(&ticket);
+        if let Some(origins) = &mut self.origins {
+            origins.done(ticket);
+        }
+    }
+
     /// The site that a request is for: the one of its target's authority, else that of its `Host`.
     fn site(&mut self, head: Head<'_>, target: &[u8]) -> usize {
         if self.names.is_empty() {
@@ -110,7 +127,7 @@ const _: () = assert!(
 /// A connection, as people are shown it.
 #[derive(Clone, Debug)]
 pub struct ConnectionInfo {
-    /// What it is at: `reading` a request, `opening` its file, `sending` the response as far as the stream takes it,
+    /// What it is at: `reading` a request, `asking` for an object of an origin, `opening` its file, `sending` the response as far as the stream takes it,
     /// `lingering` after the last one, `aborted`. A response that is queued to its end is not waited for.
     pub phase: &'static str,
     /// Requests so far, whole or broken.
@@ -130,6 +147,8 @@ enum Phase {
         request: Request,
         wanted: Wanted,
     },
+    /// Waiting for what comes from an origin. The request's head is still in the input.
+    Asking { ticket: Ticket, request: Request },
     /// Queueing a response.
     Sending { close: bool },
     /// All is queued, FIN as well. What the peer still sends is read and thrown away, since closing
@@ -178,7 +197,26 @@ impl Connection {
             AppEvent::OpenFailed { file, errno, .. } => self.open_failed(io, shared, file, errno),
             AppEvent::Timer { .. } => self.expired(io, shared),
             AppEvent::Drained { .. } => self.drained(io, shared),
-            AppEvent::Accepted { .. } | AppEvent::Writable { .. } | AppEvent::Closed { .. } => {}
+            AppEvent::Writable { .. } => self.output.on_writable(),
+            AppEvent::Accepted { .. } | AppEvent::Closed { .. } => {}
+        }
+        self.go_on(io, shared);
+    }
+
+    /// Whatever whoever fetches for it has to say, goes on as far as possible.
+    pub(crate) fn on_news(
+        &mut self,
+        io: &mut dyn Io,
+        shared: &mut Shared,
+        ticket: Ticket,
+        news: News,
+    ) {
+        if self.output.ticket() == Some(ticket) {
+            if !self.output.on_news(io, self.stream, &news) {
+                self.give_up(io, shared);
+            }
+        } else {
+            self.answered(io, shared, ticket, news);
         }
         self.go_on(io, shared);
     }
@@ -200,6 +238,7 @@ impl Connection {
         ConnectionInfo {
             phase: match self.phase {
                 Phase::Reading => "reading",
+                Phase::Asking { .. } => "asking",
                 Phase::Opening { .. } => "opening",
                 Phase::Sending { .. } => "sending",
                 Phase::Lingering { .. } => "lingering",
@@ -212,8 +251,20 @@ impl Connection {
 
     /// The connection is over: gives back what it holds.
     pub(crate) fn closed(mut self, io: &mut dyn Io, shared: &mut Shared) {
+        self.end_ticket(shared);
         self.input.release(&mut shared.pool);
         shared.rates.end(io, self.stream, self.source);
+    }
+
+    /// Whatever it has asked an origin for is not needed any more.
+    fn end_ticket(&mut self, shared: &mut Shared) {
+        let asked = match self.phase {
+            Phase::Asking { ticket, .. } => Some(ticket),
+            _ => None,
+        };
+        for ticket in asked.into_iter().chain(self.output.ticket()) {
+            shared.end_ticket(ticket);
+        }
     }
 
     /// All that was queued is acknowledged, unless more has been queued since.
@@ -248,7 +299,13 @@ impl Connection {
         match self.phase {
             Phase::Reading => self.read(io, shared),
             Phase::Sending { close } => {
-                let flushed = self.output.flush(io, self.stream, &mut shared.counters);
+                let ticket = self.output.ticket();
+                let origins = shared.origins.as_deref_mut();
+                let counters = &mut shared.counters;
+                let flushed = self.output.flush(io, self.stream, counters, origins);
+                if let Some(ticket) = ticket.filter(|_| flushed == Flushed::All) {
+                    shared.tickets.remove(&ticket);
+                }
                 if flushed != Flushed::All {
                     return false;
                 }
@@ -274,7 +331,7 @@ impl Connection {
                 self.input.release(&mut shared.pool);
                 false
             }
-            Phase::Opening { .. } | Phase::Aborted => false,
+            Phase::Opening { .. } | Phase::Asking { .. } | Phase::Aborted => false,
         }
     }
 
@@ -349,7 +406,7 @@ impl Connection {
         self.site = Some(Arc::clone(&site));
         let found = match resolved {
             Err(_) => None,
-            Ok(_) if site.rules.is_empty() => None,
+            Ok(_) if site.rules.is_empty() && site.pulls.is_empty() => None,
             Ok(kind) => {
                 target::absolute(&shared.path, kind, &mut shared.file_path);
                 site.rule(&shared.file_path)
@@ -383,6 +440,12 @@ impl Connection {
             let status = redirect.status();
             return self.send_elsewhere(io, shared, request, status);
         }
+        if let Some(pull) = pulled(&site, &shared.path, kind, &mut shared.file_path)
+            && !pull.after_files
+        {
+            let origin = pull.origin;
+            return self.ask(io, shared, request, origin);
+        }
         let acceptable = match site.precompressed.is_empty() {
             true => Acceptable::IDENTITY,
             false => Acceptable::new(head.values(Field::AcceptEncoding), &site.precompressed),
@@ -401,15 +464,19 @@ impl Connection {
         let Some(site) = request.site() else {
             return self.refuse(io, shared, request, StatusCode::NOT_FOUND);
         };
+        let hidden = shared.config.hidden.as_ref();
         let media_type = loop {
             let found = attempt.path(site, &shared.path, &mut shared.file_path);
             match (found, attempt.next(site)) {
+                (Some(_), _) if hidden.is_some_and(|hidden| hidden.holds(&shared.file_path)) => {
+                    return self.refuse(io, shared, request, StatusCode::NOT_FOUND);
+                }
                 (Some(media_type), _) if attempt.is_acceptable() => break media_type,
                 (_, Some(next)) => attempt = next,
                 (Some(_), None) => {
                     return self.refuse(io, shared, request, StatusCode::NOT_ACCEPTABLE);
                 }
-                (None, None) => return self.refuse(io, shared, request, StatusCode::NOT_FOUND),
+                (None, None) => return self.not_found(io, shared, request),
             }
         };
         self.phase = Phase::Opening {
@@ -441,6 +508,11 @@ impl Connection {
     }
 
     fn opened(&mut self, io: &mut dyn Io, shared: &mut Shared, file: FileHandle, meta: &FileMeta) {
+        match self.output.on_opened(file, meta) {
+            None => {}
+            Some(true) => return,
+            Some(false) => return self.give_up(io, shared),
+        }
         let Some((media_type, request, wanted)) = self.request_awaiting(file) else {
             return io.close_file(file);
         };
@@ -453,77 +525,228 @@ impl Connection {
             Wanted::ErrorPage(status) => {
                 response::error_with_file(out, &common, status, meta.size, media_type);
                 let is_empty = request.head_only() || meta.size == 0;
-                let body = (!is_empty).then(|| Body::one(file, out.len(), 0..meta.size));
-                return self.send_file(io, shared, request, status, file, body);
+                let after_bytes = out.len();
+                let body = match is_empty {
+                    true => {
+                        io.close_file(file);
+                        None
+                    }
+                    false => Some(Body::one(Content::File(file), after_bytes, 0..meta.size)),
+                };
+                return self.send_content(io, shared, request, status, body);
             }
         };
         let modified_s = date::modified_s(meta.mtime_ns);
-        let validators = Validators {
-            etag: ETag::new(
-                meta,
-                attempt.coding(),
-                now,
-                shared.config.roots_are_replicas,
-            ),
-            modified_s,
-        };
-        let entity = Entity {
+        let etag = ETag::new(
+            meta,
+            attempt.coding(),
+            now,
+            shared.config.roots_are_replicas,
+        );
+        let found = Found {
+            content: Content::File(file),
             size_bytes: meta.size,
             media_type,
-            last_modified: modified_s.and_then(|second| date::last_modified(second, now)),
-            etag: validators.etag,
+            validators: Validators { etag, modified_s },
             coding: attempt.coding(),
             varies: attempt.is_negotiated,
         };
+        self.answer(io, shared, request, found);
+    }
+
+    /// Answers with content that has been found, or what of it is asked for.
+    fn answer(&mut self, io: &mut dyn Io, shared: &mut Shared, request: Request, found: Found) {
+        let Found {
+            content,
+            size_bytes,
+            media_type,
+            validators,
+            coding,
+            varies,
+        } = found;
+        let now = io.unix_time();
+        let head = Head::new(&self.input.bytes()[..request.head_bytes], request.present);
+        let common = common(&mut shared.date, &request, head, now);
+        let out = &mut shared.out;
+        let object = match &content {
+            Content::File(_) => None,
+            Content::Segments(segments) => Some(&*segments.object),
+        };
+        let entity = Entity {
+            size_bytes,
+            media_type,
+            last_modified: validators
+                .modified_s
+                .and_then(|second| date::last_modified(second, now)),
+            etag: validators.etag,
+            coding,
+            varies,
+            object,
+        };
         // Nothing says whether a coding is that of a part or of what the parts come from.
-        let ranges_max = match entity.coding {
-            None => shared.config.ranges_max,
-            Some(_) => 1,
+        let is_coded = object.is_some_and(|it| it.content(&CONTENT_ENCODING).is_some());
+        let ranges_max = match coding.is_some() || is_coded {
+            false => shared.config.ranges_max,
+            true => 1,
         };
         let answer = answer::of(
             head,
             request.head_only(),
             &validators,
-            meta.size,
+            size_bytes,
             now,
             ranges_max,
         );
-        let (status, body) = match answer {
+        let (status, splices) = match answer {
             Answer::Whole => {
                 response::whole(out, &common, &entity);
-                let is_empty = request.head_only() || meta.size == 0;
-                let body = (!is_empty).then(|| Body::one(file, out.len(), 0..meta.size));
-                (StatusCode::OK, body)
+                let is_empty = request.head_only() || size_bytes == 0;
+                let whole = Splice {
+                    after_bytes: out.len(),
+                    range: 0..size_bytes,
+                };
+                let splices = (!is_empty).then(|| vec![whole]);
+                (StatusCode::OK, splices.unwrap_or_default())
             }
             Answer::Part(range) => {
                 response::part(out, &common, &entity, &range);
-                let body = Body::one(file, out.len(), range);
-                (StatusCode::PARTIAL_CONTENT, Some(body))
+                let after_bytes = out.len();
+                let part = Splice { after_bytes, range };
+                (StatusCode::PARTIAL_CONTENT, vec![part])
             }
             Answer::Parts(ranges) => {
                 // Another one for each response of a connection, and for each connection.
                 let salt = self.stream.0.rotate_left(32) ^ self.output.queued_bytes();
                 let between = &mut shared.between;
                 let splices = response::parts(out, &common, &entity, ranges, between, salt);
-                (StatusCode::PARTIAL_CONTENT, Body::several(file, splices))
+                (StatusCode::PARTIAL_CONTENT, splices)
             }
             Answer::NotModified => {
                 response::not_modified(out, &common, &entity);
-                (StatusCode::NOT_MODIFIED, None)
+                (StatusCode::NOT_MODIFIED, Vec::new())
             }
             Answer::PreconditionFailed => {
-                io.close_file(file);
+                self.let_go(io, shared, &content);
                 return self.refuse(io, shared, request, StatusCode::PRECONDITION_FAILED);
             }
             Answer::Unsatisfiable => {
-                response::unsatisfiable(out, &common, meta.size);
-                (StatusCode::RANGE_NOT_SATISFIABLE, None)
+                response::unsatisfiable(out, &common, size_bytes);
+                (StatusCode::RANGE_NOT_SATISFIABLE, Vec::new())
             }
         };
-        self.send_file(io, shared, request, status, file, body);
+        let body = match splices.is_empty() {
+            true => {
+                self.let_go(io, shared, &content);
+                None
+            }
+            false => Some(Body::several(content, splices)),
+        };
+        self.send_content(io, shared, request, status, body);
+    }
+
+    /// Content that has been found is not needed.
+    fn let_go(&self, io: &mut dyn Io, shared: &mut Shared, content: &Content) {
+        if let Content::Segments(segments) = content {
+            shared.tickets.remove(&segments.ticket);
+        }
+        content.close(io, shared.origins.as_deref_mut());
+    }
+
+    /// Asks an origin for what the request names; `shared.path` is what its target names.
+    fn ask(&mut self, io: &mut dyn Io, shared: &mut Shared, request: Request, origin: u16) {
+        let target = &self.input.bytes()[request.target.clone()];
+        let Ok(kind) = target::resolve(target, &mut shared.path) else {
+            return self.refuse(io, shared, request, StatusCode::BAD_REQUEST);
+        };
+        let rule = request.rule();
+        let is_signed = rule.is_some_and(|rule| rule.signed.is_some());
+        let query = target::split_query(target).1;
+        let unsigned = query.filter(|_| is_signed).map(signed::unsigned);
+        let query = match &unsigned {
+            Some(unsigned) => unsigned.as_deref(),
+            None => query,
+        };
+        let wanted = target::at_origin(&shared.path, kind, query);
+        let Some(origins) = &mut shared.origins else {
+            return self.refuse(io, shared, request, StatusCode::SERVICE_UNAVAILABLE);
+        };
+        shared.ticket_last += 1;
+        let ticket = Ticket(shared.ticket_last);
+        shared.tickets.insert(ticket, self.stream);
+        origins.ask(ticket, origin, &wanted);
+        self.phase = Phase::Asking { ticket, request };
+    }
+
+    /// The answer to what was asked of an origin.
+    fn answered(&mut self, io: &mut dyn Io, shared: &mut Shared, ticket: Ticket, news: News) {
+        let request = match mem::replace(&mut self.phase, Phase::Reading) {
+            Phase::Asking {
+                ticket: asked,
+                request,
+            } if asked == ticket => request,
+            other => {
+                self.phase = other;
+                return;
+            }
+        };
+        self.watch.clear();
+        match news {
+            News::Object(object) => {
+                let target = &self.input.bytes()[request.target.clone()];
+                let media_type = match target::resolve(target, &mut shared.path) {
+                    Ok(_) => mime::media_type(&shared.path),
+                    Err(_) => mime::media_type(b""),
+                };
+                let found = Found {
+                    size_bytes: object.size_bytes,
+                    media_type,
+                    validators: Validators {
+                        etag: ETag::of_number(object.tag),
+                        modified_s: object.last_modified_s,
+                    },
+                    coding: None,
+                    varies: false,
+                    content: Content::object(ticket, object),
+                };
+                self.answer(io, shared, request, found);
+            }
+            News::Refused { status, location } => {
+                shared.tickets.remove(&ticket);
+                match location {
+                    Some(location) => {
+                        shared.location.clear();
+                        shared.location.extend_from_slice(location.as_bytes());
+                        self.send_elsewhere(io, shared, request, status);
+                    }
+                    None => self.refuse(io, shared, request, status),
+                }
+            }
+            News::Lost => {
+                shared.tickets.remove(&ticket);
+                self.refuse(io, shared, request, StatusCode::BAD_GATEWAY);
+            }
+            // Nobody has asked for one.
+            News::Segment(_) => self.phase = Phase::Asking { ticket, request },
+        }
+    }
+
+    /// What has been promised is not to be had.
+    fn give_up(&mut self, io: &mut dyn Io, shared: &mut Shared) {
+        tracing::debug!(
+            stream = self.stream.0,
+            "the rest of an object is not to be had"
+        );
+        shared.counters.contents_lost += 1;
+        self.abort(io, shared);
     }
 
     fn open_failed(&mut self, io: &mut dyn Io, shared: &mut Shared, file: FileHandle, errno: u16) {
+        let origins = shared.origins.as_deref_mut();
+        match self.output.on_open_failed(file, errno, origins) {
+            None => {}
+            Some(true) => return,
+            Some(false) => return self.give_up(io, shared),
+        }
         let Some((_, request, wanted)) = self.request_awaiting(file) else {
             return;
         };
@@ -553,10 +776,27 @@ impl Connection {
                 status = StatusCode::NOT_ACCEPTABLE;
             }
         }
+        if status == StatusCode::NOT_FOUND {
+            return self.not_found(io, shared, request);
+        }
         if status.is_server_error() {
             tracing::warn!(stream = self.stream.0, errno, %status, "a file could not be opened");
         }
         self.refuse(io, shared, request, status);
+    }
+
+    /// No file is there. An origin may have what is asked for.
+    fn not_found(&mut self, io: &mut dyn Io, shared: &mut Shared, request: Request) {
+        let target = &self.input.bytes()[request.target.clone()];
+        let site = request.site();
+        let pull = site.and_then(|site| {
+            let kind = target::resolve(target, &mut shared.path).ok()?;
+            pulled(site, &shared.path, kind, &mut shared.file_path)
+        });
+        match pull.map(|pull| pull.origin) {
+            Some(origin) => self.ask(io, shared, request, origin),
+            None => self.refuse(io, shared, request, StatusCode::NOT_FOUND),
+        }
     }
 
     /// Answers with a refusal or failure, and the page that the site has for it.
@@ -632,19 +872,17 @@ impl Connection {
         self.send(shared, request, status, None);
     }
 
-    /// Begins to send the response in `shared.out`, and what of this file belongs to it.
-    fn send_file(
+    /// Begins to send the response in `shared.out`, and what of some content belongs to it.
+    fn send_content(
         &mut self,
         io: &mut dyn Io,
         shared: &mut Shared,
         request: Request,
         status: StatusCode,
-        file: FileHandle,
         mut body: Option<Body>,
     ) {
-        match &mut body {
-            None => io.close_file(file),
-            Some(body) => self.pace(io, shared, &request, body),
+        if let Some(body) = &mut body {
+            self.pace(io, shared, &request, body);
         }
         self.send(shared, request, status, body);
     }
@@ -701,7 +939,9 @@ impl Connection {
     fn wait(&self, io: &dyn Io) -> Option<Wait> {
         match self.phase {
             Phase::Aborted => None,
-            Phase::Opening { .. } | Phase::Sending { .. } => Some(Wait::Progress),
+            Phase::Opening { .. } | Phase::Asking { .. } | Phase::Sending { .. } => {
+                Some(Wait::Progress)
+            }
             Phase::Reading | Phase::Lingering { .. } if io.unacknowledged(self.stream) > 0 => {
                 Some(Wait::Progress)
             }
@@ -733,13 +973,16 @@ impl Connection {
                 self.finish(io, shared);
             }
             Expiry::Overdue(Wait::Progress) => {
-                if let Phase::Opening { .. } = self.phase
-                    && io.unacknowledged(self.stream) == 0
-                {
+                let status = match self.phase {
+                    Phase::Opening { .. } => Some(StatusCode::SERVICE_UNAVAILABLE),
+                    Phase::Asking { .. } => Some(StatusCode::GATEWAY_TIMEOUT),
+                    _ => None,
+                };
+                if let Some(status) = status.filter(|_| io.unacknowledged(self.stream) == 0) {
                     shared.counters.open_timeouts += 1;
+                    self.end_ticket(shared);
                     // Should the answer come after all, no request awaits it.
-                    let request =
-                        Request::broken(self.input.bytes(), StatusCode::SERVICE_UNAVAILABLE);
+                    let request = Request::broken(self.input.bytes(), status);
                     self.take_up(io, shared, request);
                 } else {
                     shared.counters.stall_timeouts += 1;
@@ -752,6 +995,25 @@ impl Connection {
             }
         }
     }
+}
+
+/// Content that a request is answered with, or with a part of it.
+struct Found {
+    content: Content,
+    size_bytes: u64,
+    media_type: &'static str,
+    validators: Validators,
+    coding: Option<Coding>,
+    varies: bool,
+}
+
+/// Where what a request names comes from, if not from a file; `path` is what [`target::resolve`] has made of its target.
+fn pulled<'a>(site: &'a Site, path: &[u8], kind: Kind, absolute: &mut Vec<u8>) -> Option<&'a Pull> {
+    if site.pulls.is_empty() {
+        return None;
+    }
+    target::absolute(path, kind, absolute);
+    site.pull(absolute)
 }
 
 /// What the answer to a request says in any case.

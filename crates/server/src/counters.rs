@@ -23,8 +23,11 @@ pub struct Counters {
     pub idle_timeouts: u64,
     /// Connections aborted because the peer acknowledged nothing for too long.
     pub stall_timeouts: u64,
-    /// Requests answered 503 because the NIC stack did not say whether their file is open.
+    /// Requests answered 503 because the NIC stack did not say whether their file is open, or 504 because an origin's
+    /// answer did not come.
     pub open_timeouts: u64,
+    /// Connections aborted because the rest of what an origin had promised was not to be had.
+    pub contents_lost: u64,
     /// Connections aborted because the peer did not close after the last response.
     pub linger_timeouts: u64,
 }

@@ -73,6 +73,14 @@ impl ETag {
         }
     }
 
+    /// The tag of a version that somebody else tells from others by this number.
+    pub(crate) fn of_number(number: u64) -> ETag {
+        ETag {
+            opaque: hexadecimal(number),
+            is_strong: true,
+        }
+    }
+
     /// Writes the tag as a field's value has it.
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
         if !self.is_strong {

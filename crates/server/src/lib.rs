@@ -33,6 +33,8 @@
 //! | `conditional` | whether a file is what the client thinks it is |
 //! | `etag` | which version of a file it is |
 //! | `range` | which bytes are asked for |
+//! | `pull` | what comes from an origin elsewhere |
+//! | `content` | files and objects in segments |
 //! | `output` | what the stream has not taken yet |
 //! | `response` | status lines, header fields, error pages |
 //! | `open_failure` | from an `errno` of OPEN to a status |
@@ -52,6 +54,7 @@ mod attempt;
 mod conditional;
 mod config;
 mod connection;
+mod content;
 mod cors;
 mod counters;
 mod date;
@@ -64,6 +67,7 @@ mod number;
 mod open_failure;
 mod output;
 mod pattern;
+mod pull;
 mod range;
 mod rate;
 mod redirect;
@@ -82,6 +86,7 @@ pub use cors::{Cors, OriginError};
 pub use counters::Counters;
 pub use encoding::{Coding, CodingError};
 pub use pattern::{Pattern, PatternError};
+pub use pull::{News, Object, Origins, Pull, Ticket};
 pub use rate::Pace;
 pub use redirect::{Redirect, RedirectError};
 pub use rule::{ExtraField, ExtraFieldError, Rule};

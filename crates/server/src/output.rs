@@ -1,16 +1,18 @@
 //! What of a response the stream has not taken yet.
 //!
-//! Real bytes (the head, a page, what stands between the parts of a multipart body) and ranges of one file, each of
-//! which has its place between them.
+//! Real bytes (the head, a page, what stands between the parts of a multipart body) and ranges of one file or object, each
+//! of which has its place between them.
 
 use std::mem;
 use std::ops::Range;
 
-use host::app::{FileHandle, Io, StreamId};
+use host::app::{FileHandle, FileMeta, Io, StreamId};
 
+use crate::content::{Content, Piece, Segments};
 use crate::counters::Counters;
+use crate::pull::{News, Origins, Ticket};
 
-/// A range of the file, and how many of the response's real bytes come before it.
+/// A range of the content, and how many of the response's real bytes come before it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Splice {
     pub(crate) after_bytes: usize,
@@ -26,12 +28,14 @@ pub(crate) enum Flushed {
     Full,
     /// It has what may be sent at once: `Drained` follows, and then [`Output::go_on`].
     AtOnce,
+    /// It has what is there: more follows.
+    Later,
 }
 
-/// The content of a response that comes from a file.
+/// The content of a response.
 #[derive(Debug)]
 pub(crate) struct Body {
-    file: FileHandle,
+    content: Content,
     next: Splice,
     /// Those after it, the last one first.
     later: Vec<Splice>,
@@ -41,9 +45,9 @@ pub(crate) struct Body {
 
 impl Body {
     /// One range, behind all real bytes of which there are so many.
-    pub(crate) fn one(file: FileHandle, after_bytes: usize, range: Range<u64>) -> Self {
+    pub(crate) fn one(content: Content, after_bytes: usize, range: Range<u64>) -> Self {
         Body {
-            file,
+            content,
             next: Splice { after_bytes, range },
             later: Vec::new(),
             at_once_bytes: u64::MAX,
@@ -59,16 +63,16 @@ impl Body {
         is_one
     }
 
-    /// Several ranges, in order; `None` if there are none.
-    pub(crate) fn several(file: FileHandle, mut splices: Vec<Splice>) -> Option<Self> {
+    /// Several ranges, in order, of which there is one at least.
+    pub(crate) fn several(content: Content, mut splices: Vec<Splice>) -> Self {
         splices.reverse();
-        let next = splices.pop()?;
-        Some(Body {
-            file,
+        let next = splices.pop().expect("several ranges are more than none");
+        Body {
+            content,
             next,
             later: splices,
             at_once_bytes: u64::MAX,
-        })
+        }
     }
 }
 
@@ -118,12 +122,50 @@ impl Output {
         }
     }
 
+    fn segments(&mut self) -> Option<&mut Segments> {
+        self.body.as_mut()?.content.segments()
+    }
+
+    /// The ticket of the object that is being sent.
+    pub(crate) fn ticket(&mut self) -> Option<Ticket> {
+        self.segments().map(|segments| segments.ticket)
+    }
+
+    /// Little waits to be sent.
+    pub(crate) fn on_writable(&mut self) {
+        if let Some(segments) = self.segments() {
+            segments.on_writable();
+        }
+    }
+
+    /// What whoever fetches the object has to say. False if the rest of it is not to be had.
+    pub(crate) fn on_news(&mut self, io: &mut dyn Io, stream: StreamId, news: &News) -> bool {
+        self.segments()
+            .is_none_or(|segments| segments.on_news(io, stream, news))
+    }
+
+    /// A file is open. `None` if it is none of the object's; false if the rest of that is not to be had.
+    pub(crate) fn on_opened(&mut self, file: FileHandle, meta: &FileMeta) -> Option<bool> {
+        self.segments()?.on_opened(file, meta)
+    }
+
+    /// A file could not be opened. `None` if it is none of the object's; false if the rest of that is not to be had.
+    pub(crate) fn on_open_failed(
+        &mut self,
+        file: FileHandle,
+        errno: u16,
+        origins: Option<&mut (dyn Origins + 'static)>,
+    ) -> Option<bool> {
+        self.segments()?.on_open_failed(file, errno, origins)
+    }
+
     /// Queues what there is.
     pub(crate) fn flush(
         &mut self,
         io: &mut dyn Io,
         stream: StreamId,
         counters: &mut Counters,
+        mut origins: Option<&mut (dyn Origins + 'static)>,
     ) -> Flushed {
         loop {
             let place = match &self.body {
@@ -151,22 +193,31 @@ impl Output {
                 .end
                 .min(range.start.saturating_add(body.at_once_bytes));
             if range.start < end {
-                let count = io.write_file(stream, body.file, range.start..end);
+                let wanted = range.start..end;
+                let origins = origins.as_deref_mut();
+                let (file, part) = match body.content.piece(io, stream, wanted, origins) {
+                    Piece::Of(file, part) => (file, part),
+                    Piece::Later => return Flushed::Later,
+                };
+                let count = io.write_file(stream, file, part);
                 if count == 0 {
                     return Flushed::Full;
                 }
                 self.queued_bytes += count;
                 counters.virtual_bytes += count;
-                range.start = end;
+                range.start += count;
+                if body.at_once_bytes != u64::MAX {
+                    body.at_once_bytes -= count;
+                }
                 if !range.is_empty() {
-                    body.at_once_bytes = 0;
+                    body.content.on_queued(io, stream, range.start);
                     continue;
                 }
             }
             match body.later.pop() {
                 Some(next) => body.next = next,
                 None => {
-                    io.close_file(body.file);
+                    body.content.close(io, origins.as_deref_mut());
                     self.body = None;
                 }
             }

@@ -5,13 +5,15 @@ use std::io::Write;
 use std::ops::Range;
 use std::time::Duration;
 
-use http::StatusCode;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, EXPIRES};
+use http::{HeaderName, HeaderValue, StatusCode};
 use httpdate::HttpDate;
 
 use crate::cors::Cors;
 use crate::encoding::Coding;
 use crate::etag::ETag;
 use crate::output::Splice;
+use crate::pull::Object;
 use crate::request::Persistence;
 use crate::rule::{self, Rule};
 use crate::{date, mime};
@@ -50,23 +52,49 @@ pub(crate) struct Entity<'a> {
     pub(crate) coding: Option<Coding>,
     /// They might have been coded otherwise for another client.
     pub(crate) varies: bool,
+    /// What its origin says of it, if it comes from one.
+    pub(crate) object: Option<&'a Object>,
 }
 
 impl Entity<'_> {
-    fn fields(&self, out: &mut Vec<u8>) {
+    fn fields(&self, out: &mut Vec<u8>, common: &Common<'_>) {
         if let Some(coding) = self.coding {
             text(out, "Content-Encoding", coding.name());
         }
-        self.validators(out);
+        for (name, value) in self.object.iter().flat_map(|object| &object.content) {
+            if name != CONTENT_TYPE {
+                said(out, name, value);
+            }
+        }
+        self.validators(out, common);
         text(out, "Accept-Ranges", "bytes");
     }
 
     /// What caches need to know, also of what they have already.
-    fn validators(&self, out: &mut Vec<u8>) {
+    fn validators(&self, out: &mut Vec<u8>, common: &Common<'_>) {
         if let Some(date) = self.last_modified {
             field(out, "Last-Modified", date);
         }
         etag(out, &self.etag);
+        let Some(object) = self.object else {
+            return;
+        };
+        let rule = common.rule;
+        let is_ruled =
+            rule.is_some_and(|rule| rule.cache_control.is_some() || rule.expires.is_some());
+        for (name, value) in &object.caching {
+            if !(is_ruled && (name == CACHE_CONTROL || name == EXPIRES)) {
+                said(out, name, value);
+            }
+        }
+        field(out, "Age", object.age_s);
+    }
+
+    fn content_type(&self, out: &mut Vec<u8>) {
+        match self.object.and_then(|object| object.content(&CONTENT_TYPE)) {
+            Some(value) => line(out, "Content-Type", value.as_bytes()),
+            None => content_type(out, self.media_type),
+        }
     }
 }
 
@@ -74,8 +102,8 @@ impl Entity<'_> {
 pub(crate) fn whole(out: &mut Vec<u8>, common: &Common<'_>, entity: &Entity<'_>) {
     let size_bytes = Some(entity.size_bytes);
     begin(out, common, StatusCode::OK, size_bytes, entity.varies);
-    content_type(out, entity.media_type);
-    entity.fields(out);
+    entity.content_type(out);
+    entity.fields(out, common);
     end(out);
 }
 
@@ -93,9 +121,9 @@ pub(crate) fn part(
         Some(range.end - range.start),
         entity.varies,
     );
-    content_type(out, entity.media_type);
+    entity.content_type(out);
     content_range(out, range, entity.size_bytes);
-    entity.fields(out);
+    entity.fields(out, common);
     end(out);
 }
 
@@ -123,7 +151,7 @@ pub(crate) fn parts(
         }
         delimiter(scratch, &boundary);
         end(scratch);
-        content_type(scratch, entity.media_type);
+        entity.content_type(scratch);
         content_range(scratch, &range, entity.size_bytes);
         end(scratch);
         body_bytes += range.end - range.start;
@@ -147,7 +175,7 @@ pub(crate) fn parts(
     out.extend_from_slice(b"Content-Type: multipart/byteranges; boundary=");
     out.extend_from_slice(&boundary);
     end(out);
-    entity.fields(out);
+    entity.fields(out, common);
     end(out);
     for splice in &mut splices {
         splice.after_bytes += out.len();
@@ -159,7 +187,7 @@ pub(crate) fn parts(
 /// Writes a 304 (RFC 9110 §15.4.5): what the client needs to go on with what it has.
 pub(crate) fn not_modified(out: &mut Vec<u8>, common: &Common<'_>, entity: &Entity<'_>) {
     begin(out, common, StatusCode::NOT_MODIFIED, None, entity.varies);
-    entity.validators(out);
+    entity.validators(out, common);
     end(out);
 }
 
@@ -302,6 +330,11 @@ fn rule_fields(out: &mut Vec<u8>, common: &Common<'_>, rule: &Rule, status: Stat
     {
         cors.write(common.origin, false, out);
     }
+}
+
+/// What an origin says, in its own words.
+fn said(out: &mut Vec<u8>, name: &HeaderName, value: &HeaderValue) {
+    line(out, name.as_str(), value.as_bytes());
 }
 
 fn line(out: &mut Vec<u8>, name: &str, value: &[u8]) {

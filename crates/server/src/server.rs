@@ -1,6 +1,7 @@
 //! The table of connections, and what they share.
 
 use std::collections::HashMap;
+use std::os::fd::BorrowedFd;
 
 use host::app::{AppEvent, Application, Io, StreamId};
 
@@ -9,6 +10,7 @@ use crate::connection::{Connection, ConnectionInfo, Shared};
 use crate::counters::Counters;
 use crate::date::DateCache;
 use crate::input::Pool;
+use crate::pull::Origins;
 use crate::rate::{Rates, Source};
 use crate::site::Names;
 
@@ -58,6 +60,9 @@ impl Server {
                 between: Vec::new(),
                 file_path: Vec::new(),
                 names: Names::new(&config.sites),
+                origins: None,
+                tickets: HashMap::new(),
+                ticket_last: 0,
                 rates: Rates::new(
                     config.connection_bytes_per_second_max,
                     config.source_bytes_per_second_max,
@@ -104,6 +109,16 @@ impl Server {
     /// What a connection is like at the moment; `None` if there is no such stream.
     pub fn connection_info(&self, stream: StreamId) -> Option<ConnectionInfo> {
         self.connections.get(&stream).map(Connection::info)
+    }
+
+    /// The same, with somebody who fetches what comes from origins.
+    ///
+    /// # Panics
+    /// As [`Server::new`].
+    pub fn with_origins(config: Config, origins: Box<dyn Origins>) -> Self {
+        let mut server = Server::new(config);
+        server.shared.origins = Some(origins);
+        server
     }
 
     /// What has happened so far.
@@ -175,6 +190,24 @@ impl Application for Server {
                 Some(told_us + EMPTY_EVERY_US)
             }
             _ => None,
+        }
+    }
+
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.shared
+            .origins
+            .as_ref()
+            .map(|origins| origins.wake_fd())
+    }
+
+    fn on_wake(&mut self, io: &mut dyn Io, _now_us: u64) {
+        while let Some((ticket, news)) = self.shared.origins.as_mut().and_then(|it| it.hear()) {
+            let Some(&stream) = self.shared.tickets.get(&ticket) else {
+                continue;
+            };
+            if let Some(connection) = self.connections.get_mut(&stream) {
+                connection.on_news(io, &mut self.shared, ticket, news);
+            }
         }
     }
 }

@@ -129,6 +129,17 @@ impl SigningKeys {
     }
 }
 
+/// A query without what makes it good: what is signed for each client is the same for an origin.
+pub(crate) fn unsigned(query: &[u8]) -> Option<Vec<u8>> {
+    let is_ours = |parameter: &&[u8]| {
+        let names: [&[u8]; 3] = [b"expires=", b"key=", b"signature="];
+        names.iter().any(|name| parameter.starts_with(name))
+    };
+    let others = query.split(|&byte| byte == b'&').filter(|it| !is_ours(it));
+    let others: Vec<&[u8]> = others.collect();
+    (!others.is_empty()).then(|| others.join(&b'&'))
+}
+
 /// The value of the only parameter of this name.
 fn parameter<'a>(query: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     let parameters = query.split(|&byte| byte == b'&');

@@ -7,6 +7,7 @@ use std::str::FromStr;
 use http::StatusCode;
 
 use crate::encoding::Coding;
+use crate::pull::Pull;
 use crate::rule::Rule;
 
 /// Longest name of a host in bytes, with a dot at its end (RFC 1035 §2.3.4, without the length of the first label).
@@ -26,6 +27,8 @@ pub struct Site {
     /// Codings in which files may lie beside themselves (`a.css.br`), the one to be preferred first; what is compressed by
     /// itself, as videos are, is never looked for. Default: none.
     pub precompressed: Vec<Coding>,
+    /// Which of its paths come from an origin; the first one that is about a path counts. Default: none.
+    pub pulls: Vec<Pull>,
     /// What is special about some of its paths; the first rule that is about a path counts. Default: none.
     pub rules: Vec<Rule>,
     /// Files, below its root, that are sent with these statuses, in the place of a page that says no more than the status.
@@ -38,6 +41,13 @@ impl Site {
     pub(crate) fn rule<'a>(&self, path: &'a [u8]) -> Option<(u16, &'a [u8])> {
         let mut rules = self.rules.iter().zip(0..);
         rules.find_map(|(rule, number)| Some((number, rule.pattern.captures(path)?)))
+    }
+
+    /// Where what this path names comes from, if not from a file. The path begins with a slash.
+    pub(crate) fn pull(&self, path: &[u8]) -> Option<&Pull> {
+        self.pulls
+            .iter()
+            .find(|pull| pull.pattern.captures(path).is_some())
     }
 
     /// Writes the path of a file of the site, below the NIC stack's root.
@@ -77,6 +87,7 @@ impl Default for Site {
             root: RelativePath::default(),
             index: vec![RelativePath("index.html".into())],
             precompressed: Vec::new(),
+            pulls: Vec::new(),
             rules: Vec::new(),
             error_pages: Vec::new(),
         }
@@ -107,6 +118,12 @@ pub struct RelativePathError(String);
 impl RelativePath {
     pub(crate) fn as_bytes(&self) -> &[u8] {
         self.0.as_bytes()
+    }
+
+    /// True if a path leads to this directory, or below it.
+    pub(crate) fn holds(&self, path: &[u8]) -> bool {
+        let rest = path.strip_prefix(self.as_bytes());
+        rest.is_some_and(|rest| matches!(rest, [] | [b'/', ..]))
     }
 }
 

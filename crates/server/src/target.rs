@@ -89,6 +89,22 @@ pub(crate) fn absolute(path: &[u8], kind: Kind, out: &mut Vec<u8>) {
     }
 }
 
+/// Writes what an origin is asked for: the path of a target, of which `path` is what [`resolve`] has made, and this query.
+pub(crate) fn at_origin(path: &[u8], kind: Kind, query: Option<&[u8]>) -> String {
+    let mut out = Vec::new();
+    out.push(b'/');
+    extend(&mut out, percent_encode(path, NOT_PCHAR));
+    if kind == Kind::Directory && !path.is_empty() {
+        out.push(b'/');
+    }
+    if let Some(query) = query {
+        out.push(b'?');
+        extend(&mut out, percent_encode(query, CONTROLS));
+    }
+    // What is escaped is ASCII.
+    String::from_utf8(out).unwrap_or_default()
+}
+
 /// Writes `Location` for a target that lacks its final slash; `None` if it has one.
 ///
 /// The value is rebuilt from decoded segments and begins with exactly one slash: `//elsewhere` or

@@ -111,6 +111,7 @@ impl Content {
             self.lower_site(site, &Place::of("site").index(number), &keys, &mut problems)
         });
         let config = server::Config {
+            hidden: server::Config::default().hidden,
             sites: sites.collect(),
             head_bytes_max: bytes(http.head_max),
             request_line_bytes_max: bytes(http.request_line_max),
@@ -242,6 +243,7 @@ impl Content {
             .as_ref()
             .unwrap_or(&self.http.precompressed);
         server::Site {
+            pulls: Vec::new(),
             names: site.names.iter().map(|name| name.0.clone()).collect(),
             root: site.root.0.clone(),
             index: index.iter().map(|name| name.0.clone()).collect(),

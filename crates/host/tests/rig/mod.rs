@@ -34,8 +34,8 @@ pub(crate) fn content(size: u64, offset: u64) -> u8 {
 }
 
 /// An application that answers every request line `size\n` with a two-byte header and a file of this
-/// size, and `quit\n` with a FIN. `rate 100000\n` limits its stream from then on, `rate -\n` no longer. `hold size\n`
-/// opens a file that `drop\n` closes.
+/// size, and `quit\n` with a FIN. `rate 100000\n` limits its stream from then on, `rate -\n` no longer. `lowat 5000\n`
+/// has it told when no more waits to be sent. `hold size\n` opens a file that `drop\n` closes.
 #[derive(Default)]
 pub(crate) struct FileServer {
     pub(crate) events: Vec<AppEvent>,
@@ -94,6 +94,10 @@ impl FileServer {
                     line if line.starts_with(b"rate ") => {
                         let rate = std::str::from_utf8(&line[5..]).unwrap();
                         io.set_max_pacing_rate(stream, rate.parse().ok());
+                    }
+                    line if line.starts_with(b"lowat ") => {
+                        let bytes = std::str::from_utf8(&line[6..]).unwrap();
+                        io.set_notsent_lowat(stream, bytes.parse().unwrap());
                     }
                     line if line.starts_with(b"hold ") => {
                         self.held = Some(io.open(stream, &line[5..]));

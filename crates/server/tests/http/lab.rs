@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use host::app::{AppEvent, Application, CloseReason, FileHandle, FileMeta, Io, StreamId};
-use server::{Config, Server};
+use server::{Config, Origins, Server};
 
 /// RFC 9110 §5.6.7's example date: Sun, 06 Nov 1994 08:49:37 GMT.
 pub(crate) const START: Duration = Duration::from_secs(784_111_777);
@@ -56,6 +56,8 @@ struct Wire {
     queue_bytes_max: u64,
     acknowledges: bool,
     short: bool,
+    /// The server wants to know when no more than so many bytes wait: here, to be acknowledged.
+    notsent_lowat: Option<u64>,
     timer: Option<Duration>,
     rate_max: Option<u64>,
     /// How often the server has said so.
@@ -97,8 +99,16 @@ impl Lab {
     }
 
     pub(crate) fn with(config: Config) -> Self {
+        Lab::of(Server::new(config))
+    }
+
+    pub(crate) fn with_origins(config: Config, origins: Box<dyn Origins>) -> Self {
+        Lab::of(Server::with_origins(config, origins))
+    }
+
+    fn of(server: Server) -> Self {
         Lab {
-            server: Server::new(config),
+            server,
             net: Net {
                 now: START,
                 streams: BTreeMap::new(),
@@ -226,6 +236,12 @@ impl Lab {
             .count()
     }
 
+    /// The server's own descriptor is readable.
+    pub(crate) fn wake(&mut self) {
+        self.server.on_wake(&mut self.net, 0);
+        self.settle();
+    }
+
     // Peers.
 
     pub(crate) fn connect(&mut self) -> StreamId {
@@ -245,6 +261,7 @@ impl Lab {
                 queue_bytes_max: u64::MAX,
                 acknowledges: true,
                 short: false,
+                notsent_lowat: None,
                 timer: None,
                 rate_max: None,
                 rates_set: 0,
@@ -479,6 +496,7 @@ impl Lab {
                 if wire.acknowledges && !wire.closed && unacknowledged > 0 {
                     self.net.acknowledge(stream, unacknowledged);
                 }
+                self.net.tell_lowat(stream);
                 let wire = self.net.wire(stream);
                 if wire.aborted {
                     self.net.close(stream, CloseReason::Aborted);
@@ -514,6 +532,15 @@ impl Net {
         }
         if drained {
             self.events.push_back(AppEvent::Drained { stream });
+        }
+    }
+
+    fn tell_lowat(&mut self, stream: StreamId) {
+        let waiting = self.unacknowledged(stream);
+        let wire = self.wire(stream);
+        if !wire.closed && wire.notsent_lowat.is_some_and(|bytes| waiting <= bytes) {
+            wire.notsent_lowat = None;
+            self.events.push_back(AppEvent::Writable { stream });
         }
     }
 
@@ -676,6 +703,10 @@ impl Io for Net {
         let wire = self.wire(stream);
         wire.rate_max = bytes_per_second;
         wire.rates_set += 1;
+    }
+
+    fn set_notsent_lowat(&mut self, stream: StreamId, bytes: u64) {
+        self.wire(stream).notsent_lowat = Some(bytes);
     }
 
     fn acknowledged(&self, stream: StreamId) -> u64 {

@@ -5,6 +5,7 @@ mod drain;
 mod keep_alive;
 mod lab;
 mod pipelining;
+mod pulls;
 mod ranges;
 mod rates;
 mod reconfigure;

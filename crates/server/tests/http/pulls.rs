@@ -1,0 +1,485 @@
+//! What comes from origins. The test plays who fetches it.
+
+use std::num::NonZeroU64;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use host::app::StreamId;
+use http::{HeaderName, HeaderValue, StatusCode};
+use server::{Config, News, Object, Origins, Pull, Rule, SigningKeys, Site, Ticket};
+
+use crate::lab::{Lab, START, get, get_with, head};
+
+const SEGMENT_BYTES: usize = 1000;
+
+/// What the server has said, and what it is going to hear.
+#[derive(Default)]
+struct Said {
+    asks: Vec<(Ticket, u16, String)>,
+    wants: Vec<(Ticket, u64)>,
+    done: Vec<Ticket>,
+    news: Vec<(Ticket, News)>,
+}
+
+struct Fake {
+    said: Arc<Mutex<Said>>,
+    bell: UnixStream,
+}
+
+impl Origins for Fake {
+    fn ask(&mut self, ticket: Ticket, origin: u16, target: &str) {
+        let mut said = self.said.lock().unwrap();
+        said.asks.push((ticket, origin, target.to_owned()));
+    }
+
+    fn want(&mut self, ticket: Ticket, segment: u64) {
+        self.said.lock().unwrap().wants.push((ticket, segment));
+    }
+
+    fn done(&mut self, ticket: Ticket) {
+        self.said.lock().unwrap().done.push(ticket);
+    }
+
+    fn hear(&mut self) -> Option<(Ticket, News)> {
+        self.said.lock().unwrap().news.pop()
+    }
+
+    fn wake_fd(&self) -> BorrowedFd<'_> {
+        self.bell.as_fd()
+    }
+}
+
+/// A lab, and who fetches for its server.
+struct Bench {
+    lab: Lab,
+    said: Arc<Mutex<Said>>,
+}
+
+fn pull(pattern: &str, after_files: bool) -> Pull {
+    Pull {
+        pattern: pattern.parse().unwrap(),
+        origin: 3,
+        after_files,
+    }
+}
+
+/// A site of which everything comes from an origin.
+fn config() -> Config {
+    Config {
+        sites: vec![Site {
+            pulls: vec![pull("/*", false)],
+            ..Site::default()
+        }],
+        hidden: Some("cache".parse().unwrap()),
+        ..Config::default()
+    }
+}
+
+fn fields(fields: &[(&str, &str)]) -> Vec<(HeaderName, HeaderValue)> {
+    let field = |&(name, value): &(&str, &str)| (name.parse().unwrap(), value.parse().unwrap());
+    fields.iter().map(field).collect()
+}
+
+fn content(size_bytes: usize) -> Vec<u8> {
+    (0..size_bytes)
+        .map(|at| (at / 7 + at / 1000) as u8)
+        .collect()
+}
+
+fn object(size_bytes: usize) -> Box<Object> {
+    Box::new(Object {
+        directory: "cache/ab/cd".parse().unwrap(),
+        size_bytes: size_bytes as u64,
+        segment_bytes: NonZeroU64::new(SEGMENT_BYTES as u64).unwrap(),
+        tag: 0x123,
+        last_modified_s: Some(START.as_secs() - 1000),
+        content: fields(&[
+            ("content-type", "text/x; charset=y"),
+            ("content-language", "de"),
+        ]),
+        caching: fields(&[("cache-control", "max-age=9"), ("expires", "0")]),
+        age_s: 4,
+        present: Vec::new(),
+    })
+}
+
+impl Bench {
+    fn new(config: Config) -> Bench {
+        let said = Arc::new(Mutex::new(Said::default()));
+        let (bell, _) = UnixStream::pair().unwrap();
+        let fake = Fake {
+            said: Arc::clone(&said),
+            bell,
+        };
+        Bench {
+            lab: Lab::with_origins(config, Box::new(fake)),
+            said,
+        }
+    }
+
+    fn said(&self) -> MutexGuard<'_, Said> {
+        self.said.lock().unwrap()
+    }
+
+    /// What was asked for last.
+    fn asked(&self) -> (Ticket, String) {
+        let (ticket, origin, target) = self.said().asks.last().expect("something").clone();
+        assert_eq!(origin, 3);
+        (ticket, target)
+    }
+
+    fn tell(&mut self, ticket: Ticket, news: News) {
+        self.said().news.push((ticket, news));
+        self.lab.wake();
+    }
+
+    /// A segment of an object lies there.
+    fn put(&mut self, size_bytes: usize, segment: usize) {
+        let content = content(size_bytes);
+        let end = size_bytes.min((segment + 1) * SEGMENT_BYTES);
+        let bytes = &content[segment * SEGMENT_BYTES..end];
+        self.lab.file(&format!("cache/ab/cd/{segment:08x}"), bytes);
+    }
+
+    fn put_all(&mut self, size_bytes: usize) {
+        for segment in 0..size_bytes.div_ceil(SEGMENT_BYTES) {
+            self.put(size_bytes, segment);
+        }
+    }
+
+    /// Whatever is wanted is there.
+    fn serve_all(&mut self) {
+        while let Some((ticket, segment)) = { self.said().wants.pop() } {
+            self.tell(ticket, News::Segment(segment));
+        }
+    }
+
+    /// A request that is answered with this object, all of which is there; its connection.
+    fn ask(&mut self, request: &str, size_bytes: usize) -> StreamId {
+        self.put_all(size_bytes);
+        let stream = self.lab.connect();
+        self.lab.send(stream, request);
+        let (ticket, _) = self.asked();
+        self.tell(ticket, News::Object(object(size_bytes)));
+        self.serve_all();
+        stream
+    }
+
+    /// Nothing is left of what was asked for.
+    #[track_caller]
+    fn all_done(&self) {
+        let mut done = self.said().done.clone();
+        done.sort();
+        let asked: Vec<Ticket> = self
+            .said()
+            .asks
+            .iter()
+            .map(|(ticket, ..)| *ticket)
+            .collect();
+        assert_eq!(done, asked);
+        assert_eq!(self.lab.files_left_open(), 0);
+    }
+}
+
+#[test]
+fn an_object_comes_with_what_its_origin_says_of_it() {
+    let mut bench = Bench::new(config());
+    let stream = bench.ask(&get("/a%20b/../x.css?y=z"), 3456);
+    assert_eq!(bench.asked().1, "/x.css?y=z");
+    let response = bench.lab.response(stream);
+    assert_eq!(response.status, 200);
+    assert!(response.body == content(3456));
+    for (name, value) in [
+        ("content-type", "text/x; charset=y"),
+        ("content-language", "de"),
+        ("content-length", "3456"),
+        ("cache-control", "max-age=9"),
+        ("expires", "0"),
+        ("age", "4"),
+        ("etag", "\"0000000000000123\""),
+        ("last-modified", "Sun, 06 Nov 1994 08:32:57 GMT"),
+        ("accept-ranges", "bytes"),
+    ] {
+        assert_eq!(response.header(name), Some(value), "{name}");
+    }
+    bench.all_done();
+}
+
+#[test]
+fn what_is_asked_for_is_written_in_one_way() {
+    for (target, asked) in [
+        ("/", "/"),
+        ("/d/", "/d/"),
+        ("//d//x", "/d/x"),
+        ("/%61/%7E/%3f?%3f&a", "/a/~/%3F?%3f&a"),
+        ("/x?", "/x?"),
+        ("http://h.example/x?y", "/x?y"),
+        ("/na\u{ef}ve", "/na%C3%AFve"),
+    ] {
+        let mut bench = Bench::new(config());
+        bench.ask(&get(target), 10);
+        assert_eq!(bench.asked().1, asked, "{target}");
+    }
+}
+
+#[test]
+fn ranges_and_conditions_are_as_with_files() {
+    let mut bench = Bench::new(config());
+    let tag = "\"0000000000000123\"";
+    for (name, value, status, body) in [
+        ("Range", "bytes=990-2009", 206, &content(3456)[990..2010]),
+        ("Range", "bytes=-1", 206, &content(3456)[3455..]),
+        ("Range", "bytes=3456-", 416, &[]),
+        ("If-None-Match", tag, 304, &[]),
+        (
+            "If-Modified-Since",
+            "Sun, 06 Nov 1994 08:32:57 GMT",
+            304,
+            &[],
+        ),
+        ("If-Match", "\"other\"", 412, &[]),
+        ("If-Match", tag, 200, &content(3456)),
+    ] {
+        let stream = bench.ask(&get_with("/x", &[(name, value)]), 3456);
+        let response = match status {
+            304 => bench.lab.response_to_head(stream),
+            _ => bench.lab.response(stream),
+        };
+        assert_eq!(response.status, status, "{name}: {value}");
+        if status < 300 {
+            assert!(response.body == body, "{name}: {value}");
+            assert_eq!(response.header("etag"), Some(tag));
+        }
+        if status == 304 {
+            assert_eq!(response.header("age"), Some("4"));
+            assert_eq!(response.header("content-language"), None);
+        }
+    }
+    bench.all_done();
+    let stream = bench.ask(&head("/x"), 3456);
+    let response = bench.lab.response_to_head(stream);
+    assert_eq!(response.header("content-length"), Some("3456"));
+    let stream = bench.ask(&get_with("/x", &[("Range", "bytes=5-9,2500-2509")]), 3456);
+    let response = bench.lab.response(stream);
+    let body = String::from_utf8_lossy(&response.body).into_owned();
+    assert_eq!(
+        body.matches("Content-Type: text/x; charset=y").count(),
+        2,
+        "{body}"
+    );
+    assert!(
+        response
+            .body
+            .windows(10)
+            .any(|it| it == &content(3456)[2500..2510])
+    );
+    bench.all_done();
+}
+
+#[test]
+fn only_the_segments_of_a_range_are_wanted() {
+    let mut bench = Bench::new(config());
+    let stream = bench.lab.connect();
+    bench
+        .lab
+        .send(stream, get_with("/x", &[("Range", "bytes=2500-3100")]));
+    let ticket = bench.asked().0;
+    bench.tell(ticket, News::Object(object(10_000)));
+    assert_eq!(bench.said().wants, [(ticket, 2)]);
+    bench.put(10_000, 2);
+    bench.put(10_000, 3);
+    bench.tell(ticket, News::Segment(2));
+    assert_eq!(bench.said().wants, [(ticket, 2), (ticket, 3)]);
+    assert_eq!(bench.lab.ranges(stream), vec![500..1000; 1]);
+    bench.tell(ticket, News::Segment(3));
+    assert!(bench.lab.response(stream).body == content(10_000)[2500..3101]);
+    bench.all_done();
+}
+
+#[test]
+fn what_is_known_to_be_there_is_not_asked_for_unless_it_has_gone() {
+    let mut bench = Bench::new(config());
+    let stream = bench.lab.connect();
+    bench.lab.send(stream, get("/x"));
+    let ticket = bench.asked().0;
+    bench.put(2500, 0);
+    let object = Object {
+        present: vec![(0, 3)],
+        ..*object(2500)
+    };
+    bench.tell(ticket, News::Object(Box::new(object)));
+    // The second one has made room for others.
+    assert_eq!(bench.said().wants, [(ticket, 1)]);
+    bench.put_all(2500);
+    bench.serve_all();
+    assert!(bench.lab.response(stream).body == content(2500));
+    bench.all_done();
+}
+
+#[test]
+fn a_slow_client_keeps_few_segments_open() {
+    const SIZE_BYTES: usize = 5_000_000;
+    const LARGE_BYTES: usize = 100_000;
+    let mut bench = Bench::new(config());
+    let whole = content(SIZE_BYTES);
+    for (segment, bytes) in whole.chunks(LARGE_BYTES).enumerate() {
+        bench.lab.file(&format!("cache/ab/cd/{segment:08x}"), bytes);
+    }
+    let stream = bench.lab.connect();
+    bench.lab.acknowledges(stream, false);
+    bench.lab.send(stream, get("/x"));
+    let ticket = bench.asked().0;
+    let object = Object {
+        segment_bytes: NonZeroU64::new(LARGE_BYTES as u64).unwrap(),
+        ..*object(SIZE_BYTES)
+    };
+    bench.tell(ticket, News::Object(Box::new(object)));
+    for _ in 0..5 {
+        bench.serve_all();
+        let waiting = bench.lab.unacknowledged_bytes(stream);
+        assert!(
+            (1 << 20..(1 << 20) + 103_000).contains(&waiting),
+            "{waiting}"
+        );
+        assert!(bench.lab.files_left_open() <= 1);
+        bench.lab.acknowledge(stream, 500_000);
+    }
+    bench.lab.acknowledges(stream, true);
+    bench.serve_all();
+    assert!(bench.lab.response(stream).body == whole);
+    bench.all_done();
+}
+
+#[test]
+fn refusals_and_redirects_of_the_origin_are_told() {
+    for (status, location) in [(404, None), (502, None), (302, Some("/elsewhere"))] {
+        let mut bench = Bench::new(config());
+        let stream = bench.lab.connect();
+        bench.lab.send(stream, get("/x"));
+        let ticket = bench.asked().0;
+        let news = News::Refused {
+            status: StatusCode::from_u16(status).unwrap(),
+            location: location.map(HeaderValue::from_static),
+        };
+        bench.tell(ticket, news);
+        let response = bench.lab.response(stream);
+        assert_eq!(response.status, status);
+        assert_eq!(response.header("location"), location);
+        // And the connection goes on.
+        let again = get("/y");
+        bench.lab.send(stream, again);
+        assert_eq!(bench.asked().1, "/y");
+    }
+}
+
+#[test]
+fn a_response_whose_rest_is_not_to_be_had_is_cut_off() {
+    for is_late in [false, true] {
+        let mut bench = Bench::new(config());
+        let stream = bench.lab.connect();
+        bench.lab.send(stream, get("/x"));
+        let ticket = bench.asked().0;
+        if is_late {
+            bench.put(2500, 0);
+            bench.tell(ticket, News::Object(object(2500)));
+            bench.tell(ticket, News::Segment(0));
+            bench.tell(ticket, News::Lost);
+            assert!(bench.lab.is_aborted(stream));
+            assert_eq!(bench.lab.counters().contents_lost, 1);
+        } else {
+            bench.tell(ticket, News::Lost);
+            assert_eq!(bench.lab.response(stream).status, 502);
+        }
+    }
+}
+
+#[test]
+fn a_segment_of_another_length_is_not_served() {
+    let mut bench = Bench::new(config());
+    let stream = bench.lab.connect();
+    bench.lab.file("cache/ab/cd/00000000", "short");
+    bench.lab.send(stream, get("/x"));
+    let ticket = bench.asked().0;
+    bench.tell(ticket, News::Object(object(2500)));
+    bench.tell(ticket, News::Segment(0));
+    assert!(bench.lab.is_aborted(stream));
+}
+
+#[test]
+fn who_goes_away_leaves_nothing_behind() {
+    for step in 0..3 {
+        let mut bench = Bench::new(config());
+        bench.put(2500, 0);
+        let stream = bench.lab.connect();
+        bench.lab.send(stream, get("/x"));
+        let ticket = bench.asked().0;
+        if step > 0 {
+            bench.tell(ticket, News::Object(object(2500)));
+        }
+        if step > 1 {
+            bench.tell(ticket, News::Segment(0));
+        }
+        bench.lab.reset(stream);
+        bench.all_done();
+        // Late news are nobody's.
+        bench.tell(ticket, News::Segment(1));
+    }
+}
+
+#[test]
+fn an_origin_that_never_answers_is_504() {
+    let mut bench = Bench::new(config());
+    let stream = bench.lab.connect();
+    bench.lab.send(stream, get("/x"));
+    bench.lab.pass(Duration::from_secs(76));
+    assert_eq!(bench.lab.response(stream).status, 504);
+    bench.all_done();
+}
+
+#[test]
+fn files_come_first_where_that_is_wanted_and_the_cache_is_no_place_to_ask_for() {
+    let mut config = config();
+    config.sites[0].pulls = vec![pull("/vod/*", false), pull("/*", true)];
+    config.sites[0].precompressed = vec![server::Coding::Gzip];
+    let mut bench = Bench::new(config);
+    bench.lab.file("own.txt", "own");
+    bench.lab.file("vod/own.txt", "own");
+    assert_eq!(bench.lab.get("/own.txt").body, b"own");
+    assert!(bench.said().asks.is_empty());
+    for target in ["/vod/own.txt", "/other.txt", "/cachet"] {
+        bench.ask(&get(target), 10);
+        assert_eq!(bench.asked().1, target);
+    }
+    let asks = bench.said().asks.len();
+    bench.put(2500, 0);
+    for target in [
+        "/cache/ab/cd/00000000",
+        "/x/../cache/ab/cd/00000000",
+        "/%63ache/ab/cd/00000000",
+    ] {
+        assert_eq!(bench.lab.get(target).status, 404, "{target}");
+    }
+    assert_eq!(bench.said().asks.len(), asks);
+}
+
+#[test]
+fn a_rule_about_the_path_counts_as_well_and_signatures_are_not_the_origins_business() {
+    let mut keys = SigningKeys::default();
+    keys.add("k", b"0123456789abcdef").unwrap();
+    let mut config = config();
+    let mut rule = Rule::new("/paid/*".parse().unwrap());
+    rule.cache_control = Some(HeaderValue::from_static("private"));
+    let signed = keys.sign("/paid/x?a=b", "k", START.as_secs() + 10).unwrap();
+    rule.signed = Some(keys);
+    config.sites[0].rules = vec![rule];
+    let mut bench = Bench::new(config);
+    assert_eq!(bench.lab.get("/paid/x?a=b").status, 403);
+    assert!(bench.said().asks.is_empty());
+    let stream = bench.ask(&get(&signed), 10);
+    assert_eq!(bench.asked().1, "/paid/x?a=b");
+    let response = bench.lab.response(stream);
+    assert_eq!(response.header("cache-control"), Some("private"));
+    assert_eq!(response.header("expires"), None);
+}
