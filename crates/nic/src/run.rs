@@ -308,7 +308,9 @@ fn work<P: Port>(
                 if ended {
                     return Ok(worker.counters());
                 }
-                polling.on_wake(monotonic_us() - from_us);
+                let woken_us = monotonic_us();
+                polling.on_wake(woken_us - from_us);
+                end_check_us = woken_us + END_CHECK_US;
                 continue;
             }
         }
