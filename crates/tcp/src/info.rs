@@ -1,5 +1,5 @@
 //! What a connection is like at the moment, for people: what the kernel tells of its own connections (`tcp_info`), in
-//! its words and those of the RFCs.
+//! its words and those of the RFCs (RFC 9293 §3.9.1.5, STATUS).
 
 use crate::algorithm::CongestionAlgorithm;
 use crate::connection::Connection;

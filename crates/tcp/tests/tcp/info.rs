@@ -6,6 +6,7 @@ use tcp::{CaState, State};
 
 use crate::script::Script;
 
+/// Covers: RFC 9293 §3.9.1.5
 #[test]
 fn it_tells_what_is_in_flight_and_where_the_file_is() {
     let mut script = Script::established();
@@ -37,6 +38,7 @@ fn it_tells_what_is_in_flight_and_where_the_file_is() {
     assert_eq!(script.tcp().info(now).queued, 0);
 }
 
+/// Covers: RFC 9293 §3.10.6, RFC 6298 §5.5
 #[test]
 fn it_counts_what_was_sent_again_over_its_whole_life() {
     let mut script = Script::established();
@@ -65,6 +67,7 @@ fn it_counts_what_was_sent_again_over_its_whole_life() {
     assert!(info.since_progress_us > 0 && info.age_us >= info.since_progress_us);
 }
 
+/// Covers: RFC 9293 §3.9.1.5
 #[test]
 fn received_bytes_are_text_and_not_the_fin() {
     let mut script = Script::established();

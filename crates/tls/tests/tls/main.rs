@@ -7,6 +7,7 @@ mod close;
 mod handshakes;
 mod hostile;
 mod key_updates;
+mod progress;
 mod replays;
 mod splits;
 mod support;
