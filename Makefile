@@ -9,7 +9,7 @@ ROOT    ?= examples/site
 # Creating a link needs root.
 AS_ROOT := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 
-.PHONY: help serve demo test test-long test-loom test-aarch64 test-machine test-fuzz check bench bench-link bench-ceiling bench-instructions aarch64 man release clean
+.PHONY: help serve demo test test-long test-loom test-aarch64 test-machine test-fuzz check bench bench-link bench-ceiling bench-instructions aarch64 deb man release clean
 
 help: ## Shows this
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -72,6 +72,9 @@ bench-link: setup-bench ## Goodput over emulated links, against the kernel's TCP
 
 aarch64: ## Builds splitway for the Arm cores of a DPU
 	@scripts/aarch64.sh build --release
+
+deb: setup-deb man ## Makes a Debian package, in target/debian: program, manual pages, completions, systemd units
+	@$(CARGO) deb --no-build --locked -p splitway-cli --output $(TARGET)/debian/
 
 man: setup-serve release ## Writes manual pages, and completions for bash, zsh and fish, to target/release/package
 	@$(RELEASE)/splitway generate man $(RELEASE)/package/man

@@ -2,7 +2,7 @@
 # Installs what a make target needs and this machine does not have yet, on Debian and Ubuntu.
 # Where nothing is missing it does nothing and takes no time.
 #
-#   scripts/setup.sh serve|test|long|bench|aarch64|machine
+#   scripts/setup.sh serve|test|long|deb|bench|aarch64|machine
 set -euo pipefail
 
 # The oldest compiler that smoltcp, the most demanding of the dependencies, builds with.
@@ -111,6 +111,7 @@ setup_test() {
     need gnutls-cli gnutls-bin
     need man man-db
     need mandoc mandoc
+    need systemd-analyze systemd
     install_needed
     if has rustup; then
         cargo fmt --version >/dev/null 2>&1 || rustup component add rustfmt
@@ -123,6 +124,7 @@ setup_test() {
 
 setup_long() {
     setup_test
+    setup_deb
     has rustup || die "fuzzing needs a nightly compiler, which rustup installs (https://rustup.rs)"
     cargo +nightly --version >/dev/null 2>&1 || rustup toolchain install nightly --profile minimal
     cargo fuzz --version >/dev/null 2>&1 || cargo install --locked --quiet cargo-fuzz
@@ -147,6 +149,14 @@ need_from_pypi() {
     say "installing $1 in $place"
     python3 -m venv "$place"
     "$place/bin/pip" install --quiet --disable-pip-version-check "$1"
+}
+
+setup_deb() {
+    setup_serve
+    # What the package depends on, from the libraries of the program.
+    need dpkg-shlibdeps dpkg-dev
+    install_needed
+    cargo deb --version >/dev/null 2>&1 || cargo install --locked --quiet cargo-deb
 }
 
 setup_aarch64() {
@@ -188,6 +198,6 @@ setup_bench() {
 }
 
 case "${1-}" in
-    serve | test | long | bench | aarch64 | machine) "setup_$1" ;;
-    *) die "usage: $0 serve|test|long|bench|aarch64|machine" ;;
+    serve | test | long | deb | bench | aarch64 | machine) "setup_$1" ;;
+    *) die "usage: $0 serve|test|long|deb|bench|aarch64|machine" ;;
 esac

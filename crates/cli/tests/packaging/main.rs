@@ -1,8 +1,12 @@
 //! What a package holds besides the program.
 #![forbid(unsafe_code)]
 
+mod container;
+mod deb;
 mod manual;
+mod pod;
 #[path = "../support/mod.rs"]
 // What only the other tests use of it.
 #[allow(dead_code)]
 mod support;
+mod units;

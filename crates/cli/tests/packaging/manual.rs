@@ -37,7 +37,7 @@ fn listed(command: &[&str]) -> Vec<String> {
 }
 
 /// The names of all commands, as manual pages have them: `splitway-ctl-reload`.
-fn commands() -> BTreeSet<String> {
+pub(crate) fn commands() -> BTreeSet<String> {
     let mut names = BTreeSet::from(["splitway".to_owned()]);
     for command in listed(&[]) {
         let below = listed(&[&command]);

@@ -1,0 +1,125 @@
+//! The Debian package: built, installed on a copy of this machine, served from, and removed without a trace.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use testbed::http::download;
+use testbed::namespace::isolated_long;
+use testbed::process::{run, tool};
+use testbed::splitway::{HTTP_V4, Splitway};
+
+use crate::manual::commands;
+use crate::pod::tree;
+use crate::support::{PROGRAM, sh};
+
+/// Builds the package as `make deb` does, but of the program of this build.
+fn package(place: &Path) -> PathBuf {
+    let release = place.join("release");
+    fs::create_dir(&release).unwrap();
+    fs::copy(PROGRAM, release.join("splitway")).unwrap();
+    for (what, directory) in [
+        ("man", "package/man"),
+        ("completions", "package/completions"),
+    ] {
+        run(Command::new(PROGRAM)
+            .args(["generate", what])
+            .arg(release.join(directory)))
+        .unwrap();
+    }
+    let mut deb = Command::new(env!("CARGO"));
+    deb.args("deb --no-build --locked --quiet -p splitway-cli".split(' '));
+    deb.env("CARGO_TARGET_DIR", place).current_dir(tree(""));
+    run(&mut deb).unwrap();
+    let mut found = fs::read_dir(place.join("debian")).unwrap();
+    found.next().expect("a package").unwrap().path()
+}
+
+#[test]
+#[ignore = "needs cargo-deb, which takes long to install"]
+fn the_package_installs_serves_and_goes() {
+    isolated_long(|site| {
+        let file = site.file("file", 1_000_001).unwrap();
+        let package = package(site.outside());
+        // This machine's files, with all changes elsewhere: in memory.
+        let place = site.outside().join("machine");
+        fs::create_dir(&place).unwrap();
+        let shown = place.display();
+        sh(&format!("mount -t tmpfs splitway-test {shown}"));
+        for directory in ["changes", "work", "root"] {
+            fs::create_dir(place.join(directory)).unwrap();
+        }
+        sh(&format!(
+            "mount -t overlay overlay -o lowerdir=/,upperdir={shown}/changes,workdir={shown}/work {shown}/root"
+        ));
+        let root = place.join("root");
+        sh(&format!("mount --bind /proc {}/proc", root.display()));
+        fs::copy(&package, root.join("package.deb")).unwrap();
+        let within = |line: &str| {
+            let mut chroot = tool("chroot");
+            chroot
+                .arg(&root)
+                .args(line.split(' '))
+                .env("DEBIAN_FRONTEND", "noninteractive");
+            chroot
+        };
+        run(&mut within("dpkg --install /package.deb")).unwrap();
+
+        for name in commands() {
+            let found = run(&mut within(&format!("man --path {name}"))).unwrap();
+            assert!(
+                found.contains(&format!("/usr/share/man/man1/{name}.1")),
+                "{found}"
+            );
+        }
+        for path in [
+            "etc/splitway/serve.conf",
+            "etc/splitway/nic.conf",
+            "usr/lib/systemd/system/splitway.service",
+            "usr/lib/systemd/system/splitway-nic.service",
+            "usr/share/bash-completion/completions/splitway",
+            "usr/share/doc/splitway/docs/http.md",
+        ] {
+            assert!(root.join(path).exists(), "{path}");
+        }
+        // Nobody has said yet what to serve.
+        let enabled = within("systemctl is-enabled splitway.service")
+            .output()
+            .unwrap();
+        assert_eq!(String::from_utf8_lossy(&enabled.stdout).trim(), "disabled");
+        run(&mut within("systemctl enable splitway.service")).unwrap();
+        run(&mut within(
+            "systemd-analyze verify --man=no splitway.service splitway-nic.service",
+        ))
+        .unwrap();
+
+        // What the unit would start.
+        let unit =
+            fs::read_to_string(root.join("usr/lib/systemd/system/splitway.service")).unwrap();
+        let start = unit
+            .lines()
+            .find_map(|line| line.strip_prefix("ExecStart="));
+        let conf = fs::read_to_string(root.join("etc/splitway/serve.conf")).unwrap();
+        let options = conf
+            .lines()
+            .find_map(|line| line.strip_prefix("SERVE_OPTIONS="));
+        let line = start
+            .unwrap()
+            .replace("$SERVE_OPTIONS", options.unwrap().trim_matches('"'));
+        fs::create_dir_all(root.join("srv/www")).unwrap();
+        fs::copy(
+            site.root().join(file.name()),
+            root.join("srv/www").join(file.name()),
+        )
+        .unwrap();
+        let mut splitway = Splitway::start(&mut within(&line)).unwrap();
+        download(HTTP_V4, &file).unwrap();
+        splitway.end_with(rustix::process::Signal::TERM).unwrap();
+
+        run(&mut within("dpkg --purge splitway")).unwrap();
+        let left = sh(&format!(
+            "find {shown}/changes/etc {shown}/changes/usr {shown}/changes/var -iname *splitway* -not -type c"
+        ));
+        assert_eq!(left, "");
+    });
+}
