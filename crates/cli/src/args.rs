@@ -362,8 +362,10 @@ pub(crate) enum CtlCommand {
     RestartNic,
     /// List the NIC stacks: whether each serves, for how long, with how many workers, and if not, why
     Nics,
-    /// Read certificates and their keys anew, for connections that begin from now on
+    /// Read the configuration file, certificates and their keys anew, for what begins from now on
     Reload,
+    /// Accept no more connections, finish the responses that are under way, and end then
+    Drain,
 }
 
 pub(crate) const CTL_HELP: &str = "\

@@ -46,6 +46,8 @@ pub(crate) enum Request {
     Nics,
     /// Certificates are read anew.
     Reload,
+    /// No new connections; the server ends when the others have.
+    Drain,
     /// What connections there are: the answer comes with a pipe to read that from.
     Stat,
     /// Packets: the answer comes with sockets to read them from.
@@ -56,7 +58,13 @@ const CAPTURE: &str = "capture";
 
 impl Request {
     /// Those that are a word.
-    const ALL: [Self; 4] = [Self::RestartNic, Self::Nics, Self::Reload, Self::Stat];
+    const ALL: [Self; 5] = [
+        Self::RestartNic,
+        Self::Nics,
+        Self::Reload,
+        Self::Drain,
+        Self::Stat,
+    ];
 
     fn parse(line: &[u8]) -> Option<Self> {
         let line = line.strip_suffix(b"\n").unwrap_or(line);
@@ -75,6 +83,7 @@ impl Request {
             Self::RestartNic => "restart-nic",
             Self::Nics => "nics",
             Self::Reload => "reload",
+            Self::Drain => "drain",
             Self::Stat => "stat",
             Self::Capture(_) => CAPTURE,
         }

@@ -27,6 +27,7 @@ pub(crate) fn run(args: &CtlArgs) -> Result<(), Failure> {
         CtlCommand::RestartNic => Request::RestartNic,
         CtlCommand::Nics => Request::Nics,
         CtlCommand::Reload => Request::Reload,
+        CtlCommand::Drain => Request::Drain,
     };
     let answer = ask(args.socket.as_deref(), request)?;
     say(&format!("{}\n", answer.text));

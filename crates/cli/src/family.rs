@@ -219,7 +219,9 @@ impl Family {
                     | Message::NicRefused(..)
                     | Message::NicLost(..)
                     | Message::Reloaded(_)
-                    | Message::ReloadRefused(_) => {}
+                    | Message::ReloadRefused(_)
+                    | Message::Drained
+                    | Message::Turning => {}
                 }
                 self.happenings
                     .push_back(Happening::Said(member.role, message));

@@ -35,8 +35,14 @@ pub(crate) const CONFIGURATION: u8 = u8::MAX;
 /// The same: what comes is the pipe of somebody who asks what connections there are.
 pub(crate) const STAT: u8 = CONFIGURATION - 1;
 
+/// The same: the host process is to take leave of all connections.
+pub(crate) const DRAIN: u8 = STAT - 1;
+
+/// The same: the host process is to say that it does its work.
+pub(crate) const ARE_YOU_TURNING: u8 = DRAIN - 1;
+
 const _: () = assert!(
-    host::NIC_STACKS_MAX <= STAT as usize,
+    host::NIC_STACKS_MAX <= ARE_YOU_TURNING as usize,
     "it is no NIC stack's number"
 );
 
@@ -51,6 +57,14 @@ enum Passed {
     Configuration(Descriptor),
     /// Where to tell what connections there are.
     Stat(Descriptor),
+    Order(Order),
+}
+
+/// What the host process is to do between two turns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Order {
+    Drain,
+    SayThatYouTurn,
 }
 
 /// In the supervisor: passes the socket of NIC process `number`, or [`CONFIGURATION`], to whoever is to use it, at the
@@ -116,8 +130,11 @@ pub(crate) struct Supervisor {
     /// What is to take the place of that and of what is served, in the order in which it came. One certificate is checked at
     /// a time.
     replacing: VecDeque<Result<Replacing, Failure>>,
+    orders: VecDeque<Order>,
+    /// It was told to take leave of all connections, and has not said yet that it has.
+    is_draining: bool,
     /// Readable while there is something of that.
-    bell: OwnedFd,
+    bell: Arc<OwnedFd>,
     /// Those who ask what connections there are.
     readers: Readers,
     /// Readable while there is anything to do.
@@ -149,7 +166,9 @@ impl Supervisor {
             used: vec![0; nics],
             certificates: None,
             replacing: VecDeque::new(),
-            bell,
+            orders: VecDeque::new(),
+            is_draining: false,
+            bell: Arc::new(bell),
             readers: Readers::default(),
             wake,
         })
@@ -173,7 +192,7 @@ impl Supervisor {
                     self.add_reader(pipe);
                     continue;
                 }
-                None => continue,
+                Some(Passed::Order(_)) | None => continue,
             };
             let configuration = Configuration::receive(message)?;
             let http = http_of(&configuration)?;
@@ -213,8 +232,13 @@ impl Supervisor {
             Ok(Replacing { http, certificates })
         };
         self.replacing.push_back(replacing());
-        // It is not full, and there is nobody else who writes to it.
-        let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+        ring(&self.bell);
+    }
+
+    /// It is done between two turns.
+    fn take_order(&mut self, order: Order) {
+        self.orders.push_back(order);
+        ring(&self.bell);
     }
 
     /// Checks one certificate of what has come first; when all are good, it is used.
@@ -227,9 +251,6 @@ impl Supervisor {
             return;
         }
         let replaced = self.replacing.pop_front();
-        if self.replacing.is_empty() {
-            let _ = rustix::io::read(&self.bell, &mut [0u8; 8]);
-        }
         let message = match (is_good, replaced) {
             (Ok(_), Some(Ok(Replacing { http, certificates }))) => {
                 server.reconfigure(http);
@@ -276,6 +297,10 @@ impl Supervisor {
                     self.replace(message);
                     continue;
                 }
+                Some(Passed::Order(order)) => {
+                    self.take_order(order);
+                    continue;
+                }
                 Some(Passed::Stat(pipe)) => {
                     self.add_reader(pipe);
                     continue;
@@ -311,6 +336,14 @@ impl Supervisor {
         if number == STAT {
             let pipe = arrived("telling of connections", "the pipe did not arrive");
             return Ok(Some(Passed::Stat(pipe)));
+        }
+        for (known, order) in [
+            (DRAIN, Order::Drain),
+            (ARE_YOU_TURNING, Order::SayThatYouTurn),
+        ] {
+            if number == known {
+                return Ok(Some(Passed::Order(order)));
+            }
         }
         let nic = usize::from(number);
         let Some(come) = self.come.get_mut(nic) else {
@@ -353,6 +386,10 @@ impl NicSource<Server> for Supervisor {
                 self.add_reader(pipe);
                 return None;
             }
+            Some(Passed::Order(order)) => {
+                self.take_order(order);
+                return None;
+            }
             None => return None,
         };
         match socket.and_then(|socket| self.meet(socket)) {
@@ -364,9 +401,30 @@ impl NicSource<Server> for Supervisor {
         }
     }
 
-    fn on_wake(&mut self, now_us: u64, stack: &mut Stack, app: &mut Server) {
-        self.check_certificate(app);
-        self.readers.tell(&self.wake, now_us, stack, app);
+    fn on_wake(&mut self, now_us: u64, stack: &mut Stack, server: &mut Server) {
+        self.readers.tell(&self.wake, now_us, stack, server);
+        // Whoever rings it again while this is done is heard again.
+        let _ = rustix::io::read(&self.bell, &mut [0u8; 8]);
+        self.check_certificate(server);
+        if !self.replacing.is_empty() {
+            ring(&self.bell);
+        }
+        for order in std::mem::take(&mut self.orders) {
+            match order {
+                Order::SayThatYouTurn => report(&Message::Turning),
+                Order::Drain => {
+                    stack.stop_listening();
+                    let bell = Arc::clone(&self.bell);
+                    server.drain(move || ring(&bell));
+                    self.is_draining = true;
+                }
+            }
+        }
+        // Connections that the server does not know, or no longer, may wait for their peers.
+        if self.is_draining && server.connections() == 0 && stack.usage().connections == 0 {
+            self.is_draining = false;
+            report(&Message::Drained);
+        }
     }
 
     fn on_joined(&mut self, nic: usize) {
@@ -381,6 +439,11 @@ impl NicSource<Server> for Supervisor {
     fn on_lost(&mut self, nic: usize, loss: NicLoss) {
         report(&Message::NicLost(nic, self.used[nic], loss.to_string()));
     }
+}
+
+/// Makes it readable. It is never full.
+fn ring(bell: &OwnedFd) {
+    let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
 }
 
 /// What of it the server uses.
@@ -469,6 +532,29 @@ mod tests {
         assert_eq!(supervisor.used, [0, 1]);
     }
 
+    /// A stack without anything to do.
+    fn stack() -> Stack {
+        let config = host::StackConfig {
+            addresses: Vec::new(),
+            gateways: Vec::new(),
+            listen_ports: vec![80],
+            tcp: tcp::Config::default(),
+            connections_max: 1,
+            orphans_max: 1,
+            admission: host::Admission::default(),
+            departs_at_issue: false,
+            roots_are_replicas: false,
+            secret: [0; 16],
+        };
+        let link = host::Link {
+            mac: [2, 0, 0, 0, 0, 1],
+            mtu: 1500,
+            ipv4_superpacket_max: 65_535,
+            ipv6_superpacket_max: 65_535,
+        };
+        Stack::awaiting(config, link, 1, 0)
+    }
+
     fn is_awake(supervisor: &Supervisor) -> bool {
         let wake = supervisor.wake_fd();
         let mut fds = [PollFd::new(&wake, PollFlags::IN)];
@@ -491,6 +577,7 @@ mod tests {
         let files: Vec<tls::Files> = std::iter::repeat_with(made).take(COUNT).collect();
         let (mut supervisor, own) = supervisor(1);
         let mut server = Server::new(server::Config::default());
+        let mut stack = stack();
         let now = certificates::unix_time();
         let first = tls::Certificates::new(&files[..1], now).unwrap();
         supervisor.certificates = Some(Arc::new(first));
@@ -515,12 +602,12 @@ mod tests {
         greeting.join().unwrap();
         for _ in 1..COUNT {
             assert!(is_awake(&supervisor) && supervisor.take().is_none());
-            supervisor.check_certificate(&mut server);
+            supervisor.on_wake(0, &mut stack, &mut server);
             assert_eq!(left(&supervisor), 2);
         }
         for left_then in [1, 0] {
             assert!(is_awake(&supervisor) && supervisor.take().is_none());
-            supervisor.check_certificate(&mut server);
+            supervisor.on_wake(0, &mut stack, &mut server);
             assert_eq!(left(&supervisor), left_then);
         }
         assert!(!is_awake(&supervisor));

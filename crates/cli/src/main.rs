@@ -13,6 +13,8 @@
 //! | `control_link`, `key_file` | where the other machine is, and what it must know |
 //! | `http_options`, `tcp_options`, `tls_options` | what is asked for with options |
 //! | `certificates`, `self_signed` | where certificates come from |
+//! | `drain` | the end without losing anything |
+//! | `notice` | what a service manager is told |
 //! | `configuration`, `reload` | what the host process is told at its start, and anew |
 //! | `stat` | `splitway stat`, and how connections are told of |
 //! | `capture` | `splitway capture` |
@@ -53,6 +55,7 @@ mod ctl;
 mod demo;
 mod desk;
 mod door_process;
+mod drain;
 mod emulate;
 mod error;
 mod family;
@@ -74,6 +77,7 @@ mod nic_keeper;
 mod nic_listener;
 mod nic_machine;
 mod nic_process;
+mod notice;
 mod privileges;
 mod program;
 mod reload;

@@ -27,6 +27,10 @@ pub(crate) enum Message {
     Reloaded(usize),
     /// The host process goes on with what it has, for this reason.
     ReloadRefused(String),
+    /// The host process has taken leave of all connections, as it was told.
+    Drained,
+    /// The host process does its work: it was asked.
+    Turning,
     /// Hosts may come in, at this address on the control link.
     DoorOpen(String),
     /// The host at this address has been let in, the how manieth, and needs a NIC process.

@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 use crate::args::ServeArgs;
 use crate::certificates::CertificateSource;
@@ -61,6 +62,11 @@ impl<'a> Reload<'a> {
             to_host,
             passed: VecDeque::new(),
         }
+    }
+
+    /// How long responses that are under way may take when the server is to end, as it is said now.
+    pub(crate) fn drain_timeout(&self) -> Duration {
+        self.config.operation.drain_timeout.0.0
     }
 
     /// Reads everything anew, and passes it to the host process, which is to say what becomes of it; otherwise this is the

@@ -23,20 +23,24 @@ use crate::config::{self, Config, Content, Network};
 use crate::control::{Control, Request};
 use crate::control_link::{MacAddress, NicPlace};
 use crate::desk::Desk;
+use crate::drain::Drain;
 use crate::error::Failure;
 use crate::family::{Family, Happening, Role};
 use crate::link::{self, INNER_NAME, Inventory, OUTER_NAME, VethPair};
 use crate::lockdown::LockedOut;
 use crate::messages::{Message, Report};
 use crate::nic_keeper::{NicKeeper, NicNews, NicOrigin, START_WAIT};
+use crate::notice::Notice;
 use crate::program::Program;
 use crate::reload::{self, Reload};
 use crate::self_signed::Fresh;
-use crate::signals::{EndSignals, HangUp, Hint};
+use crate::signals::{EndSignals, HangUp, Hint, Quit};
 use crate::tcp_options::TcpOptions;
 use crate::tls_options::TlsOptions;
 use crate::url::Scheme;
-use crate::{capture, features, key_file, privileges, report, say, self_signed, socket, stat, url};
+use crate::{
+    capture, features, handover, key_file, privileges, report, say, self_signed, socket, stat, url,
+};
 
 /// How long the two processes may take until they serve. Who is missing is known before.
 const READY_WAIT: Duration = Duration::from_secs(25);
@@ -75,12 +79,14 @@ pub(crate) fn run(args: &ServeArgs, log: &str) -> Result<(), Failure> {
         true => (EndSignals::catch_but_hang_up()?, Some(HangUp::catch()?)),
         false => (EndSignals::catch()?, None),
     };
+    let quit = Quit::catch()?;
     let mut family = Family::new(signals);
     if args.end_with_parent {
         rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))
             .map_err(|errno| Failure::broken("binding the process to its parent", errno))?;
     }
     let link = Link::attach(&config)?;
+    let mut notice = Notice::of_environment();
     let announced: Vec<_> = sources.iter().map(Announced::of).collect();
     let numbers = 0..sources.len();
     let told = (content, certificates.as_ref());
@@ -105,7 +111,7 @@ pub(crate) fn run(args: &ServeArgs, log: &str) -> Result<(), Failure> {
             let handed = to_host.try_clone();
             let handed = handed
                 .map_err(|error| Failure::broken("making a socket for the host process", error))?;
-            let mut reload = Reload::new(
+            let reload = Reload::new(
                 args,
                 config.clone(),
                 certificates.clone(),
@@ -118,17 +124,19 @@ pub(crate) fn run(args: &ServeArgs, log: &str) -> Result<(), Failure> {
                 link: &link,
                 nics_elsewhere: args.nic.iter().filter(elsewhere).count(),
             };
-            supervise(
-                &mut family,
-                keepers,
-                &reach,
-                &mut reload,
+            notice.ready(&ready_status(&config, &link));
+            let orders = Orders {
+                reload,
+                drain: Drain::new(config.operation.drain_timeout.0.0),
                 hang_up,
-                &mut desk,
-            )
+                quit,
+                notice: &mut notice,
+            };
+            supervise(&mut family, keepers, &reach, orders, &mut desk)
         }),
         Err(failure) => Err(failure.clone()),
     };
+    notice.stopping();
     // The host process first: it takes leave of its connections through the NIC processes.
     let mut order = vec![Role::Host];
     for number in numbers {
@@ -558,27 +566,61 @@ struct Reach<'a> {
     nics_elsewhere: usize,
 }
 
+/// What others than the processes may ask for while they serve, and how that stands.
+struct Orders<'a, 'b> {
+    reload: Reload<'a>,
+    drain: Drain,
+    hang_up: Option<HangUp>,
+    quit: Quit,
+    notice: &'b mut Notice,
+}
+
+/// What a service manager shows of a server.
+fn ready_status(config: &Config, link: &Link) -> String {
+    let ports = config.ports(false).chain(config.ports(true));
+    let ports: Vec<String> = ports.map(|port| port.to_string()).collect();
+    let addresses: Vec<String> = link.ip_addresses().iter().map(IpAddr::to_string).collect();
+    format!(
+        "serves port {} of {}",
+        ports.join(", "),
+        addresses.join(", ")
+    )
+}
+
 /// Keeps NIC processes serving, and does what it is asked for, until the user ends it; an error if something else
 /// does.
 fn supervise(
     family: &mut Family,
     keepers: &mut [NicKeeper],
     reach: &Reach<'_>,
-    reload: &mut Reload<'_>,
-    mut hang_up: Option<HangUp>,
+    orders: Orders<'_, '_>,
     desk: &mut Desk,
 ) -> Result<(), Failure> {
+    let Orders {
+        mut reload,
+        mut drain,
+        mut hang_up,
+        mut quit,
+        notice,
+    } = orders;
     let is_alone = keepers.len() == 1;
     loop {
+        if notice.is_to_ask() {
+            // If it is gone, that is noticed otherwise.
+            let _ = handover::pass(reach.to_host, handover::ARE_YOU_TURNING, None);
+        }
         let watched: Vec<_> = keepers
             .iter()
             .filter_map(NicKeeper::watch)
             .chain(desk.control.as_ref().and_then(Control::watch))
             .chain(hang_up.as_ref().map(AsFd::as_fd))
+            .chain([quit.as_fd()])
             .collect();
         let deadlines = keepers.iter().filter_map(NicKeeper::deadline);
         let deadline = deadlines
             .chain(desk.control.as_ref().and_then(Control::deadline))
+            .chain(drain.deadline())
+            .chain(notice.deadline())
             .min();
         let happening = family.next_or_readable(&watched, deadline)?;
         match &happening {
@@ -588,9 +630,17 @@ fn supervise(
             }
             Happening::Said(Role::Host, Message::Reloaded(count)) => {
                 desk.on_outcome(reload.on_used(*count));
+                drain.set_timeout(reload.drain_timeout());
+                notice.reloaded();
             }
             Happening::Said(Role::Host, Message::ReloadRefused(why)) => {
                 desk.on_outcome(reload.on_refused(why));
+                notice.reloaded();
+            }
+            Happening::Said(Role::Host, Message::Turning) => notice.host_turns(),
+            Happening::Said(Role::Host, Message::Drained) => {
+                say("drained: every response was sent to its end\n");
+                return Ok(());
             }
             _ => {}
         }
@@ -628,7 +678,19 @@ fn supervise(
                     capture::asked::answer(control, wanted, device, &own, reach.nics_elsewhere);
                 }
             }
-            Some(Request::Reload) | None => {}
+            Some(Request::Reload | Request::Drain) | None => {}
+        }
+        let is_asked = request == Some(Request::Drain);
+        if is_asked || quit.take() {
+            let outcome = drain.begin(is_asked, reach.to_host);
+            desk.on_outcome(Some(outcome));
+            notice.stopping();
+        }
+        if drain.is_over() {
+            tracing::warn!(
+                "not all responses were sent to their end in time: their connections are reset"
+            );
+            return Ok(());
         }
         let hint = hang_up.as_mut().and_then(HangUp::take);
         if hint == Some(Hint::End) {
@@ -636,7 +698,12 @@ fn supervise(
         }
         let is_asked = request == Some(Request::Reload);
         if is_asked || hint == Some(Hint::ReadAnew) {
-            desk.on_outcome(reload.begin(is_asked));
+            notice.reloading();
+            let outcome = reload.begin(is_asked);
+            if outcome.is_some() {
+                notice.reloaded();
+            }
+            desk.on_outcome(outcome);
         }
     }
 }

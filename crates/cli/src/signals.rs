@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
 use crate::child::retry;
 use crate::error::Failure;
@@ -76,6 +76,31 @@ impl HangUp {
             Some(terminal) if is_gone(terminal) => Hint::End,
             _ => Hint::ReadAnew,
         })
+    }
+}
+
+/// SIGQUIT: take leave of everybody, and end then.
+#[derive(Debug)]
+pub(crate) struct Quit {
+    receiver: UnixStream,
+}
+
+impl Quit {
+    /// From here on SIGQUIT does not end the process by itself.
+    pub(crate) fn catch() -> Result<Self, Failure> {
+        let receiver = catch(&[SIGQUIT])?;
+        Ok(Self { receiver })
+    }
+
+    /// True if it has come since the last call.
+    pub(crate) fn take(&mut self) -> bool {
+        take(&mut self.receiver)
+    }
+}
+
+impl AsFd for Quit {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.receiver.as_fd()
     }
 }
 

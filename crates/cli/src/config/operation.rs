@@ -4,11 +4,24 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use super::text::{Text, Time};
+
 /// How the server is run.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Operation {
     /// Where `splitway ctl` reaches this server. Without it, under `/run/splitway` or `$XDG_RUNTIME_DIR/splitway`.
     pub(crate) control_socket: Option<PathBuf>,
+    /// How long `splitway ctl drain` and SIGQUIT wait for responses that are under way; then the connections are reset.
+    pub(crate) drain_timeout: Text<Time>,
+}
+
+impl Default for Operation {
+    fn default() -> Self {
+        Self {
+            control_socket: None,
+            drain_timeout: Text(Time::from_secs(5 * 60)),
+        }
+    }
 }

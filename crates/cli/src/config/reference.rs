@@ -320,7 +320,13 @@ const VALUES: &[(&str, &[(&str, Values)])] = &[
         ],
     ),
     ("[[site]]", &[("names", &["['second']"])]),
-    ("[operation]", &[("control_socket", &["'/run/c'"])]),
+    (
+        "[operation]",
+        &[
+            ("control_socket", &["'/run/c'"]),
+            ("drain_timeout", &["'0s'", "'90m'"]),
+        ],
+    ),
 ];
 
 /// What must be there in its table.

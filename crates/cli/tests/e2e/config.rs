@@ -16,7 +16,7 @@ use crate::deaths::host_counter;
 use crate::support::{SOON, ctl, program, started};
 
 /// A configuration that serves this site and says this besides, in a file beside it.
-fn configuration(site: &Site, more: &str) -> PathBuf {
+pub(crate) fn configuration(site: &Site, more: &str) -> PathBuf {
     let path = site.outside().join("splitway.toml");
     let root = site.root().display();
     fs::write(&path, format!("[nic]\nroot = \"{root}\"\n{more}")).unwrap();

@@ -1,0 +1,105 @@
+//! What a service manager is told.
+
+use std::os::unix::net::UnixDatagram;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use testbed::namespace::isolated;
+use testbed::process::signal;
+use testbed::splitway::Splitway;
+
+use crate::config::configuration;
+use crate::support::{SOON, ctl, program};
+
+/// How long the manager would wait for a sign of life.
+const WATCHDOG: Duration = Duration::from_millis(400);
+
+/// The next notice that is no sign of life.
+fn notice(manager: &UnixDatagram) -> String {
+    loop {
+        let text = received(manager, SOON).expect("a notice");
+        if text != "WATCHDOG=1" {
+            return text;
+        }
+    }
+}
+
+fn received(manager: &UnixDatagram, within: Duration) -> Option<String> {
+    let mut bytes = [0; 4096];
+    manager.set_read_timeout(Some(within)).unwrap();
+    let length = manager.recv(&mut bytes).ok()?;
+    Some(String::from_utf8_lossy(&bytes[..length]).trim().to_owned())
+}
+
+#[test]
+fn a_service_manager_hears_what_becomes_of_the_server_and_that_its_host_process_lives() {
+    isolated(|site| {
+        let manager = UnixDatagram::bind(site.outside().join("notify")).unwrap();
+        let path = configuration(&site, "");
+        let mut splitway = Splitway::start(
+            Command::new(program())
+                .args(["serve", "--config"])
+                .arg(&path)
+                .env("NOTIFY_SOCKET", site.outside().join("notify"))
+                .env("WATCHDOG_USEC", WATCHDOG.as_micros().to_string()),
+        )
+        .unwrap();
+        let ready = notice(&manager);
+        assert!(
+            ready.starts_with("READY=1\nSTATUS=serves port 80 of 10.77.0.2"),
+            "{ready}"
+        );
+
+        let (done, said) = ctl("reload", None);
+        assert!(done, "{said}");
+        let reloading = notice(&manager);
+        assert!(
+            reloading.starts_with("RELOADING=1\nMONOTONIC_USEC="),
+            "{reloading}"
+        );
+        assert_eq!(notice(&manager), ready);
+        // One that is no good is over as well.
+        configuration(&site, "typo = 1\n");
+        assert!(!ctl("reload", None).0);
+        assert!(notice(&manager).starts_with("RELOADING=1\n"));
+        assert_eq!(notice(&manager), ready);
+
+        // It is the host process that lives: the supervisor alone is not enough.
+        for _ in 0..3 {
+            assert_eq!(received(&manager, SOON).as_deref(), Some("WATCHDOG=1"));
+        }
+        signal(splitway.host(), Signal::STOP).unwrap();
+        let stopped = Instant::now();
+        while received(&manager, 2 * WATCHDOG).is_some() {
+            assert!(
+                stopped.elapsed() < SOON,
+                "signs of life of a process that is stopped"
+            );
+        }
+        signal(splitway.host(), Signal::CONT).unwrap();
+        assert_eq!(received(&manager, SOON).as_deref(), Some("WATCHDOG=1"));
+
+        assert!(splitway.end_with(Signal::TERM).unwrap().success());
+        assert!(notice(&manager).starts_with("STOPPING=1\n"));
+    });
+}
+
+#[test]
+fn a_manager_that_is_gone_is_no_reason_to_end() {
+    isolated(|site| {
+        let file = site.file("file", 5000).unwrap();
+        let mut splitway = Splitway::start(
+            Command::new(program())
+                .arg("serve")
+                .arg(site.root())
+                .env("NOTIFY_SOCKET", site.outside().join("gone")),
+        )
+        .unwrap();
+        testbed::http::download(testbed::splitway::HTTP_V4, &file).unwrap();
+        splitway
+            .line(|line| line.contains("service manager could not be told"))
+            .unwrap();
+        assert!(splitway.end_with(Signal::TERM).unwrap().success());
+    });
+}
