@@ -17,6 +17,7 @@ use crate::control_link::{ControlLink, MacAddress, NicPlace};
 use crate::generate::GenerateArgs;
 use crate::http_options::HttpOptions;
 use crate::measuring::{HostMeasuring, NicMeasuring};
+use crate::origin_options::{FetchArgs, OriginOptions, OriginPaths};
 use crate::sim::parse_seeds;
 use crate::stat::{STAT_HELP, StatArgs};
 use crate::tcp_options::TcpOptions;
@@ -89,6 +90,9 @@ pub(crate) enum Command {
     /// The host process of `serve`
     #[command(hide = true)]
     Host(HostArgs),
+    /// The fetcher of `serve`
+    #[command(hide = true)]
+    Fetch(FetchArgs),
     /// The carrier process of `serve`, in the place of a NIC stack on another machine
     #[command(hide = true)]
     Carry(CarryArgs),
@@ -110,7 +114,7 @@ pub(crate) struct ServeArgs {
     /// Directory whose files are served
     #[arg(
         value_name = "ROOT",
-        required_unless_present_any = ["nic", "config"],
+        required_unless_present_any = ["nic", "config", "origin"],
         group = "content"
     )]
     pub(crate) root: Option<PathBuf>,
@@ -197,6 +201,9 @@ pub(crate) struct ServeArgs {
     pub(crate) http: HttpOptions,
 
     #[command(flatten)]
+    pub(crate) origins: OriginOptions,
+
+    #[command(flatten)]
     pub(crate) tls: TlsOptions,
 
     #[command(flatten)]
@@ -248,6 +255,8 @@ Examples:
   sudo splitway serve --config /etc/splitway/splitway.toml
 
   sudo splitway serve ./site --dev eth0 --addr 192.0.2.10/24 fd00::10/64 --gateway 192.0.2.1
+
+  sudo splitway serve --origin https://origin.example --cache-dir /var/cache/splitway
 
   sudo splitway serve ./site --tls-listen 443 --tls-self-signed
 
@@ -623,6 +632,8 @@ pub(crate) struct HostArgs {
     pub(crate) congestion: CongestionAlgorithm,
     #[command(flatten)]
     pub(crate) tcp: TcpOptions,
+    #[command(flatten)]
+    pub(crate) origins: OriginPaths,
     #[command(flatten)]
     pub(crate) tls: TlsOptions,
     /// Most connections of one source

@@ -25,6 +25,7 @@ const DIAGNOSIS_WAIT: Duration = Duration::from_secs(2);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     Host,
+    Fetcher,
     /// The one that serves as this NIC stack.
     Nic(usize),
     /// The one that is to serve.
@@ -212,6 +213,7 @@ impl Family {
                     Message::Report(report) => member.report = Some(report.clone()),
                     Message::HostReady(_)
                     | Message::NicReady { .. }
+                    | Message::FetcherReady
                     | Message::DoorOpen(_)
                     | Message::GuestCame(..)
                     | Message::GuestGone(..)

@@ -24,7 +24,9 @@ use crate::certificates;
 use crate::child::{retry, tell};
 use crate::configuration::{self, Configuration};
 use crate::error::Failure;
+use crate::fetching::Door;
 use crate::messages::Message;
+use crate::origin_options::OriginPaths;
 use crate::stat::telling::Readers;
 
 const ONE_DESCRIPTOR: usize = rustix::cmsg_space!(ScmRights(1));
@@ -41,8 +43,11 @@ pub(crate) const DRAIN: u8 = STAT - 1;
 /// The same: the host process is to say that it does its work.
 pub(crate) const ARE_YOU_TURNING: u8 = DRAIN - 1;
 
+/// The same: what comes is the socket of a fetcher.
+pub(crate) const FETCHER: u8 = ARE_YOU_TURNING - 1;
+
 const _: () = assert!(
-    host::NIC_STACKS_MAX <= ARE_YOU_TURNING as usize,
+    host::NIC_STACKS_MAX <= FETCHER as usize,
     "it is no NIC stack's number"
 );
 
@@ -57,6 +62,8 @@ enum Passed {
     Configuration(Descriptor),
     /// Where to tell what connections there are.
     Stat(Descriptor),
+    /// The socket that leads to a fetcher.
+    Fetcher(Descriptor),
     Order(Order),
 }
 
@@ -133,6 +140,8 @@ pub(crate) struct Supervisor {
     orders: VecDeque<Order>,
     /// It was told to take leave of all connections, and has not said yet that it has.
     is_draining: bool,
+    /// Where fetchers are expected, if any are, and what is to come from them.
+    fetchers: Option<(Door, OriginPaths)>,
     /// Readable while there is something of that.
     bell: Arc<OwnedFd>,
     /// Those who ask what connections there are.
@@ -168,10 +177,33 @@ impl Supervisor {
             replacing: VecDeque::new(),
             orders: VecDeque::new(),
             is_draining: false,
+            fetchers: None,
             bell: Arc::new(bell),
             readers: Readers::default(),
             wake,
         })
+    }
+
+    /// Fetchers that come are put there, and these paths come from them.
+    pub(crate) fn expect_fetchers(&mut self, door: Door, paths: OriginPaths) {
+        self.fetchers = Some((door, paths));
+    }
+
+    fn on_fetcher(&self, socket: Descriptor) {
+        match (&self.fetchers, socket) {
+            (Some((door, _)), Ok(socket)) => door.put(socket),
+            (None, Ok(_)) => tracing::error!("a fetcher has come, and nothing is to be fetched"),
+            (_, Err(failure)) => tracing::error!("{failure}"),
+        }
+    }
+
+    /// What of it the server uses.
+    fn http_of(&self, configuration: &Configuration) -> Result<server::Config, Failure> {
+        let mut http = http_of(configuration)?;
+        if let Some((_, paths)) = &self.fetchers {
+            paths.apply(&mut http)?;
+        }
+        Ok(http)
     }
 
     /// Waits for what is to be served from the beginning, which comes before any NIC process, and with TLS for its
@@ -192,10 +224,14 @@ impl Supervisor {
                     self.add_reader(pipe);
                     continue;
                 }
+                Some(Passed::Fetcher(socket)) => {
+                    self.on_fetcher(socket);
+                    continue;
+                }
                 Some(Passed::Order(_)) | None => continue,
             };
             let configuration = Configuration::receive(message)?;
-            let http = http_of(&configuration)?;
+            let http = self.http_of(&configuration)?;
             if with_tls {
                 let now = certificates::unix_time();
                 let certificates = tls::Certificates::new(&configuration.certificates, now)
@@ -218,7 +254,7 @@ impl Supervisor {
         let has_tls = self.certificates.is_some();
         let replacing = || -> Result<Replacing, Failure> {
             let configuration = Configuration::receive(message?)?;
-            let http = http_of(&configuration)?;
+            let http = self.http_of(&configuration)?;
             let files = configuration.certificates;
             let count = files.len();
             let checking = || {
@@ -305,6 +341,10 @@ impl Supervisor {
                     self.add_reader(pipe);
                     continue;
                 }
+                Some(Passed::Fetcher(socket)) => {
+                    self.on_fetcher(socket);
+                    continue;
+                }
                 None => continue,
             };
             // One that has died since its hello ends nothing: others may come, and if not the supervisor ends this.
@@ -336,6 +376,10 @@ impl Supervisor {
         if number == STAT {
             let pipe = arrived("telling of connections", "the pipe did not arrive");
             return Ok(Some(Passed::Stat(pipe)));
+        }
+        if number == FETCHER {
+            let socket = arrived("fetcher", "its socket did not arrive");
+            return Ok(Some(Passed::Fetcher(socket)));
         }
         for (known, order) in [
             (DRAIN, Order::Drain),
@@ -384,6 +428,10 @@ impl NicSource<Server> for Supervisor {
             }
             Some(Passed::Stat(pipe)) => {
                 self.add_reader(pipe);
+                return None;
+            }
+            Some(Passed::Fetcher(socket)) => {
+                self.on_fetcher(socket);
                 return None;
             }
             Some(Passed::Order(order)) => {

@@ -14,6 +14,7 @@ use rustix::thread::CapabilitySet;
 use crate::args::HostArgs;
 use crate::capture::asked::HOST_MARK;
 use crate::error::Failure;
+use crate::fetching::Fetching;
 use crate::handover::Supervisor;
 use crate::messages::{Message, Report};
 use crate::signals::EndSignals;
@@ -48,6 +49,14 @@ pub(crate) fn run(args: &HostArgs) -> Result<(), Failure> {
 
     let nics = usize::from(args.nics);
     let mut supervisor = Supervisor::new(control, nics, u64::from_ne_bytes(random()?))?;
+    let fetching = match args.origins.pull.is_empty() {
+        true => None,
+        false => {
+            let (fetching, door) = Fetching::new(args.origins.clone())?;
+            supervisor.expect_fetchers(door, args.origins.clone());
+            Some(fetching)
+        }
+    };
     let with_tls = !args.tls.tls_listen.is_empty();
     let Some(http) = supervisor.configuration(with_tls, signals.as_fd())? else {
         return Ok(());
@@ -100,7 +109,10 @@ pub(crate) fn run(args: &HostArgs) -> Result<(), Failure> {
     for (port, config) in args.tls.tls_listen.iter().zip(tls.iter().cycle()) {
         stack.serve_tls(*port, Arc::clone(config));
     }
-    let server = server::Server::new(http);
+    let server = match fetching {
+        Some(fetching) => server::Server::with_origins(http, Box::new(fetching)),
+        None => server::Server::new(http),
+    };
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let spin_us_max = if cores >= SPIN_CORES_MIN {
         SPIN_US_MAX

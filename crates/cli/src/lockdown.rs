@@ -10,11 +10,11 @@ use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 
 use landlock::{
-    ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, LandlockStatus, PathBeneath,
-    RestrictionStatus, Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError,
-    RulesetStatus, Scope,
+    ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, LandlockStatus, NetPort,
+    PathBeneath, RestrictionStatus, Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr,
+    RulesetError, RulesetStatus, Scope,
 };
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{DumpableBehavior, Resource, Rlimit};
 use rustix::thread::{CapabilitySet, CapabilitySets};
@@ -68,6 +68,59 @@ pub(crate) fn confine_to(root: BorrowedFd<'_>) -> Result<u32, Failure> {
             root,
             AccessFs::ReadFile | AccessFs::ReadDir,
         ))
+    })
+}
+
+/// Where the C library finds out how names are resolved, and what it takes for that.
+const NAME_SERVICE: [&str; 12] = [
+    "/etc/resolv.conf",
+    "/etc/hosts",
+    "/etc/nsswitch.conf",
+    "/etc/host.conf",
+    "/etc/gai.conf",
+    "/etc/services",
+    "/etc/ld.so.cache",
+    "/run/systemd/resolve",
+    "/lib",
+    "/lib64",
+    "/usr/lib",
+    "/usr/lib64",
+];
+
+/// The port of DNS over TCP.
+const DNS_PORT: u16 = 53;
+
+/// Confines the calling thread, and all it will spawn, to writing below `directory`, to resolving names and to connecting
+/// to these ports. Returns the version of Landlock's interface that enforces it.
+pub(crate) fn confine_to_writing(directory: BorrowedFd<'_>, ports: &[u16]) -> Result<u32, Failure> {
+    let write = AccessFs::ReadFile
+        | AccessFs::ReadDir
+        | AccessFs::WriteFile
+        | AccessFs::Truncate
+        | AccessFs::MakeReg
+        | AccessFs::MakeDir
+        | AccessFs::RemoveFile
+        | AccessFs::RemoveDir;
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let names = NAME_SERVICE.iter();
+    let names: Vec<_> = names
+        .filter_map(|path| rustix::fs::open(*path, flags, Mode::empty()).ok())
+        .collect();
+    confine(|mut ruleset| {
+        ruleset = ruleset.add_rule(PathBeneath::new(directory, write))?;
+        for name in &names {
+            let is_directory = rustix::fs::fstat(name)
+                .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode).is_dir());
+            let read = match is_directory {
+                true => AccessFs::ReadFile | AccessFs::ReadDir,
+                false => AccessFs::ReadFile.into(),
+            };
+            ruleset = ruleset.add_rule(PathBeneath::new(name, read))?;
+        }
+        for port in ports.iter().copied().chain([DNS_PORT]) {
+            ruleset = ruleset.add_rule(NetPort::new(port, AccessNet::ConnectTcp))?;
+        }
+        Ok(ruleset)
     })
 }
 
@@ -271,6 +324,34 @@ mod tests {
             assert!(fs::read(&outside).is_err());
             assert!(fs::write(&inside, "changed").is_err());
             assert!(fs::remove_file(&inside).is_err());
+        });
+    }
+
+    #[test]
+    fn a_thread_confined_to_writing_writes_in_one_place_and_connects_to_known_ports() {
+        use std::net::{TcpListener, TcpStream};
+        let (cache, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (inside, outside) = (cache.path().join("a/file"), elsewhere.path().join("file"));
+        fs::write(&outside, "outside").unwrap();
+        let directory = File::open(cache.path()).unwrap();
+        let [known, unknown] = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+        let [known_to, unknown_to] = [&known, &unknown].map(|it| it.local_addr().unwrap());
+        in_a_thread(move || {
+            let abi = confine_to_writing(directory.as_fd(), &[known_to.port()]).unwrap();
+            fs::create_dir(inside.parent().unwrap()).unwrap();
+            fs::write(&inside, "first").unwrap();
+            fs::write(&inside, "second").unwrap();
+            let renamed = inside.with_extension("new");
+            fs::rename(&inside, &renamed).unwrap();
+            assert_eq!(fs::read(&renamed).unwrap(), b"second");
+            fs::remove_file(&renamed).unwrap();
+            fs::remove_dir(inside.parent().unwrap()).unwrap();
+            assert!(fs::read(&outside).is_err() && fs::write(&outside, "changed").is_err());
+            assert!(fs::write("/etc/hosts", "changed").is_err());
+            fs::read("/etc/hosts").unwrap();
+            TcpStream::connect(known_to).unwrap();
+            // Landlock knows of ports since Linux 6.7.
+            assert!(abi < 4 || TcpStream::connect(unknown_to).is_err());
         });
     }
 

@@ -24,6 +24,8 @@
 //! | `bench` | `splitway bench` |
 //! | `generate` | manual pages and completions for packages |
 //! | `host_process`, `nic_process` | the two processes that do the work |
+//! | `origin_options` | origins: what is asked for |
+//! | `fetch_keeper`, `fetch_process`, `fetching` | the fetcher: keeping it, itself, and the host process's end of it |
 //! | `handover` | how a NIC process comes to the host process |
 //! | `family`, `child`, `messages`, `signals` | supervision: processes, what they say, how they end |
 //! | `lockdown`, `seccomp` | what the two processes give up |
@@ -60,6 +62,9 @@ mod emulate;
 mod error;
 mod family;
 mod features;
+mod fetch_keeper;
+mod fetch_process;
+mod fetching;
 mod generate;
 mod handover;
 mod host_process;
@@ -78,6 +83,7 @@ mod nic_listener;
 mod nic_machine;
 mod nic_process;
 mod notice;
+mod origin_options;
 mod privileges;
 mod program;
 mod reload;
@@ -115,6 +121,7 @@ fn main() -> ExitCode {
     let result = match &cli.command {
         Command::Host(args) => return child::end(host_process::run(args)),
         Command::Nic(args) if args.control_stdin => return child::end(nic_process::run(args)),
+        Command::Fetch(args) => return child::end(fetch_process::run(args)),
         Command::Carry(args) => return child::end(carry_process::run(args)),
         Command::Door(args) => return child::end(door_process::run(args)),
         Command::Nic(args) => match &args.control {

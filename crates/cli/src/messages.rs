@@ -17,6 +17,8 @@ pub(crate) enum Message {
         /// Number of workers.
         workers: usize,
     },
+    /// The fetcher takes wishes.
+    FetcherReady,
     /// The host stack uses what was passed to it as the NIC stack of this number, the how manieth time, from 1.
     NicJoined(usize, u64),
     /// The host stack does not use it, for this reason.

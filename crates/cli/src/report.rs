@@ -173,13 +173,31 @@ pub(crate) fn control_link(carrier: &Report) -> Option<String> {
 
 /// All that the processes have counted: a line with an object, which has an object for each process that there
 /// is.
-pub(crate) fn json(host: Option<&Report>, nic: Option<&Report>) -> String {
+pub(crate) fn json(
+    host: Option<&Report>,
+    nic: Option<&Report>,
+    fetcher: Option<&Report>,
+) -> String {
     let counters = |report: &Report| -> serde_json::Map<String, serde_json::Value> {
         let rows = report.counters.iter().cloned();
         rows.map(|(name, value)| (name, value.into())).collect()
     };
-    let line = serde_json::json!({ "host": host.map(counters), "nic": nic.map(counters) });
+    let mut line = serde_json::json!({ "host": host.map(counters), "nic": nic.map(counters) });
+    if let Some(fetcher) = fetcher {
+        line["fetcher"] = counters(fetcher).into();
+    }
     format!("{line}\n")
+}
+
+/// What the fetcher has done, a line for each counter.
+pub(crate) fn fetcher(report: &Report) -> String {
+    let mut text = "fetcher\n".to_owned();
+    for (name, value) in &report.counters {
+        let name = name.trim_start_matches("origin_").replace('_', " ");
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "  {name:<20} {:>15}", grouped(*value));
+    }
+    text
 }
 
 fn milliseconds(report: &Report) -> String {
@@ -235,7 +253,7 @@ mod tests {
     #[test]
     fn the_line_of_json_has_every_counter() {
         let host = report(&[("sends", 12), ("events", 1500)]);
-        let line: serde_json::Value = serde_json::from_str(&json(Some(&host), None)).unwrap();
+        let line: serde_json::Value = serde_json::from_str(&json(Some(&host), None, None)).unwrap();
         assert_eq!(line["host"]["events"], 1500);
         assert!(line["nic"].is_null());
     }

@@ -26,11 +26,13 @@ use crate::desk::Desk;
 use crate::drain::Drain;
 use crate::error::Failure;
 use crate::family::{Family, Happening, Role};
+use crate::fetch_keeper::{FetchKeeper, Outside};
 use crate::link::{self, INNER_NAME, Inventory, OUTER_NAME, VethPair};
 use crate::lockdown::LockedOut;
 use crate::messages::{Message, Report};
 use crate::nic_keeper::{NicKeeper, NicNews, NicOrigin, START_WAIT};
 use crate::notice::Notice;
+use crate::origin_options::OriginPlan;
 use crate::program::Program;
 use crate::reload::{self, Reload};
 use crate::self_signed::Fresh;
@@ -60,6 +62,7 @@ struct Asked<'a> {
 
 /// Serves until the user or a failure ends it.
 pub(crate) fn run(args: &ServeArgs, log: &str) -> Result<(), Failure> {
+    let args = &OriginPlan::with_root(args)?;
     let config = config::load(args)?;
     if args.print_config {
         say(&config.to_toml()?);
@@ -70,6 +73,7 @@ pub(crate) fn run(args: &ServeArgs, log: &str) -> Result<(), Failure> {
         config: &config,
         log,
     };
+    let plan = OriginPlan::check(args, &config.nic)?;
     let sources = Source::check_all(&config)?;
     let certificates = CertificateSource::check(&config, None)?;
     let content = Content::read(&config)?;
@@ -85,18 +89,21 @@ pub(crate) fn run(args: &ServeArgs, log: &str) -> Result<(), Failure> {
         rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))
             .map_err(|errno| Failure::broken("binding the process to its parent", errno))?;
     }
+    let outside = Outside::here()?;
     let link = Link::attach(&config)?;
     let mut notice = Notice::of_environment();
     let announced: Vec<_> = sources.iter().map(Announced::of).collect();
     let numbers = 0..sources.len();
     let told = (content, certificates.as_ref());
-    let mut served = start(&mut family, asked, sources, told, &link);
+    let plan = plan.map(|plan| (plan, outside));
+    let mut served = start(&mut family, asked, sources, told, plan, &link);
     let result = match &mut served {
         Ok(Served {
             keepers,
             locked_out,
             missing,
             to_host,
+            fetcher,
         }) => control(&config).and_then(|control| {
             let trusted = certificates.as_ref().and_then(|c| c.file_to_trust());
             announce(
@@ -104,7 +111,7 @@ pub(crate) fn run(args: &ServeArgs, log: &str) -> Result<(), Failure> {
                 &config,
                 (&announced, missing),
                 &link,
-                locked_out,
+                (locked_out, fetcher.as_ref()),
                 (control.as_ref(), trusted),
             );
             let mut desk = Desk::new(control);
@@ -132,7 +139,7 @@ pub(crate) fn run(args: &ServeArgs, log: &str) -> Result<(), Failure> {
                 quit,
                 notice: &mut notice,
             };
-            supervise(&mut family, keepers, &reach, orders, &mut desk)
+            supervise(&mut family, (keepers, fetcher), &reach, orders, &mut desk)
         }),
         Err(failure) => Err(failure.clone()),
     };
@@ -143,6 +150,7 @@ pub(crate) fn run(args: &ServeArgs, log: &str) -> Result<(), Failure> {
         family.dismiss(Role::NextNic(number));
         order.extend([Role::Nic(number), Role::PastNic(number)]);
     }
+    order.push(Role::Fetcher);
     let ended = family.end(&order);
     let removed = link.remove();
     result?;
@@ -160,8 +168,12 @@ pub(crate) fn run(args: &ServeArgs, log: &str) -> Result<(), Failure> {
         "\n{}",
         report::table(&locked_out, host, nic.as_ref())
     ));
+    let fetcher = family.report(Role::Fetcher);
+    if let Some(fetcher) = fetcher {
+        say(&report::fetcher(fetcher));
+    }
     if args.report_json {
-        say(&report::json(host, nic.as_ref()));
+        say(&report::json(host, nic.as_ref(), fetcher));
     }
     ended.and(removed)
 }
@@ -390,6 +402,7 @@ struct Served {
     missing: Vec<Option<Failure>>,
     /// Leads to the host process.
     to_host: OwnedFd,
+    fetcher: Option<FetchKeeper>,
 }
 
 /// Starts the processes and waits until they serve: the host process, and at least one NIC stack; of the others it is
@@ -399,6 +412,7 @@ fn start(
     asked: Asked<'_>,
     sources: Vec<Source>,
     (content, certificates): (Content, Option<&CertificateSource>),
+    plan: Option<(OriginPlan, Outside)>,
     link: &Link,
 ) -> Result<Served, Failure> {
     let (to_host, host_socket) = socket::pair()
@@ -408,14 +422,20 @@ fn start(
         Child::spawn(
             "host process",
             &Program::own()?.image(),
-            host_arguments(asked, &sources, link),
+            host_arguments(asked, &sources, plan.as_ref().map(|(plan, _)| plan), link),
             host_socket,
         )?,
     );
     let fresh = reload::pass(content, certificates, &link.ip_addresses(), &to_host)?;
     // Without it nothing is served.
     fresh.map_or(Ok(()), Fresh::put_in_place)?;
-    let mut starting = Starting::default();
+    let fetcher =
+        plan.map(|(plan, outside)| FetchKeeper::start(family, plan, outside, &to_host, asked.log));
+    let fetcher = fetcher.transpose()?;
+    let mut starting = Starting {
+        awaits_fetcher: fetcher.is_some(),
+        ..Starting::default()
+    };
     for (number, source) in sources.into_iter().enumerate() {
         let to_host = to_host
             .try_clone()
@@ -430,6 +450,7 @@ fn start(
                 locked_out,
                 missing: starting.missing,
                 to_host,
+                fetcher,
             });
         }
         let watched: Vec<_> = starting
@@ -455,6 +476,8 @@ struct Starting {
     missing: Vec<Option<Failure>>,
     nic_ready: bool,
     host_ready: Option<LockedOut>,
+    /// There is to be a fetcher, and it is not ready.
+    awaits_fetcher: bool,
 }
 
 impl Starting {
@@ -499,7 +522,9 @@ impl Starting {
             Happening::Said(Role::Host, Message::HostReady(locked_out)) => {
                 self.host_ready = Some(locked_out.clone());
             }
-            Happening::Said(Role::Host, Message::Failed(_)) | Happening::Ended(Role::Host) => {
+            Happening::Said(Role::Fetcher, Message::FetcherReady) => self.awaits_fetcher = false,
+            Happening::Said(Role::Host | Role::Fetcher, Message::Failed(_))
+            | Happening::Ended(Role::Host | Role::Fetcher) => {
                 return Err(family.diagnose());
             }
             Happening::Said(_, Message::Failed(_)) | Happening::Ended(_) if is_alone => {
@@ -546,12 +571,14 @@ impl Starting {
         ) {
             return Err(failure.clone());
         }
-        Ok(self.host_ready.clone().filter(|_| self.nic_ready))
+        let is_ready = self.nic_ready && !self.awaits_fetcher;
+        Ok(self.host_ready.clone().filter(|_| is_ready))
     }
 
     fn late(&self) -> Failure {
         let late = match (self.joined.contains(&true), &self.host_ready) {
             (false, _) => "the NIC process",
+            (true, Some(_)) if self.awaits_fetcher => "the fetcher",
             _ => "the host process",
         };
         Failure::broken(late, format!("not ready within {READY_WAIT:?}"))
@@ -591,7 +618,7 @@ fn ready_status(config: &Config, link: &Link) -> String {
 /// does.
 fn supervise(
     family: &mut Family,
-    keepers: &mut [NicKeeper],
+    (keepers, fetcher): (&mut [NicKeeper], &mut Option<FetchKeeper>),
     reach: &Reach<'_>,
     orders: Orders<'_, '_>,
     desk: &mut Desk,
@@ -621,6 +648,7 @@ fn supervise(
             .chain(desk.control.as_ref().and_then(Control::deadline))
             .chain(drain.deadline())
             .chain(notice.deadline())
+            .chain(fetcher.as_ref().and_then(FetchKeeper::deadline))
             .min();
         let happening = family.next_or_readable(&watched, deadline)?;
         match &happening {
@@ -643,6 +671,9 @@ fn supervise(
                 return Ok(());
             }
             _ => {}
+        }
+        if let Some(fetcher) = fetcher {
+            fetcher.on(family, &happening);
         }
         for keeper in keepers.iter_mut() {
             if let Some(news) = keeper.on(family, &happening) {
@@ -784,7 +815,12 @@ fn carrier_arguments(source: &Source, link: &Link, log: &str) -> Vec<OsString> {
     arguments
 }
 
-fn host_arguments(asked: Asked<'_>, sources: &[Source], link: &Link) -> Vec<OsString> {
+fn host_arguments(
+    asked: Asked<'_>,
+    sources: &[Source],
+    plan: Option<&OriginPlan>,
+    link: &Link,
+) -> Vec<OsString> {
     let Asked { args, config, log } = asked;
     let tcp = &config.tcp;
     let mut arguments: Vec<OsString> = ["host", "--log", log, "--dev", &link.device]
@@ -796,6 +832,7 @@ fn host_arguments(asked: Asked<'_>, sources: &[Source], link: &Link) -> Vec<OsSt
     arguments.extend(["--congestion".into(), tcp.congestion.0.name().into()]);
     arguments.extend(TcpOptions::of(tcp).arguments());
     arguments.extend(TlsOptions::of(config).arguments());
+    arguments.extend(plan.iter().flat_map(|plan| plan.host_arguments()));
     for cidr in &link.addresses {
         arguments.extend(["--addr".into(), cidr.to_string().into()]);
     }
@@ -864,7 +901,7 @@ fn announce(
     config: &Config,
     (sources, missing): (&[Announced], &[Option<Failure>]),
     link: &Link,
-    locked_out: &LockedOut,
+    (locked_out, fetcher): (&LockedOut, Option<&FetchKeeper>),
     (control, trusted): (Option<&Control>, Option<&Path>),
 ) {
     let mut text = String::new();
@@ -909,6 +946,10 @@ fn announce(
             )),
             (Announced::Root(_) | Announced::Elsewhere { .. }, None, None) => {}
         }
+    }
+    if let (Some(fetcher), Some(pid)) = (fetcher, family.pid(Role::Fetcher)) {
+        let does = fetcher.describe();
+        line(format_args!("fetcher process {pid}: {does}"));
     }
     if let Some(control) = control {
         line(format_args!("control socket: {}", control.path().display()));

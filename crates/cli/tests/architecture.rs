@@ -25,7 +25,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
         "cli",
         &[
             "contract", "wire", "tcp", "port", "nic", "host", "server", "link", "carrier", "sim",
-            "tls",
+            "tls", "origin",
         ],
     ),
     (

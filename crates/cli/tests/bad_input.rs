@@ -43,6 +43,51 @@ fn a_root_that_is_missing() {
 }
 
 #[test]
+fn an_origin_whose_cache_has_no_place() {
+    let url = "http://origin.example";
+    with_site(&["serve", "--origin", url]).refused(&["--origin", "--cache-dir is missing"]);
+    with_site(&["serve", "site", "--origin", "origin.example"])
+        .refused(&["origin.example", "neither http:// nor https://"]);
+    with_site(&["serve", "site", "--origin", url, "--cache-dir", "elsewhere"]).refused(&[
+        "cache directory elsewhere",
+        "not below ROOT",
+        ".splitway-cache",
+    ]);
+    with_site(&[
+        "serve",
+        "site",
+        "--origin",
+        url,
+        "--cache-dir",
+        "site/index.html",
+    ])
+    .refused(&["cache directory site/index.html"]);
+    with_site(&[
+        "serve",
+        "site",
+        "--origin",
+        url,
+        "--origin-cache-bytes",
+        "1M",
+    ])
+    .refused(&["--origin-cache-bytes 1M", "too little", "16M"]);
+    let secure = "https://origin.example";
+    with_site(&[
+        "serve",
+        "site",
+        "--origin",
+        secure,
+        "--origin-ca",
+        "site/index.html",
+    ])
+    .refused(&["site/index.html", "no certificate"]);
+    let nic = ["--nic", "x", "--dev", "lo", "--addr", "192.0.2.2/24"];
+    let arguments = ["serve", "--origin", url, "--cache-dir", "site"];
+    with_site(&[&arguments[..], &nic].concat())
+        .refused(&["--origin with --nic", "another machine"]);
+}
+
+#[test]
 fn a_root_that_is_a_file() {
     with_site(&["serve", "site/index.html"]).refused(&["root site/index.html", "not a directory"]);
 }

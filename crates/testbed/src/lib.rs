@@ -7,6 +7,7 @@
 //! | [`routed`] | a path with a router in it |
 //! | [`site`] | files whose every byte is known without being stored |
 //! | [`splitway`] | `splitway serve`, started, awaited, and never left behind |
+//! | [`web`] | an origin that does what the test says |
 //! | [`http`] | a client on the kernel's TCP that checks every byte |
 //! | [`process`] | processes: ending them, waiting for their end |
 //! | [`procfs`] | what the kernel tells of a process: CPU time, memory |
@@ -27,5 +28,6 @@ pub mod routed;
 pub mod site;
 pub mod splitway;
 pub mod wait;
+pub mod web;
 
 pub use failure::{Context, Failure, Result};

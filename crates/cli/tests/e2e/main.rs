@@ -22,6 +22,7 @@ mod isolation;
 mod lifetime;
 mod links;
 mod notice;
+mod origin;
 mod own_client;
 mod peers;
 mod player_long;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use testbed::wait;
 
 use crate::host::{Host, Outcome, cached};
-use crate::web::{Reply, Web, content};
+use testbed::web::{Reply, Web, content};
 
 #[test]
 fn what_is_stale_is_asked_for_again_and_304_costs_no_content() {

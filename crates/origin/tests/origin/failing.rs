@@ -7,7 +7,7 @@ use std::time::Duration;
 use origin::Timeouts;
 
 use crate::host::{Host, Outcome, cached, config};
-use crate::web::{Reply, Web, content};
+use testbed::web::{Reply, Web, content};
 
 const FRESH: &str = "Cache-Control: max-age=1000";
 

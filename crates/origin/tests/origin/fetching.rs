@@ -6,7 +6,7 @@ use origin::message::Answer;
 use testbed::wait;
 
 use crate::host::{Host, Outcome, SEGMENT_BYTES, cached, config};
-use crate::web::{Reply, Web, content};
+use testbed::web::{Reply, Web, content};
 
 const FRESH: &str = "Cache-Control: max-age=1000";
 

@@ -6,4 +6,3 @@ mod caching;
 mod failing;
 mod fetching;
 mod host;
-mod web;

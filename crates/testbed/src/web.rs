@@ -1,4 +1,4 @@
-//! An origin that does what the test says.
+//! A web server that does what the test says: an origin for those who fetch from one.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
@@ -8,26 +8,28 @@ use std::thread;
 
 /// What the origin answers.
 #[derive(Clone, Default)]
-pub(crate) struct Reply {
-    pub(crate) status: u16,
+pub struct Reply {
+    /// Of the status line.
+    pub status: u16,
     /// Further fields, each with its line end.
-    pub(crate) fields: String,
-    pub(crate) body: Vec<u8>,
+    pub fields: String,
+    /// What it sends of a body, unless it stops before.
+    pub body: Vec<u8>,
     /// What it says in the place of the body's length.
-    pub(crate) claims: Option<u64>,
+    pub claims: Option<u64>,
     /// It says no length.
-    pub(crate) is_chunked: bool,
+    pub is_chunked: bool,
     /// It hangs up after so many bytes of the body.
-    pub(crate) cut_at: Option<usize>,
+    pub cut_at: Option<usize>,
     /// It goes on with the body behind so many bytes only when [`Web::open_gate`] says so.
-    pub(crate) gate_at: Option<usize>,
+    pub gate_at: Option<usize>,
     /// It says nothing at all.
-    pub(crate) is_silent: bool,
+    pub is_silent: bool,
 }
 
 impl Reply {
     /// 200 with these fields.
-    pub(crate) fn ok(fields: &str, body: &[u8]) -> Reply {
+    pub fn ok(fields: &str, body: &[u8]) -> Reply {
         let fields = fields.lines().map(|line| format!("{line}\r\n"));
         Reply {
             status: 200,
@@ -37,7 +39,8 @@ impl Reply {
         }
     }
 
-    pub(crate) fn status(status: u16) -> Reply {
+    /// A status, and nothing else.
+    pub fn status(status: u16) -> Reply {
         Reply {
             status,
             ..Reply::default()
@@ -45,7 +48,7 @@ impl Reply {
     }
 
     /// What an origin that gives parts answers to this request.
-    pub(crate) fn in_parts(request: &Request, etag: &str, fields: &str, body: &[u8]) -> Reply {
+    pub fn in_parts(request: &Request, etag: &str, fields: &str, body: &[u8]) -> Reply {
         let mut reply = Reply::ok(fields, body);
         reply.fields += &format!("ETag: {etag}\r\nAccept-Ranges: bytes\r\n");
         let range = request.field("range");
@@ -70,13 +73,15 @@ impl Reply {
 
 /// A request as it has come.
 #[derive(Clone, Debug)]
-pub(crate) struct Request {
-    pub(crate) target: String,
+pub struct Request {
+    /// Path and query.
+    pub target: String,
     fields: Vec<(String, String)>,
 }
 
 impl Request {
-    pub(crate) fn field(&self, name: &str) -> Option<&str> {
+    /// The value of a field, by its name in small letters.
+    pub fn field(&self, name: &str) -> Option<&str> {
         let mut fields = self.fields.iter();
         let found = fields.find(|(known, _)| known == name)?;
         Some(&found.1)
@@ -86,8 +91,9 @@ impl Request {
 type Handler = dyn Fn(&Request) -> Reply + Send + Sync;
 
 /// See the [module documentation](self).
-pub(crate) struct Web {
-    pub(crate) url: String,
+pub struct Web {
+    /// Where it is, without a slash at the end.
+    pub url: String,
     shared: Arc<Shared>,
 }
 
@@ -102,7 +108,8 @@ struct Shared {
 }
 
 impl Web {
-    pub(crate) fn new(handler: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Web {
+    /// One on a port of the loopback interface that nobody uses.
+    pub fn new(handler: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Web {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let shared = Arc::new(Shared {
@@ -127,23 +134,23 @@ impl Web {
     }
 
     /// It answers otherwise from now on.
-    pub(crate) fn answers(&self, handler: impl Fn(&Request) -> Reply + Send + Sync + 'static) {
+    pub fn answers(&self, handler: impl Fn(&Request) -> Reply + Send + Sync + 'static) {
         *self.shared.handler.lock().unwrap() = Arc::new(handler);
     }
 
     /// Bodies that have stood still go on, and none stands still any more.
-    pub(crate) fn open_gate(&self) {
+    pub fn open_gate(&self) {
         *self.shared.gate.lock().unwrap() = true;
         self.shared.gate_moved.notify_all();
     }
 
     /// How many answers the fetcher did not want to the end.
-    pub(crate) fn refused(&self) -> usize {
+    pub fn refused(&self) -> usize {
         self.shared.refused.load(Ordering::Relaxed)
     }
 
     /// What has been asked for so far.
-    pub(crate) fn requests(&self) -> Vec<Request> {
+    pub fn requests(&self) -> Vec<Request> {
         self.shared.requests.lock().unwrap().clone()
     }
 }
@@ -160,6 +167,9 @@ impl Shared {
     fn serve(&self, stream: TcpStream) {
         let mut reader = BufReader::new(stream.try_clone().unwrap());
         while let Some(request) = read_request(&mut reader) {
+            if self.is_over.load(Ordering::Relaxed) {
+                return;
+            }
             self.requests.lock().unwrap().push(request.clone());
             let handler = Arc::clone(&self.handler.lock().unwrap());
             let reply = handler(&request);
@@ -242,7 +252,7 @@ fn read_request(reader: &mut impl BufRead) -> Option<Request> {
 }
 
 /// Bytes of which each tells where it stands.
-pub(crate) fn content(bytes: usize, seed: u64) -> Vec<u8> {
+pub fn content(bytes: usize, seed: u64) -> Vec<u8> {
     let at = |index: usize| {
         let number = (index as u64 / 8 + seed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         (number >> (8 * (index % 8))) as u8

@@ -1,0 +1,509 @@
+//! The host process's end of the socket to the fetcher. Fetchers come and go; whoever waits is asked for again.
+
+use std::collections::{HashMap, VecDeque};
+use std::num::NonZeroU64;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use http::header::{
+    CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_ENCODING, CONTENT_LANGUAGE, CONTENT_TYPE, EXPIRES,
+    VARY,
+};
+use http::{HeaderName, HeaderValue, StatusCode};
+use origin::message::{self, Answer, Ask, MESSAGE_BYTES_MAX, Refusal};
+use rustix::event::{EventfdFlags, epoll, eventfd};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+use server::{News, Object, Origins, Ticket};
+
+use crate::error::Failure;
+use crate::origin_options::OriginPaths;
+
+/// Where a fetcher's socket is put, for [`Fetching`] to find it.
+#[derive(Clone, Debug)]
+pub(crate) struct Door {
+    socket: Arc<Mutex<Option<OwnedFd>>>,
+    bell: Arc<OwnedFd>,
+}
+
+impl Door {
+    /// A fetcher has come, in the place of any before.
+    pub(crate) fn put(&self, socket: OwnedFd) {
+        *self.socket.lock().unwrap_or_else(PoisonError::into_inner) = Some(socket);
+        // It is not full, and there is nobody else who writes to it.
+        let _ = rustix::io::write(&*self.bell, &1u64.to_ne_bytes());
+    }
+
+    fn take(&self) -> Option<OwnedFd> {
+        let _ = rustix::io::read(&*self.bell, &mut [0u8; 8]);
+        self.socket
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
+    }
+}
+
+/// A wish that is not over.
+#[derive(Debug)]
+struct Open {
+    origin: u16,
+    target: String,
+    /// The version that the server has been told of.
+    directory: Option<String>,
+    /// The segment that it waits for.
+    wants: Option<u64>,
+}
+
+/// See the [module documentation](self).
+#[derive(Debug)]
+pub(crate) struct Fetching {
+    paths: OriginPaths,
+    door: Door,
+    /// Readable while there is something to hear or to be done.
+    wake: OwnedFd,
+    socket: Option<OwnedFd>,
+    /// What the socket has not taken.
+    unsent: VecDeque<Ask>,
+    open: HashMap<u64, Open>,
+    news: VecDeque<(Ticket, News)>,
+    buffer: Vec<u8>,
+}
+
+impl Fetching {
+    /// Nobody has come yet.
+    pub(crate) fn new(paths: OriginPaths) -> Result<(Self, Door), Failure> {
+        let failed = |errno| Failure::broken("waiting for the fetcher", errno);
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(failed)?;
+        let wake = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
+        epoll::add(
+            &wake,
+            &bell,
+            epoll::EventData::new_u64(0),
+            epoll::EventFlags::IN,
+        )
+        .map_err(failed)?;
+        let door = Door {
+            socket: Arc::default(),
+            bell: Arc::new(bell),
+        };
+        let fetching = Self {
+            paths,
+            door: door.clone(),
+            wake,
+            socket: None,
+            unsent: VecDeque::new(),
+            open: HashMap::new(),
+            news: VecDeque::new(),
+            buffer: vec![0; MESSAGE_BYTES_MAX],
+        };
+        Ok((fetching, door))
+    }
+
+    /// Another fetcher has come, if one has: it is asked for all that is open.
+    fn meet(&mut self) {
+        let Some(socket) = self.door.take() else {
+            return;
+        };
+        self.hang_up();
+        let data = epoll::EventData::new_u64(0);
+        if let Err(errno) = epoll::add(&self.wake, &socket, data, epoll::EventFlags::IN) {
+            tracing::error!("watching the fetcher: {errno}");
+            return;
+        }
+        self.socket = Some(socket);
+        let open = self.open.iter();
+        self.unsent = open
+            .map(|(&ticket, open)| Ask::Object {
+                ticket,
+                origin: open.origin,
+                target: open.target.clone(),
+            })
+            .collect();
+    }
+
+    /// The fetcher is gone.
+    fn hang_up(&mut self) {
+        // Others may have the socket, so that closing ours would not suffice.
+        if let Some(socket) = self.socket.take() {
+            let _ = epoll::delete(&self.wake, &socket);
+        }
+        self.unsent.clear();
+    }
+
+    fn say(&mut self, ask: Ask) {
+        if self.socket.is_some() {
+            self.unsent.push_back(ask);
+            self.flush();
+        }
+    }
+
+    fn flush(&mut self) {
+        let Some(socket) = &self.socket else {
+            return;
+        };
+        let mut events = epoll::EventFlags::IN;
+        while let Some(ask) = self.unsent.front() {
+            let bytes = serde_json::to_vec(ask).unwrap_or_default();
+            match send(socket, &bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+                Ok(_) => drop(self.unsent.pop_front()),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => {
+                    events |= epoll::EventFlags::OUT;
+                    break;
+                }
+                Err(_) => return self.hang_up(),
+            }
+        }
+        let data = epoll::EventData::new_u64(0);
+        if let Err(errno) = epoll::modify(&self.wake, socket, data, events) {
+            tracing::error!("watching the fetcher: {errno}");
+        }
+    }
+
+    /// Takes one message; false if there is none.
+    fn receive(&mut self) -> bool {
+        let Some(socket) = &self.socket else {
+            return false;
+        };
+        let bytes = match recv(socket, &mut self.buffer[..], RecvFlags::DONTWAIT) {
+            Ok((bytes, _)) if bytes > 0 => bytes.min(self.buffer.len()),
+            Err(Errno::INTR) => return true,
+            Err(Errno::AGAIN) => return false,
+            _ => {
+                self.hang_up();
+                return false;
+            }
+        };
+        match serde_json::from_slice::<Answer>(&self.buffer[..bytes]) {
+            Ok(answer) => self.on_answer(answer),
+            Err(error) => tracing::error!("the fetcher says what makes no sense: {error}"),
+        }
+        true
+    }
+
+    fn on_answer(&mut self, answer: Answer) {
+        match answer {
+            Answer::Object { ticket, object } => self.on_object(ticket, object),
+            Answer::Segment { ticket, segment } => {
+                if let Some(open) = self.open.get_mut(&ticket)
+                    && open.wants == Some(segment)
+                {
+                    open.wants = None;
+                    self.news
+                        .push_back((Ticket(ticket), News::Segment(segment)));
+                }
+            }
+            Answer::Refused { ticket, refusal } => {
+                let news = refused(&refusal).unwrap_or(News::Lost);
+                self.end(ticket, news);
+            }
+            Answer::Lost { ticket } => self.end(ticket, News::Lost),
+        }
+    }
+
+    fn end(&mut self, ticket: u64, news: News) {
+        if self.open.remove(&ticket).is_some() {
+            self.news.push_back((Ticket(ticket), news));
+        }
+    }
+
+    fn on_object(&mut self, ticket: u64, object: message::Object) {
+        let Some(open) = self.open.get_mut(&ticket) else {
+            return;
+        };
+        let wants = open.wants;
+        match &open.directory {
+            // Asked again, of another fetcher: it goes on with the same version.
+            Some(known) if *known == object.directory => {
+                if let Some(segment) = wants {
+                    self.say(Ask::Segment { ticket, segment });
+                }
+            }
+            Some(_) => {
+                self.say(Ask::Done { ticket });
+                self.end(ticket, News::Lost);
+            }
+            None => {
+                let directory = object.directory.clone();
+                match self.object(object) {
+                    Some(object) => {
+                        if let Some(open) = self.open.get_mut(&ticket) {
+                            open.directory = Some(directory);
+                        }
+                        let news = News::Object(Box::new(object));
+                        self.news.push_back((Ticket(ticket), news));
+                    }
+                    None => {
+                        tracing::error!(
+                            ticket,
+                            "the fetcher tells of an object that makes no sense"
+                        );
+                        self.say(Ask::Done { ticket });
+                        self.end(ticket, News::Lost);
+                    }
+                }
+            }
+        }
+    }
+
+    /// An object as the server knows it; `None` if it makes no sense.
+    fn object(&self, object: message::Object) -> Option<Object> {
+        // Below the objects of the cache, in a directory of two levels, and nowhere else.
+        let rest = object.directory.strip_prefix(origin::OBJECTS)?;
+        let is_name = |byte: u8| byte.is_ascii_hexdigit() || byte == b'/';
+        if !rest.bytes().all(is_name) || rest.split('/').count() != 3 {
+            return None;
+        }
+        let known = |names: &[HeaderName], fields: Vec<(String, String)>| {
+            let fields = fields.into_iter().filter_map(|(name, value)| {
+                let name: HeaderName = name.parse().ok()?;
+                let value = HeaderValue::from_str(&value).ok()?;
+                names.contains(&name).then_some((name, value))
+            });
+            fields.collect()
+        };
+        let content = [
+            CONTENT_TYPE,
+            CONTENT_ENCODING,
+            CONTENT_LANGUAGE,
+            CONTENT_DISPOSITION,
+        ];
+        Some(Object {
+            directory: self.paths.directory(&object.directory).ok()?,
+            size_bytes: object.size_bytes,
+            segment_bytes: NonZeroU64::new(object.segment_bytes)?,
+            tag: object.tag,
+            last_modified_s: object.last_modified_s,
+            content: known(&content, object.content),
+            caching: known(&[CACHE_CONTROL, EXPIRES, VARY], object.caching),
+            age_s: object.age_s,
+            present: object.present,
+        })
+    }
+}
+
+/// What the client is told; `None` if that makes no sense.
+fn refused(refusal: &Refusal) -> Option<News> {
+    let status = StatusCode::from_u16(refusal.status).ok()?;
+    let location = match &refusal.location {
+        Some(location) => Some(HeaderValue::from_str(location).ok()?),
+        None => None,
+    };
+    let is_redirect = matches!(refusal.status, 301 | 302 | 303 | 307 | 308);
+    let is_error = status.is_client_error() || status.is_server_error();
+    let makes_sense = (is_redirect && location.is_some()) || (is_error && location.is_none());
+    makes_sense.then_some(News::Refused { status, location })
+}
+
+impl Origins for Fetching {
+    fn ask(&mut self, ticket: Ticket, origin: u16, target: &str) {
+        let Ticket(ticket) = ticket;
+        let open = Open {
+            origin,
+            target: target.to_owned(),
+            directory: None,
+            wants: None,
+        };
+        self.open.insert(ticket, open);
+        self.say(Ask::Object {
+            ticket,
+            origin,
+            target: target.to_owned(),
+        });
+    }
+
+    fn want(&mut self, ticket: Ticket, segment: u64) {
+        let Ticket(ticket) = ticket;
+        if let Some(open) = self.open.get_mut(&ticket) {
+            open.wants = Some(segment);
+            self.say(Ask::Segment { ticket, segment });
+        }
+    }
+
+    fn done(&mut self, ticket: Ticket) {
+        let Ticket(ticket) = ticket;
+        if self.open.remove(&ticket).is_some() {
+            self.say(Ask::Done { ticket });
+        }
+    }
+
+    fn hear(&mut self) -> Option<(Ticket, News)> {
+        self.meet();
+        self.flush();
+        while self.news.is_empty() && self.receive() {}
+        self.news.pop_front()
+    }
+
+    fn wake_fd(&self) -> BorrowedFd<'_> {
+        self.wake.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::socket;
+
+    fn fetching() -> (Fetching, Door) {
+        let paths = OriginPaths {
+            cache_path: Some("cache".to_owned()),
+            ..OriginPaths::default()
+        };
+        Fetching::new(paths).unwrap()
+    }
+
+    fn heard(socket: &OwnedFd) -> Vec<Ask> {
+        let mut asks = Vec::new();
+        let mut buffer = vec![0; MESSAGE_BYTES_MAX];
+        while let Ok((bytes, _)) = recv(socket, &mut buffer[..], RecvFlags::DONTWAIT) {
+            asks.push(serde_json::from_slice(&buffer[..bytes]).unwrap());
+        }
+        asks
+    }
+
+    fn say(socket: &OwnedFd, answer: &Answer) {
+        let bytes = serde_json::to_vec(answer).unwrap();
+        send(socket, &bytes, SendFlags::empty()).unwrap();
+    }
+
+    fn object(directory: &str) -> message::Object {
+        message::Object {
+            directory: directory.to_owned(),
+            size_bytes: 10,
+            segment_bytes: 10,
+            tag: 0,
+            last_modified_s: None,
+            content: vec![
+                ("content-type".to_owned(), "text/x".to_owned()),
+                ("content-length".to_owned(), "7".to_owned()),
+                ("content-language".to_owned(), "a\r\nb: c".to_owned()),
+            ],
+            caching: Vec::new(),
+            age_s: 0,
+            present: Vec::new(),
+        }
+    }
+
+    fn ask(ticket: u64) -> Ask {
+        Ask::Object {
+            ticket,
+            origin: 2,
+            target: "/x".to_owned(),
+        }
+    }
+
+    #[test]
+    fn another_fetcher_is_asked_for_what_the_one_before_has_not_brought() {
+        let (mut fetching, door) = fetching();
+        for ticket in [1, 2, 3] {
+            fetching.ask(Ticket(ticket), 2, "/x");
+        }
+        let (own, first) = socket::pair().unwrap();
+        door.put(own);
+        assert_eq!(fetching.hear(), None);
+        assert_eq!(heard(&first).len(), 3);
+        for ticket in [1, 2] {
+            let object = object("objects/ab/cd");
+            say(&first, &Answer::Object { ticket, object });
+            let news = fetching.hear();
+            assert!(matches!(news, Some((_, News::Object(_)))), "{news:?}");
+            fetching.want(Ticket(ticket), 0);
+        }
+        fetching.done(Ticket(3));
+        drop(first);
+        assert_eq!(fetching.hear(), None);
+        let (own, second) = socket::pair().unwrap();
+        door.put(own);
+        assert_eq!(fetching.hear(), None);
+        let mut asks = heard(&second);
+        asks.sort_by_key(|ask| format!("{ask:?}"));
+        assert_eq!(asks, [ask(1), ask(2)]);
+        // One goes on with its version, of the other there is none any more.
+        for (ticket, directory) in [(1, "objects/ab/cd"), (2, "objects/ab/ef")] {
+            let object = object(directory);
+            say(&second, &Answer::Object { ticket, object });
+        }
+        assert_eq!(fetching.hear(), Some((Ticket(2), News::Lost)));
+        let (ticket, segment) = (1, 0);
+        let expected = [Ask::Segment { ticket, segment }, Ask::Done { ticket: 2 }];
+        assert_eq!(heard(&second), expected);
+        say(&second, &Answer::Segment { ticket, segment });
+        assert_eq!(fetching.hear(), Some((Ticket(1), News::Segment(0))));
+    }
+
+    #[test]
+    fn what_a_fetcher_says_is_believed_only_as_far_as_it_makes_sense() {
+        let (mut fetching, door) = fetching();
+        let (own, fetcher) = socket::pair().unwrap();
+        door.put(own);
+        for (ticket, directory) in [
+            (1, "objects/../../etc"),
+            (2, "elsewhere/ab/cd"),
+            (3, "objects"),
+            (4, "objects//cd"),
+            (5, "/objects/ab/cd"),
+        ] {
+            fetching.ask(Ticket(ticket), 2, "/x");
+            let object = object(directory);
+            say(&fetcher, &Answer::Object { ticket, object });
+            assert_eq!(
+                fetching.hear(),
+                Some((Ticket(ticket), News::Lost)),
+                "{directory}"
+            );
+        }
+        for (ticket, status, location) in [
+            (6, 200, None),
+            (7, 99, None),
+            (8, 302, None),
+            (9, 302, Some("a\r\nb")),
+            (10, 404, Some("/")),
+        ] {
+            fetching.ask(Ticket(ticket), 2, "/x");
+            let location = location.map(str::to_owned);
+            let refusal = Refusal { status, location };
+            say(&fetcher, &Answer::Refused { ticket, refusal });
+            assert_eq!(
+                fetching.hear(),
+                Some((Ticket(ticket), News::Lost)),
+                "{status}"
+            );
+        }
+        send(&fetcher, b"nonsense", SendFlags::empty()).unwrap();
+        fetching.ask(Ticket(11), 2, "/x");
+        say(
+            &fetcher,
+            &Answer::Segment {
+                ticket: 11,
+                segment: 5,
+            },
+        );
+        say(&fetcher, &Answer::Lost { ticket: 99 });
+        let object = object("objects/ab/cd");
+        say(&fetcher, &Answer::Object { ticket: 11, object });
+        let Some((Ticket(11), News::Object(object))) = fetching.hear() else {
+            panic!("it makes sense");
+        };
+        assert_eq!(object.directory.to_string(), "cache/objects/ab/cd");
+        assert_eq!(object.content.len(), 1, "{:?}", object.content);
+    }
+
+    #[test]
+    fn what_the_socket_does_not_take_at_once_is_said_later() {
+        let (mut fetching, door) = fetching();
+        let (own, fetcher) = socket::pair().unwrap();
+        door.put(own);
+        assert_eq!(fetching.hear(), None);
+        let count = 20_000;
+        for ticket in 0..count {
+            fetching.ask(Ticket(ticket), 2, "/x");
+        }
+        assert!(!fetching.unsent.is_empty(), "it is full");
+        let mut asks = 0;
+        while asks < count {
+            asks += heard(&fetcher).len() as u64;
+            assert_eq!(fetching.hear(), None);
+        }
+        assert!(fetching.unsent.is_empty());
+    }
+}
