@@ -16,6 +16,7 @@ use crate::cidr::Cidr;
 use crate::control_link::{ControlLink, MacAddress, NicPlace};
 use crate::generate::GenerateArgs;
 use crate::http_options::HttpOptions;
+use crate::log_options::{AccessFormat, LogOptions};
 use crate::measuring::{HostMeasuring, NicMeasuring};
 use crate::origin_options::{FetchArgs, OriginOptions, OriginPaths};
 use crate::sim::parse_seeds;
@@ -93,6 +94,9 @@ pub(crate) enum Command {
     /// The fetcher of `serve`
     #[command(hide = true)]
     Fetch(FetchArgs),
+    /// The observer process of `serve`
+    #[command(hide = true)]
+    Observe(ObserveArgs),
     /// The carrier process of `serve`, in the place of a NIC stack on another machine
     #[command(hide = true)]
     Carry(CarryArgs),
@@ -208,6 +212,9 @@ pub(crate) struct ServeArgs {
 
     #[command(flatten)]
     pub(crate) certificates: CertificateOptions,
+
+    #[command(flatten)]
+    pub(crate) logs: LogOptions,
 
     #[command(flatten)]
     pub(crate) host_measuring: HostMeasuring,
@@ -375,6 +382,8 @@ pub(crate) enum CtlCommand {
     Reload,
     /// Accept no more connections, finish the responses that are under way, and end then
     Drain,
+    /// Open the logs anew, where they are now: after they were renamed
+    Reopen,
 }
 
 pub(crate) const CTL_HELP: &str = "\
@@ -387,10 +396,14 @@ ended, and the old one goes on.
 `reload` reads the files of --tls-cert, --tls-key and --tls-ocsp anew, as SIGHUP does. If one of them is no good, \
 all that there was stays, and the answer says why.
 
+`reopen` opens the files of --access-log and --error-log anew, as SIGUSR1 does, and answers when nothing is written to \
+the old ones any more.
+
 Examples:
   sudo splitway ctl restart-nic
   sudo splitway ctl nics
-  sudo splitway ctl reload";
+  sudo splitway ctl reload
+  sudo mv access.log access.log.1 && sudo splitway ctl reopen";
 
 /// What the benchmarks are told.
 #[derive(Clone, Debug, Args)]
@@ -653,9 +666,26 @@ pub(crate) struct HostArgs {
     /// Their roots are copies of each other
     #[arg(long)]
     pub(crate) replicas: bool,
+    /// The supervisor passes a socket that leads to an observer
+    #[arg(long)]
+    pub(crate) observed: bool,
     /// Directory that must be out of reach once the process is locked out of the file system
     #[arg(long)]
     pub(crate) probe: PathBuf,
+}
+
+/// The observer process.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ObserveArgs {
+    /// What the access log is called
+    #[arg(long)]
+    pub(crate) access_log: Option<String>,
+    /// What its lines are like
+    #[arg(long, default_value = "combined")]
+    pub(crate) access_log_format: AccessFormat,
+    /// What the error log is called
+    #[arg(long)]
+    pub(crate) error_log: Option<String>,
 }
 
 impl Cli {

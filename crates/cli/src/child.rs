@@ -43,12 +43,24 @@ impl Child {
         arguments: impl IntoIterator<Item = OsString>,
         control: OwnedFd,
     ) -> Result<Self, Failure> {
+        Self::spawn_saying(name, program, arguments, control, Stdio::inherit())
+    }
+
+    /// The same; what the process has to say to people goes to `stderr`.
+    pub(crate) fn spawn_saying(
+        name: &'static str,
+        program: &Path,
+        arguments: impl IntoIterator<Item = OsString>,
+        control: OwnedFd,
+        stderr: Stdio,
+    ) -> Result<Self, Failure> {
         let failed = |error: io::Error| Failure::broken(format!("starting the {name}"), error);
         let mut process = Command::new(program)
             .arg0("splitway")
             .args(arguments)
             .stdin(Stdio::from(control))
             .stdout(Stdio::piped())
+            .stderr(stderr)
             .process_group(0)
             .spawn()
             .map_err(failed)?;

@@ -48,6 +48,8 @@ pub(crate) enum Request {
     Reload,
     /// No new connections; the server ends when the others have.
     Drain,
+    /// Logs are opened anew.
+    Reopen,
     /// What connections there are: the answer comes with a pipe to read that from.
     Stat,
     /// Packets: the answer comes with sockets to read them from.
@@ -58,11 +60,12 @@ const CAPTURE: &str = "capture";
 
 impl Request {
     /// Those that are a word.
-    const ALL: [Self; 5] = [
+    const ALL: [Self; 6] = [
         Self::RestartNic,
         Self::Nics,
         Self::Reload,
         Self::Drain,
+        Self::Reopen,
         Self::Stat,
     ];
 
@@ -84,6 +87,7 @@ impl Request {
             Self::Nics => "nics",
             Self::Reload => "reload",
             Self::Drain => "drain",
+            Self::Reopen => "reopen",
             Self::Stat => "stat",
             Self::Capture(_) => CAPTURE,
         }

@@ -28,6 +28,7 @@ pub(crate) fn run(args: &CtlArgs) -> Result<(), Failure> {
         CtlCommand::Nics => Request::Nics,
         CtlCommand::Reload => Request::Reload,
         CtlCommand::Drain => Request::Drain,
+        CtlCommand::Reopen => Request::Reopen,
     };
     let answer = ask(args.socket.as_deref(), request)?;
     say(&format!("{}\n", answer.text));

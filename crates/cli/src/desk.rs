@@ -2,6 +2,7 @@
 
 use crate::control::Control;
 use crate::nic_keeper::NicKeeper;
+use crate::observer::ObserverNews;
 use crate::reload::Outcome;
 
 /// Who has asked for what, and what has become of it so far.
@@ -10,6 +11,8 @@ pub(crate) struct Desk {
     /// The NIC stacks of which it is still to be told what has become of them.
     asked: Vec<usize>,
     answers: Vec<Result<String, String>>,
+    /// Somebody waits to hear that the logs were opened anew.
+    awaits_reopening: bool,
 }
 
 impl Desk {
@@ -18,6 +21,7 @@ impl Desk {
             control,
             asked: Vec::new(),
             answers: Vec::new(),
+            awaits_reopening: false,
         }
     }
 
@@ -25,6 +29,27 @@ impl Desk {
     pub(crate) fn ask(&mut self, nics: impl Iterator<Item = usize>) {
         self.answers.clear();
         self.asked = nics.collect();
+    }
+
+    /// The logs are being opened anew, or that has come to something already; `None` if there are none.
+    pub(crate) fn on_reopening(&mut self, is_asked: bool, outcome: Option<Option<ObserverNews>>) {
+        self.awaits_reopening |= is_asked;
+        match outcome {
+            Some(Some(news)) => self.on_observer(news),
+            Some(None) => {}
+            None => {
+                let why =
+                    "this server has none: it was started without --access-log and --error-log";
+                self.on_observer(ObserverNews::Reopened(Err(why.to_owned())));
+            }
+        }
+    }
+
+    /// Tells whoever has asked for something what has become of it.
+    pub(crate) fn on_observer(&mut self, news: ObserverNews) {
+        let ObserverNews::Reopened(result) = news;
+        let is_asked = std::mem::take(&mut self.awaits_reopening);
+        self.on_outcome(Some(Outcome { is_asked, result }));
     }
 
     /// Answers if somebody waits for this.

@@ -32,6 +32,8 @@ pub(crate) enum Role {
     NextNic(usize),
     /// The one that has served.
     PastNic(usize),
+    /// The one that keeps the logs.
+    Observer,
 }
 
 /// What happens to a family.
@@ -214,6 +216,8 @@ impl Family {
                     Message::HostReady(_)
                     | Message::NicReady { .. }
                     | Message::FetcherReady
+                    | Message::ObserverReady
+                    | Message::LogChanged
                     | Message::DoorOpen(_)
                     | Message::GuestCame(..)
                     | Message::GuestGone(..)

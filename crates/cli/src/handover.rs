@@ -46,9 +46,12 @@ pub(crate) const ARE_YOU_TURNING: u8 = DRAIN - 1;
 /// The same: what comes is the socket of a fetcher.
 pub(crate) const FETCHER: u8 = ARE_YOU_TURNING - 1;
 
+/// The same: a socket that leads to the observer process.
+pub(crate) const OBSERVER: u8 = FETCHER - 1;
+
 const _: () = assert!(
-    host::NIC_STACKS_MAX <= FETCHER as usize,
-    "it is no NIC stack's number"
+    host::NIC_STACKS_MAX <= OBSERVER as usize,
+    "these are no NIC stacks' numbers"
 );
 
 /// A descriptor, or why it has not arrived.
@@ -64,6 +67,7 @@ enum Passed {
     Stat(Descriptor),
     /// The socket that leads to a fetcher.
     Fetcher(Descriptor),
+    Observer(Descriptor),
     Order(Order),
 }
 
@@ -88,6 +92,8 @@ pub(crate) fn pass(user: &OwnedFd, number: u8, nic: Option<&OwnedFd>) -> rustix:
     retry(|| sendmsg(user, &[IoSlice::new(&[number])], &mut ancillary, flags))?;
     Ok(())
 }
+
+const OBSERVER_SOCKET: &str = "socket to the observer process";
 
 const HEARING: &str = "hearing of NIC processes";
 
@@ -216,8 +222,8 @@ impl Supervisor {
         while self.wait(stop)? {
             let message = match self.receive()? {
                 Some(Passed::Configuration(message)) => message?,
-                Some(Passed::Nic(..)) => {
-                    let failure = "a NIC process came before it";
+                Some(Passed::Nic(..) | Passed::Observer(_)) => {
+                    let failure = "something else came before it";
                     return Err(Failure::broken(configuration::WHAT, failure));
                 }
                 Some(Passed::Stat(pipe)) => {
@@ -246,6 +252,26 @@ impl Supervisor {
     /// What TLS listeners use, now and whenever others take their place.
     pub(crate) fn certificates(&self) -> Option<Arc<tls::Certificates>> {
         self.certificates.clone()
+    }
+
+    /// Waits for the socket that leads to the observer, which comes after the configuration and before any NIC process;
+    /// `None` if `stop` becomes readable before.
+    pub(crate) fn observer(&mut self, stop: BorrowedFd<'_>) -> Result<Option<OwnedFd>, Failure> {
+        while self.wait(stop)? {
+            match self.receive()? {
+                Some(Passed::Observer(socket)) => return socket.map(Some),
+                Some(Passed::Configuration(message)) => self.replace(message),
+                Some(Passed::Stat(pipe)) => self.add_reader(pipe),
+                Some(Passed::Fetcher(socket)) => self.on_fetcher(socket),
+                Some(Passed::Order(order)) => self.take_order(order),
+                Some(Passed::Nic(..)) => {
+                    let failure = "a NIC process came before its socket";
+                    return Err(Failure::broken(OBSERVER_SOCKET, failure));
+                }
+                None => {}
+            }
+        }
+        Ok(None)
     }
 
     /// Another has come, for connections and requests that begin when it has been checked. If it is no good, the old one
@@ -345,7 +371,7 @@ impl Supervisor {
                     self.on_fetcher(socket);
                     continue;
                 }
-                None => continue,
+                Some(Passed::Observer(_)) | None => continue,
             };
             // One that has died since its hello ends nothing: others may come, and if not the supervisor ends this.
             match socket.and_then(|socket| self.meet(socket)) {
@@ -380,6 +406,10 @@ impl Supervisor {
         if number == FETCHER {
             let socket = arrived("fetcher", "its socket did not arrive");
             return Ok(Some(Passed::Fetcher(socket)));
+        }
+        if number == OBSERVER {
+            let socket = arrived(OBSERVER_SOCKET, "it did not arrive");
+            return Ok(Some(Passed::Observer(socket)));
         }
         for (known, order) in [
             (DRAIN, Order::Drain),
@@ -438,7 +468,8 @@ impl NicSource<Server> for Supervisor {
                 self.take_order(order);
                 return None;
             }
-            None => return None,
+            // There is one observer for good.
+            Some(Passed::Observer(_)) | None => return None,
         };
         match socket.and_then(|socket| self.meet(socket)) {
             Ok(session) => Some((nic, session)),

@@ -17,6 +17,7 @@ use crate::error::Failure;
 use crate::fetching::Fetching;
 use crate::handover::Supervisor;
 use crate::messages::{Message, Report};
+use crate::observe::SocketSink;
 use crate::signals::EndSignals;
 use crate::{certificates, child, link, lockdown, seccomp};
 
@@ -64,6 +65,13 @@ pub(crate) fn run(args: &HostArgs) -> Result<(), Failure> {
     let tls = supervisor.certificates();
     let tls = tls.map(|certificates| tls_config(args, certificates));
     let tls = tls.transpose()?;
+    let mut observer = None;
+    if args.observed {
+        observer = supervisor.observer(signals.as_fd())?;
+        if observer.is_none() {
+            return Ok(());
+        }
+    }
     let Some((nic, session)) = supervisor.first(signals.as_fd())? else {
         return Ok(());
     };
@@ -109,10 +117,13 @@ pub(crate) fn run(args: &HostArgs) -> Result<(), Failure> {
     for (port, config) in args.tls.tls_listen.iter().zip(tls.iter().cycle()) {
         stack.serve_tls(*port, Arc::clone(config));
     }
-    let server = match fetching {
+    let mut server = match fetching {
         Some(fetching) => server::Server::with_origins(http, Box::new(fetching)),
         None => server::Server::new(http),
     };
+    if let Some(socket) = observer {
+        server.log_accesses(Box::new(SocketSink(socket)));
+    }
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let spin_us_max = if cores >= SPIN_CORES_MIN {
         SPIN_US_MAX

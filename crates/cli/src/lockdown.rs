@@ -124,6 +124,12 @@ pub(crate) fn confine_to_writing(directory: BorrowedFd<'_>, ports: &[u16]) -> Re
     })
 }
 
+/// Confines the calling thread, and all it will spawn, to what is open already. Returns the version of Landlock's
+/// interface that enforces it.
+pub(crate) fn confine_to_nothing() -> Result<u32, Failure> {
+    confine(Ok)
+}
+
 /// Keeps no capability but those in `keep`, in the calling thread and all it will spawn, for good.
 pub(crate) fn keep_capabilities(keep: CapabilitySet) -> Result<(), Failure> {
     let drop = || -> rustix::io::Result<()> {

@@ -11,11 +11,12 @@
 //! | `nic_listener` | `splitway nic`: waits for host stacks |
 //! | `nic_machine`, `carry_process` | the two stacks on two machines |
 //! | `control_link`, `key_file` | where the other machine is, and what it must know |
-//! | `http_options`, `tcp_options`, `tls_options` | what is asked for with options |
+//! | `http_options`, `tcp_options`, `tls_options`, `log_options` | what is asked for with options |
 //! | `certificates`, `self_signed` | where certificates come from |
 //! | `drain` | the end without losing anything |
 //! | `notice` | what a service manager is told |
 //! | `configuration`, `reload` | what the host process is told at its start, and anew |
+//! | `observe`, `observer` | the process that keeps the logs, and keeping it |
 //! | `stat` | `splitway stat`, and how connections are told of |
 //! | `capture` | `splitway capture` |
 //! | `demo` | `splitway demo` |
@@ -73,6 +74,7 @@ mod key_file;
 mod link;
 mod listener;
 mod lockdown;
+mod log_options;
 mod measuring;
 mod memory_limit;
 mod messages;
@@ -83,6 +85,8 @@ mod nic_listener;
 mod nic_machine;
 mod nic_process;
 mod notice;
+mod observe;
+mod observer;
 mod origin_options;
 mod privileges;
 mod program;
@@ -116,12 +120,16 @@ fn main() -> ExitCode {
     };
     // A simulation is full of failures that are meant to be; it has a log of its own.
     if !matches!(cli.command, Command::Sim(_)) {
-        log_to_stderr(&cli.log);
+        // Colours are for people, not for files.
+        let is_for_file =
+            matches!(&cli.command, Command::Serve(args) if args.logs.error_log.is_some());
+        log_to_stderr(&cli.log, std::io::stderr().is_terminal() && !is_for_file);
     }
     let result = match &cli.command {
         Command::Host(args) => return child::end(host_process::run(args)),
         Command::Nic(args) if args.control_stdin => return child::end(nic_process::run(args)),
         Command::Fetch(args) => return child::end(fetch_process::run(args)),
+        Command::Observe(args) => return child::end(observe::run(args)),
         Command::Carry(args) => return child::end(carry_process::run(args)),
         Command::Door(args) => return child::end(door_process::run(args)),
         Command::Nic(args) => match &args.control {
@@ -177,13 +185,15 @@ pub(crate) fn say(text: &str) {
         .and_then(|()| stdout.flush());
 }
 
-fn log_to_stderr(level: &str) {
+fn log_to_stderr(level: &str, ansi: bool) {
     let level = level
         .parse()
         .unwrap_or(tracing_subscriber::filter::LevelFilter::WARN);
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
+        .with_ansi(ansi)
+        // Where standard error takes no more, it takes no complaint about that either.
+        .log_internal_errors(false)
         .with_max_level(level)
         .init();
 }

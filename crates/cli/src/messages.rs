@@ -33,6 +33,10 @@ pub(crate) enum Message {
     Drained,
     /// The host process does its work: it was asked.
     Turning,
+    /// The observer takes in what is said.
+    ObserverReady,
+    /// The observer writes to the file that it was given for a log.
+    LogChanged,
     /// Hosts may come in, at this address on the control link.
     DoorOpen(String),
     /// The host at this address has been let in, the how manieth, and needs a NIC process.

@@ -32,11 +32,12 @@ use crate::lockdown::LockedOut;
 use crate::messages::{Message, Report};
 use crate::nic_keeper::{NicKeeper, NicNews, NicOrigin, START_WAIT};
 use crate::notice::Notice;
+use crate::observer::Observer;
 use crate::origin_options::OriginPlan;
 use crate::program::Program;
 use crate::reload::{self, Reload};
 use crate::self_signed::Fresh;
-use crate::signals::{EndSignals, HangUp, Hint, Quit};
+use crate::signals::{EndSignals, HangUp, Hint, Quit, ReopenSignal};
 use crate::tcp_options::TcpOptions;
 use crate::tls_options::TlsOptions;
 use crate::url::Scheme;
@@ -84,19 +85,29 @@ pub(crate) fn run(args: &ServeArgs, log: &str) -> Result<(), Failure> {
         false => (EndSignals::catch()?, None),
     };
     let quit = Quit::catch()?;
+    let reopen = ReopenSignal::catch()?;
     let mut family = Family::new(signals);
     if args.end_with_parent {
         rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))
             .map_err(|errno| Failure::broken("binding the process to its parent", errno))?;
     }
     let outside = Outside::here()?;
+    let mut observer = Observer::new(&args.logs, log)?;
     let link = Link::attach(&config)?;
     let mut notice = Notice::of_environment();
     let announced: Vec<_> = sources.iter().map(Announced::of).collect();
     let numbers = 0..sources.len();
     let told = (content, certificates.as_ref());
     let plan = plan.map(|plan| (plan, outside));
-    let mut served = start(&mut family, asked, sources, told, plan, &link);
+    let mut served = start(
+        &mut family,
+        asked,
+        sources,
+        told,
+        plan,
+        &link,
+        observer.as_mut(),
+    );
     let result = match &mut served {
         Ok(Served {
             keepers,
@@ -137,9 +148,11 @@ pub(crate) fn run(args: &ServeArgs, log: &str) -> Result<(), Failure> {
                 drain: Drain::new(config.operation.drain_timeout.0.0),
                 hang_up,
                 quit,
+                reopen,
                 notice: &mut notice,
             };
-            supervise(&mut family, (keepers, fetcher), &reach, orders, &mut desk)
+            let helpers = (&mut keepers[..], fetcher, observer.as_mut());
+            supervise(&mut family, helpers, &reach, orders, &mut desk)
         }),
         Err(failure) => Err(failure.clone()),
     };
@@ -151,7 +164,10 @@ pub(crate) fn run(args: &ServeArgs, log: &str) -> Result<(), Failure> {
         order.extend([Role::Nic(number), Role::PastNic(number)]);
     }
     order.push(Role::Fetcher);
+    // Last of all: the others have last words.
+    order.push(Role::Observer);
     let ended = family.end(&order);
+    drop(observer);
     let removed = link.remove();
     result?;
     let Served {
@@ -414,7 +430,12 @@ fn start(
     (content, certificates): (Content, Option<&CertificateSource>),
     plan: Option<(OriginPlan, Outside)>,
     link: &Link,
+    mut observer: Option<&mut Observer>,
 ) -> Result<Served, Failure> {
+    if let Some(observer) = &mut observer {
+        observer.start(family)?;
+    }
+    let observer = observer.as_deref();
     let (to_host, host_socket) = socket::pair()
         .map_err(|errno| Failure::broken("making a socket for the host process", errno))?;
     family.adopt(
@@ -422,18 +443,29 @@ fn start(
         Child::spawn(
             "host process",
             &Program::own()?.image(),
-            host_arguments(asked, &sources, plan.as_ref().map(|(plan, _)| plan), link),
+            host_arguments(
+                asked,
+                &sources,
+                plan.as_ref().map(|(plan, _)| plan),
+                link,
+                observer,
+            ),
             host_socket,
         )?,
     );
     let fresh = reload::pass(content, certificates, &link.ip_addresses(), &to_host)?;
     // Without it nothing is served.
     fresh.map_or(Ok(()), Fresh::put_in_place)?;
+    if let Some(socket) = observer.and_then(Observer::host_socket) {
+        handover::pass(&to_host, handover::OBSERVER, Some(socket))
+            .map_err(|errno| Failure::broken("handing a socket to the host process", errno))?;
+    }
     let fetcher =
         plan.map(|(plan, outside)| FetchKeeper::start(family, plan, outside, &to_host, asked.log));
     let fetcher = fetcher.transpose()?;
     let mut starting = Starting {
         awaits_fetcher: fetcher.is_some(),
+        observer_ready: observer.is_none(),
         ..Starting::default()
     };
     for (number, source) in sources.into_iter().enumerate() {
@@ -475,6 +507,7 @@ struct Starting {
     joined: Vec<bool>,
     missing: Vec<Option<Failure>>,
     nic_ready: bool,
+    observer_ready: bool,
     host_ready: Option<LockedOut>,
     /// There is to be a fetcher, and it is not ready.
     awaits_fetcher: bool,
@@ -523,8 +556,9 @@ impl Starting {
                 self.host_ready = Some(locked_out.clone());
             }
             Happening::Said(Role::Fetcher, Message::FetcherReady) => self.awaits_fetcher = false,
-            Happening::Said(Role::Host | Role::Fetcher, Message::Failed(_))
-            | Happening::Ended(Role::Host | Role::Fetcher) => {
+            Happening::Said(Role::Observer, Message::ObserverReady) => self.observer_ready = true,
+            Happening::Said(Role::Host | Role::Fetcher | Role::Observer, Message::Failed(_))
+            | Happening::Ended(Role::Host | Role::Fetcher | Role::Observer) => {
                 return Err(family.diagnose());
             }
             Happening::Said(_, Message::Failed(_)) | Happening::Ended(_) if is_alone => {
@@ -571,7 +605,7 @@ impl Starting {
         ) {
             return Err(failure.clone());
         }
-        let is_ready = self.nic_ready && !self.awaits_fetcher;
+        let is_ready = self.nic_ready && !self.awaits_fetcher && self.observer_ready;
         Ok(self.host_ready.clone().filter(|_| is_ready))
     }
 
@@ -579,6 +613,7 @@ impl Starting {
         let late = match (self.joined.contains(&true), &self.host_ready) {
             (false, _) => "the NIC process",
             (true, Some(_)) if self.awaits_fetcher => "the fetcher",
+            _ if !self.observer_ready => "the observer process",
             _ => "the host process",
         };
         Failure::broken(late, format!("not ready within {READY_WAIT:?}"))
@@ -599,6 +634,7 @@ struct Orders<'a, 'b> {
     drain: Drain,
     hang_up: Option<HangUp>,
     quit: Quit,
+    reopen: ReopenSignal,
     notice: &'b mut Notice,
 }
 
@@ -618,7 +654,11 @@ fn ready_status(config: &Config, link: &Link) -> String {
 /// does.
 fn supervise(
     family: &mut Family,
-    (keepers, fetcher): (&mut [NicKeeper], &mut Option<FetchKeeper>),
+    (keepers, fetcher, mut observer): (
+        &mut [NicKeeper],
+        &mut Option<FetchKeeper>,
+        Option<&mut Observer>,
+    ),
     reach: &Reach<'_>,
     orders: Orders<'_, '_>,
     desk: &mut Desk,
@@ -628,6 +668,7 @@ fn supervise(
         mut drain,
         mut hang_up,
         mut quit,
+        mut reopen,
         notice,
     } = orders;
     let is_alone = keepers.len() == 1;
@@ -641,7 +682,7 @@ fn supervise(
             .filter_map(NicKeeper::watch)
             .chain(desk.control.as_ref().and_then(Control::watch))
             .chain(hang_up.as_ref().map(AsFd::as_fd))
-            .chain([quit.as_fd()])
+            .chain([quit.as_fd(), reopen.as_fd()])
             .collect();
         let deadlines = keepers.iter().filter_map(NicKeeper::deadline);
         let deadline = deadlines
@@ -649,6 +690,7 @@ fn supervise(
             .chain(drain.deadline())
             .chain(notice.deadline())
             .chain(fetcher.as_ref().and_then(FetchKeeper::deadline))
+            .chain(observer.as_ref().and_then(|observer| observer.deadline()))
             .min();
         let happening = family.next_or_readable(&watched, deadline)?;
         match &happening {
@@ -680,6 +722,9 @@ fn supervise(
                 tell(family, keeper, news, is_alone, desk);
             }
         }
+        if let Some(news) = observer.as_mut().and_then(|it| it.on(family, &happening)) {
+            desk.on_observer(news);
+        }
         let request = desk.control.as_mut().and_then(Control::next);
         match request {
             Some(Request::RestartNic) => {
@@ -709,7 +754,14 @@ fn supervise(
                     capture::asked::answer(control, wanted, device, &own, reach.nics_elsewhere);
                 }
             }
-            Some(Request::Reload | Request::Drain) | None => {}
+            Some(Request::Reload | Request::Drain | Request::Reopen) | None => {}
+        }
+        let is_asked = request == Some(Request::Reopen);
+        if reopen.take() || is_asked {
+            desk.on_reopening(
+                is_asked,
+                observer.as_mut().map(|observer| observer.reopen()),
+            );
         }
         let is_asked = request == Some(Request::Drain);
         if is_asked || quit.take() {
@@ -820,6 +872,7 @@ fn host_arguments(
     sources: &[Source],
     plan: Option<&OriginPlan>,
     link: &Link,
+    observer: Option<&Observer>,
 ) -> Vec<OsString> {
     let Asked { args, config, log } = asked;
     let tcp = &config.tcp;
@@ -852,6 +905,9 @@ fn host_arguments(
     }
     if config.nic.replicas {
         arguments.push("--replicas".into());
+    }
+    if observer.and_then(Observer::host_socket).is_some() {
+        arguments.push("--observed".into());
     }
     let mut roots = sources.iter().filter_map(|source| match source {
         Source::Root(root) => Some(root.as_path()),

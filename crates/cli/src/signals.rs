@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
 
 use crate::child::retry;
 use crate::error::Failure;
@@ -39,6 +39,31 @@ impl EndSignals {
 }
 
 impl AsFd for EndSignals {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.receiver.as_fd()
+    }
+}
+
+/// SIGUSR1: logs are to be opened anew. Readable once it has come.
+#[derive(Debug)]
+pub(crate) struct ReopenSignal {
+    receiver: UnixStream,
+}
+
+impl ReopenSignal {
+    /// From here on SIGUSR1 does not end the process.
+    pub(crate) fn catch() -> Result<Self, Failure> {
+        let receiver = catch(&[SIGUSR1])?;
+        Ok(Self { receiver })
+    }
+
+    /// True if it has come since the last call.
+    pub(crate) fn take(&mut self) -> bool {
+        take(&mut self.receiver)
+    }
+}
+
+impl AsFd for ReopenSignal {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.receiver.as_fd()
     }

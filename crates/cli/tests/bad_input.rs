@@ -129,6 +129,28 @@ fn benchmarks_that_are_not_there() {
 }
 
 #[test]
+fn logs_that_cannot_be_written() {
+    for option in ["--access-log", "--error-log"] {
+        with_site(&["serve", "site", option, "none/log"]).refused(&[
+            "log none/log",
+            "No such file",
+            "Make its directory first",
+        ]);
+        with_site(&["serve", "site", option, "site"]).refused(&["log site", "Name a file in it"]);
+    }
+    with_site(&["serve", "site", "--access-log-format", "json"]).refused(&["--access-log"]);
+    let format = [
+        "serve",
+        "site",
+        "--access-log",
+        "a",
+        "--access-log-format",
+        "clf",
+    ];
+    with_site(&format).refused(&["clf", "combined", "json"]);
+}
+
+#[test]
 fn no_root_at_all() {
     with_site(&["serve"]).refused(&["<ROOT>"]);
 }

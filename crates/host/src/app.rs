@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-pub use tls::Agreed as TlsAgreed;
+pub use tls::{Agreed as TlsAgreed, Cipher as TlsCipher, Version as TlsVersion};
 
 /// A connection, as applications name it. Never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -111,6 +111,10 @@ pub enum AppEvent {
         stream: StreamId,
         /// Why.
         reason: CloseReason,
+        /// What [`Io::acknowledged`] would have said last.
+        acknowledged: u64,
+        /// The same of [`Io::retransmissions`].
+        retransmissions: u32,
     },
 }
 
@@ -168,6 +172,10 @@ pub trait Io {
     fn acknowledged(&self, stream: StreamId) -> u64;
     /// Bytes queued and not acknowledged yet.
     fn unacknowledged(&self, stream: StreamId) -> u64;
+    /// Packets and SENDs of the stream so far that repeated bytes.
+    fn retransmissions(&self, stream: StreamId) -> u32;
+    /// Microseconds of the host's clock, when the turn began.
+    fn now_us(&self) -> u64;
     /// Time since the epoch, for `Date`; may lag by up to a second.
     fn unix_time(&self) -> Duration;
 }

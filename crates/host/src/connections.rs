@@ -50,6 +50,8 @@ pub(crate) struct Entry {
     pub(crate) is_to_move: bool,
     /// Stream offset up to which the NIC stack knows that the peer has acknowledged.
     pub(crate) ackd_offset: u64,
+    /// Transmissions that repeated bytes.
+    pub(crate) retransmissions: u32,
     /// The last transmission handed out; completes the ids in departures.
     pub(crate) last_transmission: u64,
     /// The application's timer, in microseconds.
@@ -87,6 +89,14 @@ impl Entry {
     pub(crate) fn is_drained(&self) -> bool {
         let tls = self.tls.as_deref();
         self.tcp.queued_bytes() == 0 && tls.is_none_or(Secure::is_drained)
+    }
+
+    /// Bytes of what the application has queued that the peer has acknowledged.
+    pub(crate) fn acknowledged_bytes(&self) -> u64 {
+        match &self.tls {
+            None => self.tcp.acknowledged_bytes(),
+            Some(tls) => tls.connection.acknowledged_bytes(),
+        }
     }
 
     /// The flow under which the NIC stack knows it.
@@ -187,6 +197,7 @@ impl Connections {
             refused_by: NicSet::default(),
             is_to_move: false,
             ackd_offset: 0,
+            retransmissions: 0,
             last_transmission: 0,
             app_deadline_us: None,
             notsent_lowat: None,

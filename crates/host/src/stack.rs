@@ -513,6 +513,7 @@ impl Stack {
             tcp::CloseReason::TimedOut => CloseReason::TimedOut,
             tcp::CloseReason::Aborted => CloseReason::Aborted,
         };
+        let (acknowledged, retransmissions) = (entry.acknowledged_bytes(), entry.retransmissions);
         let told = std::mem::replace(&mut entry.told, false);
         entry.app_deadline_us = None;
         self.end_of_stream(index);
@@ -523,7 +524,12 @@ impl Stack {
             CloseReason::Finished => self.counters.connections_finished += 1,
             _ => self.counters.connections_broken += 1,
         }
-        Some(AppEvent::Closed { stream, reason })
+        Some(AppEvent::Closed {
+            stream,
+            reason,
+            acknowledged,
+            retransmissions,
+        })
     }
 
     /// The stream is over: the NIC stack may forget its flow and close its files.

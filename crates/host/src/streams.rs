@@ -150,10 +150,7 @@ impl Io for Streams<'_> {
     }
 
     fn acknowledged(&self, stream: StreamId) -> u64 {
-        self.entry(stream).map_or(0, |entry| match &entry.tls {
-            None => entry.tcp.acknowledged_bytes(),
-            Some(tls) => tls.connection.acknowledged_bytes(),
-        })
+        self.entry(stream).map_or(0, Entry::acknowledged_bytes)
     }
 
     fn unacknowledged(&self, stream: StreamId) -> u64 {
@@ -161,6 +158,14 @@ impl Io for Streams<'_> {
             None => entry.tcp.queued_bytes(),
             Some(tls) => tls.connection.unacknowledged_bytes(),
         })
+    }
+
+    fn retransmissions(&self, stream: StreamId) -> u32 {
+        self.entry(stream).map_or(0, |entry| entry.retransmissions)
+    }
+
+    fn now_us(&self) -> u64 {
+        self.now_us
     }
 
     fn unix_time(&self) -> Duration {

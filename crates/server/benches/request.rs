@@ -143,6 +143,14 @@ impl Io for Net {
         self.written - self.acknowledged
     }
 
+    fn retransmissions(&self, _: StreamId) -> u32 {
+        0
+    }
+
+    fn now_us(&self) -> u64 {
+        self.opens
+    }
+
     fn unix_time(&self) -> Duration {
         Duration::from_secs(784_111_777)
     }

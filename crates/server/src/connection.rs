@@ -20,6 +20,7 @@ use host::app::{AppEvent, FileHandle, FileMeta, Io, StreamId};
 use http::StatusCode;
 use http::header::CONTENT_ENCODING;
 
+use crate::access::{AccessLog, Accesses, Begun};
 use crate::answer::{self, Answer};
 use crate::attempt::Attempt;
 use crate::conditional::Validators;
@@ -47,6 +48,7 @@ pub(crate) struct Shared {
     pub(crate) config: Config,
     pub(crate) sites: Vec<Arc<Site>>,
     pub(crate) counters: Counters,
+    pub(crate) access_log: Option<AccessLog>,
     pub(crate) date: DateCache,
     pub(crate) pool: Pool,
     /// The response being written.
@@ -117,10 +119,12 @@ pub(crate) struct Connection {
     /// The same once the stream has drained, if a part of the response waits for that.
     later_rate_max: Bound,
     watch: Watch,
+    /// What the access log is to have of it, if there is one.
+    accesses: Option<Box<Accesses>>,
 }
 
 const _: () = assert!(
-    size_of::<Connection>() <= 368,
+    size_of::<Connection>() <= 376,
     "ten thousand idle connections fit into a few megabytes"
 );
 
@@ -168,7 +172,7 @@ enum Wanted {
 }
 
 impl Connection {
-    pub(crate) fn new(stream: StreamId, source: Source) -> Self {
+    pub(crate) fn new(stream: StreamId, source: Source, accesses: Option<Accesses>) -> Self {
         Connection {
             stream,
             source,
@@ -185,6 +189,7 @@ impl Connection {
             rate_max: None,
             later_rate_max: None,
             watch: Watch::default(),
+            accesses: accesses.map(Box::new),
         }
     }
 
@@ -224,6 +229,11 @@ impl Connection {
     /// Goes on as far as possible.
     pub(crate) fn go_on(&mut self, io: &mut dyn Io, shared: &mut Shared) {
         while self.advance(io, shared) {}
+        if let (Some(accesses), Some(log)) = (&mut self.accesses, &mut shared.access_log) {
+            let acknowledged = io.acknowledged(self.stream);
+            let retransmissions = io.retransmissions(self.stream);
+            accesses.on_acknowledged(log, io.now_us(), acknowledged, retransmissions);
+        }
         self.input.release_if_empty(&mut shared.pool);
         if let Some(wait) = self.wait(io) {
             let acknowledged = io.acknowledged(self.stream);
@@ -250,8 +260,27 @@ impl Connection {
     }
 
     /// The connection is over: gives back what it holds.
-    pub(crate) fn closed(mut self, io: &mut dyn Io, shared: &mut Shared) {
+    pub(crate) fn closed(
+        mut self,
+        io: &mut dyn Io,
+        shared: &mut Shared,
+        acknowledged: u64,
+        retransmissions: u32,
+    ) {
         self.end_ticket(shared);
+        if let (Some(accesses), Some(log)) = (self.accesses, &mut shared.access_log) {
+            let unanswered = match &self.phase {
+                Phase::Opening { request, .. } | Phase::Asking { request, .. } => {
+                    let head = &self.input.bytes()[..request.head_bytes];
+                    Some((head, request.site_name()))
+                }
+                _ => None,
+            };
+            let unanswered = unanswered
+                .as_ref()
+                .map(|(head, site)| (*head, site.map(|name| name as &dyn std::fmt::Display)));
+            accesses.on_closed(log, io.now_us(), acknowledged, retransmissions, unanswered);
+        }
         self.input.release(&mut shared.pool);
         shared.rates.end(io, self.stream, self.source);
     }
@@ -303,6 +332,10 @@ impl Connection {
                 let origins = shared.origins.as_deref_mut();
                 let counters = &mut shared.counters;
                 let flushed = self.output.flush(io, self.stream, counters, origins);
+                if let Some(accesses) = &mut self.accesses {
+                    let is_all = flushed == Flushed::All;
+                    accesses.on_queued(io.now_us(), self.output.queued_bytes(), is_all);
+                }
                 if let Some(ticket) = ticket.filter(|_| flushed == Flushed::All) {
                     shared.tickets.remove(&ticket);
                 }
@@ -389,6 +422,13 @@ impl Connection {
             request.persistence = Persistence::Close;
         }
         self.requests = self.requests.saturating_add(1);
+        if let Some(accesses) = &mut self.accesses {
+            // One that was not opened in time has been in hand already.
+            match self.phase {
+                Phase::Opening { .. } | Phase::Asking { .. } => {}
+                _ => accesses.on_request(io.now_us(), self.requests),
+            }
+        }
         // What could not be read is about no place.
         if let (Some(status), true) = (request.refusal, request.target.is_empty()) {
             return self.refuse(io, shared, request, status);
@@ -641,6 +681,9 @@ impl Connection {
             }
             false => Some(Body::several(content, splices)),
         };
+        if let Some(accesses) = &mut self.accesses {
+            accesses.on_coding(coding);
+        }
         self.send_content(io, shared, request, status, body);
     }
 
@@ -911,6 +954,18 @@ impl Connection {
     ) {
         tracing::debug!(stream = self.stream.0, %status, "response");
         shared.counters.response(status);
+        if let (Some(accesses), Some(log)) = (&mut self.accesses, &mut shared.access_log) {
+            let site = request.site_name();
+            let begun = Begun {
+                request: &self.input.bytes()[..request.head_bytes],
+                site: site.map(|name| name as &dyn std::fmt::Display),
+                status: status.as_u16(),
+                start: self.output.queued_bytes(),
+                head_bytes: response::head_bytes(&shared.out),
+                file_bytes: body.as_ref().map_or(0, Body::file_bytes),
+            };
+            accesses.on_response(log, &begun);
+        }
         self.input.consume(request.head_bytes);
         self.body_bytes = request.body_bytes;
         // Lent, not copied: it comes back when the stream has taken it.

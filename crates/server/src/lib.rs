@@ -43,12 +43,14 @@
 //! | `date` | `Date` and `Last-Modified` |
 //! | `config` | limits and their defaults |
 //! | `counters` | what has happened so far |
+//! | `access` | what is noted of each response |
 //!
 //! This room may touch streams, requests and metadata. It never sees packets, sequence numbers or a
 //! byte of content.
 
 #![forbid(unsafe_code)]
 
+mod access;
 mod answer;
 mod attempt;
 mod conditional;
@@ -80,6 +82,7 @@ mod site;
 mod target;
 mod watch;
 
+pub use access::{AccessRecord, AccessSink, NO_RESPONSE};
 pub use config::Config;
 pub use connection::ConnectionInfo;
 pub use cors::{Cors, OriginError};

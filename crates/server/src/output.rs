@@ -63,6 +63,14 @@ impl Body {
         is_one
     }
 
+    /// Bytes of the content in it.
+    pub(crate) fn file_bytes(&self) -> u64 {
+        let splices = self.later.iter().chain([&self.next]);
+        splices
+            .map(|splice| splice.range.end - splice.range.start)
+            .sum()
+    }
+
     /// Several ranges, in order, of which there is one at least.
     pub(crate) fn several(content: Content, mut splices: Vec<Splice>) -> Self {
         splices.reverse();

@@ -16,7 +16,7 @@ use crate::config::Config;
 use crate::fields::{Field, Present};
 use crate::number;
 use crate::rule::Rule;
-use crate::site::Site;
+use crate::site::{HostName, Site};
 
 /// Most header fields in a request. Beyond: 431.
 const HEADER_COUNT_MAX: usize = 100;
@@ -83,6 +83,11 @@ impl Request {
     /// The site that it was found to be for.
     pub(crate) fn site(&self) -> Option<&Site> {
         self.place.as_ref().map(|place| &*place.site)
+    }
+
+    /// The first name of that.
+    pub(crate) fn site_name(&self) -> Option<&HostName> {
+        self.site()?.names.first()
     }
 
     /// The rule that was found to be about its path.

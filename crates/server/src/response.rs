@@ -40,6 +40,12 @@ impl Common<'_> {
     }
 }
 
+/// Length of the head of a response, in bytes.
+pub(crate) fn head_bytes(response: &[u8]) -> usize {
+    let end = response.windows(4).position(|four| four == b"\r\n\r\n");
+    end.map_or(response.len(), |end| end + 4)
+}
+
 /// What is said about a file.
 #[derive(Clone, Copy)]
 pub(crate) struct Entity<'a> {

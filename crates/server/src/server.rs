@@ -5,6 +5,7 @@ use std::os::fd::BorrowedFd;
 
 use host::app::{AppEvent, Application, Io, StreamId};
 
+use crate::access::{AccessLog, AccessSink, Accesses};
 use crate::config::Config;
 use crate::connection::{Connection, ConnectionInfo, Shared};
 use crate::counters::Counters;
@@ -52,6 +53,7 @@ impl Server {
             new_rates: false,
             shared: Shared {
                 counters: Counters::default(),
+                access_log: None,
                 date: DateCache::default(),
                 pool: Pool::new(config.head_bytes_max),
                 out: Vec::new(),
@@ -121,6 +123,16 @@ impl Server {
         server
     }
 
+    /// From now on, notes each response of connections that begin, in an access log that `sink` keeps.
+    pub fn log_accesses(&mut self, sink: Box<dyn AccessSink>) {
+        self.shared.access_log = Some(AccessLog::new(sink));
+    }
+
+    /// Records of the access log that nobody has taken, nor will.
+    pub fn access_records_lost(&self) -> u64 {
+        self.shared.access_log.as_ref().map_or(0, AccessLog::lost)
+    }
+
     /// What has happened so far.
     pub fn counters(&self) -> &Counters {
         &self.shared.counters
@@ -130,16 +142,27 @@ impl Server {
 impl Application for Server {
     fn on_event(&mut self, io: &mut dyn Io, event: AppEvent) {
         let stream = match event {
-            AppEvent::Accepted { stream, peer, .. } => {
+            AppEvent::Accepted {
+                stream,
+                peer,
+                ref tls,
+            } => {
                 self.shared.counters.connections_accepted += 1;
-                let connection = Connection::new(stream, Source::of(peer.ip()));
+                let accesses = self.shared.access_log.is_some();
+                let accesses = accesses.then(|| Accesses::new(stream.0, peer, tls.as_deref()));
+                let connection = Connection::new(stream, Source::of(peer.ip()), accesses);
                 self.connections.insert(stream, connection);
                 stream
             }
-            AppEvent::Closed { stream, .. } => {
+            AppEvent::Closed {
+                stream,
+                acknowledged,
+                retransmissions,
+                ..
+            } => {
                 if let Some(connection) = self.connections.remove(&stream) {
                     self.shared.counters.connections_closed += 1;
-                    connection.closed(io, &mut self.shared);
+                    connection.closed(io, &mut self.shared, acknowledged, retransmissions);
                 }
                 return;
             }
@@ -157,6 +180,9 @@ impl Application for Server {
     }
 
     fn on_turn(&mut self, io: &mut dyn Io, now_us: u64) {
+        if let Some(log) = &mut self.shared.access_log {
+            log.on_turn(now_us);
+        }
         if std::mem::take(&mut self.new_rates) {
             let config = &self.shared.config;
             self.shared.rates.change(
@@ -185,12 +211,15 @@ impl Application for Server {
     }
 
     fn next_timeout_us(&self) -> Option<u64> {
-        match self.drain {
+        let empty_us = match self.drain {
             Drain::Yes { told_us, .. } if self.connections.is_empty() => {
                 Some(told_us + EMPTY_EVERY_US)
             }
             _ => None,
-        }
+        };
+        let log = self.shared.access_log.as_ref();
+        let log_us = log.and_then(AccessLog::next_timeout_us);
+        empty_us.into_iter().chain(log_us).min()
     }
 
     fn wake_fd(&self) -> Option<BorrowedFd<'_>> {

@@ -16,7 +16,7 @@ use testbed::splitway::Splitway;
 use crate::support::{FAMILIES, program, serve, serve_with, started};
 
 const EPERM: i32 = 1;
-const EACCES: i32 = 13;
+pub(crate) const EACCES: i32 = 13;
 
 /// `openat2`, `AT_FDCWD`, and `O_RDONLY` without a condition: a `struct open_how` full of zeros.
 const OPENAT2: &str = "437, -100";
@@ -63,7 +63,7 @@ fn call_within(pid: Pid, call: &str) -> Option<(i64, i32)> {
 }
 
 /// Has a running process open a file; `Err` is its `errno`.
-fn open_within(pid: Pid, path: &Path) -> Result<i64, i32> {
+pub(crate) fn open_within(pid: Pid, path: &Path) -> Result<i64, i32> {
     let zeros = "\\000".repeat(24);
     let call = format!(
         "((long (*)(long, ...)) syscall)({OPENAT2}, \"{}\", \"{zeros}\", 24)",

@@ -21,6 +21,7 @@ mod idle;
 mod isolation;
 mod lifetime;
 mod links;
+mod logs;
 mod notice;
 mod origin;
 mod own_client;

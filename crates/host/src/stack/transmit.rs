@@ -74,7 +74,10 @@ impl Stack {
                 }
                 return true;
             };
-            self.counters.retransmissions += u64::from(transmit.retransmission);
+            if transmit.retransmission {
+                self.counters.retransmissions += 1;
+                entry.retransmissions = entry.retransmissions.saturating_add(1);
+            }
             if let Some(transmission) = transmit.transmission {
                 entry.last_transmission = transmission;
             }

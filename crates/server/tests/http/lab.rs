@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use host::app::{AppEvent, Application, CloseReason, FileHandle, FileMeta, Io, StreamId};
-use server::{Config, Origins, Server};
+use server::{AccessRecord, AccessSink, Config, Origins, Server};
 
 /// RFC 9110 §5.6.7's example date: Sun, 06 Nov 1994 08:49:37 GMT.
 pub(crate) const START: Duration = Duration::from_secs(784_111_777);
@@ -17,6 +17,29 @@ pub(crate) const START: Duration = Duration::from_secs(784_111_777);
 pub(crate) struct Lab {
     server: Server,
     net: Net,
+    keeper: Keeper,
+}
+
+/// Who keeps the access log, and what it was given.
+#[derive(Clone, Default)]
+struct Keeper(Arc<Mutex<Kept>>);
+
+#[derive(Default)]
+struct Kept {
+    packets: Vec<Vec<u8>>,
+    lost: u64,
+    is_behind: bool,
+}
+
+impl AccessSink for Keeper {
+    fn take(&mut self, packet: &[u8], lost: u64) -> bool {
+        let mut kept = self.0.lock().unwrap();
+        if !kept.is_behind {
+            kept.packets.push(packet.to_vec());
+            kept.lost = lost;
+        }
+        !kept.is_behind
+    }
 }
 
 /// What the server sees as [`Io`].
@@ -51,6 +74,7 @@ struct Wire {
     queued: Vec<Piece>,
     queued_bytes: u64,
     acknowledged_bytes: u64,
+    retransmissions: u32,
     received_bytes: u64,
     /// Most unacknowledged bytes that the stream takes.
     queue_bytes_max: u64,
@@ -119,7 +143,52 @@ impl Lab {
                 hold_opens: false,
                 events: VecDeque::new(),
             },
+            keeper: Keeper::default(),
         }
+    }
+
+    /// The same with an access log.
+    pub(crate) fn logging(config: Config) -> Self {
+        let mut lab = Lab::with(config);
+        lab.server.log_accesses(Box::new(lab.keeper.clone()));
+        lab
+    }
+
+    /// The keeper of the log takes nothing, or goes on.
+    pub(crate) fn keeper_is_behind(&mut self, is_behind: bool) {
+        self.keeper.0.lock().unwrap().is_behind = is_behind;
+    }
+
+    /// Turns without events, until all that waits is handed over.
+    pub(crate) fn settle_log(&mut self) {
+        while let Some(at_us) = self.server.next_timeout_us() {
+            self.net.now = self.net.now.max(START + Duration::from_micros(at_us));
+            let now_us = self.net.now_us();
+            self.server.on_turn(&mut self.net, now_us);
+            if self.keeper.0.lock().unwrap().is_behind {
+                return;
+            }
+        }
+    }
+
+    /// Gives what was noted of each response since the last call to `look`, and returns how many records were lost.
+    pub(crate) fn records(&mut self, mut look: impl FnMut(AccessRecord<'_>)) -> u64 {
+        self.settle_log();
+        let mut kept = self.keeper.0.lock().unwrap();
+        for packet in std::mem::take(&mut kept.packets) {
+            let mut rest = &packet[..];
+            while let Some((record, behind)) = AccessRecord::take(rest) {
+                look(record);
+                rest = behind;
+            }
+            assert_eq!(rest, b"", "records and nothing else");
+        }
+        kept.lost
+    }
+
+    /// So much of what was sent on a stream had to be sent again.
+    pub(crate) fn retransmits(&mut self, stream: StreamId, count: u32) {
+        self.net.wire(stream).retransmissions += count;
     }
 
     pub(crate) fn counters(&self) -> server::Counters {
@@ -257,6 +326,7 @@ impl Lab {
                 queued: Vec::new(),
                 queued_bytes: 0,
                 acknowledged_bytes: 0,
+                retransmissions: 0,
                 received_bytes: 0,
                 queue_bytes_max: u64::MAX,
                 acknowledges: true,
@@ -555,7 +625,13 @@ impl Net {
         let wire = self.wire(stream);
         if !wire.closed {
             (wire.closed, wire.aborted) = (true, wire.aborted || reason == CloseReason::Reset);
-            self.events.push_back(AppEvent::Closed { stream, reason });
+            let closed = AppEvent::Closed {
+                stream,
+                reason,
+                acknowledged: wire.acknowledged_bytes,
+                retransmissions: wire.retransmissions,
+            };
+            self.events.push_back(closed);
         }
     }
 
@@ -716,6 +792,14 @@ impl Io for Net {
     fn unacknowledged(&self, stream: StreamId) -> u64 {
         let wire = &self.streams[&stream];
         wire.queued_bytes - wire.acknowledged_bytes
+    }
+
+    fn retransmissions(&self, stream: StreamId) -> u32 {
+        self.streams[&stream].retransmissions
+    }
+
+    fn now_us(&self) -> u64 {
+        (self.now - START).as_micros() as u64
     }
 
     fn unix_time(&self) -> Duration {

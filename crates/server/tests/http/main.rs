@@ -1,5 +1,6 @@
 //! The server against a scripted stream interface with files in memory and a virtual clock.
 
+mod accesses;
 mod conditions;
 mod drain;
 mod keep_alive;

@@ -1,0 +1,178 @@
+//! What an operator says about logs.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use clap::{Args, ValueEnum};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use std::os::fd::{AsFd, OwnedFd};
+
+use crate::error::Failure;
+
+/// The options of `splitway serve`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
+#[command(next_help_heading = "Logs")]
+pub(crate) struct LogOptions {
+    /// Note each response that is over in this file, or with - on standard output
+    #[arg(long, value_name = "PATH|-")]
+    pub(crate) access_log: Option<LogPlace>,
+
+    /// What lines of the access log are like: combined, as Apache's and nginx's, or json, with more
+    #[arg(
+        long,
+        value_name = "FORMAT",
+        default_value = "combined",
+        requires = "access_log"
+    )]
+    pub(crate) access_log_format: AccessFormat,
+
+    /// Write to this file what the processes have to say, which otherwise goes to standard error
+    #[arg(long, value_name = "PATH")]
+    pub(crate) error_log: Option<PathBuf>,
+}
+
+/// What lines of the access log are like.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum AccessFormat {
+    /// Apache's and nginx's.
+    #[default]
+    Combined,
+    /// An object each.
+    Json,
+}
+
+impl AccessFormat {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Combined => "combined",
+            Self::Json => "json",
+        }
+    }
+}
+
+/// Where a log goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum LogPlace {
+    StandardOutput,
+    File(PathBuf),
+}
+
+impl FromStr for LogPlace {
+    type Err = std::convert::Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Ok(match text {
+            "-" => Self::StandardOutput,
+            path => Self::File(path.into()),
+        })
+    }
+}
+
+impl fmt::Display for LogPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::StandardOutput => f.write_str("standard output"),
+            Self::File(path) => path.display().fmt(f),
+        }
+    }
+}
+
+impl LogPlace {
+    /// Opens it, to be written to at its end.
+    pub(crate) fn open(&self, kind: &str) -> Result<OwnedFd, Failure> {
+        match self {
+            Self::StandardOutput => std::io::stdout()
+                .as_fd()
+                .try_clone_to_owned()
+                .map_err(|error| Failure::broken(format!("{kind} on standard output"), error)),
+            Self::File(path) => open(kind, path),
+        }
+    }
+}
+
+/// Opens a log to be written to at its end, and makes it if it is not there.
+pub(crate) fn open(kind: &str, path: &Path) -> Result<OwnedFd, Failure> {
+    // A pipe that nobody reads is to hold nobody up.
+    let flags = OFlags::WRONLY
+        | OFlags::APPEND
+        | OFlags::CREATE
+        | OFlags::CLOEXEC
+        | OFlags::NOCTTY
+        | OFlags::NONBLOCK;
+    let mode = Mode::RUSR | Mode::WUSR | Mode::RGRP;
+    rustix::fs::open(path, flags, mode).map_err(|errno| {
+        let failure = Failure::input(format!("{kind} {}", path.display()), errno);
+        match errno {
+            Errno::NOENT => failure.remedy("Make its directory first."),
+            Errno::ACCESS | Errno::PERM => failure.remedy(
+                "The user who runs the server must be allowed to write it, and to its directory if it is not there yet.",
+            ),
+            Errno::ISDIR => failure.remedy("Name a file in it."),
+            Errno::ROFS => failure.remedy("Choose a file system that can be written to."),
+            Errno::NOSPC | Errno::DQUOT => failure.remedy("Make room there, or choose another place."),
+            Errno::NXIO => failure.remedy("It is a pipe that nobody reads: start its reader first."),
+            _ => failure,
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Options {
+        #[command(flatten)]
+        logs: LogOptions,
+    }
+
+    fn parse(line: &str) -> Result<LogOptions, String> {
+        let words = ["splitway"].into_iter().chain(line.split_whitespace());
+        let options = Options::try_parse_from(words).map_err(|error| error.to_string())?;
+        Ok(options.logs)
+    }
+
+    #[test]
+    fn a_dash_is_standard_output() {
+        let logs = parse("--access-log - --access-log-format json").unwrap();
+        assert_eq!(logs.access_log, Some(LogPlace::StandardOutput));
+        assert_eq!(logs.access_log_format, AccessFormat::Json);
+        let logs = parse("--access-log ./- --error-log e").unwrap();
+        assert_eq!(logs.access_log, Some(LogPlace::File("./-".into())));
+        assert_eq!(parse("").unwrap(), LogOptions::default());
+        let message = parse("--access-log a --access-log-format clf").unwrap_err();
+        assert!(
+            message.contains("combined") && message.contains("json"),
+            "{message}"
+        );
+        assert!(
+            parse("--access-log-format json")
+                .unwrap_err()
+                .contains("--access-log")
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_opened_says_what_to_do() {
+        let directory = tempfile::tempdir().unwrap();
+        let place = |name: &str| directory.path().join(name);
+        for (path, remedy) in [
+            (place("none/access.log"), "Make its directory"),
+            (directory.path().to_owned(), "Name a file in it"),
+        ] {
+            let failure = open("access log", &path).unwrap_err();
+            assert_eq!(failure.exit_code(), 2);
+            let text = failure.to_string();
+            assert!(
+                text.contains(remedy) && text.contains("access log"),
+                "{text}"
+            );
+        }
+        open("access log", &place("access.log")).unwrap();
+        assert!(place("access.log").exists());
+    }
+}

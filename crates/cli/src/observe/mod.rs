@@ -1,0 +1,232 @@
+//! The observer process: it keeps the logs, so that no slow disk ever holds up the processes that serve. It has no
+//! rights but to use what the supervisor has opened for it.
+//!
+//! | Module | Its one idea |
+//! |---|---|
+//! | `format` | lines of the access log |
+//! | `log_file` | a file that may be slow, full, or replaced |
+//! | `lines` | whole lines out of a pipe |
+
+mod format;
+mod lines;
+mod log_file;
+mod packet;
+
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, recv};
+use rustix::thread::CapabilitySet;
+use server::AccessRecord;
+
+use crate::args::ObserveArgs;
+use crate::child::{self, retry};
+use crate::error::Failure;
+use crate::handover;
+use crate::lockdown;
+use crate::log_options::AccessFormat;
+use crate::messages::Message;
+use crate::signals::EndSignals;
+
+use self::format::Clock;
+use self::lines::Lines;
+use self::log_file::LogFile;
+pub(crate) use self::packet::{PACKET_BYTES_MAX, Packet, SocketSink};
+
+/// Losses are not told of more often.
+const LOSS_PAUSE: Duration = Duration::from_secs(10);
+
+/// What the supervisor passes; each but the last comes with a descriptor.
+pub(crate) mod pass {
+    /// Where the host process tells of accesses.
+    pub(crate) const RECORDS: u8 = 1;
+    /// The access log. If it is there already, the file to go on with.
+    pub(crate) const ACCESS_LOG: u8 = 2;
+    /// Where all processes write what they have to say.
+    pub(crate) const ERRORS: u8 = 3;
+    /// The error log. If it is there already, the file to go on with.
+    pub(crate) const ERROR_LOG: u8 = 4;
+    /// This was all.
+    pub(crate) const ALL: u8 = 0;
+}
+
+/// Runs until the supervisor ends it; then it takes in what the others have said last.
+pub(crate) fn run(args: &ObserveArgs) -> Result<(), Failure> {
+    let control = child::adopt_control_socket(c"splitway-observ")?;
+    let signals = EndSignals::catch()?;
+    lockdown::keep_capabilities(CapabilitySet::empty())?;
+    lockdown::confine_to_nothing()?;
+    let Some(given) = Given::wait(&control, signals.as_fd())? else {
+        return Ok(());
+    };
+    let access_log = start_log("access log", args.access_log.as_ref(), given.access_log)?;
+    let error_log = start_log("error log", args.error_log.as_ref(), given.error_log)?;
+    let format = args.access_log_format;
+    thread::scope(|scope| {
+        let stop = signals.as_fd();
+        let (access_log, error_log) = (access_log.as_ref(), error_log.as_ref());
+        if let Some(records) = &given.records {
+            spawn(scope, "records", move || {
+                receive_records(records, stop, format, access_log);
+            })?;
+        }
+        if let (Some(errors), Some(log)) = (&given.errors, error_log) {
+            spawn(scope, "errors", move || receive_errors(errors, stop, log))?;
+        }
+        child::tell(&Message::ObserverReady)?;
+        while wait(&control, stop)? {
+            let Some((what, file)) = handover::receive(&control)? else {
+                continue;
+            };
+            let log = match what {
+                pass::ACCESS_LOG => access_log,
+                pass::ERROR_LOG => error_log,
+                _ => continue,
+            };
+            if let (Some(log), Some(file)) = (log, file) {
+                log.change(file.into(), || {
+                    // A supervisor that does not hear is gone, and this process will be, too.
+                    let _ = child::tell(&Message::LogChanged);
+                });
+            }
+        }
+        Ok(())
+    })
+}
+
+fn start_log(
+    kind: &str,
+    name: Option<&String>,
+    file: Option<OwnedFd>,
+) -> Result<Option<LogFile>, Failure> {
+    let (Some(name), Some(file)) = (name, file) else {
+        return Ok(None);
+    };
+    LogFile::new(format!("{kind} {name}"), File::from(file))
+        .map(Some)
+        .map_err(|error| Failure::broken(format!("starting to write the {kind}"), error))
+}
+
+fn spawn<'scope>(
+    scope: &'scope thread::Scope<'scope, '_>,
+    name: &str,
+    work: impl FnOnce() + Send + 'scope,
+) -> Result<(), Failure> {
+    thread::Builder::new()
+        .name(name.to_owned())
+        .spawn_scoped(scope, work)
+        .map_err(|error| Failure::broken("starting a thread of the observer", error))?;
+    Ok(())
+}
+
+/// What the supervisor has opened.
+#[derive(Debug, Default)]
+struct Given {
+    records: Option<OwnedFd>,
+    access_log: Option<OwnedFd>,
+    errors: Option<OwnedFd>,
+    error_log: Option<OwnedFd>,
+}
+
+impl Given {
+    /// Waits until all is there; `None` if `stop` becomes readable before.
+    fn wait(control: &OwnedFd, stop: BorrowedFd<'_>) -> Result<Option<Self>, Failure> {
+        let mut given = Self::default();
+        while wait(control, stop)? {
+            let Some((what, descriptor)) = handover::receive(control)? else {
+                continue;
+            };
+            *match what {
+                pass::RECORDS => &mut given.records,
+                pass::ACCESS_LOG => &mut given.access_log,
+                pass::ERRORS => &mut given.errors,
+                pass::ERROR_LOG => &mut given.error_log,
+                _ => return Ok(Some(given)),
+            } = descriptor;
+        }
+        Ok(None)
+    }
+}
+
+/// Waits until there is something to read; false if `stop` is readable, and nothing else.
+fn wait(source: impl AsFd, stop: BorrowedFd<'_>) -> Result<bool, Failure> {
+    let mut fds = [
+        PollFd::new(&source, PollFlags::IN),
+        PollFd::from_borrowed_fd(stop, PollFlags::IN),
+    ];
+    retry(|| poll(&mut fds, None)).map_err(|errno| Failure::broken("waiting", errno))?;
+    Ok(!fds[0].revents().is_empty() || fds[1].revents().is_empty())
+}
+
+/// Takes in what the host process tells, until `stop` is readable and nothing is left.
+fn receive_records(
+    records: &OwnedFd,
+    stop: BorrowedFd<'_>,
+    format: AccessFormat,
+    log: Option<&LogFile>,
+) {
+    let mut buffer = vec![0; PACKET_BYTES_MAX];
+    let mut lines = Vec::new();
+    let mut losses = Losses::default();
+    while let Ok(true) = wait(records, stop) {
+        let received = retry(|| recv(records, &mut buffer[..], RecvFlags::DONTWAIT));
+        let packet = match received {
+            Ok((_, length)) if length > 0 => &buffer[..length],
+            Err(Errno::AGAIN) => continue,
+            // The supervisor holds the other end, too: it is gone.
+            _ => return,
+        };
+        let Some(Packet { lost, mut records }) = Packet::parse(packet) else {
+            tracing::warn!("the host process told something that makes no sense");
+            continue;
+        };
+        losses.note(lost);
+        let clock = Clock::now();
+        lines.clear();
+        while let Some((record, rest)) = AccessRecord::take(records) {
+            format::write(format, clock, &record, &mut lines);
+            records = rest;
+        }
+        if let Some(log) = log {
+            log.push(&lines);
+        }
+    }
+}
+
+/// Accesses that the host process could not tell of, because this one was behind.
+#[derive(Debug, Default)]
+struct Losses {
+    told: u64,
+    told_at: Option<Instant>,
+}
+
+impl Losses {
+    fn note(&mut self, lost: u64) {
+        let is_late = |at: Instant| at.elapsed() >= LOSS_PAUSE;
+        if lost > self.told && self.told_at.is_none_or(is_late) {
+            let more = lost - self.told;
+            tracing::warn!(
+                "{more} more accesses are in no log: so many at once could not be written"
+            );
+            (self.told, self.told_at) = (lost, Some(Instant::now()));
+        }
+    }
+}
+
+/// Takes in what all processes say, until `stop` is readable and nothing is left.
+fn receive_errors(errors: &OwnedFd, stop: BorrowedFd<'_>, log: &LogFile) {
+    let mut buffer = vec![0; 64 << 10];
+    let mut lines = Lines::default();
+    while let Ok(true) = wait(errors, stop) {
+        match retry(|| rustix::io::read(errors, &mut buffer[..])) {
+            Ok(length) if length > 0 => lines.push(&buffer[..length], |whole| log.push(whole)),
+            Err(Errno::AGAIN) => {}
+            _ => break,
+        }
+    }
+    lines.finish(|rest| log.push(rest));
+}

@@ -1,0 +1,282 @@
+//! Keeps the observer process: starts it, gives it what it needs, and starts another when it has ended. Whatever was
+//! said meanwhile waits in the socket and in the pipe, which outlive it.
+
+use std::ffi::OsString;
+use std::os::fd::OwnedFd;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::net::sockopt::set_socket_send_buffer_size;
+use rustix::pipe::{PipeFlags, pipe_with};
+
+use crate::backoff::Backoff;
+use crate::child::Child;
+use crate::error::Failure;
+use crate::family::{Family, Happening, Role};
+use crate::handover;
+use crate::log_options::{self, LogOptions, LogPlace};
+use crate::messages::Message;
+use crate::observe::pass;
+use crate::program::Program;
+use crate::socket;
+
+/// How much of what the host process tells may wait for the observer, in bytes, if the kernel allows so much.
+const RECORDS_BYTES: usize = 1 << 20;
+
+/// How long a log may take to be changed.
+const CHANGE_WAIT: Duration = Duration::from_secs(5);
+
+const NAME: &str = "observer process";
+
+/// See the [module documentation](self).
+#[derive(Debug)]
+pub(crate) struct Observer {
+    options: LogOptions,
+    program: Program,
+    arguments: Vec<OsString>,
+    /// Where the host process tells of accesses: our end, and the host's.
+    records: Option<(OwnedFd, OwnedFd)>,
+    errors: Option<Errors>,
+    /// Leads to the process that there is.
+    control: Option<OwnedFd>,
+    backoff: Backoff,
+    start_at: Option<Instant>,
+    changing: Option<Changing>,
+}
+
+/// What all processes say goes through a pipe.
+#[derive(Debug)]
+struct Errors {
+    reader: OwnedFd,
+    /// Where it went before.
+    before: OwnedFd,
+}
+
+/// Logs that are being changed.
+#[derive(Debug)]
+struct Changing {
+    /// How many.
+    left: usize,
+    until: Instant,
+}
+
+/// What an observer has to tell to whoever asked.
+#[derive(Debug)]
+pub(crate) enum ObserverNews {
+    /// The logs were opened anew, or why not.
+    Reopened(Result<String, String>),
+}
+
+impl Observer {
+    /// Opens what there is to be written; `None` if nothing is. From here on what the processes that are started say,
+    /// and this one, goes to the error log if there is one, until this is dropped.
+    pub(crate) fn new(options: &LogOptions, log: &str) -> Result<Option<Self>, Failure> {
+        if options == &LogOptions::default() {
+            return Ok(None);
+        }
+        // The user is to learn at once what cannot be written.
+        Logs::open(options)?;
+        let failed = |errno| Failure::broken("making a way to the observer process", errno);
+        let records = match options.access_log {
+            Some(_) => {
+                let (own, hosts) = socket::pair().map_err(failed)?;
+                if let Err(errno) = set_socket_send_buffer_size(&hosts, RECORDS_BYTES) {
+                    tracing::debug!(%errno, "the socket to the observer stays as it is");
+                }
+                Some((own, hosts))
+            }
+            None => None,
+        };
+        let mut arguments: Vec<OsString> = ["observe", "--log", log].map(OsString::from).into();
+        if let Some(place) = &options.access_log {
+            let format = options.access_log_format.name();
+            arguments.extend(["--access-log-format".into(), format.into()]);
+            arguments.push(format!("--access-log={place}").into());
+        }
+        if let Some(path) = &options.error_log {
+            arguments.push(format!("--error-log={}", path.display()).into());
+        }
+        let errors = options.error_log.is_some();
+        Ok(Some(Self {
+            options: options.clone(),
+            program: Program::own()?,
+            arguments,
+            records,
+            errors: errors.then(Errors::catch).transpose()?,
+            control: None,
+            backoff: Backoff::default(),
+            start_at: None,
+            changing: None,
+        }))
+    }
+
+    /// The end of the socket that the host process is to have.
+    pub(crate) fn host_socket(&self) -> Option<&OwnedFd> {
+        self.records.as_ref().map(|(_, hosts)| hosts)
+    }
+
+    /// Starts the process.
+    pub(crate) fn start(&mut self, family: &mut Family) -> Result<(), Failure> {
+        let logs = Logs::open(&self.options)?;
+        let failed = |errno| Failure::broken(format!("starting the {NAME}"), errno);
+        let (control, its) = socket::pair().map_err(failed)?;
+        // Its own complaints do not go in a circle.
+        let stderr = match &self.errors {
+            Some(errors) => errors
+                .before
+                .try_clone()
+                .map_err(|error| Failure::broken(format!("starting the {NAME}"), error))?
+                .into(),
+            None => Stdio::inherit(),
+        };
+        let arguments = self.arguments.iter().cloned();
+        let child = Child::spawn_saying(NAME, &self.program.image(), arguments, its, stderr)?;
+        family.adopt(Role::Observer, child);
+        let records = self.records.as_ref().map(|(own, _)| own);
+        let errors = self.errors.as_ref().map(|errors| &errors.reader);
+        for (what, descriptor) in [
+            (pass::RECORDS, records),
+            (pass::ACCESS_LOG, logs.access.as_ref()),
+            (pass::ERRORS, errors),
+            (pass::ERROR_LOG, logs.error.as_ref()),
+        ] {
+            if descriptor.is_some() {
+                handover::pass(&control, what, descriptor).map_err(failed)?;
+            }
+        }
+        handover::pass(&control, pass::ALL, None).map_err(failed)?;
+        self.control = Some(control);
+        Ok(())
+    }
+
+    /// When to call [`Observer::on`] at the latest.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        let changing = self.changing.as_ref().map(|changing| changing.until);
+        self.start_at.into_iter().chain(changing).min()
+    }
+
+    /// Something has happened, or time has passed.
+    pub(crate) fn on(
+        &mut self,
+        family: &mut Family,
+        happening: &Happening,
+    ) -> Option<ObserverNews> {
+        let now = Instant::now();
+        match happening {
+            Happening::Said(Role::Observer, Message::ObserverReady) => self.backoff.on_success(now),
+            Happening::Said(Role::Observer, Message::LogChanged) => {
+                let changing = self.changing.as_mut()?;
+                changing.left = changing.left.saturating_sub(1);
+                if changing.left == 0 {
+                    self.changing = None;
+                    return Some(reopened());
+                }
+            }
+            Happening::Ended(Role::Observer) => {
+                let fate = family.fate(Role::Observer);
+                let fate = fate
+                    .unwrap_or_else(|| Failure::broken(NAME, "ended although nobody asked it to"));
+                family.dismiss(Role::Observer);
+                self.control = None;
+                self.fail(now, &fate);
+                // The next one opens what lies there then.
+                return self.changing.take().map(|_| reopened());
+            }
+            _ => {}
+        }
+        if self.start_at.is_some_and(|at| at <= now) {
+            self.start_at = None;
+            if let Err(failure) = self.start(family) {
+                family.dismiss(Role::Observer);
+                self.control = None;
+                self.fail(now, &failure);
+            }
+        }
+        let is_late = |changing: &mut Changing| changing.until <= now;
+        self.changing.take_if(is_late).map(|_| {
+            let why = format!("what was written before is not on the disk after {CHANGE_WAIT:?}; it will go on there");
+            ObserverNews::Reopened(Err(why))
+        })
+    }
+
+    fn fail(&mut self, now: Instant, failure: &Failure) {
+        let wait = self.backoff.on_failure(now);
+        tracing::warn!("{failure}; what is to be logged waits, another one is started in {wait:?}");
+        self.start_at = Some(now + wait);
+    }
+
+    /// Has the logs opened anew, where they are now. What comes of it is told by [`Observer::on`], unless it is known.
+    pub(crate) fn reopen(&mut self) -> Option<ObserverNews> {
+        let logs = match Logs::open(&self.options) {
+            Ok(logs) => logs,
+            Err(failure) => {
+                tracing::error!("{failure}; the logs stay as they are");
+                return Some(ObserverNews::Reopened(Err(failure.to_string())));
+            }
+        };
+        let Some(control) = &self.control else {
+            return Some(reopened());
+        };
+        let mut left = 0;
+        for (what, file) in [
+            (pass::ACCESS_LOG, logs.access),
+            (pass::ERROR_LOG, logs.error),
+        ] {
+            // If it is gone, the next one opens them.
+            if file.is_some() && handover::pass(control, what, file.as_ref()).is_ok() {
+                left += 1;
+            }
+        }
+        if left == 0 {
+            return Some(reopened());
+        }
+        let until = Instant::now() + CHANGE_WAIT;
+        self.changing = Some(Changing { left, until });
+        None
+    }
+}
+
+fn reopened() -> ObserverNews {
+    ObserverNews::Reopened(Ok("logs reopened".to_owned()))
+}
+
+/// The files.
+struct Logs {
+    access: Option<OwnedFd>,
+    error: Option<OwnedFd>,
+}
+
+impl Logs {
+    fn open(options: &LogOptions) -> Result<Self, Failure> {
+        let access = options.access_log.as_ref();
+        let access = access.map(|place: &LogPlace| place.open("access log"));
+        let error = options.error_log.as_ref();
+        let error = error.map(|path| log_options::open("error log", path));
+        Ok(Self {
+            access: access.transpose()?,
+            error: error.transpose()?,
+        })
+    }
+}
+
+impl Errors {
+    /// From here on standard error is a pipe, which holds nobody up: who finds it full is not heard.
+    fn catch() -> Result<Self, Failure> {
+        let catch = || -> std::io::Result<Self> {
+            let before = std::os::fd::AsFd::as_fd(&std::io::stderr()).try_clone_to_owned()?;
+            let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
+            fcntl_setfl(&writer, fcntl_getfl(&writer)? | OFlags::NONBLOCK)?;
+            rustix::stdio::dup2_stderr(&writer)?;
+            Ok(Self { reader, before })
+        };
+        catch().map_err(|error| Failure::broken("leading standard error to the error log", error))
+    }
+}
+
+impl Drop for Errors {
+    fn drop(&mut self) {
+        // Then what is said last goes nowhere.
+        let _ = rustix::stdio::dup2_stderr(&self.before);
+    }
+}
