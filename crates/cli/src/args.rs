@@ -64,7 +64,7 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Serve a directory over HTTP
-    Serve(ServeArgs),
+    Serve(Box<ServeArgs>),
     /// Check a configuration file, and the files that it names, without serving
     Check(CheckArgs),
     /// Run the NIC stack alone, for host stacks that attach to it
@@ -320,6 +320,10 @@ pub(crate) struct NicArgs {
     /// Serve one host stack, connected to standard input, and end with it
     #[arg(long, hide = true)]
     pub(crate) control_stdin: bool,
+
+    /// Tell on standard output what the workers count
+    #[arg(long, hide = true, requires = "control_stdin")]
+    pub(crate) tell_counters: bool,
 }
 
 impl NicArgs {
@@ -669,6 +673,9 @@ pub(crate) struct HostArgs {
     /// The supervisor passes a socket that leads to an observer
     #[arg(long)]
     pub(crate) observed: bool,
+    /// Tell the observer what is counted
+    #[arg(long, requires = "observed")]
+    pub(crate) tell_counters: bool,
     /// Directory that must be out of reach once the process is locked out of the file system
     #[arg(long)]
     pub(crate) probe: PathBuf,
@@ -721,7 +728,7 @@ mod tests {
 
     fn serve(line: &str) -> ServeArgs {
         match parse(line).unwrap().command {
-            Command::Serve(args) => args,
+            Command::Serve(args) => *args,
             other => panic!("{other:?}"),
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! | Module | Its one idea |
 //! |---|---|
-//! | `network`, `nic`, `tcp`, `tls`, `http`, `site`, `operation` | the sections, one each |
+//! | `network`, `nic`, `tcp`, `tls`, `http`, `site`, `logs`, `operation` | the sections, one each |
 //! | `text` | values that people write with units, or in a form of their own |
 //! | `file` | reading a file; what is wrong with it, and where |
 //! | `place` | where in a file something stands |
@@ -17,6 +17,7 @@
 mod content;
 mod file;
 mod http;
+mod logs;
 mod network;
 mod nic;
 mod operation;
@@ -35,12 +36,14 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use self::content::Content;
 pub(crate) use self::http::Http;
+pub(crate) use self::logs::Logs;
 pub(crate) use self::network::{Listen, Network};
 pub(crate) use self::nic::Nic;
 pub(crate) use self::operation::Operation;
 pub(crate) use self::options::{load, load_file};
 pub(crate) use self::site::Site;
 pub(crate) use self::tcp::Tcp;
+pub(crate) use self::text::Text;
 pub(crate) use self::tls::{Certificate, Tls};
 use crate::control_link::NicPlace;
 use crate::error::Failure;
@@ -71,6 +74,8 @@ pub(crate) struct Config {
     /// below the root.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) site: Vec<Site>,
+    /// Logs.
+    pub(crate) logs: Logs,
     /// How the server is run.
     pub(crate) operation: Operation,
 }
@@ -88,6 +93,7 @@ impl Config {
             nic,
             tls,
             signing_keys,
+            logs,
             operation,
             ..
         } = self;
@@ -109,6 +115,12 @@ impl Config {
             .chain(&mut nic.key_file)
             .chain(certificates)
             .chain(signing_keys.values_mut())
+            .chain(
+                logs.access
+                    .iter_mut()
+                    .filter_map(|Text(place)| place.path_mut()),
+            )
+            .chain(&mut logs.error)
             .chain(&mut operation.control_socket)
     }
 
@@ -131,7 +143,8 @@ impl Config {
             certificate: wanted.tls.certificate.clone(),
             ..old.tls.clone()
         };
-        self.operation.control_socket = old.operation.control_socket.clone();
+        self.logs = old.logs.clone();
+        self.operation = old.operation.clone();
         Ok(differences(&wanted.to_table()?, &self.to_table()?))
     }
 

@@ -216,6 +216,7 @@ impl Family {
                     Message::HostReady(_)
                     | Message::NicReady { .. }
                     | Message::FetcherReady
+                    | Message::Counting(..)
                     | Message::ObserverReady
                     | Message::LogChanged
                     | Message::DoorOpen(_)

@@ -28,6 +28,7 @@ use crate::fetching::Door;
 use crate::messages::Message;
 use crate::origin_options::OriginPaths;
 use crate::stat::telling::Readers;
+use crate::telling::Teller;
 
 const ONE_DESCRIPTOR: usize = rustix::cmsg_space!(ScmRights(1));
 
@@ -100,14 +101,23 @@ const HEARING: &str = "hearing of NIC processes";
 /// What the supervisor at the other end of `control` has passed, if anything: the number of a NIC process, and its socket,
 /// if that has arrived.
 pub(crate) fn receive(control: &OwnedFd) -> Result<Option<(u8, Option<OwnedFd>)>, Failure> {
+    let mut byte = [0];
+    let received = receive_packet(control, &mut byte)?;
+    Ok(received.map(|(_, descriptor)| (byte[0], descriptor)))
+}
+
+/// The same of a packet of any length: how many bytes of it are in `buffer` now.
+pub(crate) fn receive_packet(
+    control: &OwnedFd,
+    buffer: &mut [u8],
+) -> Result<Option<(usize, Option<OwnedFd>)>, Failure> {
     let mut space = [MaybeUninit::uninit(); ONE_DESCRIPTOR];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let mut byte = [0];
     let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
     let received = retry(|| {
         recvmsg(
             control,
-            &mut [IoSliceMut::new(&mut byte)],
+            &mut [IoSliceMut::new(buffer)],
             &mut ancillary,
             flags,
         )
@@ -116,12 +126,12 @@ pub(crate) fn receive(control: &OwnedFd) -> Result<Option<(u8, Option<OwnedFd>)>
         Ok(received) if received.bytes == 0 => {
             Err(Failure::broken(HEARING, "the supervisor is gone"))
         }
-        Ok(_) => {
+        Ok(received) => {
             let socket = ancillary.drain().find_map(|message| match message {
                 RecvAncillaryMessage::ScmRights(mut passed) => passed.next(),
                 _ => None,
             });
-            Ok(Some((byte[0], socket)))
+            Ok(Some((received.bytes, socket)))
         }
         Err(Errno::AGAIN) => Ok(None),
         Err(errno) => Err(Failure::broken(HEARING, errno)),
@@ -152,6 +162,8 @@ pub(crate) struct Supervisor {
     bell: Arc<OwnedFd>,
     /// Those who ask what connections there are.
     readers: Readers,
+    /// Tells the observer what is counted.
+    teller: Option<Teller>,
     /// Readable while there is anything to do.
     wake: OwnedFd,
 }
@@ -186,6 +198,7 @@ impl Supervisor {
             fetchers: None,
             bell: Arc::new(bell),
             readers: Readers::default(),
+            teller: None,
             wake,
         })
     }
@@ -252,6 +265,17 @@ impl Supervisor {
     /// What TLS listeners use, now and whenever others take their place.
     pub(crate) fn certificates(&self) -> Option<Arc<tls::Certificates>> {
         self.certificates.clone()
+    }
+
+    /// From now on tells the observer behind this socket what is counted.
+    pub(crate) fn tell_counters(&mut self, observer: &OwnedFd) -> Result<(), Failure> {
+        let failed = |error: std::io::Error| Failure::broken(OBSERVER_SOCKET, error);
+        let teller = Teller::new(observer.try_clone().map_err(failed)?)?;
+        let data = epoll::EventData::new_u64(0);
+        epoll::add(&self.wake, &teller, data, epoll::EventFlags::IN)
+            .map_err(|errno| failed(errno.into()))?;
+        self.teller = Some(teller);
+        Ok(())
     }
 
     /// Waits for the socket that leads to the observer, which comes after the configuration and before any NIC process;
@@ -503,6 +527,9 @@ impl NicSource<Server> for Supervisor {
         if self.is_draining && server.connections() == 0 && stack.usage().connections == 0 {
             self.is_draining = false;
             report(&Message::Drained);
+        }
+        if let Some(teller) = &self.teller {
+            teller.on_wake(stack, server);
         }
     }
 

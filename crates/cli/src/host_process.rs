@@ -72,6 +72,9 @@ pub(crate) fn run(args: &HostArgs) -> Result<(), Failure> {
             return Ok(());
         }
     }
+    if let (Some(socket), true) = (&observer, args.tell_counters) {
+        supervisor.tell_counters(socket)?;
+    }
     let Some((nic, session)) = supervisor.first(signals.as_fd())? else {
         return Ok(());
     };

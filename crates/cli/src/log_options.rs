@@ -1,10 +1,12 @@
 //! What an operator says about logs.
 
 use std::fmt;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, OwnedFd};
@@ -13,28 +15,28 @@ use crate::error::Failure;
 
 /// The options of `splitway serve`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
-#[command(next_help_heading = "Logs")]
+#[command(next_help_heading = "Logs and metrics")]
 pub(crate) struct LogOptions {
     /// Note each response that is over in this file, or with - on standard output
     #[arg(long, value_name = "PATH|-")]
     pub(crate) access_log: Option<LogPlace>,
 
-    /// What lines of the access log are like: combined, as Apache's and nginx's, or json, with more
-    #[arg(
-        long,
-        value_name = "FORMAT",
-        default_value = "combined",
-        requires = "access_log"
-    )]
-    pub(crate) access_log_format: AccessFormat,
+    /// What lines of the access log are like: combined, as Apache's and nginx's, or json, with more [default: combined]
+    #[arg(long, value_name = "FORMAT")]
+    pub(crate) access_log_format: Option<AccessFormat>,
 
     /// Write to this file what the processes have to say, which otherwise goes to standard error
     #[arg(long, value_name = "PATH")]
     pub(crate) error_log: Option<PathBuf>,
+
+    /// Answer here, on the kernel's own TCP, to those who watch the server: /metrics for Prometheus, /healthz. Whoever can
+    /// connect can see all of it: 127.0.0.1:9180 is for this machine alone
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub(crate) admin: Option<SocketAddr>,
 }
 
 /// What lines of the access log are like.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum AccessFormat {
     /// Apache's and nginx's.
     #[default]
@@ -43,12 +45,26 @@ pub(crate) enum AccessFormat {
     Json,
 }
 
-impl AccessFormat {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Combined => "combined",
-            Self::Json => "json",
-        }
+const FORMATS: [(AccessFormat, &str); 2] = [
+    (AccessFormat::Combined, "combined"),
+    (AccessFormat::Json, "json"),
+];
+
+impl FromStr for AccessFormat {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = FORMATS.iter().find(|(_, name)| *name == text);
+        found
+            .map(|(format, _)| *format)
+            .ok_or_else(|| "it is combined or json".to_owned())
+    }
+}
+
+impl fmt::Display for AccessFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let found = FORMATS.iter().find(|(format, _)| format == self);
+        f.write_str(found.map_or("", |(_, name)| name))
     }
 }
 
@@ -73,13 +89,20 @@ impl FromStr for LogPlace {
 impl fmt::Display for LogPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::StandardOutput => f.write_str("standard output"),
+            Self::StandardOutput => f.write_str("-"),
             Self::File(path) => path.display().fmt(f),
         }
     }
 }
 
 impl LogPlace {
+    pub(crate) fn path_mut(&mut self) -> Option<&mut PathBuf> {
+        match self {
+            Self::StandardOutput => None,
+            Self::File(path) => Some(path),
+        }
+    }
+
     /// Opens it, to be written to at its end.
     pub(crate) fn open(&self, kind: &str) -> Result<OwnedFd, Failure> {
         match self {
@@ -118,6 +141,28 @@ pub(crate) fn open(kind: &str, path: &Path) -> Result<OwnedFd, Failure> {
     })
 }
 
+/// Listens for those who watch.
+pub(crate) fn listen(address: SocketAddr) -> Result<TcpListener, Failure> {
+    let listen = || -> io::Result<TcpListener> {
+        let listener = TcpListener::bind(address)?;
+        listener.set_nonblocking(true)?;
+        Ok(listener)
+    };
+    listen().map_err(|error| {
+            let failure = Failure::input(format!("--admin {address}"), &error);
+            match error.kind() {
+                io::ErrorKind::AddrInUse => failure.remedy("Another program listens there: choose another port."),
+                io::ErrorKind::AddrNotAvailable => failure.remedy(
+                    "It must be an address of this machine's kernel, not the stack's own: 127.0.0.1 for this machine alone.",
+                ),
+                io::ErrorKind::PermissionDenied => {
+                    failure.remedy("Ports below 1024 need CAP_NET_BIND_SERVICE: choose a higher one.")
+                }
+                _ => failure,
+            }
+        })
+}
+
 #[cfg(test)]
 mod tests {
     use clap::Parser;
@@ -140,7 +185,7 @@ mod tests {
     fn a_dash_is_standard_output() {
         let logs = parse("--access-log - --access-log-format json").unwrap();
         assert_eq!(logs.access_log, Some(LogPlace::StandardOutput));
-        assert_eq!(logs.access_log_format, AccessFormat::Json);
+        assert_eq!(logs.access_log_format, Some(AccessFormat::Json));
         let logs = parse("--access-log ./- --error-log e").unwrap();
         assert_eq!(logs.access_log, Some(LogPlace::File("./-".into())));
         assert_eq!(parse("").unwrap(), LogOptions::default());
@@ -148,11 +193,6 @@ mod tests {
         assert!(
             message.contains("combined") && message.contains("json"),
             "{message}"
-        );
-        assert!(
-            parse("--access-log-format json")
-                .unwrap_err()
-                .contains("--access-log")
         );
     }
 

@@ -16,7 +16,8 @@
 //! | `drain` | the end without losing anything |
 //! | `notice` | what a service manager is told |
 //! | `configuration`, `reload` | what the host process is told at its start, and anew |
-//! | `observe`, `observer` | the process that keeps the logs, and keeping it |
+//! | `observe`, `observer`, `telling` | the process that keeps logs and metrics, keeping it, and what it is told |
+//! | `log_lines` | how lines reach standard error |
 //! | `stat` | `splitway stat`, and how connections are told of |
 //! | `capture` | `splitway capture` |
 //! | `demo` | `splitway demo` |
@@ -74,6 +75,7 @@ mod key_file;
 mod link;
 mod listener;
 mod lockdown;
+mod log_lines;
 mod log_options;
 mod measuring;
 mod memory_limit;
@@ -100,6 +102,7 @@ mod sim;
 mod socket;
 mod stat;
 mod tcp_options;
+mod telling;
 mod tls_options;
 mod url;
 
@@ -121,8 +124,7 @@ fn main() -> ExitCode {
     // A simulation is full of failures that are meant to be; it has a log of its own.
     if !matches!(cli.command, Command::Sim(_)) {
         // Colours are for people, not for files.
-        let is_for_file =
-            matches!(&cli.command, Command::Serve(args) if args.logs.error_log.is_some());
+        let is_for_file = matches!(&cli.command, Command::Serve(args) if args.logs.error_log.is_some() || args.config.is_some());
         log_to_stderr(&cli.log, std::io::stderr().is_terminal() && !is_for_file);
     }
     let result = match &cli.command {
@@ -190,7 +192,7 @@ fn log_to_stderr(level: &str, ansi: bool) {
         .parse()
         .unwrap_or(tracing_subscriber::filter::LevelFilter::WARN);
     tracing_subscriber::fmt()
-        .with_writer(std::io::stderr)
+        .with_writer(|| log_lines::LogLines)
         .with_ansi(ansi)
         // Where standard error takes no more, it takes no complaint about that either.
         .log_internal_errors(false)

@@ -33,6 +33,8 @@ pub(crate) enum Message {
     Drained,
     /// The host process does its work: it was asked.
     Turning,
+    /// What a worker of a NIC process has counted so far.
+    Counting(usize, Report),
     /// The observer takes in what is said.
     ObserverReady,
     /// The observer writes to the file that it was given for a log.
@@ -109,10 +111,14 @@ impl Report {
 impl Message {
     /// Writes the message as a line to standard output, and hands it over at once.
     pub(crate) fn send(&self) -> std::io::Result<()> {
+        self.write(std::io::stdout().lock())
+    }
+
+    /// Writes it to standard output, which somebody has locked.
+    pub(crate) fn write(&self, mut stdout: std::io::StdoutLock<'_>) -> std::io::Result<()> {
         use std::io::Write;
         let mut line = serde_json::to_vec(self).map_err(std::io::Error::other)?;
         line.push(b'\n');
-        let mut stdout = std::io::stdout().lock();
         stdout.write_all(&line)?;
         stdout.flush()
     }

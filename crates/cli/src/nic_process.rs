@@ -13,6 +13,7 @@ use crate::capture::asked::NIC_MARK;
 use crate::error::Failure;
 use crate::messages::{Message, Report};
 use crate::signals::EndSignals;
+use crate::telling::tell_of_worker;
 use crate::{child, link, lockdown, memory_limit, seccomp};
 
 /// What the process may keep: reading files that only root may read, if it is root that serves them,
@@ -53,7 +54,15 @@ pub(crate) fn run(args: &NicArgs) -> Result<(), Failure> {
     };
     child::tell(&Message::NicReady { workers })?;
     let ready = || seccomp::allow_only(seccomp::Kind::Nic).map_err(io::Error::other);
-    let counters = nic::run(&config, root, session, ports, signals.as_fd(), ready)
+    let tell = |worker, counters: &nic::Counters| {
+        tell_of_worker(worker, self::counters(counters));
+    };
+    let tell: Option<nic::Tell<'_>> = if args.tell_counters {
+        Some(&tell)
+    } else {
+        None
+    };
+    let counters = nic::run(&config, root, session, ports, signals.as_fd(), ready, tell)
         .map_err(|error| Failure::broken("NIC process", error))?;
     child::tell(&Message::Report(Report::now(self::counters(&counters))))
 }

@@ -8,16 +8,18 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::net::sockopt::set_socket_send_buffer_size;
+use rustix::net::{SendFlags, send};
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use crate::backoff::Backoff;
-use crate::child::Child;
+use crate::child::{Child, retry};
+use crate::config::{Config, Logs, Text};
 use crate::error::Failure;
 use crate::family::{Family, Happening, Role};
 use crate::handover;
-use crate::log_options::{self, LogOptions, LogPlace};
-use crate::messages::Message;
-use crate::observe::pass;
+use crate::log_options;
+use crate::messages::{Message, Report};
+use crate::observe::{WorkerReport, pass};
 use crate::program::Program;
 use crate::socket;
 
@@ -32,9 +34,11 @@ const NAME: &str = "observer process";
 /// See the [module documentation](self).
 #[derive(Debug)]
 pub(crate) struct Observer {
-    options: LogOptions,
+    logs: Logs,
     program: Program,
     arguments: Vec<OsString>,
+    /// For those who watch.
+    admin: Option<OwnedFd>,
     /// Where the host process tells of accesses: our end, and the host's.
     records: Option<(OwnedFd, OwnedFd)>,
     errors: Option<Errors>,
@@ -71,37 +75,43 @@ pub(crate) enum ObserverNews {
 impl Observer {
     /// Opens what there is to be written; `None` if nothing is. From here on what the processes that are started say,
     /// and this one, goes to the error log if there is one, until this is dropped.
-    pub(crate) fn new(options: &LogOptions, log: &str) -> Result<Option<Self>, Failure> {
-        if options == &LogOptions::default() {
+    pub(crate) fn new(config: &Config, log: &str) -> Result<Option<Self>, Failure> {
+        let (logs, admin) = (&config.logs, config.operation.admin);
+        if logs.access.is_none() && logs.error.is_none() && admin.is_none() {
             return Ok(None);
         }
         // The user is to learn at once what cannot be written.
-        Logs::open(options)?;
+        Files::open(logs)?;
         let failed = |errno| Failure::broken("making a way to the observer process", errno);
-        let records = match options.access_log {
-            Some(_) => {
+        let admin = admin
+            .map(log_options::listen)
+            .transpose()?
+            .map(OwnedFd::from);
+        let records = match logs.access.is_some() || admin.is_some() {
+            true => {
                 let (own, hosts) = socket::pair().map_err(failed)?;
                 if let Err(errno) = set_socket_send_buffer_size(&hosts, RECORDS_BYTES) {
                     tracing::debug!(%errno, "the socket to the observer stays as it is");
                 }
                 Some((own, hosts))
             }
-            None => None,
+            false => None,
         };
         let mut arguments: Vec<OsString> = ["observe", "--log", log].map(OsString::from).into();
-        if let Some(place) = &options.access_log {
-            let format = options.access_log_format.name();
+        if let Some(Text(place)) = &logs.access {
+            let format = logs.access_format.0.to_string();
             arguments.extend(["--access-log-format".into(), format.into()]);
             arguments.push(format!("--access-log={place}").into());
         }
-        if let Some(path) = &options.error_log {
+        if let Some(path) = &logs.error {
             arguments.push(format!("--error-log={}", path.display()).into());
         }
-        let errors = options.error_log.is_some();
+        let errors = logs.error.is_some();
         Ok(Some(Self {
-            options: options.clone(),
+            logs: logs.clone(),
             program: Program::own()?,
             arguments,
+            admin,
             records,
             errors: errors.then(Errors::catch).transpose()?,
             control: None,
@@ -118,7 +128,7 @@ impl Observer {
 
     /// Starts the process.
     pub(crate) fn start(&mut self, family: &mut Family) -> Result<(), Failure> {
-        let logs = Logs::open(&self.options)?;
+        let logs = Files::open(&self.logs)?;
         let failed = |errno| Failure::broken(format!("starting the {NAME}"), errno);
         let (control, its) = socket::pair().map_err(failed)?;
         // Its own complaints do not go in a circle.
@@ -140,6 +150,7 @@ impl Observer {
             (pass::ACCESS_LOG, logs.access.as_ref()),
             (pass::ERRORS, errors),
             (pass::ERROR_LOG, logs.error.as_ref()),
+            (pass::ADMIN, self.admin.as_ref()),
         ] {
             if descriptor.is_some() {
                 handover::pass(&control, what, descriptor).map_err(failed)?;
@@ -148,6 +159,25 @@ impl Observer {
         handover::pass(&control, pass::ALL, None).map_err(failed)?;
         self.control = Some(control);
         Ok(())
+    }
+
+    /// A worker of a NIC stack has told what it has counted.
+    fn pass_on(&self, nic: usize, worker: usize, report: &Report) {
+        let Some(control) = &self.control else {
+            return;
+        };
+        let report = report.clone();
+        let told = WorkerReport {
+            nic,
+            worker,
+            report,
+        };
+        let mut packet = vec![pass::WORKER];
+        if serde_json::to_writer(&mut packet, &told).is_ok() {
+            // One that is behind hears the next.
+            let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+            let _ = retry(|| send(control, &packet, flags));
+        }
     }
 
     /// When to call [`Observer::on`] at the latest.
@@ -172,6 +202,12 @@ impl Observer {
                     self.changing = None;
                     return Some(reopened());
                 }
+            }
+            Happening::Said(
+                Role::Nic(nic) | Role::NextNic(nic),
+                Message::Counting(worker, report),
+            ) => {
+                self.pass_on(*nic, *worker, report);
             }
             Happening::Ended(Role::Observer) => {
                 let fate = family.fate(Role::Observer);
@@ -208,7 +244,7 @@ impl Observer {
 
     /// Has the logs opened anew, where they are now. What comes of it is told by [`Observer::on`], unless it is known.
     pub(crate) fn reopen(&mut self) -> Option<ObserverNews> {
-        let logs = match Logs::open(&self.options) {
+        let logs = match Files::open(&self.logs) {
             Ok(logs) => logs,
             Err(failure) => {
                 tracing::error!("{failure}; the logs stay as they are");
@@ -242,16 +278,16 @@ fn reopened() -> ObserverNews {
 }
 
 /// The files.
-struct Logs {
+struct Files {
     access: Option<OwnedFd>,
     error: Option<OwnedFd>,
 }
 
-impl Logs {
-    fn open(options: &LogOptions) -> Result<Self, Failure> {
-        let access = options.access_log.as_ref();
-        let access = access.map(|place: &LogPlace| place.open("access log"));
-        let error = options.error_log.as_ref();
+impl Files {
+    fn open(logs: &Logs) -> Result<Self, Failure> {
+        let access = logs.access.as_ref();
+        let access = access.map(|Text(place)| place.open("access log"));
+        let error = logs.error.as_ref();
         let error = error.map(|path| log_options::open("error log", path));
         Ok(Self {
             access: access.transpose()?,

@@ -216,7 +216,7 @@ mod tests {
         let words = line.split_whitespace();
         let matches = Cli::command_line().get_matches_from(words);
         match Cli::from_arg_matches(&matches).unwrap().command {
-            Command::Serve(args) => args,
+            Command::Serve(args) => *args,
             other => panic!("{other:?}"),
         }
     }

@@ -92,7 +92,7 @@ pub(crate) fn run(args: &ServeArgs, log: &str) -> Result<(), Failure> {
             .map_err(|errno| Failure::broken("binding the process to its parent", errno))?;
     }
     let outside = Outside::here()?;
-    let mut observer = Observer::new(&args.logs, log)?;
+    let mut observer = Observer::new(&config, log)?;
     let link = Link::attach(&config)?;
     let mut notice = Notice::of_environment();
     let announced: Vec<_> = sources.iter().map(Announced::of).collect();
@@ -846,6 +846,9 @@ fn nic_arguments(asked: Asked<'_>, root: &Path, link: &Link) -> Vec<OsString> {
     arguments.extend(["--workers".into(), config.nic.workers.to_string().into()]);
     arguments.extend(cache.arguments());
     arguments.extend(args.nic_measuring.arguments());
+    if config.operation.admin.is_some() {
+        arguments.push("--tell-counters".into());
+    }
     arguments.push(option("--root", root.as_os_str()));
     arguments
 }
@@ -908,6 +911,9 @@ fn host_arguments(
     }
     if observer.and_then(Observer::host_socket).is_some() {
         arguments.push("--observed".into());
+        if config.operation.admin.is_some() {
+            arguments.push("--tell-counters".into());
+        }
     }
     let mut roots = sources.iter().filter_map(|source| match source {
         Source::Root(root) => Some(root.as_path()),
@@ -1006,6 +1012,9 @@ fn announce(
     if let (Some(fetcher), Some(pid)) = (fetcher, family.pid(Role::Fetcher)) {
         let does = fetcher.describe();
         line(format_args!("fetcher process {pid}: {does}"));
+    }
+    if let Some(address) = config.operation.admin {
+        line(format_args!("metrics: http://{address}/metrics"));
     }
     if let Some(control) = control {
         line(format_args!("control socket: {}", control.path().display()));

@@ -138,7 +138,6 @@ fn logs_that_cannot_be_written() {
         ]);
         with_site(&["serve", "site", option, "site"]).refused(&["log site", "Name a file in it"]);
     }
-    with_site(&["serve", "site", "--access-log-format", "json"]).refused(&["--access-log"]);
     let format = [
         "serve",
         "site",

@@ -1,12 +1,15 @@
 //! What the host stack has done so far.
 
 macro_rules! counters {
-    ($($(#[$doc:meta])* $name:ident),+ $(,)?) => {
+    ($($(#[doc = $doc:literal])* $name:ident),+ $(,)?) => {
         /// Counts since the start of a shard.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-        pub struct Counters { $($(#[$doc])* pub $name: u64),+ }
+        pub struct Counters { $($(#[doc = $doc])* pub $name: u64),+ }
 
         impl Counters {
+            /// Names and what they count, in the order of declaration.
+            pub const MEANINGS: &[(&str, &str)] = &[$((stringify!($name), concat!($($doc),*))),+];
+
             /// Names and values, in the order of declaration.
             pub fn rows(&self) -> Vec<(&'static str, u64)> {
                 vec![$((stringify!($name), self.$name)),+]

@@ -9,6 +9,7 @@
 //!
 //! | File | What happens there |
 //! |---|---|
+//! | `telling` | what a worker has done, told while it works |
 //! | `run`, `polling` | the loop around a worker: when to poll, when to sleep, when to end |
 //! | `worker` | one turn: completions, commands, planning, departure, events |
 //! | `commands`, `job` | the command is checked and becomes a job of its flow |
@@ -49,6 +50,7 @@ mod s3fifo;
 mod sealed;
 mod segment;
 mod slab;
+mod telling;
 mod usage;
 mod versions;
 mod wheel;
@@ -59,5 +61,6 @@ pub use counters::Counters;
 pub use engine::Clock;
 pub use root::{RootDir, RootError, check_kernel};
 pub use run::{RunError, run};
+pub use telling::Tell;
 pub use usage::Usage;
 pub use worker::{Corrupt, Progress, Sleep, Worker};

@@ -25,6 +25,7 @@ use crate::reader::delay::{DelayReader, ReadDelay};
 use crate::reader::pool::{Opener, PoolReader};
 use crate::reader::uring::UringReader;
 use crate::root::RootDir;
+use crate::telling::{Tell, Telling};
 use crate::worker::{Corrupt, Progress, Sleep, Worker};
 
 /// A busy worker looks this often, in microseconds, whether it is to end.
@@ -77,7 +78,7 @@ pub enum RunError {
 /// in the calling thread. Returns when the host is gone or when `stop` becomes readable.
 ///
 /// `ready` is called once, when every worker has what it needs, and before any takes a command: the moment to give up
-/// rights. If it fails, none does.
+/// rights. If it fails, none does. `tell`: who wants to know what the workers have done, meanwhile.
 pub fn run<P: Port + Send>(
     config: &Config,
     root: RootDir,
@@ -85,6 +86,7 @@ pub fn run<P: Port + Send>(
     ports: Vec<P>,
     stop: BorrowedFd<'_>,
     ready: impl FnOnce() -> io::Result<()>,
+    tell: Option<Tell<'_>>,
 ) -> Result<Counters, RunError> {
     let workers = session.channels.len();
     if ports.len() != workers || workers == 0 {
@@ -126,7 +128,15 @@ pub fn run<P: Port + Send>(
                 thread::Builder::new()
                     .name(format!("nic-{number}"))
                     .spawn_scoped(scope, move || {
-                        live(number, config, opener, channel, port, ends, may_work)
+                        live(
+                            number,
+                            config,
+                            opener,
+                            channel,
+                            port,
+                            (ends, tell),
+                            may_work,
+                        )
                     })
                     .inspect_err(|_| ends.end_all())
             })
@@ -140,7 +150,7 @@ pub fn run<P: Port + Send>(
                 drop(closed);
                 was_ready.is_ok()
             };
-            live(0, config, opener, channel, port, ends, may_work)
+            live(0, config, opener, channel, port, (ends, tell), may_work)
         });
         let others = threads.into_iter().map(|thread| match thread {
             Ok(thread) => thread
@@ -213,7 +223,7 @@ fn live<P: Port>(
     opener: Opener,
     channel: NicChannel,
     port: P,
-    ends: &Ends<'_>,
+    (ends, tell): (&Ends<'_>, Option<Tell<'_>>),
     may_work: impl FnOnce() -> bool,
 ) -> Result<Counters, RunError> {
     let _ends_all = EndsAll(ends);
@@ -221,7 +231,7 @@ fn live<P: Port>(
     let go = may_work();
     let worker = worker?;
     match go {
-        true => work(number, config, worker, ends),
+        true => work(number, config, worker, ends, tell),
         false => Ok(Counters::default()),
     }
 }
@@ -276,7 +286,9 @@ fn work<P: Port>(
     config: &Config,
     mut worker: Worker<P>,
     ends: &Ends<'_>,
+    tell: Option<Tell<'_>>,
 ) -> Result<Counters, RunError> {
+    let mut telling = Telling::new(tell, number, monotonic_us());
     let mut polling = Polling::new(if cores() > 1 { config.spin_us_max } else { 0 });
     let mut end_check_us = monotonic_us() + END_CHECK_US;
     loop {
@@ -299,10 +311,12 @@ fn work<P: Port>(
                     Sleep::UntilWoken => None,
                 };
                 let from_us = monotonic_us();
+                let tell_us = telling.on_time(from_us, || worker.counters());
+                let tell_us = tell_us.map(|at_us| at_us.saturating_sub(from_us));
                 let held_us = worker
                     .next_timeout_us()
                     .map(|at_us| at_us.saturating_sub(from_us));
-                let timeout_us = us_max.into_iter().chain(held_us).min();
+                let timeout_us = us_max.into_iter().chain(held_us).chain(tell_us).min();
                 let ended = wait(&worker, ends, timeout_us.map(microseconds).as_ref())?;
                 worker.finish_sleep();
                 if ended {
@@ -317,7 +331,9 @@ fn work<P: Port>(
         if wait_for_end(ends)? {
             return Ok(worker.counters());
         }
-        end_check_us = monotonic_us() + END_CHECK_US;
+        let now_us = monotonic_us();
+        telling.on_time(now_us, || worker.counters());
+        end_check_us = now_us + END_CHECK_US;
     }
 }
 

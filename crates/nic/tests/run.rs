@@ -122,7 +122,7 @@ fn session(
                 .iter()
                 .map(|wire| TestPort::new(wire, 65_535))
                 .collect();
-            nic::run(config, root, session, ports, stop.as_fd(), || Ok(()))
+            nic::run(config, root, session, ports, stop.as_fd(), || Ok(()), None)
         });
         let session = host_hello(host_end, 1).expect("a hello");
         act(Host { session }, &stop);
@@ -358,9 +358,16 @@ fn workers_and_ports_must_be_as_many() {
     let stop = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
     let ports = vec![TestPort::new(&Wire::default(), 65_535)];
     let root = RootDir::open(root.path()).unwrap();
-    let result = nic::run(&small_config(), root, session, ports, stop.as_fd(), || {
-        Ok(())
-    });
+    let ready = || Ok(());
+    let result = nic::run(
+        &small_config(),
+        root,
+        session,
+        ports,
+        stop.as_fd(),
+        ready,
+        None,
+    );
     assert!(matches!(
         result,
         Err(RunError::PortCount {

@@ -33,6 +33,35 @@ pub struct Counters {
 }
 
 impl Counters {
+    /// Names and values.
+    pub fn rows(&self) -> [(&'static str, u64); 16] {
+        let [
+            responses_1xx,
+            responses_2xx,
+            responses_3xx,
+            responses_4xx,
+            responses_5xx,
+        ] = self.responses;
+        [
+            ("connections_accepted", self.connections_accepted),
+            ("connections_closed", self.connections_closed),
+            ("requests", self.requests),
+            ("responses_1xx", responses_1xx),
+            ("responses_2xx", responses_2xx),
+            ("responses_3xx", responses_3xx),
+            ("responses_4xx", responses_4xx),
+            ("responses_5xx", responses_5xx),
+            ("real_bytes", self.real_bytes),
+            ("virtual_bytes", self.virtual_bytes),
+            ("head_timeouts", self.head_timeouts),
+            ("idle_timeouts", self.idle_timeouts),
+            ("stall_timeouts", self.stall_timeouts),
+            ("open_timeouts", self.open_timeouts),
+            ("contents_lost", self.contents_lost),
+            ("linger_timeouts", self.linger_timeouts),
+        ]
+    }
+
     pub(crate) fn response(&mut self, status: StatusCode) {
         let class = usize::from(status.as_u16() / 100);
         if let Some(count) = self.responses.get_mut(class.wrapping_sub(1)) {

@@ -8,7 +8,7 @@ use super::http::Http;
 use super::network::Listen;
 use super::place::Place;
 use super::text::Text;
-use super::{Config, Nic};
+use super::{Config, Logs, Nic};
 use crate::args::ServeArgs;
 use crate::error::Failure;
 
@@ -184,6 +184,29 @@ fn lay_over(args: &ServeArgs, config: &mut Config) -> Result<Vec<Place>, Failure
         &args.control_socket,
         &mut config.operation.control_socket,
     );
+    over.option(
+        &Place::of("operation").key("admin"),
+        &args.logs.admin,
+        &mut config.operation.admin,
+    );
+    let place = Place::of("logs");
+    let Logs {
+        access,
+        access_format,
+        error,
+    } = &mut config.logs;
+    let said = &args.logs;
+    over.option(
+        &place.key("access"),
+        &said.access_log.clone().map(Text),
+        access,
+    );
+    over.value(
+        &place.key("access_format"),
+        said.access_log_format.map(Text),
+        access_format,
+    );
+    over.option(&place.key("error"), &said.error_log, error);
     Ok(over.0)
 }
 

@@ -321,9 +321,18 @@ const VALUES: &[(&str, &[(&str, Values)])] = &[
     ),
     ("[[site]]", &[("names", &["['second']"])]),
     (
+        "[logs]",
+        &[
+            ("access", &["'-'", "'/a'"]),
+            ("access_format", &["'json'"]),
+            ("error", &["'/e'"]),
+        ],
+    ),
+    (
         "[operation]",
         &[
             ("control_socket", &["'/run/c'"]),
+            ("admin", &["'127.0.0.1:9180'", "'[::1]:1'"]),
             ("drain_timeout", &["'0s'", "'90m'"]),
         ],
     ),

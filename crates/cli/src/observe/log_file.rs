@@ -87,8 +87,7 @@ impl LogFile {
         })
     }
 
-    #[cfg(test)]
-    fn counters(&self) -> Arc<LogCounters> {
+    pub(crate) fn counters(&self) -> Arc<LogCounters> {
         Arc::clone(&self.shared.counters)
     }
 

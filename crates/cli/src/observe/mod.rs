@@ -1,19 +1,31 @@
-//! The observer process: it keeps the logs, so that no slow disk ever holds up the processes that serve. It has no
-//! rights but to use what the supervisor has opened for it.
+//! The observer process: it keeps logs and metrics, so that neither a slow disk nor a slow scraper ever holds up the
+//! processes that serve. It has no rights but to use what the supervisor has opened for it.
 //!
 //! | Module | Its one idea |
 //! |---|---|
 //! | `format` | lines of the access log |
 //! | `log_file` | a file that may be slow, full, or replaced |
 //! | `lines` | whole lines out of a pipe |
+//! | `packet` | what the host process tells, and how |
+//! | `metrics`, `catalog` | all that is known; which metric is which counter |
+//! | `exposition` | Prometheus' text format |
+//! | `top` | the files that are asked for most |
+//! | `admin` | HTTP for those who watch |
 
+mod admin;
+mod catalog;
+mod exposition;
 mod format;
 mod lines;
 mod log_file;
+mod metrics;
 mod packet;
+mod top;
 
 use std::fs::File;
+use std::net::TcpListener;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -32,10 +44,13 @@ use crate::log_options::AccessFormat;
 use crate::messages::Message;
 use crate::signals::EndSignals;
 
+pub(crate) use self::catalog::beside_stack;
 use self::format::Clock;
 use self::lines::Lines;
 use self::log_file::LogFile;
-pub(crate) use self::packet::{PACKET_BYTES_MAX, Packet, SocketSink};
+use self::metrics::Metrics;
+pub(crate) use self::metrics::WorkerReport;
+pub(crate) use self::packet::{PACKET_BYTES_MAX, Packet, REPORT, SocketSink};
 
 /// Losses are not told of more often.
 const LOSS_PAUSE: Duration = Duration::from_secs(10);
@@ -50,6 +65,10 @@ pub(crate) mod pass {
     pub(crate) const ERRORS: u8 = 3;
     /// The error log. If it is there already, the file to go on with.
     pub(crate) const ERROR_LOG: u8 = 4;
+    /// The listener for those who watch.
+    pub(crate) const ADMIN: u8 = 5;
+    /// What a worker of a NIC process has told follows, and no descriptor.
+    pub(crate) const WORKER: u8 = 6;
     /// This was all.
     pub(crate) const ALL: u8 = 0;
 }
@@ -65,26 +84,45 @@ pub(crate) fn run(args: &ObserveArgs) -> Result<(), Failure> {
     };
     let access_log = start_log("access log", args.access_log.as_ref(), given.access_log)?;
     let error_log = start_log("error log", args.error_log.as_ref(), given.error_log)?;
+    let (access_log, error_log) = (access_log.as_ref(), error_log.as_ref());
+    let logs = [("access", access_log), ("error", error_log)];
+    let logs = logs
+        .into_iter()
+        .filter_map(|(name, log)| Some((name, log?.counters())));
+    let metrics = &Arc::new(Metrics::new(logs.collect()));
+    let admin = given.admin.map(TcpListener::from);
     let format = args.access_log_format;
     thread::scope(|scope| {
         let stop = signals.as_fd();
-        let (access_log, error_log) = (access_log.as_ref(), error_log.as_ref());
         if let Some(records) = &given.records {
             spawn(scope, "records", move || {
-                receive_records(records, stop, format, access_log);
+                receive_records(records, stop, (format, access_log), metrics);
             })?;
         }
         if let (Some(errors), Some(log)) = (&given.errors, error_log) {
             spawn(scope, "errors", move || receive_errors(errors, stop, log))?;
         }
+        if let Some(admin) = &admin {
+            spawn(scope, "admin", move || admin::serve(admin, stop, metrics))?;
+        }
         child::tell(&Message::ObserverReady)?;
+        let mut packet = vec![0; PACKET_BYTES_MAX];
         while wait(&control, stop)? {
-            let Some((what, file)) = handover::receive(&control)? else {
+            let Some((length, file)) = handover::receive_packet(&control, &mut packet)? else {
                 continue;
             };
-            let log = match what {
+            let log = match packet[0] {
                 pass::ACCESS_LOG => access_log,
                 pass::ERROR_LOG => error_log,
+                pass::WORKER => {
+                    match serde_json::from_slice(&packet[1..length]) {
+                        Ok(told) => metrics.on_worker(told),
+                        Err(error) => {
+                            tracing::warn!(%error, "a NIC process told something that makes no sense")
+                        }
+                    }
+                    continue;
+                }
                 _ => continue,
             };
             if let (Some(log), Some(file)) = (log, file) {
@@ -130,6 +168,7 @@ struct Given {
     access_log: Option<OwnedFd>,
     errors: Option<OwnedFd>,
     error_log: Option<OwnedFd>,
+    admin: Option<OwnedFd>,
 }
 
 impl Given {
@@ -145,6 +184,7 @@ impl Given {
                 pass::ACCESS_LOG => &mut given.access_log,
                 pass::ERRORS => &mut given.errors,
                 pass::ERROR_LOG => &mut given.error_log,
+                pass::ADMIN => &mut given.admin,
                 _ => return Ok(Some(given)),
             } = descriptor;
         }
@@ -162,12 +202,17 @@ fn wait(source: impl AsFd, stop: BorrowedFd<'_>) -> Result<bool, Failure> {
     Ok(!fds[0].revents().is_empty() || fds[1].revents().is_empty())
 }
 
+/// The same; true if there is something, false also if waiting fails.
+fn wait_or_stop(source: BorrowedFd<'_>, stop: BorrowedFd<'_>) -> bool {
+    wait(source, stop).unwrap_or(false)
+}
+
 /// Takes in what the host process tells, until `stop` is readable and nothing is left.
 fn receive_records(
     records: &OwnedFd,
     stop: BorrowedFd<'_>,
-    format: AccessFormat,
-    log: Option<&LogFile>,
+    (format, log): (AccessFormat, Option<&LogFile>),
+    metrics: &Metrics,
 ) {
     let mut buffer = vec![0; PACKET_BYTES_MAX];
     let mut lines = Vec::new();
@@ -180,15 +225,27 @@ fn receive_records(
             // The supervisor holds the other end, too: it is gone.
             _ => return,
         };
-        let Some(Packet { lost, mut records }) = Packet::parse(packet) else {
-            tracing::warn!("the host process told something that makes no sense");
-            continue;
+        let mut records = match Packet::parse(packet) {
+            Some(Packet::Accesses { lost, records }) => {
+                losses.note(lost);
+                records
+            }
+            Some(Packet::Report(report)) => {
+                metrics.on_host(report);
+                continue;
+            }
+            None => {
+                tracing::warn!("the host process told something that makes no sense");
+                continue;
+            }
         };
-        losses.note(lost);
         let clock = Clock::now();
         lines.clear();
         while let Some((record, rest)) = AccessRecord::take(records) {
-            format::write(format, clock, &record, &mut lines);
+            metrics.on_access(&record);
+            if log.is_some() {
+                format::write(format, clock, &record, &mut lines);
+            }
             records = rest;
         }
         if let Some(log) = log {

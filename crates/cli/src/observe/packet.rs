@@ -6,21 +6,36 @@ use std::os::fd::OwnedFd;
 use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 use server::AccessSink;
 
+use crate::messages::Report;
+
 /// Longest packet, in bytes: a request's head is bounded, and so are those that share a packet with it.
 pub(crate) const PACKET_BYTES_MAX: usize = 256 << 10;
 
-/// Records of accesses.
-pub(crate) struct Packet<'a> {
-    /// Records so far that are in no packet, and will be in none.
-    pub(crate) lost: u64,
-    pub(crate) records: &'a [u8],
+/// Before records of accesses.
+const ACCESSES: u8 = 0;
+
+/// Before a report in JSON.
+pub(crate) const REPORT: u8 = 1;
+
+/// What a packet holds.
+pub(crate) enum Packet<'a> {
+    /// Records of accesses, and how many so far are in no packet, nor will be.
+    Accesses { lost: u64, records: &'a [u8] },
+    /// What the host process has counted.
+    Report(Report),
 }
 
 impl<'a> Packet<'a> {
     pub(crate) fn parse(bytes: &'a [u8]) -> Option<Self> {
-        let (lost, records) = bytes.split_first_chunk()?;
-        let lost = u64::from_le_bytes(*lost);
-        Some(Self { lost, records })
+        match bytes.split_first()? {
+            (&ACCESSES, rest) => {
+                let (lost, records) = rest.split_first_chunk()?;
+                let lost = u64::from_le_bytes(*lost);
+                Some(Self::Accesses { lost, records })
+            }
+            (&REPORT, rest) => serde_json::from_slice(rest).ok().map(Self::Report),
+            _ => None,
+        }
     }
 }
 
@@ -31,7 +46,7 @@ pub(crate) struct SocketSink(pub(crate) OwnedFd);
 impl AccessSink for SocketSink {
     fn take(&mut self, packet: &[u8], lost: u64) -> bool {
         let lost = lost.to_le_bytes();
-        let parts = [IoSlice::new(&lost), IoSlice::new(packet)];
+        let parts = [&[ACCESSES][..], &lost, packet].map(IoSlice::new);
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         sendmsg(&self.0, &parts, &mut SendAncillaryBuffer::default(), flags).is_ok()
     }

@@ -22,6 +22,7 @@ mod isolation;
 mod lifetime;
 mod links;
 mod logs;
+mod metrics;
 mod notice;
 mod origin;
 mod own_client;

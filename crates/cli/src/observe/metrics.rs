@@ -1,0 +1,566 @@
+//! All that the observer knows, and how it tells it.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use server::{AccessRecord, NO_RESPONSE};
+
+use super::catalog::{self, Counted, Kind, Metric};
+use super::exposition::{Exposition, Histogram, Labels, seconds};
+use super::format::parts;
+use super::log_file::LogCounters;
+use super::top::Top;
+use crate::messages::Report;
+
+/// A host process that has been silent for so long does not serve.
+const SILENCE_MAX: Duration = Duration::from_secs(5);
+
+/// Files on the dashboard.
+const TOP_FILES: usize = 12;
+
+/// What a worker of a NIC process has told, and of which NIC stack.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct WorkerReport {
+    pub(crate) nic: usize,
+    pub(crate) worker: usize,
+    pub(crate) report: Report,
+}
+
+/// See the [module documentation](self).
+#[derive(Debug)]
+pub(crate) struct Metrics {
+    state: Mutex<State>,
+    logs: Vec<(&'static str, Arc<LogCounters>)>,
+    since: SystemTime,
+    host: Vec<Counted>,
+    nic: Vec<Counted>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// What the host process has told last, and when.
+    host: Option<Report>,
+    host_at: Instant,
+    /// What each worker of each NIC stack has told last.
+    workers: BTreeMap<(usize, usize), Report>,
+    accesses: Accesses,
+}
+
+/// What access records add up to.
+#[derive(Debug, Default)]
+struct Accesses {
+    statuses: BTreeMap<u16, u64>,
+    body_bytes: u64,
+    offloaded_bytes: u64,
+    cut_short: u64,
+    first_byte: Histogram,
+    total: Histogram,
+    top: Top,
+}
+
+impl Metrics {
+    pub(crate) fn new(logs: Vec<(&'static str, Arc<LogCounters>)>) -> Self {
+        let state = State {
+            host: None,
+            host_at: Instant::now(),
+            workers: BTreeMap::new(),
+            accesses: Accesses::default(),
+        };
+        Self {
+            state: Mutex::new(state),
+            logs,
+            since: SystemTime::now(),
+            host: catalog::host(),
+            nic: catalog::nic(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A response is over.
+    pub(crate) fn on_access(&self, record: &AccessRecord<'_>) {
+        let accesses = &mut self.lock().accesses;
+        *accesses.statuses.entry(record.status).or_default() += 1;
+        accesses.body_bytes += record.body_bytes;
+        accesses.offloaded_bytes += record.offloaded_bytes;
+        accesses.cut_short += u64::from(record.is_cut_short);
+        if record.status != NO_RESPONSE {
+            accesses.total.observe(record.total_us);
+        }
+        if let Some(first_byte_us) = record.first_byte_us {
+            accesses.first_byte.observe(first_byte_us);
+        }
+        if let (true, [Some(_), Some(target), _]) =
+            (record.status < 400, parts(record.request_line))
+        {
+            accesses.top.note(target, record.body_bytes);
+        }
+    }
+
+    /// The host process has told what it has counted.
+    pub(crate) fn on_host(&self, report: Report) {
+        let mut state = self.lock();
+        (state.host, state.host_at) = (Some(report), Instant::now());
+    }
+
+    /// A worker of a NIC process has.
+    pub(crate) fn on_worker(&self, told: WorkerReport) {
+        let place = (told.nic, told.worker);
+        self.lock().workers.insert(place, told.report);
+    }
+
+    /// Whether requests are served; if not, why.
+    pub(crate) fn health(&self) -> Result<(), String> {
+        let silence = self.lock().host_at.elapsed();
+        match silence < SILENCE_MAX {
+            true => Ok(()),
+            false => Err(format!(
+                "the host process has been silent for {} s",
+                silence.as_secs()
+            )),
+        }
+    }
+
+    /// In Prometheus' text format.
+    pub(crate) fn text(&self) -> String {
+        let state = self.lock();
+        let mut text = Exposition::default();
+        let own = own();
+        let version = env!("CARGO_PKG_VERSION");
+        text.metric(&own.build);
+        text.sample(&own.build, "", &[("version", &version)], 1);
+        let since = self.since.duration_since(UNIX_EPOCH).unwrap_or_default();
+        text.single(&own.since, since.as_secs());
+        text.single(&own.silence, state.host_at.elapsed().as_secs_f64());
+        state.processes(&own, &mut text);
+        if let Some(host) = &state.host {
+            for counted in &self.host {
+                if let Some(value) = host.counter(&counted.counter) {
+                    text.metric(&counted.metric);
+                    sample(&mut text, counted, &[], value);
+                }
+            }
+        }
+        for counted in &self.nic {
+            let values = state
+                .workers
+                .iter()
+                .filter_map(|(place, report)| Some((place, report.counter(&counted.counter)?)));
+            let mut values = values.peekable();
+            if values.peek().is_some() {
+                text.metric(&counted.metric);
+            }
+            for ((nic, worker), value) in values {
+                sample(
+                    &mut text,
+                    counted,
+                    &[("nic", nic), ("worker", worker)],
+                    value,
+                );
+            }
+        }
+        let accesses = &state.accesses;
+        text.metric(&own.responses);
+        for (status, count) in &accesses.statuses {
+            text.sample(&own.responses, "", &[("status", status)], count);
+        }
+        text.single(&own.body_bytes, accesses.body_bytes);
+        text.single(&own.offloaded_bytes, accesses.offloaded_bytes);
+        text.single(&own.cut_short, accesses.cut_short);
+        text.histogram(&own.first_byte, &accesses.first_byte);
+        text.histogram(&own.total, &accesses.total);
+        for (metric, count) in [
+            (&own.log_lines, (|log| &log.written) as Count),
+            (&own.log_lost, |log| &log.lost),
+            (&own.log_failures, |log| &log.failures),
+        ] {
+            text.metric(metric);
+            for (name, log) in &self.logs {
+                let count = count(log).load(Ordering::Relaxed);
+                text.sample(metric, "", &[("log", name)], count);
+            }
+        }
+        text.finish()
+    }
+
+    /// The same for the dashboard.
+    pub(crate) fn status(&self) -> String {
+        let health = self.health();
+        let state = self.lock();
+        let accesses = &state.accesses;
+        let top = accesses.top.first(TOP_FILES).into_iter();
+        let top: Vec<_> = top
+            .map(|(name, known)| json!({ "name": name, "requests": known.requests, "bytes": known.bytes }))
+            .collect();
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
+        let workers = state.workers.iter().map(|((nic, worker), report)| {
+            json!({ "nic": nic, "worker": worker, "counters": counters(report), "cpu_us": cpu_us(report) })
+        });
+        let workers: Vec<_> = workers.collect();
+        let host = state.host.as_ref();
+        json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "now_ms": now.as_millis() as u64,
+            "health": health.err(),
+            "host": host.map(|report| json!({ "counters": counters(report), "cpu_us": cpu_us(report) })),
+            "workers": workers,
+            "statuses": accesses.statuses,
+            "body_bytes": accesses.body_bytes,
+            "offloaded_bytes": accesses.offloaded_bytes,
+            "cut_short": accesses.cut_short,
+            "first_byte": { "count": accesses.first_byte.count, "sum_us": accesses.first_byte.sum_us },
+            "total": { "count": accesses.total.count, "sum_us": accesses.total.sum_us },
+            "top": top,
+        })
+        .to_string()
+    }
+}
+
+impl State {
+    /// What the processes cost.
+    fn processes(&self, own: &Own, text: &mut Exposition) {
+        // Each worker tells of all of its process.
+        let mut nics: BTreeMap<usize, &Report> = BTreeMap::new();
+        for ((nic, _), report) in &self.workers {
+            let last = nics.entry(*nic).or_insert(report);
+            if cpu_us(report) > cpu_us(last) {
+                *last = report;
+            }
+        }
+        let host = self
+            .host
+            .iter()
+            .map(|report| ("host", String::new(), report));
+        let nics = nics
+            .into_iter()
+            .map(|(nic, report)| ("nic", nic.to_string(), report));
+        let all: Vec<_> = host.chain(nics).collect();
+        text.metric(&own.cpu);
+        for (process, nic, report) in &all {
+            for (mode, us) in [
+                ("user", report.cpu_user_us),
+                ("system", report.cpu_system_us),
+            ] {
+                let labels: Labels<'_> = &[("process", process), ("nic", nic), ("mode", &mode)];
+                text.sample(&own.cpu, "", labels, seconds(us));
+            }
+        }
+        text.metric(&own.memory);
+        for (process, nic, report) in &all {
+            let labels: Labels<'_> = &[("process", process), ("nic", nic)];
+            text.sample(&own.memory, "", labels, report.memory_bytes_max);
+        }
+    }
+}
+
+type Count = fn(&LogCounters) -> &AtomicU64;
+
+fn cpu_us(report: &Report) -> u64 {
+    report.cpu_user_us.saturating_add(report.cpu_system_us)
+}
+
+fn counters(report: &Report) -> BTreeMap<&str, u64> {
+    let counters = report.counters.iter();
+    counters
+        .map(|(name, value)| (name.as_str(), *value))
+        .collect()
+}
+
+fn sample(text: &mut Exposition, counted: &Counted, labels: Labels<'_>, value: u64) {
+    match counted.is_us {
+        true => text.sample(&counted.metric, "", labels, seconds(value)),
+        false => text.sample(&counted.metric, "", labels, value),
+    }
+}
+
+/// What the observer finds out by itself.
+struct Own {
+    build: Metric,
+    since: Metric,
+    silence: Metric,
+    cpu: Metric,
+    memory: Metric,
+    responses: Metric,
+    body_bytes: Metric,
+    offloaded_bytes: Metric,
+    cut_short: Metric,
+    first_byte: Metric,
+    total: Metric,
+    log_lines: Metric,
+    log_lost: Metric,
+    log_failures: Metric,
+}
+
+#[cfg(test)]
+impl Own {
+    fn all(&self) -> [&Metric; 14] {
+        [
+            &self.build,
+            &self.since,
+            &self.silence,
+            &self.cpu,
+            &self.memory,
+            &self.responses,
+            &self.body_bytes,
+            &self.offloaded_bytes,
+            &self.cut_short,
+            &self.first_byte,
+            &self.total,
+            &self.log_lines,
+            &self.log_lost,
+            &self.log_failures,
+        ]
+    }
+}
+
+fn own() -> Own {
+    let metric = |name: &str, kind, help: &str| Metric {
+        name: format!("splitway_{name}"),
+        kind,
+        help: help.to_owned(),
+    };
+    use Kind::{Counter, Gauge};
+    Own {
+        build: metric("build_info", Gauge, "Always 1; its label is the version."),
+        since: metric(
+            "observer_start_time_seconds",
+            Gauge,
+            "When the observer process was started, in seconds since the epoch. What access records add up to counts from then.",
+        ),
+        silence: metric(
+            "host_report_age_seconds",
+            Gauge,
+            "Time since the host process has told what it has counted; it does once a second.",
+        ),
+        cpu: metric(
+            "process_cpu_seconds_total",
+            Counter,
+            "CPU time of the host process and of the NIC processes, in seconds.",
+        ),
+        memory: metric(
+            "process_resident_memory_max_bytes",
+            Gauge,
+            "Largest resident set of a process.",
+        ),
+        responses: metric(
+            "access_responses_total",
+            Counter,
+            "Responses that are over, by status; 499: the connection ended before there was one.",
+        ),
+        body_bytes: metric(
+            "access_body_bytes_total",
+            Counter,
+            "Bytes of bodies that clients have acknowledged, of responses that are over.",
+        ),
+        offloaded_bytes: metric(
+            "access_offloaded_bytes_total",
+            Counter,
+            "Those of them that came from files, and went past the host.",
+        ),
+        cut_short: metric(
+            "access_cut_short_total",
+            Counter,
+            "Responses whose connection ended before they did.",
+        ),
+        first_byte: metric(
+            "access_first_byte_seconds",
+            Kind::Histogram,
+            "Time from the end of a request's head until TCP had the first byte of the response.",
+        ),
+        total: metric(
+            "access_duration_seconds",
+            Kind::Histogram,
+            "Time from the end of a request's head until its response was over.",
+        ),
+        log_lines: metric("log_lines_total", Counter, "Lines written to a log."),
+        log_lost: metric(
+            "log_lines_lost_total",
+            Counter,
+            "Lines that a log could not take for so long that there was no room to keep them.",
+        ),
+        log_failures: metric(
+            "log_write_failures_total",
+            Counter,
+            "Writes to a log that failed.",
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use super::super::exposition::parse;
+    use super::super::format::tests::record;
+    use super::*;
+
+    const UPDATE: &str = "UPDATE_METRICS=1 cargo test -p splitway-cli --bin splitway metrics";
+
+    /// What host process and NIC workers tell, in which no two counters have the same value.
+    fn told() -> (Report, Report) {
+        let values = |rows: &[Counted], from: u64| -> Vec<(String, u64)> {
+            let rows = rows.iter().zip(from..);
+            rows.map(|(counted, value)| (counted.counter.clone(), value * 1_000_000))
+                .collect()
+        };
+        let report = |counters| Report {
+            counters,
+            cpu_user_us: 1_500_000,
+            cpu_system_us: 500_000,
+            memory_bytes_max: 4_096,
+        };
+        (
+            report(values(&catalog::host(), 1)),
+            report(values(&catalog::nic(), 1_000)),
+        )
+    }
+
+    fn metrics() -> Metrics {
+        let metrics = Metrics::new(vec![("access", Arc::default())]);
+        let (host, worker) = told();
+        metrics.on_host(host);
+        for (nic, worker_number) in [(0, 0), (0, 1), (1, 0)] {
+            metrics.on_worker(WorkerReport {
+                nic,
+                worker: worker_number,
+                report: worker.clone(),
+            });
+        }
+        metrics.on_access(&record());
+        metrics
+    }
+
+    #[test]
+    fn scrapers_can_read_all_that_was_told() {
+        let samples = parse(&metrics().text());
+        for (counted, value) in catalog::host().iter().zip(1u32..) {
+            let scale = if counted.is_us { 1.0 } else { 1e6 };
+            let sample = samples[&counted.metric.name];
+            assert_eq!(sample, f64::from(value) * scale, "{}", counted.metric.name);
+        }
+        for (counted, value) in catalog::nic().iter().zip(1_000u32..) {
+            let scale = if counted.is_us { 1.0 } else { 1e6 };
+            for labels in [
+                "nic=\"0\",worker=\"0\"",
+                "nic=\"0\",worker=\"1\"",
+                "nic=\"1\",worker=\"0\"",
+            ] {
+                let name = format!("{}{{{labels}}}", counted.metric.name);
+                assert_eq!(samples[&name], f64::from(value) * scale, "{name}");
+            }
+        }
+        let version = env!("CARGO_PKG_VERSION");
+        for (name, value) in [
+            (
+                format!("splitway_build_info{{version=\"{version}\"}}").as_str(),
+                1.0,
+            ),
+            ("splitway_access_responses_total{status=\"206\"}", 1.0),
+            ("splitway_access_body_bytes_total", 1_000.0),
+            ("splitway_access_offloaded_bytes_total", 900.0),
+            ("splitway_access_cut_short_total", 1.0),
+            ("splitway_access_duration_seconds_sum", 0.001_234),
+            ("splitway_access_first_byte_seconds_count", 1.0),
+            (
+                "splitway_process_cpu_seconds_total{process=\"host\",nic=\"\",mode=\"user\"}",
+                1.5,
+            ),
+            (
+                "splitway_process_cpu_seconds_total{process=\"nic\",nic=\"1\",mode=\"system\"}",
+                0.5,
+            ),
+            (
+                "splitway_process_resident_memory_max_bytes{process=\"nic\",nic=\"0\"}",
+                4_096.0,
+            ),
+            ("splitway_log_lines_total{log=\"access\"}", 0.0),
+        ] {
+            assert_eq!(samples[name], value, "{name}");
+        }
+        parse(&Metrics::new(Vec::new()).text());
+    }
+
+    #[test]
+    fn every_counter_of_the_processes_is_a_metric() {
+        let known = |rows: Vec<Counted>| -> Vec<String> {
+            rows.into_iter().map(|counted| counted.counter).collect()
+        };
+        let nic = nic::Counters::default().rows();
+        assert_eq!(known(catalog::nic()), nic.map(|(name, _)| name.to_owned()));
+        let host: Vec<String> = host::Counters::default()
+            .rows()
+            .into_iter()
+            .map(|(name, _)| name.to_owned())
+            .chain(
+                server::Counters::default()
+                    .rows()
+                    .map(|(name, _)| catalog::beside_stack(&format!("http_{name}"))),
+            )
+            .collect();
+        let cataloged = known(catalog::host());
+        assert_eq!(cataloged[..host.len()], host);
+    }
+
+    #[test]
+    fn the_page_about_metrics_lists_all_of_them() {
+        let own = own();
+        let metrics: Vec<Metric> = own
+            .all()
+            .into_iter()
+            .cloned()
+            .chain(catalog::host().into_iter().map(|counted| counted.metric))
+            .chain(catalog::nic().into_iter().map(|counted| counted.metric))
+            .collect();
+        let rows: String = metrics
+            .iter()
+            .map(|Metric { name, kind, help }| format!("| `{name}` | {} | {help} |\n", kind.name()))
+            .collect();
+        let begin = format!("<!-- `{UPDATE}` writes what follows. -->\n");
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/metrics.md");
+        let page = fs::read_to_string(&path).unwrap();
+        let (before, _) = page.split_once(&begin).expect("where the table begins");
+        let expected =
+            format!("{before}{begin}\n| Metric | Type | What it says |\n|---|---|---|\n{rows}");
+        if std::env::var_os("UPDATE_METRICS").is_some() {
+            fs::write(&path, &expected).unwrap();
+        } else {
+            assert!(
+                page == expected,
+                "docs/metrics.md is not what the code has; run\n  {UPDATE}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_host_process_that_is_silent_is_not_well() {
+        let metrics = metrics();
+        assert_eq!(metrics.health(), Ok(()));
+        let long_ago = Instant::now().checked_sub(2 * SILENCE_MAX).unwrap();
+        metrics.lock().host_at = long_ago;
+        assert!(metrics.health().unwrap_err().contains("silent for 10 s"));
+    }
+
+    #[test]
+    fn the_dashboard_gets_numbers_by_the_names_that_processes_have_for_them() {
+        let status: serde_json::Value = serde_json::from_str(&metrics().status()).unwrap();
+        assert_eq!(status["host"]["counters"]["frames_received"], 1_000_000);
+        assert_eq!(status["host"]["cpu_us"], 2_000_000);
+        assert_eq!(status["workers"][1]["worker"], 1);
+        assert_eq!(
+            status["workers"][2]["counters"]["OPEN commands"],
+            1_000_000_000
+        );
+        assert_eq!(status["statuses"]["206"], 1);
+        assert_eq!(status["top"][0]["name"], "/a%20b");
+        assert!(status["health"].is_null());
+    }
+}

@@ -1,0 +1,124 @@
+//! What a process tells of itself while it works, once a second: what it has counted, and what it has cost.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use host::Stack;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{SendFlags, send};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
+};
+
+use crate::child::retry;
+use crate::error::Failure;
+use crate::host_process::counters;
+use crate::log_lines;
+use crate::messages::{Message, Report};
+use crate::observe::{REPORT, beside_stack};
+
+const PERIOD: Timespec = Timespec {
+    tv_sec: 1,
+    tv_nsec: 0,
+};
+
+/// In the host process: tells the observer.
+#[derive(Debug)]
+pub(crate) struct Teller {
+    observer: OwnedFd,
+    /// Readable once a second.
+    timer: OwnedFd,
+}
+
+impl Teller {
+    pub(crate) fn new(observer: OwnedFd) -> Result<Self, Failure> {
+        let start = || -> rustix::io::Result<OwnedFd> {
+            let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+            let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
+            let each = Itimerspec {
+                it_interval: PERIOD,
+                it_value: PERIOD,
+            };
+            timerfd_settime(&timer, TimerfdTimerFlags::empty(), &each)?;
+            Ok(timer)
+        };
+        let timer = start().map_err(|errno| Failure::broken("starting a timer", errno))?;
+        Ok(Self { observer, timer })
+    }
+
+    /// If it is time, tells what there is; not if the observer is behind.
+    pub(crate) fn on_wake(&self, stack: &Stack, server: &server::Server) {
+        if rustix::io::read(&self.timer, &mut [0u8; 8]).is_err() {
+            return;
+        }
+        let mut packet = vec![REPORT];
+        let report = Report::now(all(stack, server));
+        if serde_json::to_writer(&mut packet, &report).is_ok() {
+            let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+            let _ = retry(|| send(&self.observer, &packet, flags));
+        }
+    }
+}
+
+impl AsFd for Teller {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.timer.as_fd()
+    }
+}
+
+/// All that the host process counts.
+fn all(stack: &Stack, server: &server::Server) -> Vec<(String, u64)> {
+    let mut rows = counters(&stack.counters(), server.counters());
+    rows.retain(|(name, _)| name != "requests");
+    let usage = stack.usage();
+    let http = server.counters().rows();
+    let http = http
+        .into_iter()
+        .map(|(name, value)| (format!("http_{name}"), value));
+    let others = [
+        ("access_records_lost", server.access_records_lost()),
+        ("connections", usage.connections as u64),
+        ("connections_orphaned", usage.orphans as u64),
+        ("connections_half_open", usage.half_open as u64),
+        ("connections_time_wait", usage.time_waits as u64),
+        ("files_open", usage.files as u64),
+        ("sends_outstanding", usage.sends_outstanding),
+        ("commands_waiting", usage.commands_waiting as u64),
+        ("error_lines_lost", log_lines::lost()),
+    ];
+    let others = others.map(|(name, value)| (name.to_owned(), value));
+    rows.extend(
+        http.chain(others)
+            .map(|(name, value)| (beside_stack(&name), value)),
+    );
+    rows
+}
+
+/// In a NIC process: tells the supervisor what a worker has counted, unless that would have to wait.
+pub(crate) fn tell_of_worker(worker: usize, counters: Vec<(String, u64)>) {
+    let stdout = std::io::stdout().lock();
+    let mut fds = [PollFd::new(&stdout, PollFlags::OUT)];
+    // A pipe that is writable at all takes a whole message.
+    let may = retry(|| poll(&mut fds, Some(&Timespec::default())));
+    if may == Ok(1) && fds[0].revents() == PollFlags::OUT {
+        let _ = Message::Counting(worker, Report::now(counters)).write(stdout);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_worker_tells_is_written_at_once() {
+        let counters = nic::Counters::default().rows();
+        let counters = counters.map(|(name, _)| (name.to_owned(), u64::MAX));
+        let report = Report {
+            cpu_user_us: u64::MAX,
+            cpu_system_us: u64::MAX,
+            memory_bytes_max: u64::MAX,
+            counters: counters.into(),
+        };
+        let line = serde_json::to_vec(&Message::Counting(64, report)).unwrap();
+        assert!(line.len() < 4096, "PIPE_BUF: {}", line.len());
+    }
+}

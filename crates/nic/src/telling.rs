@@ -1,0 +1,84 @@
+//! Tells from time to time what a worker has done, while it works and when it has: one that does nothing is not woken.
+
+use crate::counters::Counters;
+
+/// How often, in microseconds.
+const PERIOD_US: u64 = 1_000_000;
+
+/// Who wants to know what each worker has done so far, once a second while that changes: its number, and its counters.
+/// Called on the worker's own thread, which it must not hold up.
+pub type Tell<'a> = &'a (dyn Fn(usize, &Counters) + Sync);
+
+/// A worker's part of it.
+pub(crate) struct Telling<'a> {
+    tell: Option<Tell<'a>>,
+    worker: usize,
+    told: Counters,
+    next_us: u64,
+}
+
+impl<'a> Telling<'a> {
+    pub(crate) fn new(tell: Option<Tell<'a>>, worker: usize, now_us: u64) -> Self {
+        Telling {
+            tell,
+            worker,
+            told: Counters::default(),
+            next_us: now_us,
+        }
+    }
+
+    /// Tells, if it is time and there is something new. Returns when to ask again although nothing else happens.
+    pub(crate) fn on_time(
+        &mut self,
+        now_us: u64,
+        counters: impl FnOnce() -> Counters,
+    ) -> Option<u64> {
+        let tell = self.tell?;
+        let now = counters();
+        // To have slept again is no news.
+        let is_news = Counters {
+            sleeps: self.told.sleeps,
+            ..now
+        } != self.told;
+        if !is_news {
+            return None;
+        }
+        if now_us < self.next_us {
+            return Some(self.next_us);
+        }
+        tell(self.worker, &now);
+        self.told = now;
+        self.next_us = now_us + PERIOD_US;
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    #[test]
+    fn it_is_told_once_a_second_while_there_is_news_and_at_last() {
+        let told = Mutex::new(Vec::new());
+        let tell =
+            |worker, counters: &Counters| told.lock().unwrap().push((worker, counters.sends));
+        let mut telling = Telling::new(Some(&tell), 3, 0);
+        let mut at = |now_us, sends, sleeps| {
+            let counters = Counters {
+                sends,
+                sleeps,
+                ..Counters::default()
+            };
+            let next_us = telling.on_time(now_us, || counters);
+            (std::mem::take(&mut *told.lock().unwrap()), next_us)
+        };
+        assert_eq!(at(5, 0, 1), (vec![], None));
+        assert_eq!(at(10, 1, 1), (vec![(3, 1)], None));
+        assert_eq!(at(20, 2, 2), (vec![], Some(PERIOD_US + 10)));
+        assert_eq!(at(PERIOD_US + 10, 4, 2), (vec![(3, 4)], None));
+        assert_eq!(at(5 * PERIOD_US, 4, 9), (vec![], None));
+        assert_eq!(Telling::new(None, 0, 0).on_time(1, || unreachable!()), None);
+    }
+}
