@@ -280,7 +280,8 @@ impl Fetcher {
         is_solo: bool,
     ) -> VersionId {
         let id = self.store.new_id();
-        let transfer = self.transfer(id, key, 0..u64::MAX, u64::MAX, What::Whole(known));
+        // Nothing is written before it is known whether it is to be kept.
+        let transfer = self.transfer(id, key, 0..u64::MAX, 0, What::Whole(known));
         self.counters.requests += 1;
         let asking = Asking {
             key: key.clone(),
@@ -473,9 +474,10 @@ impl Fetcher {
         let is_sized = meta.size_bytes.is_some();
         let in_parts = meta.is_in_parts();
         self.store.insert(id, key.clone(), meta);
-        if in_parts {
-            transfer.limit.send_replace(self.window());
-        }
+        transfer.limit.send_replace(match in_parts {
+            true => self.window(),
+            false => u64::MAX,
+        });
         self.live.entry(id).or_default().transfers.push(transfer);
         if is_kept {
             self.entries.entry(key).or_default().current = Some(id);
