@@ -20,7 +20,7 @@ use tokio::time::timeout;
 
 use crate::failure::Failure;
 use crate::freshness::Freshness;
-use crate::message::Refusal;
+use crate::message::{MESSAGE_BYTES_MAX, Refusal};
 use crate::store::{Meta, VersionId, write_segment};
 use crate::upstream::Upstream;
 use crate::validator::Validators;
@@ -105,6 +105,14 @@ const CONTENT: [HeaderName; 4] = [
     CONTENT_DISPOSITION,
 ];
 const CACHING: [HeaderName; 3] = [CACHE_CONTROL, EXPIRES, VARY];
+
+/// Longest `Location` that is passed on, in bytes: more than any client follows, and it has to fit into a message.
+const LOCATION_BYTES_MAX: usize = 8 << 10;
+
+const _: () = assert!(
+    2 * LOCATION_BYTES_MAX < MESSAGE_BYTES_MAX,
+    "also where JSON writes each byte as two"
+);
 
 /// Statuses of refusals that are about the target, and say the same to every client.
 const PASSED_ON: [u16; 8] = [400, 402, 403, 404, 409, 410, 429, 451];
@@ -223,6 +231,11 @@ fn judge(
             let location = fields.get(LOCATION).and_then(|value| value.to_str().ok());
             let location = location
                 .ok_or_else(|| Failure::Broken(format!("it answers {status} without Location")))?;
+            if location.len() > LOCATION_BYTES_MAX {
+                let bytes = location.len();
+                let why = format!("it answers {status} with a Location of {bytes} bytes");
+                return Err(Failure::Broken(why));
+            }
             let refusal = Refusal {
                 status,
                 location: Some(location.to_owned()),

@@ -205,3 +205,26 @@ fn a_host_process_that_makes_no_sense_harms_nobody_but_itself() {
     assert_eq!(host.read(ticket), Outcome::Lost);
     assert!(host.get("/x") == Outcome::Content(content(2500, 1)));
 }
+
+#[test]
+fn a_redirect_to_more_than_anybody_follows_is_502_and_ends_nothing() {
+    let web = Web::new(|request| {
+        let bytes = match request.target.as_str() {
+            "/long" => 9_000,
+            // More than a message can hold, and more than a socket takes.
+            "/longer" => 100_000,
+            "/longest" => 300_000,
+            _ => return Reply::ok(FRESH, &content(100, 1)),
+        };
+        Reply {
+            fields: format!("Location: /{}\r\n", "x".repeat(bytes)),
+            ..Reply::status(302)
+        }
+    });
+    let root = tempfile::tempdir().unwrap();
+    let mut host = Host::new(root.path(), &web.url);
+    for target in ["/long", "/longer", "/longest"] {
+        assert_eq!(host.get(target), Outcome::Refused(502), "{target}");
+        assert!(host.get("/fine") == Outcome::Content(content(100, 1)));
+    }
+}
