@@ -1014,7 +1014,7 @@ fn announce(
         line(format_args!("fetcher process {pid}: {does}"));
     }
     if let Some(address) = config.operation.admin {
-        line(format_args!("metrics: http://{address}/metrics"));
+        line(format_args!("dashboard and metrics: http://{address}/"));
     }
     if let Some(control) = control {
         line(format_args!("control socket: {}", control.path().display()));

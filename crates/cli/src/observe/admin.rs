@@ -1,13 +1,16 @@
 //! The listener for those who watch the server: HTTP/1.1 on the kernel's TCP, a few clients at a time, none of which
 //! may take long.
 
+use std::borrow::Cow;
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use sha2::{Digest, Sha256};
 
 use super::exposition;
 use super::metrics::Metrics;
@@ -24,8 +27,47 @@ const HEAD_BYTES_MAX: usize = 8 << 10;
 struct Answer {
     status: &'static str,
     media_type: &'static str,
-    further: &'static str,
-    body: String,
+    further: Cow<'static, str>,
+    body: Cow<'static, str>,
+}
+
+/// All of it, without any other resource.
+const DASHBOARD: &str = include_str!("dashboard.html");
+
+/// What the page may do: what is written in it, and ask this listener how it goes.
+static POLICY: LazyLock<String> = LazyLock::new(|| {
+    let hash = |tag: &str| {
+        let (_, rest) = DASHBOARD
+            .split_once(&format!("<{tag}>"))
+            .unwrap_or_default();
+        let (text, _) = rest.split_once(&format!("</{tag}>")).unwrap_or_default();
+        format!("'sha256-{}'", base64(&Sha256::digest(text)))
+    };
+    format!(
+        "Content-Security-Policy: default-src 'none'; style-src {}; script-src {}; connect-src 'self'; img-src data:; \
+         base-uri 'none'; form-action 'none'; frame-ancestors 'none'\r\n",
+        hash("style"),
+        hash("script"),
+    )
+});
+
+/// RFC 4648 §4.
+fn base64(bytes: &[u8]) -> String {
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::new();
+    for chunk in bytes.chunks(3) {
+        let [a, b, c] = [0, 1, 2].map(|at| u32::from(chunk.get(at).copied().unwrap_or(0)));
+        let bits = a << 16 | b << 8 | c;
+        for place in 0..4 {
+            let digit = ALPHABET[(bits >> (18 - 6 * place) & 63) as usize];
+            text.push(if place > chunk.len() {
+                '='
+            } else {
+                digit.into()
+            });
+        }
+    }
+    text
 }
 
 /// Answers until `stop` is readable. Nobody waits for clients that are being answered then.
@@ -121,35 +163,69 @@ fn attend(mut client: TcpStream, metrics: &Metrics) -> io::Result<()> {
 fn answer(method: &str, target: &str, metrics: &Metrics) -> Answer {
     if !["GET", "HEAD"].contains(&method) {
         return Answer {
-            further: "Allow: GET, HEAD\r\n",
+            further: "Allow: GET, HEAD\r\n".into(),
             ..plain("405 Method Not Allowed", "nothing can be changed here\n")
         };
     }
     match target.split('?').next().unwrap_or_default() {
+        "/" => Answer {
+            media_type: "text/html; charset=utf-8",
+            further: POLICY.as_str().into(),
+            ..plain("200 OK", DASHBOARD)
+        },
         "/metrics" => Answer {
             media_type: exposition::MEDIA_TYPE,
-            ..plain("200 OK", &metrics.text())
+            ..plain("200 OK", metrics.text())
         },
         "/status.json" => Answer {
             media_type: "application/json",
-            ..plain("200 OK", &metrics.status())
+            ..plain("200 OK", metrics.status())
         },
         "/healthz" => match metrics.health() {
             Ok(()) => plain("200 OK", "ok\n"),
-            Err(why) => plain("503 Service Unavailable", &format!("{why}\n")),
+            Err(why) => plain("503 Service Unavailable", format!("{why}\n")),
         },
         _ => plain(
             "404 Not Found",
-            "there are /metrics, /status.json and /healthz\n",
+            "there are /, /metrics, /status.json and /healthz\n",
         ),
     }
 }
 
-fn plain(status: &'static str, body: &str) -> Answer {
+fn plain(status: &'static str, body: impl Into<Cow<'static, str>>) -> Answer {
     Answer {
         status,
         media_type: "text/plain; charset=utf-8",
-        further: "",
-        body: body.to_owned(),
+        further: "".into(),
+        body: body.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn base64_is_that_of_the_rfc() {
+        for (bytes, text) in [
+            ("", ""),
+            ("f", "Zg=="),
+            ("fo", "Zm8="),
+            ("foo", "Zm9v"),
+            ("foobar", "Zm9vYmFy"),
+        ] {
+            assert_eq!(base64(bytes.as_bytes()), text);
+        }
+    }
+
+    #[test]
+    fn the_page_needs_nothing_else() {
+        for outside in ["http://", "https://", "//cdn", "@import", "src="] {
+            let page = DASHBOARD.replace("http://www.w3.org/2000/svg", "");
+            assert!(!page.contains(outside), "{outside}");
+        }
+        assert_eq!(DASHBOARD.matches("<script>").count(), 1);
+        assert_eq!(DASHBOARD.matches("<style>").count(), 1);
+        assert!(!DASHBOARD.contains(" style=") && !DASHBOARD.contains(" onclick="));
     }
 }

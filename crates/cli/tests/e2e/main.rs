@@ -11,6 +11,7 @@ mod capture;
 mod clients;
 mod concurrency;
 mod config;
+mod dashboard_long;
 mod deaths;
 mod dpu;
 mod drain;

@@ -19,7 +19,7 @@ use crate::support::{SOON, serve_with, sh, started};
 pub(crate) const ADMIN: &str = "127.0.0.1:9180";
 
 /// A server that can be watched.
-fn watched(site: &Site, options: &[&str]) -> Splitway {
+pub(crate) fn watched(site: &Site, options: &[&str]) -> Splitway {
     sh("ip link set lo up");
     let mut all = vec!["--admin", ADMIN];
     all.extend(options);
