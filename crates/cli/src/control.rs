@@ -26,7 +26,7 @@ use crate::listener::Listener;
 use crate::socket;
 
 /// Longest request, and longest answer, in bytes.
-pub(crate) const LINE_BYTES_MAX: usize = 32 << 10;
+pub(crate) const LINE_BYTES_MAX: usize = 64 << 10;
 
 /// Most descriptors that come with an answer.
 pub(crate) const DESCRIPTORS_MAX: usize = 4;

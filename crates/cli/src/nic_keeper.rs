@@ -73,6 +73,8 @@ pub(crate) struct NicKeeper {
     since: Instant,
     /// Workers of the one that serves.
     workers: usize,
+    /// What each of them has told last of what it has counted.
+    counted: Vec<Report>,
     /// Why the last one that was to serve does not.
     complaint: Option<Failure>,
 }
@@ -123,6 +125,7 @@ impl NicKeeper {
             past: None,
             since: Instant::now(),
             workers: 0,
+            counted: Vec::new(),
             complaint: None,
         }
     }
@@ -153,6 +156,7 @@ impl NicKeeper {
             since_s: self.since.elapsed().as_secs(),
             workers: self.workers,
             process: process.map(Process::look_at),
+            counters: Nic::counters(&self.counted),
             status: self.status(family),
         }
     }
@@ -303,6 +307,13 @@ impl NicKeeper {
             {
                 return self.on_joined(family);
             }
+            Happening::Said(Role::Nic(nic), Message::Counting(worker, report))
+                if *nic == self.number =>
+            {
+                if let Some(counted) = self.counted.get_mut(*worker) {
+                    *counted = report.clone();
+                }
+            }
             Happening::Said(Role::Host, Message::NicRefused(nic, which, why))
                 if *nic == self.number && self.joins(*which) =>
             {
@@ -434,6 +445,7 @@ impl NicKeeper {
         self.serves = Some(self.passed);
         self.since = Instant::now();
         self.workers = workers;
+        self.counted = vec![Report::default(); workers];
         self.complaint = None;
         self.backoff.on_success(Instant::now());
         Some(NicNews::Serves)

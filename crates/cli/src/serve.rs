@@ -846,9 +846,7 @@ fn nic_arguments(asked: Asked<'_>, root: &Path, link: &Link) -> Vec<OsString> {
     arguments.extend(["--workers".into(), config.nic.workers.to_string().into()]);
     arguments.extend(cache.arguments());
     arguments.extend(args.nic_measuring.arguments());
-    if config.operation.admin.is_some() {
-        arguments.push("--tell-counters".into());
-    }
+    arguments.push("--tell-counters".into());
     arguments.push(option("--root", root.as_os_str()));
     arguments
 }

@@ -7,6 +7,8 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::messages::Report;
+
 /// Version of the document.
 pub(crate) const SCHEMA: u32 = 1;
 
@@ -54,6 +56,8 @@ pub(crate) struct Nic {
     pub(crate) workers: usize,
     /// `null`: it was not started by this server, or there is none.
     pub(crate) process: Option<Process>,
+    /// What its workers have counted together; nothing of one that has not told yet, or was not started by this server.
+    pub(crate) counters: BTreeMap<String, u64>,
     /// The same in a line for people.
     pub(crate) status: String,
 }
@@ -181,6 +185,34 @@ pub(crate) enum Line {
     End {},
 }
 
+/// What is told of a NIC stack, of all that it counts: an answer of the supervisor is short.
+const NIC_COUNTERS: [&str; 10] = [
+    "superpackets",
+    "file bytes sent",
+    "inline bytes sent",
+    "sealed bytes sent",
+    "bytes read",
+    "block hits",
+    "block misses",
+    "blocks evicted",
+    "waits for blocks",
+    "superpackets dropped by the link",
+];
+
+impl Nic {
+    /// What workers have counted together.
+    pub(crate) fn counters(workers: &[Report]) -> BTreeMap<String, u64> {
+        let mut sum = Report::default();
+        for report in workers {
+            sum.absorb(report);
+        }
+        let told = NIC_COUNTERS
+            .into_iter()
+            .filter_map(|name| Some((name.replace(' ', "_"), sum.counter(name)?)));
+        told.collect()
+    }
+}
+
 impl Host {
     pub(crate) fn of(stack: &host::Stack, app: &server::Server) -> Self {
         let usage = stack.usage();
@@ -300,5 +332,25 @@ impl Tcp {
             age_us: info.age_us,
             since_progress_us: info.since_progress_us,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_told_of_nic_stacks_is_counted_and_adds_up() {
+        let counted = crate::nic_process::counters(&nic::Counters::default());
+        for name in NIC_COUNTERS {
+            assert!(counted.iter().any(|(known, _)| known == name), "{name}");
+        }
+        let worker = |bytes| Report {
+            counters: vec![("bytes read".to_owned(), bytes), ("sleeps".to_owned(), 5)],
+            ..Report::default()
+        };
+        let told = Nic::counters(&[worker(7), Report::default(), worker(30)]);
+        assert_eq!(told, [("bytes_read".to_owned(), 37)].into());
+        assert!(Nic::counters(&[]).is_empty());
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::document::{Connection, Document, Process, Tcp};
+use super::document::{Connection, Document, Nic, Process, Tcp};
 use super::rates::Rates;
 use crate::report::grouped;
 
@@ -108,6 +108,7 @@ fn summary(document: &Document, rates: &Rates) -> Vec<String> {
     for nic in &server.nics {
         let used = nic.process.as_ref().map_or_else(String::new, used);
         lines.push(format!("{}{used}", nic.status));
+        lines.extend(cache(nic));
     }
     let Some(host) = &document.host else {
         return lines;
@@ -163,6 +164,22 @@ fn summary(document: &Document, rates: &Rates) -> Vec<String> {
         lines.push(line);
     }
     lines
+}
+
+/// What a NIC stack has sent, and where it had that from.
+fn cache(nic: &Nic) -> Option<String> {
+    let count = |name| nic.counters.get(name).copied();
+    let (hits, misses) = (count("block_hits")?, count("block_misses")?);
+    let found = match (hits * 100).checked_div(hits + misses) {
+        Some(percent) => format!("{percent} % of {} blocks", grouped(hits + misses)),
+        None => "no block needed yet".to_owned(),
+    };
+    Some(format!(
+        "  {} bytes of files sent in {} superpackets; {} bytes read; in the cache: {found}",
+        grouped(count("file_bytes_sent")?),
+        grouped(count("superpackets")?),
+        grouped(count("bytes_read")?),
+    ))
 }
 
 fn process(process: &Process) -> String {
@@ -311,7 +328,7 @@ fn bits_per_second(bytes_per_second: u64) -> String {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use super::super::document::{File, Host, Http, Nic, SCHEMA, Server, Tls, Usage, Worker};
+    use super::super::document::{File, Host, Http, SCHEMA, Server, Tls, Usage, Worker};
     use super::*;
 
     /// One that is being sent a file.
@@ -408,6 +425,15 @@ pub(super) mod tests {
                     since_s: 5,
                     workers: 1,
                     process: Some(process(12)),
+                    counters: [
+                        ("file_bytes_sent", 5_000_000),
+                        ("superpackets", 21),
+                        ("bytes_read", 65_536),
+                        ("block_hits", 30),
+                        ("block_misses", 10),
+                    ]
+                    .map(|(name, count)| (name.to_owned(), count))
+                    .into(),
                     status: "NIC process: serves for 5 s, 1 worker, process 12".to_owned(),
                 }],
             },
@@ -434,6 +460,7 @@ pub(super) mod tests {
         for piece in [
             "host process: process 11 (CPU 1.25 s, 12,345 kB)",
             "NIC process: serves for 5 s, 1 worker, process 12 (CPU",
+            "  5,000,000 bytes of files sent in 21 superpackets; 65,536 bytes read; in the cache: 75 % of 40 blocks",
             "so far: 0 connections, 12,345 requests",
             "NIC 0/0: 1 connections, 2 of them wait for room",
             "ESTABLISHED  4000    10.77.0.2:80        10.77.0.1:40312    0/1  films/movie?[2J.mp4 @ 1000 of 5000",

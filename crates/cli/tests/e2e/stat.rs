@@ -128,6 +128,11 @@ fn a_download_in_progress_is_told_with_its_file_and_what_tcp_knows() {
         for client in &mut clients {
             client.read_file_part(&file, 0..file.size()).unwrap();
         }
+        until(SOON, "the NIC process has told what it has sent", || {
+            let sent = &json(&["--summary"])["server"]["nics"][0]["counters"]["file_bytes_sent"];
+            (sent.as_u64()? >= 2 * file.size()).then_some(())
+        })
+        .unwrap();
     });
 }
 
