@@ -6,3 +6,4 @@ mod caching;
 mod failing;
 mod fetching;
 mod host;
+mod secure;

@@ -1,0 +1,75 @@
+//! Origins with TLS.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::thread;
+
+use origin::Trust;
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
+use rustls_pki_types::PrivateKeyDer;
+use testbed::web::content;
+
+use crate::host::{Host, Outcome, config};
+
+/// An origin of this name, with a certificate of its own making: where it listens, and the certificate in PEM.
+fn origin(name: &str) -> (u16, String) {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let params = rcgen::CertificateParams::new([name.to_owned()]).unwrap();
+    let certificate = params.self_signed(&key).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let secret = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate.der().clone()], secret)
+        .unwrap();
+    let config = Arc::new(config);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let connection = ServerConnection::new(Arc::clone(&config)).unwrap();
+            let mut stream = StreamOwned::new(connection, stream.unwrap());
+            let mut request = Vec::new();
+            // Who does not believe it hangs up.
+            while !request.ends_with(b"\r\n\r\n") {
+                let mut byte = [0];
+                match stream.read(&mut byte) {
+                    Ok(1) => request.push(byte[0]),
+                    _ => break,
+                }
+            }
+            let head = "HTTP/1.1 200 OK\r\nContent-Length: 2500\r\nConnection: close\r\n\r\n";
+            let _ = stream.write_all(&[head.as_bytes(), &content(2500, 1)].concat());
+            stream.conn.send_close_notify();
+            let _ = stream.flush();
+        }
+    });
+    (port, certificate.pem())
+}
+
+#[test]
+fn an_origin_is_believed_for_its_name_and_by_whom_it_is_certified() {
+    for (name, trusts, outcome) in [
+        ("localhost", true, Outcome::Content(content(2500, 1))),
+        ("localhost", false, Outcome::Refused(502)),
+        ("elsewhere.example", true, Outcome::Refused(502)),
+    ] {
+        let (port, pem) = origin(name);
+        let root = tempfile::tempdir().unwrap();
+        let authorities = tempfile::NamedTempFile::new().unwrap();
+        fs::write(&authorities, pem).unwrap();
+        let trust = match trusts {
+            true => Trust::of_file(authorities.path()).unwrap(),
+            false => Trust::nobody(),
+        };
+        let mut host = Host::with(origin::Config {
+            trust,
+            ..config(root.path(), &format!("https://localhost:{port}"))
+        });
+        assert!(host.get("/x") == outcome, "{name}, {trusts}");
+    }
+}
