@@ -9,12 +9,12 @@ use std::process::Stdio;
 use testbed::http::be_patient;
 use testbed::namespace::isolated_long;
 use testbed::process::{Process, tool};
-use testbed::site::{KnownFile, Site};
-use testbed::splitway::HTTP_V4;
+use testbed::site::{KnownFile, Site, write_secret};
+use testbed::splitway::{HTTP_V4, Splitway};
 use testbed::wait;
 
 use crate::http::parts_of;
-use crate::support::{SOON, serve_with};
+use crate::support::{SOON, program};
 
 const UPDATE: &str = "UPDATE_PEERS=1 cargo test -p splitway-cli --test e2e peers:: -- --ignored";
 
@@ -25,8 +25,8 @@ const CADDY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHO
 /// Bytes of `/clip.mp4`.
 const SIZE: u64 = 100_000;
 
-/// A request, and why not all answer alike; empty if they do. `$E` is the server's tag of the file, `$L` its time of
-/// modification.
+/// A request, and why not all answer alike; empty if they do. `$E` is the server's tag of `/clip.mp4`, `$L` its time of
+/// modification, `$X` stands for 20,000 letters.
 type Row = (&'static str, &'static [&'static str], &'static str);
 
 const ROWS: &[Row] = &[
@@ -217,6 +217,67 @@ const ROWS: &[Row] = &[
     ),
     ("GET /clip.mp4", &["Host: other"], ""),
     (
+        "GET http://media.example/of-its-own.mp4",
+        &[],
+        "lighttpd wants Host to say the same; RFC 9112 §3.2.2 has it ignored",
+    ),
+    ("GET /of-its-own.mp4", &[], ""),
+    ("GET /cached/a.mp4", &[], ""),
+    (
+        "GET /cached/a.mp4",
+        &["If-Modified-Since: $L"],
+        "lighttpd leaves out what RFC 9110 §15.4.5 asks for",
+    ),
+    (
+        "GET /cached/missing",
+        &[],
+        "Caddy has caches keep errors as well",
+    ),
+    (
+        "GET /old/a/b?c=d",
+        &[],
+        "nginx names the host; Caddy keeps the query only where it is told to",
+    ),
+    (
+        "GET /cors/a.mp4",
+        &["Origin: https://example.org"],
+        "others send a fixed field; Splitway looks at the origin, and says so to caches",
+    ),
+    (
+        "GET /cors/a.mp4",
+        &["Origin: https://other.example"],
+        "others send a fixed field; Splitway looks at the origin, and says so to caches",
+    ),
+    (
+        "OPTIONS /cors/a.mp4",
+        &[
+            "Origin: https://example.org",
+            "Access-Control-Request-Method: GET",
+            "Access-Control-Request-Headers: range",
+        ],
+        "others answer preflights only where each field is written down for them",
+    ),
+    (
+        "GET /private/a.mp4",
+        &[],
+        "Caddy has no signed URLs, and lighttpd was not told to have them: its mod_secdownload has signatures in paths",
+    ),
+    (
+        "GET /private/a.mp4?expires=1&key=key&signature=00",
+        &[],
+        "Caddy has no signed URLs, and lighttpd was not told to have them: its mod_secdownload has signatures in paths",
+    ),
+    (
+        "GET /clip.mp4",
+        &["X: $X"],
+        "nginx says it in its own way; Caddy takes up to 1 MB",
+    ),
+    (
+        "GET /$X",
+        &[],
+        "lighttpd counts the line as a part of the head; Caddy takes it for a mistake of its own",
+    ),
+    (
         "GET /clip.mp4",
         &["Expect: the-unexpected"],
         "RFC 9110 §10.1.1 lets it be refused or ignored",
@@ -240,7 +301,20 @@ fn nginx(site: &Site) -> Peer {
             access_log off; gzip_static on; gzip_vary on;
             client_body_temp_path {prefix}/body; proxy_temp_path {prefix}/proxy;
             fastcgi_temp_path {prefix}/fastcgi; uwsgi_temp_path {prefix}/uwsgi; scgi_temp_path {prefix}/scgi;
-            server {{ listen {NGINX}; root {root}; }}
+            server {{
+                listen {NGINX}; server_name site; root {root};
+                error_page 404 /errors/404.html;
+                location /cached/ {{ expires 10m; }}
+                location /old/ {{ rewrite ^/old/(.*)$ /new/$1 permanent; }}
+                location /cors/ {{ add_header Access-Control-Allow-Origin https://example.org; }}
+                location /private/ {{
+                    secure_link $arg_signature,$arg_expires;
+                    secure_link_md5 \"$secure_link_expires$uri secret\";
+                    if ($secure_link = \"\") {{ return 403; }}
+                    if ($secure_link = \"0\") {{ return 410; }}
+                }}
+            }}
+            server {{ listen {NGINX}; server_name media.example; root {root}/media; }}
         }}"
     );
     fs::write(&configuration, text).unwrap();
@@ -252,10 +326,17 @@ fn nginx(site: &Site) -> Peer {
 }
 
 fn lighttpd(site: &Site) -> Peer {
+    let root = site.root().display();
     let configuration = site.outside().join("lighttpd.conf");
     let text = format!(
         "server.document-root = \"{}\"\nserver.bind = \"{}\"\nserver.port = {}\n\
-         index-file.names = ( \"index.html\" )\nmimetype.assign = ( \".css\" => \"text/css\", \".mp4\" => \"video/mp4\" )\n",
+         index-file.names = ( \"index.html\" )\nmimetype.assign = ( \".css\" => \"text/css\", \".mp4\" => \"video/mp4\" )\n\
+         server.modules = ( \"mod_redirect\", \"mod_expire\", \"mod_setenv\" )\n\
+         server.errorfile-prefix = \"{root}/errors/\"\n\
+         expire.url = ( \"/cached/\" => \"access plus 10 minutes\" )\n\
+         url.redirect = ( \"^/old/(.*)$\" => \"/new/$1\" )\n\
+         $HTTP[\"url\"] =~ \"^/cors/\" {{ setenv.add-response-header = ( \"Access-Control-Allow-Origin\" => \"https://example.org\" ) }}\n\
+         $HTTP[\"host\"] == \"media.example\" {{ server.document-root = \"{root}/media\" }}\n",
         site.root().display(),
         LIGHTTPD.ip(),
         LIGHTTPD.port(),
@@ -276,14 +357,30 @@ fn caddy(site: &Site) -> Peer {
         }}
         http://:{} {{
             bind {}
-            root * {}
+            root * {root}
+            header /cached/* Cache-Control max-age=600
+            header /cors/* Access-Control-Allow-Origin https://example.org
+            @old path_regexp old ^/old/(.*)$
+            redir @old /new/{{re.old.1}} 301
             file_server {{
                 precompressed br zstd gzip
             }}
+            handle_errors {{
+                @missing expression {{http.error.status_code}} == 404
+                rewrite @missing /errors/404.html
+                file_server
+            }}
+        }}
+        http://media.example:{} {{
+            bind {}
+            root * {root}/media
+            file_server
         }}\n",
         CADDY.port(),
         CADDY.ip(),
-        site.root().display(),
+        CADDY.port(),
+        CADDY.ip(),
+        root = site.root().display(),
     );
     fs::write(&configuration, text).unwrap();
     let mut command = tool("caddy run --adapter caddyfile");
@@ -299,6 +396,45 @@ fn caddy(site: &Site) -> Peer {
         .unwrap()
         .trim_start_matches('v');
     peer(command, &format!("Caddy/{number}"), CADDY)
+}
+
+/// Splitway, with the same.
+fn splitway(site: &Site) -> Splitway {
+    let configuration = site.outside().join("splitway.toml");
+    write_secret(&site.outside().join("key"), "more than sixteen bytes").unwrap();
+    let text = format!(
+        "[[listen]]
+        port = 80
+        [nic]
+        root = {:?}
+        [http]
+        precompressed = [\"br\", \"zstd\", \"gzip\"]
+        [signing_keys]
+        key = \"key\"
+        [[site]]
+        error_pages = {{ 404 = \"errors/404.html\" }}
+        [[site.rule]]
+        path = \"/cached/*\"
+        cache_control = \"max-age=600\"
+        expires = \"10m\"
+        [[site.rule]]
+        path = \"/old/*\"
+        redirect = {{ status = 301, to = \"/new/*\" }}
+        [[site.rule]]
+        path = \"/cors/*\"
+        cors = {{ origins = [\"https://example.org\"] }}
+        [[site.rule]]
+        path = \"/private/*\"
+        signed_by = [\"key\"]
+        [[site]]
+        names = [\"media.example\"]
+        root = \"media\"\n",
+        site.root()
+    );
+    fs::write(&configuration, text).unwrap();
+    let mut command = std::process::Command::new(program());
+    command.args(["serve", "--config"]).arg(&configuration);
+    Splitway::start(&mut command).unwrap()
 }
 
 /// Starts a server, and waits until it answers. What it says of its version has the name and the number in a word of
@@ -321,6 +457,7 @@ fn peer(mut command: std::process::Command, version: &str, address: SocketAddr) 
 fn ask(peer: &Peer, line: &str, fields: &[String]) -> Vec<u8> {
     let fields: String = fields.iter().map(|field| format!("{field}\r\n")).collect();
     let request = format!("{line} HTTP/1.1\r\nHost: site\r\nConnection: close\r\n{fields}\r\n");
+    let request = request.replace("$X", &"x".repeat(20_000));
     let mut stream = TcpStream::connect(peer.address).unwrap();
     be_patient(&stream).unwrap();
     stream.write_all(request.as_bytes()).unwrap();
@@ -352,8 +489,12 @@ fn field<'a>(head: &'a str, name: &str) -> Option<&'a str> {
 /// What matters of a response, in a few words; whatever it has of a file is compared with that.
 fn summary(site: &Site, known: &[KnownFile], line: &str, response: &[u8]) -> String {
     let (head, body) = split(response);
-    let name = line.split_once(" /").unwrap().1;
-    let name = if name.is_empty() { "index.html" } else { name };
+    let name = line.split_once(' ').unwrap().1;
+    let name = match name.trim_start_matches('/') {
+        "" => "index.html".to_owned(),
+        name => name.replace("http://media.example", "media"),
+    };
+    let name = name.split('?').next().unwrap();
     let known = known.iter().find(|file| file.name() == name);
     let status = head.split(' ').nth(1).unwrap();
     let mut words = vec![status.to_owned()];
@@ -378,6 +519,8 @@ fn summary(site: &Site, known: &[KnownFile], line: &str, response: &[u8]) -> Str
                 "{line}: {head}"
             );
         }
+    } else if status == "404" && body == fs::read(site.root().join("errors/404.html")).unwrap() {
+        words.push("its page".to_owned());
     } else if status == "200" && line.starts_with("GET ") {
         let packed = match field(&head, "content-encoding") {
             None => "",
@@ -397,6 +540,15 @@ fn summary(site: &Site, known: &[KnownFile], line: &str, response: &[u8]) -> Str
         ("vary", "Vary: "),
         ("location", "→ "),
         ("allow", "Allow: "),
+        ("cache-control", "Cache-Control: "),
+        (
+            "access-control-allow-origin",
+            "Access-Control-Allow-Origin: ",
+        ),
+        (
+            "access-control-allow-methods",
+            "Access-Control-Allow-Methods: ",
+        ),
     ] {
         words.extend(field(&head, name).map(|value| format!("{before}{value}")));
     }
@@ -409,7 +561,10 @@ fn table(peers: &[Peer], site: &Site, known: &[KnownFile]) -> String {
     let mut text = format!(
         "# HTTP next to others\n\n\
          What is answered to the same requests by {}, made by `e2e/peers.rs`, which compares every byte of a file that \
-         comes. `$E` is the server's own tag of the file, `$L` its time of modification. To make the table anew:\n\n\
+         comes. `$E` is the server's own tag of the file, `$L` its time of modification, `$X` stands for 20,000 letters. All are \
+         configured alike as far as they can be: variants, a page for 404, `Cache-Control` for `/cached/`, a redirect from `/old/`, \
+         CORS for `/cors/`, signed URLs in `/private/`, a site of its own at `media.example`. What shows in no single answer is not \
+         here: rates, pacing, limits of connections and times ([http.md](http.md)). To make the table anew:\n\n\
          ```sh\n{UPDATE}\n```\n\n\
          | Request | {} | Why they differ |\n|---|{}---|\n",
         names.join(", "),
@@ -461,6 +616,9 @@ fn the_table_of_what_others_answer_is_true() {
         let size = 5 << 30;
         let islands = vec![4294967000..4294968000, size - 100..size];
         let large = site.sparse_file("5GiB.mp4", size, islands).unwrap();
+        for directory in ["cached", "cors", "private", "media", "errors"] {
+            fs::create_dir(site.root().join(directory)).unwrap();
+        }
         for (name, content) in [
             ("index.html", "<!doctype html><title>index</title>\n"),
             ("style.css", "p { color: red }\n"),
@@ -468,14 +626,19 @@ fn the_table_of_what_others_answer_is_true() {
             ("style.css.br", "what brotli would make of it"),
             ("style.css.gz", "what gzip would make of it"),
             ("style.css.zst", "what zstd would make of it"),
+            ("cached/a.mp4", "cached"),
+            ("cors/a.mp4", "cors"),
+            ("private/a.mp4", "private"),
+            ("media/of-its-own.mp4", "of its own"),
+            ("errors/404.html", "<!doctype html><title>missing</title>\n"),
         ] {
             fs::write(site.root().join(name), content).unwrap();
         }
         fs::create_dir(site.root().join("dir")).unwrap();
         // Tags are weak while a file is fresh.
-        let touch = "touch -d 2020-01-01 clip.mp4 5GiB.mp4 index.html style.css style.css.br style.css.gz style.css.zst";
+        let touch = "touch -d 2020-01-01 clip.mp4 cached/a.mp4 5GiB.mp4 index.html style.css style.css.br style.css.gz style.css.zst";
         testbed::process::run(tool(touch).current_dir(site.root())).unwrap();
-        let _splitway = serve_with(&site, &["--precompressed", "br,zstd,gzip"]);
+        let _splitway = splitway(&site);
         let own = Peer {
             name: "Splitway".to_owned(),
             address: HTTP_V4,
