@@ -73,7 +73,7 @@ fn the_package_installs_serves_and_goes() {
             );
         }
         for path in [
-            "etc/splitway/serve.conf",
+            "etc/splitway/splitway.toml",
             "etc/splitway/nic.conf",
             "usr/lib/systemd/system/splitway.service",
             "usr/lib/systemd/system/splitway-nic.service",
@@ -93,28 +93,29 @@ fn the_package_installs_serves_and_goes() {
         ))
         .unwrap();
 
-        // What the unit would start.
-        let unit =
-            fs::read_to_string(root.join("usr/lib/systemd/system/splitway.service")).unwrap();
-        let start = unit
-            .lines()
-            .find_map(|line| line.strip_prefix("ExecStart="));
-        let conf = fs::read_to_string(root.join("etc/splitway/serve.conf")).unwrap();
-        let options = conf
-            .lines()
-            .find_map(|line| line.strip_prefix("SERVE_OPTIONS="));
-        let line = start
-            .unwrap()
-            .replace("$SERVE_OPTIONS", options.unwrap().trim_matches('"'));
+        // What systemd would do, by the unit.
+        let unit = fs::read_to_string(root.join("usr/lib/systemd/system/splitway.service"));
+        let unit = unit.unwrap();
+        let setting = |name: &str| {
+            let mut lines = unit.lines();
+            let found = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
+            found.unwrap_or_else(|| panic!("no {name}"))
+        };
         fs::create_dir_all(root.join("srv/www")).unwrap();
+        fs::create_dir_all(root.join("run").join(setting("RuntimeDirectory"))).unwrap();
         fs::copy(
             site.root().join(file.name()),
             root.join("srv/www").join(file.name()),
         )
         .unwrap();
-        let mut splitway = Splitway::start(&mut within(&line)).unwrap();
+        run(&mut within("splitway check /etc/splitway/splitway.toml")).unwrap();
+        let mut splitway = Splitway::start(&mut within(setting("ExecStart"))).unwrap();
         download(HTTP_V4, &file).unwrap();
-        splitway.end_with(rustix::process::Signal::TERM).unwrap();
+        run(&mut within(setting("ExecReload"))).unwrap();
+        download(HTTP_V4, &file).unwrap();
+        assert_eq!(setting("KillSignal"), "SIGQUIT");
+        let end = splitway.end_with(rustix::process::Signal::QUIT).unwrap();
+        assert!(end.success(), "{end}");
 
         run(&mut within("dpkg --purge splitway")).unwrap();
         let left = sh(&format!(
