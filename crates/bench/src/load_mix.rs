@@ -9,7 +9,7 @@
 pub(crate) mod client;
 mod shelf;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ use rustix::process::{Pid, Signal};
 use serde::Serialize;
 use testbed::process::{run, signal};
 use testbed::procfs::{MachineTime, children, huge_mappings, machine_time, memory};
-use testbed::{Failure, Result};
+use testbed::{Context, Failure, Result};
 
 use crate::bed::{Bed, Ground, NGINX, SPLITWAY, Wanted};
 use crate::load_mix::client::Outcome;
@@ -67,23 +67,40 @@ impl Settings {
 
 /// How a server is told to read its configuration anew.
 enum Reload {
-    /// `splitway ctl reload`, which waits until that is done and fails if it is not.
-    Ask { program: PathBuf, socket: PathBuf },
+    /// `splitway ctl reload`, which waits until that is done and fails if it is not. Each time, the file says something else.
+    Ask {
+        program: PathBuf,
+        socket: PathBuf,
+        configuration: PathBuf,
+    },
     /// SIGHUP, as `nginx -s reload` sends it.
     HangUp,
 }
 
 impl Reload {
-    fn carry_out(&self, parent: Pid) -> Result<()> {
+    /// For the `number`th time.
+    fn carry_out(&self, parent: Pid, number: u32) -> Result<()> {
         match self {
             Reload::HangUp => signal(parent, Signal::HUP),
-            Reload::Ask { program, socket } => {
+            Reload::Ask {
+                program,
+                socket,
+                configuration,
+            } => {
+                write_configuration(configuration, number)?;
                 let mut command = std::process::Command::new(program);
                 command.args(["ctl", "reload", "--socket"]).arg(socket);
                 run(&mut command).map(drop)
             }
         }
     }
+}
+
+/// A configuration with something in it that is different each time.
+fn write_configuration(path: &Path, number: u32) -> Result<()> {
+    let text =
+        format!("[[site]]\n[[site.rule]]\npath = \"*\"\ncache_control = \"max-age={number}\"\n");
+    std::fs::write(path, text).context(|| format!("writing {}", path.display()))
 }
 
 /// A server, and how it is told.
@@ -108,8 +125,10 @@ pub(crate) fn measure(settings: &Settings) -> Result<()> {
     let mut results = Results::new("load-mix", title, settings)?;
     let socket = ground.site.outside().join("control");
     let mut splitway = settings.splitway.clone();
+    let configuration = ground.site.outside().join("splitway.toml");
+    write_configuration(&configuration, 0)?;
+    splitway.push(format!("--config={}", configuration.display()));
     splitway.push(format!("--control-socket={}", socket.display()));
-    splitway.push("--listen=80".to_owned());
     let bed = Bed::start(
         &ground,
         &Wanted {
@@ -128,7 +147,11 @@ pub(crate) fn measure(settings: &Settings) -> Result<()> {
             name: SPLITWAY,
             address: own_server.addresses[0],
             parent: own,
-            reload: Reload::Ask { program, socket },
+            reload: Reload::Ask {
+                program,
+                socket,
+                configuration,
+            },
         },
         Subject {
             name: NGINX,
@@ -175,8 +198,8 @@ fn load(settings: &Settings, subject: &Subject) -> Result<(Outcome, Measures)> {
     let busy_before = machine_time()?;
     let (mut samples, mut reloads) = (Vec::new(), 0);
     while start.elapsed() < Duration::from_secs(settings.seconds()) {
-        subject.reload.carry_out(subject.parent)?;
         reloads += 1;
+        subject.reload.carry_out(subject.parent, reloads)?;
         samples.push(Sample::take(subject.parent)?);
         sleep((start + reloads * PERIOD).saturating_duration_since(Instant::now()));
     }
