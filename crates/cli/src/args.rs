@@ -397,8 +397,10 @@ Only the user who runs the server, and root, may ask it. The exit code is 0 only
 the new one. It takes over when it has said hello and speaks the same version of the contract; if not, it is \
 ended, and the old one goes on.
 
-`reload` reads the files of --tls-cert, --tls-key and --tls-ocsp anew, as SIGHUP does. If one of them is no good, \
-all that there was stays, and the answer says why.
+`reload` reads the file of --config, and certificates with their keys, anew, as SIGHUP does. If anything in them is no good, \
+all that there was stays, and the answer says why. What needs a restart is named.
+
+`drain`, as SIGQUIT: no more connections, and the server ends when the last response has been sent, or after drain_timeout.
 
 `reopen` opens the files of --access-log and --error-log anew, as SIGUSR1 does, and answers when nothing is written to \
 the old ones any more.
@@ -407,6 +409,7 @@ Examples:
   sudo splitway ctl restart-nic
   sudo splitway ctl nics
   sudo splitway ctl reload
+  sudo splitway ctl drain
   sudo mv access.log access.log.1 && sudo splitway ctl reopen";
 
 /// What the benchmarks are told.

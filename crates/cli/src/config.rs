@@ -144,7 +144,12 @@ impl Config {
             ..old.tls.clone()
         };
         self.logs = old.logs.clone();
-        self.operation = old.operation.clone();
+        // Ports that stay show certificates.
+        if wanted.tls.certificate.is_empty() && !wanted.tls.self_signed {
+            self.tls = old.tls.clone();
+        }
+        self.operation.control_socket = old.operation.control_socket.clone();
+        self.operation.admin = old.operation.admin;
         Ok(differences(&wanted.to_table()?, &self.to_table()?))
     }
 

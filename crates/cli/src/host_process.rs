@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use host::{Admission, Link, NicSource as _, Polling, Shard, Stack, StackConfig, monotonic_us};
 use port::packet::PacketPort;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::rand::{GetRandomFlags, getrandom};
 use rustix::thread::CapabilitySet;
 
@@ -19,7 +18,7 @@ use crate::handover::Supervisor;
 use crate::messages::{Message, Report};
 use crate::observe::SocketSink;
 use crate::signals::EndSignals;
-use crate::{certificates, child, link, lockdown, seccomp};
+use crate::{certificates, child, descriptors, link, lockdown, seccomp};
 
 /// Longest time that the shard looks for work before it sleeps, in microseconds, if there are cores enough
 /// that looking takes none from those who bring the work.
@@ -80,7 +79,7 @@ pub(crate) fn run(args: &HostArgs) -> Result<(), Failure> {
     };
 
     // Two event descriptors for each worker of each NIC stack, also of those that come later.
-    raise_descriptor_limit();
+    descriptors::raise();
 
     // Everything that needs a privilege or a file is open now.
     lockdown::keep_capabilities(CapabilitySet::empty())?;
@@ -150,18 +149,6 @@ pub(crate) fn run(args: &HostArgs) -> Result<(), Failure> {
         shard.app().counters(),
     ))))?;
     ended.map_err(|error| Failure::broken("host process", error))
-}
-
-/// The usual soft limit of 1024 is that of programs that use `select`. A NIC stack for which there is no room is refused.
-fn raise_descriptor_limit() {
-    let limit = getrlimit(Resource::Nofile);
-    let raised = Rlimit {
-        current: limit.maximum,
-        ..limit
-    };
-    if let Err(error) = setrlimit(Resource::Nofile, raised) {
-        tracing::debug!(%error, "the limit on open descriptors stays as it is");
-    }
 }
 
 /// What the connections of all TLS listeners have in common: a session of one may be resumed at another.

@@ -32,7 +32,7 @@
 //! | `family`, `child`, `messages`, `signals` | supervision: processes, what they say, how they end |
 //! | `lockdown`, `seccomp` | what the two processes give up |
 //! | `link`, `netlink`, `claim`, `cidr`, `namespace`, `socket`, `listener` | the network around the stack |
-//! | `features`, `privileges`, `memory_limit` | what the kernel can do, what the user may do and have |
+//! | `features`, `privileges`, `memory_limit`, `descriptors` | what the kernel can do, what the user may do and have |
 //! | `error`, `report`, `url` | what people read |
 //!
 //! This room may touch processes, namespaces, interfaces and both stacks' front doors. It never touches
@@ -57,6 +57,7 @@ mod control;
 mod control_link;
 mod ctl;
 mod demo;
+mod descriptors;
 mod desk;
 mod door_process;
 mod drain;

@@ -313,6 +313,24 @@ mod tests {
     }
 
     #[test]
+    fn ports_that_stay_keep_their_certificates() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("splitway.toml");
+        let write = |more: &str| fs::write(&path, format!("nic.root = \"/srv\"\n{more}")).unwrap();
+        write("tls.self_signed = true\nlisten = [{ port = 443, tls = true }]\n");
+        let args = args(&format!("splitway serve --config {}", path.display()));
+        let (mut reload, _host) = started(&args);
+        write("");
+        assert!(reload.begin(true).is_none());
+        let (_, text) = said(reload.on_used(1));
+        assert!(text.contains("1 certificate read anew"), "{text}");
+        assert!(
+            text.ends_with("not before a restart: listen, tls.self_signed"),
+            "{text}"
+        );
+    }
+
+    #[test]
     fn a_server_that_was_told_nothing_in_files_has_nothing_to_read() {
         let args = args("splitway serve site");
         let (mut reload, _host) = started(&args);

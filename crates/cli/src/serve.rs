@@ -42,7 +42,8 @@ use crate::tcp_options::TcpOptions;
 use crate::tls_options::TlsOptions;
 use crate::url::Scheme;
 use crate::{
-    capture, features, handover, key_file, privileges, report, say, self_signed, socket, stat, url,
+    capture, descriptors, features, handover, key_file, privileges, report, say, self_signed,
+    socket, stat, url,
 };
 
 /// How long the two processes may take until they serve. Who is missing is known before.
@@ -76,6 +77,7 @@ pub(crate) fn run(args: &ServeArgs, log: &str) -> Result<(), Failure> {
     };
     let plan = OriginPlan::check(args, &config.nic)?;
     let sources = Source::check_all(&config)?;
+    descriptors::require(sources.len(), config.nic.workers)?;
     let certificates = CertificateSource::check(&config, None)?;
     let content = Content::read(&config)?;
     features::require()?;

@@ -263,6 +263,23 @@ fn tls_options_that_need_each_other_or_do_not_exist() {
     }
 }
 
+#[test]
+fn too_few_descriptors() {
+    let directory = directory_with_site();
+    let line = format!("ulimit -n 24 && exec {PROGRAM} serve site");
+    let outcome = outcome(
+        Command::new("sh")
+            .args(["-c", &line])
+            .current_dir(directory.path()),
+    );
+    outcome.refused(&[
+        "descriptors",
+        "may have 24 open",
+        "ulimit -n",
+        "LimitNOFILE=",
+    ]);
+}
+
 /// `splitway check` of this text, in a directory with a site.
 fn check(text: &str) -> Outcome {
     let directory = directory_with_site();

@@ -1,0 +1,57 @@
+//! How many descriptors a process may have open.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::error::Failure;
+
+/// What every process of a server has open in any case, generously.
+const EACH: u64 = 32;
+
+/// What each NIC stack takes of the supervisor and of the host process besides its workers' event descriptors.
+const NIC_STACK: u64 = 8;
+
+/// The usual soft limit of 1024 is that of programs that use `select`. A NIC stack for which there is no room is refused.
+pub(crate) fn raise() {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        ..limit
+    };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        tracing::debug!(%error, "the limit on open descriptors stays as it is");
+    }
+}
+
+/// Fails unless a server with so many NIC stacks, of so many workers each, may have as many open as it needs.
+pub(crate) fn require(nic_stacks: usize, workers: u16) -> Result<(), Failure> {
+    let limit = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
+    check(limit, nic_stacks, workers)?;
+    raise();
+    Ok(())
+}
+
+fn check(limit: u64, nic_stacks: usize, workers: u16) -> Result<(), Failure> {
+    let needed = EACH + nic_stacks as u64 * (NIC_STACK + 4 * u64::from(workers));
+    if limit >= needed {
+        return Ok(());
+    }
+    let why = format!("a process may have {limit} open here, and this server needs {needed}");
+    Err(Failure::input("descriptors", why).remedy(
+        "Raise the limit: `ulimit -n 1024` before starting it, or LimitNOFILE=1024 in its systemd unit.",
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_nic_stacks_and_workers_need_more() {
+        assert_eq!(check(1024, 1, 64), Ok(()));
+        assert_eq!(check(64, 1, 1), Ok(()));
+        for (limit, nic_stacks, workers) in [(16, 1, 1), (64, 4, 1), (256, 1, 64)] {
+            let failure = check(limit, nic_stacks, workers).unwrap_err().to_string();
+            assert!(failure.contains("ulimit -n"), "{failure}");
+        }
+    }
+}
