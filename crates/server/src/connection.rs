@@ -131,8 +131,8 @@ const _: () = assert!(
 /// A connection, as people are shown it.
 #[derive(Clone, Debug)]
 pub struct ConnectionInfo {
-    /// What it is at: `reading` a request, `asking` for an object of an origin, `opening` its file, `sending` the response as far as the stream takes it,
-    /// `lingering` after the last one, `aborted`. A response that is queued to its end is not waited for.
+    /// What it is at: `reading` a request, `asking` for an object of an origin, `opening` its file, `sending` the response
+    /// as far as the stream takes it, `lingering` after the last one, `aborted`. A response that is queued to its end is not waited for.
     pub phase: &'static str,
     /// Requests so far, whole or broken.
     pub requests: u32,
@@ -336,7 +336,8 @@ impl Connection {
                     let is_all = flushed == Flushed::All;
                     accesses.on_queued(io.now_us(), self.output.queued_bytes(), is_all);
                 }
-                if let Some(ticket) = ticket.filter(|_| flushed == Flushed::All) {
+                // All of its object is queued, though perhaps not what follows.
+                if let Some(ticket) = ticket.filter(|_| self.output.ticket().is_none()) {
                     shared.tickets.remove(&ticket);
                 }
                 if flushed != Flushed::All {
@@ -985,6 +986,9 @@ impl Connection {
     }
 
     fn abort(&mut self, io: &mut dyn Io, shared: &mut Shared) {
+        if let Phase::Asking { ticket, .. } = self.phase {
+            shared.end_ticket(ticket);
+        }
         self.input.release(&mut shared.pool);
         io.abort(self.stream);
         self.phase = Phase::Aborted;

@@ -439,6 +439,20 @@ fn an_origin_that_never_answers_is_504() {
 }
 
 #[test]
+fn who_acknowledges_nothing_and_waits_for_an_origin_is_cut_off_and_leaves_nothing_behind() {
+    let mut bench = Bench::new(config());
+    let stream = bench.lab.connect();
+    bench.lab.acknowledges(stream, false);
+    bench
+        .lab
+        .send(stream, "OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n");
+    bench.lab.send(stream, get("/x"));
+    bench.lab.pass(Duration::from_secs(76));
+    assert!(bench.lab.is_aborted(stream));
+    bench.all_done();
+}
+
+#[test]
 fn files_come_first_where_that_is_wanted_and_the_cache_is_no_place_to_ask_for() {
     let mut config = config();
     config.sites[0].pulls = vec![pull("/vod/*", false), pull("/*", true)];
