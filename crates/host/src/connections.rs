@@ -50,8 +50,6 @@ pub(crate) struct Entry {
     pub(crate) is_to_move: bool,
     /// Stream offset up to which the NIC stack knows that the peer has acknowledged.
     pub(crate) ackd_offset: u64,
-    /// Transmissions that repeated bytes.
-    pub(crate) retransmissions: u32,
     /// The last transmission handed out; completes the ids in departures.
     pub(crate) last_transmission: u64,
     /// The application's timer, in microseconds.
@@ -197,7 +195,6 @@ impl Connections {
             refused_by: NicSet::default(),
             is_to_move: false,
             ackd_offset: 0,
-            retransmissions: 0,
             last_transmission: 0,
             app_deadline_us: None,
             notsent_lowat: None,

@@ -513,7 +513,8 @@ impl Stack {
             tcp::CloseReason::TimedOut => CloseReason::TimedOut,
             tcp::CloseReason::Aborted => CloseReason::Aborted,
         };
-        let (acknowledged, retransmissions) = (entry.acknowledged_bytes(), entry.retransmissions);
+        let (acknowledged, retransmissions) =
+            (entry.acknowledged_bytes(), entry.tcp.retransmissions());
         let told = std::mem::replace(&mut entry.told, false);
         entry.app_deadline_us = None;
         self.end_of_stream(index);

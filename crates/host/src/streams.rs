@@ -161,7 +161,8 @@ impl Io for Streams<'_> {
     }
 
     fn retransmissions(&self, stream: StreamId) -> u32 {
-        self.entry(stream).map_or(0, |entry| entry.retransmissions)
+        self.entry(stream)
+            .map_or(0, |entry| entry.tcp.retransmissions())
     }
 
     fn now_us(&self) -> u64 {

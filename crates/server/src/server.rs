@@ -17,7 +17,8 @@ use crate::site::Names;
 
 /// An HTTP/1.1 server of files: one per shard.
 pub struct Server {
-    connections: HashMap<StreamId, Connection>,
+    /// Each in a place of its own: half of the table may be empty.
+    connections: HashMap<StreamId, Box<Connection>>,
     shared: Shared,
     /// Streams are still to be told of other rates.
     new_rates: bool,
@@ -110,7 +111,7 @@ impl Server {
 
     /// What a connection is like at the moment; `None` if there is no such stream.
     pub fn connection_info(&self, stream: StreamId) -> Option<ConnectionInfo> {
-        self.connections.get(&stream).map(Connection::info)
+        Some(self.connections.get(&stream)?.info())
     }
 
     /// The same, with somebody who fetches what comes from origins.
@@ -151,6 +152,7 @@ impl Application for Server {
                 let accesses = self.shared.access_log.is_some();
                 let accesses = accesses.then(|| Accesses::new(stream.0, peer, tls.as_deref()));
                 let connection = Connection::new(stream, Source::of(peer.ip()), accesses);
+                let connection = Box::new(connection);
                 self.connections.insert(stream, connection);
                 stream
             }

@@ -121,6 +121,11 @@ impl Lifetime {
 }
 
 impl Connection {
+    /// Transmissions that repeated bytes, so far.
+    pub fn retransmissions(&self) -> u32 {
+        self.lifetime.retransmissions
+    }
+
     /// What it is like at `now`.
     pub fn info(&self, now: Instant) -> Info {
         let ssthresh = self.congestion.ssthresh();

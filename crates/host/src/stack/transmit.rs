@@ -76,7 +76,6 @@ impl Stack {
             };
             if transmit.retransmission {
                 self.counters.retransmissions += 1;
-                entry.retransmissions = entry.retransmissions.saturating_add(1);
             }
             if let Some(transmission) = transmit.transmission {
                 entry.last_transmission = transmission;
