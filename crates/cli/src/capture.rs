@@ -57,8 +57,9 @@ pub(crate) struct CaptureArgs {
     #[arg(long, value_name = "PORT", value_parser = value_parser!(u16).range(1..))]
     port: Option<u16>,
 
-    /// How much of each packet, in bytes: headers, and little of the content
-    #[arg(long, value_name = "BYTES", default_value = "256",
+    /// How much of each packet, in bytes. The longest headers have 114; behind shorter ones up to 60 bytes of content come
+    /// along
+    #[arg(long, value_name = "BYTES", default_value = "114",
           value_parser = value_parser!(u32).range(64..=i64::from(SNAPLEN_MAX)))]
     snaplen: u32,
 

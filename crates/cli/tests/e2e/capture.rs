@@ -243,7 +243,7 @@ fn headers_of_what_is_wanted_are_captured_and_no_more() {
         assert!(said.contains("10 packets ("), "{said}");
         let packets: Vec<Packet> = read(&path).into_iter().flat_map(|it| it.packets).collect();
         assert_eq!(packets.len(), 10);
-        assert!(packets.iter().all(|packet| packet.bytes.len() <= 256));
+        assert!(packets.iter().all(|packet| packet.bytes.len() <= 114));
         assert!(packets.iter().any(|packet| packet.len > packet.bytes.len()));
         for packet in &packets {
             assert_eq!(packet.bytes[12..14], [8, 0], "IPv4");
