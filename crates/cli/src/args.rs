@@ -278,7 +278,7 @@ Examples:
   sudo splitway serve --nic eth:eth1,02:00:5e:10:00:01 --nic eth:eth1,02:00:5e:10:00:02 --replicas \\
     --key-file key --dev eth0 --addr 192.0.2.10/24
 
-End it with Ctrl-C: it prints what the two processes have done.";
+End it with Ctrl-C: it prints what the processes have done.";
 
 /// The NIC stack.
 #[derive(Clone, Debug, Args)]

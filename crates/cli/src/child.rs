@@ -1,4 +1,4 @@
-//! The two processes of a running Splitway, seen from both sides: how the supervisor starts, hears and
+//! The processes of a running Splitway, seen from both sides: how the supervisor starts, hears and
 //! ends a child, and how a child binds its life to the supervisor's.
 //!
 //! A child finds its control socket on its standard input, and writes messages to its standard output.

@@ -44,7 +44,7 @@ pub(crate) enum Request {
     RestartNic,
     /// How it is with each NIC stack, a line of each.
     Nics,
-    /// Certificates are read anew.
+    /// The configuration and certificates are read anew.
     Reload,
     /// No new connections; the server ends when the others have.
     Drain,

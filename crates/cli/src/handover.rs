@@ -247,7 +247,11 @@ impl Supervisor {
                     self.on_fetcher(socket);
                     continue;
                 }
-                Some(Passed::Order(_)) | None => continue,
+                Some(Passed::Order(order)) => {
+                    self.take_order(order);
+                    continue;
+                }
+                None => continue,
             };
             let configuration = Configuration::receive(message)?;
             let http = self.http_of(&configuration)?;

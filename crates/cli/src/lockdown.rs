@@ -1,4 +1,4 @@
-//! What the two processes give up for good, before they deal with a stranger.
+//! What processes give up for good, before they deal with a stranger.
 //!
 //! The host process locks itself out of the whole file system: it could not read content even if an
 //! attacker ran in it. The NIC process keeps read access below its root and nothing else. Both keep

@@ -30,7 +30,7 @@
 //! | `fetch_keeper`, `fetch_process`, `fetching` | the fetcher: keeping it, itself, and the host process's end of it |
 //! | `handover` | how a NIC process comes to the host process |
 //! | `family`, `child`, `messages`, `signals` | supervision: processes, what they say, how they end |
-//! | `lockdown`, `seccomp` | what the two processes give up |
+//! | `lockdown`, `seccomp` | what processes give up |
 //! | `link`, `netlink`, `claim`, `cidr`, `namespace`, `socket`, `listener` | the network around the stack |
 //! | `features`, `privileges`, `memory_limit`, `descriptors` | what the kernel can do, what the user may do and have |
 //! | `error`, `report`, `url` | what people read |

@@ -109,10 +109,13 @@ impl OriginPlan {
         let is_alone = args.root.is_none() && args.nic.is_empty() && args.config.is_none();
         if is_alone && !args.origins.origin.is_empty() {
             let directory = args.origins.cache_dir.clone().ok_or_else(no_place)?;
-            fs::create_dir_all(&directory).map_err(|error| {
-                Failure::input(format!("cache directory {}", directory.display()), error)
-                    .remedy("This user needs permission to make it, and to write to it.")
-            })?;
+            // Who asks for the configuration changes nothing.
+            if !args.print_config {
+                fs::create_dir_all(&directory).map_err(|error| {
+                    Failure::input(format!("cache directory {}", directory.display()), error)
+                        .remedy("This user needs permission to make it, and to write to it.")
+                })?;
+            }
             args.root = Some(directory);
         }
         Ok(args)

@@ -1,6 +1,6 @@
 //! `splitway serve`: the supervisor. It checks what was asked, sets the network up, starts the NIC process
 //! and the host process, and then sleeps until the host process or the user ends it, or the NIC process is to be
-//! started anew. It is small on purpose: whatever happens to the two processes, the network is cleaned up.
+//! started anew. It is small on purpose: whatever happens to the others, the network is cleaned up.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -46,7 +46,7 @@ use crate::{
     socket, stat, url,
 };
 
-/// How long the two processes may take until they serve. Who is missing is known before.
+/// How long the processes may take until they serve. Who is missing is known before.
 const READY_WAIT: Duration = Duration::from_secs(25);
 
 const _: () = assert!(
@@ -323,7 +323,7 @@ fn connect(path: &Path) -> Result<OwnedFd, Failure> {
 
 /// What the stack is attached to.
 struct Link {
-    /// The interface, as the two processes see it.
+    /// The interface, as host and NIC process see it.
     device: String,
     addresses: Vec<Cidr>,
     pair: Option<VethPair>,

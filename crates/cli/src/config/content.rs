@@ -278,8 +278,9 @@ fn check_index(index: &[Text<server::RelativePath>], place: Place, problems: &mu
     }
 }
 
+/// A rate that is no whole byte is one: 0 would mean that there is no bound.
 fn bytes_per_second(Text(Rate(bits)): Text<Rate>) -> Option<NonZeroU64> {
-    NonZeroU64::new(bits / 8)
+    NonZeroU64::new(if bits > 0 { (bits / 8).max(1) } else { 0 })
 }
 
 fn lower_rule(
