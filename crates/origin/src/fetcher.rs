@@ -28,7 +28,7 @@ use crate::failure::Failure;
 use crate::freshness::{Freshness, Use};
 use crate::message::{Answer, Ask, MESSAGE_BYTES_MAX, Object, RUNS_MAX, Refusal};
 use crate::store::{Key, Meta, Store, VersionId};
-use crate::transfer::{self, Event, Head, Order, What, unix_time_s};
+use crate::transfer::{self, Event, Head, Order, Renewal, What, unix_time_s};
 use crate::upstream::Upstream;
 use crate::validator::Validators;
 
@@ -345,22 +345,12 @@ impl Fetcher {
         }
         let current = entry.current.filter(|&id| self.store.get(id).is_some());
         match (head, current) {
-            (Ok(Head::Same { freshness, caching }), Some(current)) if !asking.is_solo => {
+            (Ok(Head::Same(renewal)), Some(current)) if !asking.is_solo => {
                 self.counters.revalidated += 1;
-                if let Some(version) = self.store.get_mut(current) {
-                    version.meta.freshness = freshness;
-                    // RFC 9111 §3.2: what 304 says takes the place of what was said before.
-                    if !caching.is_empty() {
-                        version.meta.caching = caching;
-                    }
-                }
-                self.write_down(current);
-                for ticket in asking.waiting {
-                    self.give(ticket, current);
-                }
+                self.renew(&key, current, renewal, asking.waiting);
             }
             // The version that it is the same as has gone meanwhile.
-            (Ok(Head::Same { .. }), _) => match asking.waiting.is_empty() {
+            (Ok(Head::Same(_)), _) => match asking.waiting.is_empty() {
                 true => self.tidy(&key),
                 false => {
                     let waiting = asking.waiting;
@@ -387,6 +377,32 @@ impl Fetcher {
             }
             (Err(failure), current) => self.on_no_answer(&key, asking.waiting, current, &failure),
         }
+    }
+
+    /// The version that is known is the one that the origin has.
+    fn renew(&mut self, key: &Key, current: VersionId, renewal: Renewal, waiting: Vec<u64>) {
+        let Some(version) = self.store.get_mut(current) else {
+            return;
+        };
+        renewal.apply(&mut version.meta);
+        if version.meta.freshness.may_be_shared {
+            self.write_down(current);
+            for ticket in waiting {
+                self.give(ticket, current);
+            }
+            return;
+        }
+        // From now on it is for one client: the first who has asked.
+        let mut waiting = waiting.into_iter();
+        if let Some(first) = waiting.next() {
+            self.counters.passed += 1;
+            self.give(first, current);
+        }
+        self.supersede(current);
+        for other in waiting {
+            self.start(key, None, vec![other], true);
+        }
+        self.tidy(key);
     }
 
     fn on_no_answer(

@@ -10,9 +10,10 @@ use bytes::Bytes;
 use http::header::{
     ACCEPT_ENCODING, ACCEPT_RANGES, CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_ENCODING,
     CONTENT_LANGUAGE, CONTENT_RANGE, CONTENT_TYPE, EXPIRES, HeaderName, HeaderValue,
-    IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, LOCATION, RANGE, USER_AGENT, VARY, VIA,
+    IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, LAST_MODIFIED, LOCATION, RANGE, USER_AGENT, VARY,
+    VIA,
 };
-use http::{HeaderMap, Response};
+use http::{HeaderMap, Response, StatusCode};
 use http_body_util::BodyExt;
 use hyper::body::{Body, Incoming};
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
@@ -88,13 +89,52 @@ pub(crate) enum Event {
 #[derive(Debug)]
 pub(crate) enum Head {
     /// The version that is known.
-    Same {
-        freshness: Freshness,
-        caching: Vec<(String, String)>,
-    },
+    Same(Renewal),
     Object(Meta),
     /// A redirect, or that there is none.
     Refused(Refusal, Freshness),
+}
+
+/// What a 304 says of a version that is known.
+#[derive(Debug)]
+pub(crate) struct Renewal {
+    fields: HeaderMap,
+    asked_s: u64,
+    answered_s: u64,
+}
+
+impl Renewal {
+    /// Puts its fields in the place of those of the same names; what it does not say stays as it was (RFC 9111 §3.2).
+    pub(crate) fn apply(mut self, meta: &mut Meta) {
+        let modified = meta.validators.last_modified.iter();
+        let modified = modified.map(|value| (LAST_MODIFIED.as_str(), value.as_str()));
+        let caching = meta.caching.iter();
+        let caching = caching.map(|(name, value)| (name.as_str(), value.as_str()));
+        let mut kept = HeaderMap::new();
+        for (name, value) in modified.chain(caching) {
+            let field = (HeaderName::try_from(name), HeaderValue::from_str(value));
+            if let (Ok(name), Ok(value)) = field
+                && !self.fields.contains_key(&name)
+            {
+                kept.append(name, value);
+            }
+        }
+        for (name, value) in &kept {
+            self.fields.append(name, value.clone());
+        }
+        // It is of the answer that is kept, and that is a 200.
+        meta.freshness = Freshness::of(StatusCode::OK, &self.fields, self.asked_s, self.answered_s);
+        meta.caching = chosen(&self.fields, &CACHING);
+    }
+}
+
+/// The values of these fields, as far as they are text.
+fn chosen(fields: &HeaderMap, names: &[HeaderName]) -> Vec<(String, String)> {
+    let values = names.iter().flat_map(|name| {
+        let values = fields.get_all(name).into_iter();
+        values.filter_map(move |value| Some((name.to_string(), value.to_str().ok()?.to_owned())))
+    });
+    values.collect()
 }
 
 /// Fields that clients are told: about the content, and about caching.
@@ -204,14 +244,6 @@ fn judge(
 ) -> Result<Head, Failure> {
     let (status, fields) = (answer.status(), answer.headers());
     let freshness = Freshness::of(status, fields, asked_s, answered_s);
-    let chosen = |names: &[HeaderName]| -> Vec<(String, String)> {
-        let values = names.iter().flat_map(|name| {
-            let values = fields.get_all(name).into_iter();
-            values
-                .filter_map(move |value| Some((name.to_string(), value.to_str().ok()?.to_owned())))
-        });
-        values.collect()
-    };
     match status.as_u16() {
         200 => Ok(Head::Object(Meta {
             size_bytes: answer.body().size_hint().exact(),
@@ -220,13 +252,14 @@ fn judge(
                 .get(ACCEPT_RANGES)
                 .is_some_and(|units| units.as_bytes().eq_ignore_ascii_case(b"bytes")),
             freshness,
-            content: chosen(&CONTENT),
-            caching: chosen(&CACHING),
+            content: chosen(fields, &CONTENT),
+            caching: chosen(fields, &CACHING),
         })),
-        304 if is_conditional => Ok(Head::Same {
-            freshness,
-            caching: chosen(&CACHING),
-        }),
+        304 if is_conditional => Ok(Head::Same(Renewal {
+            fields: fields.clone(),
+            asked_s,
+            answered_s,
+        })),
         status if REDIRECTS.contains(&status) => {
             let location = fields.get(LOCATION).and_then(|value| value.to_str().ok());
             let location = location
@@ -338,6 +371,11 @@ impl Order {
                 continue;
             };
             total += data.len() as u64;
+            if let Some(expected) = expected.filter(|&expected| total > expected) {
+                // Nothing of it is stored: there is no telling where it belongs.
+                let why = format!("more than {expected} bytes have come");
+                return Err(Failure::Cut(why));
+            }
             if expected.is_none() && total > self.bytes_max {
                 let why = "it is larger than the cache, and does not say how large";
                 return Err(Failure::Cache(why.to_owned()));

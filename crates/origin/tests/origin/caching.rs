@@ -166,6 +166,95 @@ fn compressed_for_others_or_not_it_is_one_answer() {
 }
 
 #[test]
+fn what_a_304_does_not_say_stays_as_it_was() {
+    const OLD: &str = "Last-Modified: Sun, 06 Nov 1994 08:49:37 GMT";
+    for (first, again, requests, caching) in [
+        // Of three clients, each makes a request, or the first two do.
+        ("Cache-Control: no-cache", "", 3, "no-cache"),
+        ("Cache-Control: max-age=600\nAge: 700", "", 2, "max-age=600"),
+        (
+            "Cache-Control: max-age=600\nAge: 700",
+            "Vary: Accept-Encoding\r\n",
+            2,
+            "max-age=600",
+        ),
+        (
+            "Cache-Control: no-cache",
+            "Cache-Control: max-age=9\r\n",
+            2,
+            "max-age=9",
+        ),
+    ] {
+        let web = Web::new(move |request| match request.field("if-none-match") {
+            Some(_) => Reply {
+                fields: format!("ETag: \"v\"\r\n{again}"),
+                ..Reply::status(304)
+            },
+            None => {
+                let fields = format!("{first}\n{OLD}");
+                Reply::in_parts(request, "\"v\"", &fields, &content(1500, 1))
+            }
+        });
+        let root = tempfile::tempdir().unwrap();
+        let mut host = Host::new(root.path(), &web.url);
+        for _ in 0..2 {
+            assert!(host.get("/x") == Outcome::Content(content(1500, 1)));
+        }
+        let ticket = host.ask("/x");
+        let object = host.object(ticket).unwrap();
+        host.done(ticket);
+        assert_eq!(web.requests().len(), requests, "{first}, then {again}");
+        let said = object
+            .caching
+            .iter()
+            .find(|(name, _)| name == "cache-control");
+        assert_eq!(
+            said.map(|(_, value)| value.as_str()),
+            Some(caching),
+            "{first}, then {again}"
+        );
+        let has_vary = object.caching.iter().any(|(name, _)| name == "vary");
+        assert_eq!(has_vary, again.starts_with("Vary"));
+    }
+}
+
+#[test]
+fn what_a_304_says_is_for_one_client_is_given_to_no_other() {
+    for field in [
+        "Cache-Control: private",
+        "Cache-Control: no-store",
+        "Vary: Cookie",
+    ] {
+        let web = Web::new(move |request| match request.field("if-none-match") {
+            Some(_) => Reply {
+                fields: format!("{field}\r\n"),
+                ..Reply::status(304)
+            },
+            None => {
+                let fields = "Cache-Control: no-cache";
+                Reply::in_parts(request, "\"v\"", fields, &content(1500, 1))
+            }
+        });
+        let root = tempfile::tempdir().unwrap();
+        let mut host = Host::new(root.path(), &web.url);
+        assert!(host.get("/x") == Outcome::Content(content(1500, 1)));
+        web.answers(move |request| match request.field("if-none-match") {
+            Some(_) => Reply {
+                fields: format!("{field}\r\n"),
+                ..Reply::status(304)
+            },
+            None => Reply::ok(field, &content(1500, 2)),
+        });
+        assert!(host.get("/x") == Outcome::Content(content(1500, 1)));
+        assert!(
+            host.get("/x") == Outcome::Content(content(1500, 2)),
+            "{field}: the next one asks without a condition"
+        );
+        assert_eq!(host.end().cached_bytes, 0, "{field}");
+    }
+}
+
+#[test]
 fn redirects_and_what_is_not_there_are_passed_on_and_kept_if_that_is_said() {
     let web = Web::new(|request| match request.target.as_str() {
         "/gone" => Reply {

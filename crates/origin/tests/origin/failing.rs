@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use origin::Timeouts;
+use origin::message::segment_name;
 use testbed::wait;
 
 use crate::host::{Host, Outcome, cached, config};
@@ -112,6 +113,30 @@ fn one_that_lies_about_its_length_is_not_believed() {
         assert!(host.get("/x") == Outcome::Content(content(3500, 2)));
         assert_eq!(host.end().cached_bytes, 3500);
     }
+}
+
+#[test]
+fn a_part_that_is_longer_than_it_said_is_not_believed() {
+    let body = content(100_000, 1);
+    let web = Web::new(move |request| {
+        let mut reply = Reply::in_parts(request, "\"v\"", FRESH, &body);
+        if reply.status == 206 {
+            // Chunked, so that only the range says how long it is.
+            reply.is_chunked = true;
+            reply.body.extend(content(3000, 2));
+        } else {
+            reply.gate_at = Some(1500);
+        }
+        reply
+    });
+    let root = tempfile::tempdir().unwrap();
+    let mut host = Host::new(root.path(), &web.url);
+    let ticket = host.ask("/x");
+    let object = host.object(ticket).unwrap();
+    assert_eq!(host.segment(ticket, &object, 99), Err(Outcome::Lost));
+    let directory = root.path().join(&object.directory);
+    let behind = segment_name(100);
+    assert!(!directory.join(behind).exists(), "nor is it kept");
 }
 
 #[test]
