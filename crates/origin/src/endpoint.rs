@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 
 use crate::fetcher::Fetcher;
 use crate::message::{Answer, Ask, MESSAGE_BYTES_MAX};
-use crate::store::Store;
+use crate::store::{Limits, Store, VERSION_BYTES};
 use crate::transfer::Event;
 use crate::upstream::{OriginUrl, Timeouts, Trust, Upstream};
 
@@ -29,7 +29,7 @@ const END_WAIT: Duration = Duration::from_secs(1);
 pub struct Config {
     /// Where it may write.
     pub cache_dir: PathBuf,
-    /// Most content there, but for segments that are being written, in bytes.
+    /// Most content there, but for segments that are being written, in bytes. Each object counts 8 KiB more.
     pub bytes_max: u64,
     /// Length of a segment, in bytes. What was cached with another one is dropped.
     pub segment_bytes: u64,
@@ -126,13 +126,13 @@ pub fn run(
     ready: impl FnOnce(),
 ) -> Result<Counters, FetcherError> {
     let names: Vec<String> = config.origins.iter().map(ToString::to_string).collect();
-    let store = Store::open(
-        &config.cache_dir,
-        config.bytes_max,
-        config.segment_bytes,
-        &names,
-    )
-    .map_err(|error| FetcherError::Cache(config.cache_dir.clone(), error))?;
+    let limits = Limits {
+        bytes_max: config.bytes_max,
+        segment_bytes: config.segment_bytes,
+        version_bytes: VERSION_BYTES,
+    };
+    let store = Store::open(&config.cache_dir, limits, &names)
+        .map_err(|error| FetcherError::Cache(config.cache_dir.clone(), error))?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(8)

@@ -27,7 +27,7 @@ use crate::endpoint::Counters;
 use crate::failure::Failure;
 use crate::freshness::{Freshness, Use};
 use crate::message::{Answer, Ask, MESSAGE_BYTES_MAX, Object, RUNS_MAX, Refusal};
-use crate::store::{Key, Meta, Store, VersionId};
+use crate::store::{Key, Meta, Store, VERSION_BYTES, VersionId};
 use crate::transfer::{self, Event, Head, Order, Renewal, What, unix_time_s};
 use crate::upstream::Upstream;
 use crate::validator::Validators;
@@ -489,6 +489,9 @@ impl Fetcher {
         transfer.segments = 0..end;
         let is_sized = meta.size_bytes.is_some();
         let in_parts = meta.is_in_parts();
+        for (gone, key) in self.store.make_room(VERSION_BYTES) {
+            self.on_gone(gone, &key);
+        }
         self.store.insert(id, key.clone(), meta);
         transfer.limit.send_replace(match in_parts {
             true => self.window(),
@@ -689,8 +692,8 @@ impl Fetcher {
     fn on_stored(&mut self, id: VersionId, number: u64, segment: u64, bytes: u64) {
         self.counters.fetched_bytes += bytes;
         let gone = self.store.make_room(bytes);
-        for gone in gone {
-            self.on_gone(gone);
+        for (gone, key) in gone {
+            self.on_gone(gone, &key);
         }
         if !self.store.add(id, segment, bytes) {
             // It has gone meanwhile, and this has come behind.
@@ -725,27 +728,28 @@ impl Fetcher {
     }
 
     /// A version has made room for others.
-    fn on_gone(&mut self, id: VersionId) {
+    fn on_gone(&mut self, id: VersionId, key: &Key) {
         self.live.remove(&id);
-        self.entries.retain(|_, entry| {
-            if entry.current == Some(id) {
-                entry.current = None;
-            }
-            entry.current.is_some() || entry.asking.is_some() || entry.refusal.is_some()
-        });
+        if let Some(entry) = self.entries.get_mut(key)
+            && entry.current == Some(id)
+        {
+            entry.current = None;
+        }
+        self.tidy(key);
     }
 
     fn on_full(&mut self, made: oneshot::Sender<()>) {
-        let bytes = (self.store.bytes() / ROOM_SHARE).max(8 * self.store.segment_bytes);
-        let kept = self.store.bytes_max() - self.store.bytes().min(self.store.bytes_max());
+        let used = self.store.bytes_with_versions();
+        let bytes = (used / ROOM_SHARE).max(8 * self.store.segment_bytes);
+        let kept = self.store.bytes_max().saturating_sub(used);
         tracing::warn!(
             "the disk of the cache directory is full, before the cache is: {} of {} bytes are used; what has not been \
              asked for for long makes room. Give it more, or the cache fewer (--origin-cache-bytes)",
             self.store.bytes(),
             self.store.bytes_max(),
         );
-        for gone in self.store.make_room(kept.saturating_add(bytes)) {
-            self.on_gone(gone);
+        for (gone, key) in self.store.make_room(kept.saturating_add(bytes)) {
+            self.on_gone(gone, &key);
         }
         let _ = made.send(());
     }

@@ -10,7 +10,7 @@
 //! When there is too much, the version goes that nobody has asked for for the longest time. One that is being read goes
 //! last, and segment by segment: what a client needs of it is fetched again.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{self, Write};
@@ -31,6 +31,19 @@ const META: &str = "meta";
 
 /// Another number for each way to write things down: what is of another one is swept away.
 const FORMAT: u32 = 1;
+
+/// What a version takes beside its content, in bytes: a directory, `meta`, and what is known of it in memory. However
+/// small objects are, there are no more of them than fit with this.
+pub(crate) const VERSION_BYTES: u64 = 8 << 10;
+
+/// How much a cache may hold.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub(crate) bytes_max: u64,
+    pub(crate) segment_bytes: u64,
+    /// What each version counts beside its content.
+    pub(crate) version_bytes: u64,
+}
 
 /// What is asked for: an origin, by its number, and a target there.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -130,8 +143,11 @@ pub(crate) struct Store {
     root: PathBuf,
     bytes_max: u64,
     pub(crate) segment_bytes: u64,
+    version_bytes: u64,
     versions: HashMap<VersionId, Version>,
     by_use: BTreeMap<u64, VersionId>,
+    /// When each segment was asked for or came.
+    segments_by_use: BTreeSet<(u64, VersionId, u64)>,
     bytes: u64,
     clock: u64,
     random: RandomState,
@@ -141,18 +157,15 @@ pub(crate) struct Store {
 
 impl Store {
     /// The versions that a cache directory holds, of the origins with these names; all else in it goes.
-    pub(crate) fn open(
-        root: &Path,
-        bytes_max: u64,
-        segment_bytes: u64,
-        origins: &[String],
-    ) -> io::Result<Store> {
+    pub(crate) fn open(root: &Path, limits: Limits, origins: &[String]) -> io::Result<Store> {
         let mut store = Store {
             root: root.to_owned(),
-            bytes_max,
-            segment_bytes,
+            bytes_max: limits.bytes_max,
+            segment_bytes: limits.segment_bytes,
+            version_bytes: limits.version_bytes,
             versions: HashMap::new(),
             by_use: BTreeMap::new(),
+            segments_by_use: BTreeSet::new(),
             bytes: 0,
             clock: 0,
             random: RandomState::new(),
@@ -231,6 +244,9 @@ impl Store {
             is_passing: false,
         };
         self.bytes += bytes;
+        let segments = version.segments.keys();
+        self.segments_by_use
+            .extend(segments.map(|&segment| (0, id, segment)));
         self.versions.insert(id, version);
         self.touch(id);
         Some(())
@@ -257,6 +273,13 @@ impl Store {
     /// All content that is there, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// The same, with what each version takes beside it.
+    pub(crate) fn bytes_with_versions(&self) -> u64 {
+        let versions = self.versions.len() as u64;
+        self.bytes
+            .saturating_add(versions.saturating_mul(self.version_bytes))
     }
 
     pub(crate) fn bytes_max(&self) -> u64 {
@@ -317,7 +340,9 @@ impl Store {
         let clock = self.clock;
         let segments = self.versions.get_mut(&id).map(|it| &mut it.segments);
         if let Some(used) = segments.and_then(|segments| segments.get_mut(&segment)) {
+            self.segments_by_use.remove(&(*used, id, segment));
             *used = clock;
+            self.segments_by_use.insert((clock, id, segment));
         }
     }
 
@@ -328,22 +353,26 @@ impl Store {
         let Some(version) = self.versions.get_mut(&id) else {
             return false;
         };
-        if version.segments.insert(segment, clock).is_none() {
-            self.bytes += bytes;
+        match version.segments.insert(segment, clock) {
+            Some(used) => drop(self.segments_by_use.remove(&(used, id, segment))),
+            None => self.bytes += bytes,
         }
+        self.segments_by_use.insert((clock, id, segment));
         true
     }
 
     /// Has others make room for so many bytes, until it has been made, or there is nothing left that may go. Returns the
     /// versions that have gone.
-    pub(crate) fn make_room(&mut self, bytes: u64) -> Vec<VersionId> {
+    pub(crate) fn make_room(&mut self, bytes: u64) -> Vec<(VersionId, Key)> {
         let mut gone = Vec::new();
-        while self.bytes.saturating_add(bytes) > self.bytes_max {
+        while self.bytes_with_versions().saturating_add(bytes) > self.bytes_max {
             let unread = |id: &&VersionId| self.versions.get(id).is_some_and(|it| it.readers == 0);
             if let Some(&id) = self.by_use.values().find(unread) {
+                let key = self.versions.get(&id).map(|version| version.key.clone());
                 self.remove(id);
-                gone.push(id);
-            } else if !self.remove_segment() {
+                gone.extend(key.map(|key| (id, key)));
+            } else if self.bytes.saturating_add(bytes) <= self.bytes_max || !self.remove_segment() {
+                // What versions take that are read does not become less with their segments.
                 break;
             }
         }
@@ -352,16 +381,15 @@ impl Store {
 
     /// Of those that are read, the segment goes that nobody has asked for for the longest time.
     fn remove_segment(&mut self) -> bool {
-        let in_parts = self
-            .versions
-            .iter()
-            .filter(|(_, version)| version.meta.is_in_parts());
-        let oldest = in_parts
-            .flat_map(|(&id, version)| version.segments.iter().map(move |it| (*it.1, id, *it.0)))
-            .min();
-        let Some((_, id, segment)) = oldest else {
+        let is_in_parts = |(_, id, _): &&(u64, VersionId, u64)| {
+            let version = self.versions.get(id);
+            version.is_some_and(|version| version.meta.is_in_parts())
+        };
+        let oldest = self.segments_by_use.iter().find(is_in_parts);
+        let Some(&(used, id, segment)) = oldest else {
             return false;
         };
+        self.segments_by_use.remove(&(used, id, segment));
         let bytes = self.segment_bytes_of(id, segment);
         if let Some(version) = self.versions.get_mut(&id) {
             version.segments.remove(&segment);
@@ -389,6 +417,9 @@ impl Store {
             self.by_use.remove(&version.used);
             self.bytes = self.bytes.saturating_sub(bytes);
             self.evicted_bytes += bytes;
+            for (&segment, &used) in &version.segments {
+                self.segments_by_use.remove(&(used, id, segment));
+            }
             self.versions.remove(&id);
         }
         self.discard(move || fs::remove_dir_all(path));
@@ -470,8 +501,16 @@ mod tests {
 
     const ORIGIN: &str = "http://a.example";
 
+    fn limits(bytes_max: u64) -> Limits {
+        Limits {
+            bytes_max,
+            segment_bytes: 100,
+            version_bytes: 0,
+        }
+    }
+
     fn open(root: &Path, bytes_max: u64) -> Store {
-        Store::open(root, bytes_max, 100, &[ORIGIN.to_owned()]).unwrap()
+        Store::open(root, limits(bytes_max), &[ORIGIN.to_owned()]).unwrap()
     }
 
     fn meta(size_bytes: u64, etag: &str) -> Meta {
@@ -534,7 +573,7 @@ mod tests {
         }
         drop(store);
         let others = ["http://b.example".to_owned()];
-        let store = Store::open(root.path(), 10_000, 100, &others).unwrap();
+        let store = Store::open(root.path(), limits(10_000), &others).unwrap();
         assert_eq!(store.bytes(), 0, "of another origin");
     }
 
@@ -547,8 +586,8 @@ mod tests {
         assert_eq!(store.make_room(0), []);
         store.touch(a);
         store.get_mut(b).unwrap().readers = 1;
-        assert_eq!(store.make_room(100), [c]);
-        assert_eq!(store.make_room(500), [a]);
+        assert_eq!(store.make_room(100), [(c, key("/c"))]);
+        assert_eq!(store.make_room(500), [(a, key("/a"))]);
         assert_eq!(store.bytes(), 250);
         // Of what is read, segments go, and those first that were asked for first.
         store.touch_segment(b, 0);
@@ -561,6 +600,30 @@ mod tests {
     }
 
     #[test]
+    fn small_and_empty_objects_are_bounded_as_well() {
+        let root = tempfile::tempdir().unwrap();
+        let limits = Limits {
+            version_bytes: 50,
+            ..limits(1000)
+        };
+        let mut store = Store::open(root.path(), limits, &[ORIGIN.to_owned()]).unwrap();
+        for number in 0..100 {
+            let id = store.new_id();
+            store.insert(id, key(&format!("/{number}")), meta(0, "\"x\""));
+            store.make_room(0);
+        }
+        assert_eq!((store.ids().count(), store.bytes()), (20, 0));
+        let read: Vec<_> = store.ids().map(|(id, _)| id).collect();
+        for id in read {
+            store.get_mut(id).unwrap().readers = 1;
+        }
+        let id = put_version(&mut store, "/read", "\"x\"", &[0]);
+        store.get_mut(id).unwrap().readers = 1;
+        assert_eq!(store.make_room(100), []);
+        assert_eq!(store.get(id).unwrap().runs(9), [(0, 1)], "that is no help");
+    }
+
+    #[test]
     fn what_is_read_and_cannot_be_fetched_in_parts_stays() {
         let root = tempfile::tempdir().unwrap();
         let mut store = open(root.path(), 100);
@@ -570,7 +633,7 @@ mod tests {
         assert_eq!(store.get(id).unwrap().runs(9), [(0, 3)]);
         assert_eq!(store.get(id).unwrap().next_there(1), Some(1));
         store.get_mut(id).unwrap().readers = 0;
-        assert_eq!(store.make_room(0), [id]);
+        assert_eq!(store.make_room(0), [(id, key("/a"))]);
         assert_eq!(store.bytes(), 0);
     }
 }
