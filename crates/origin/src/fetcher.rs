@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use siphasher::sip::SipHasher13;
 use std::hash::Hasher;
-use tokio::sync::{Semaphore, mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::endpoint::Counters;
 use crate::failure::Failure;
@@ -34,9 +34,6 @@ use crate::validator::Validators;
 
 /// Most tickets at a time: twice the connections that a host stack has.
 const TICKETS_MAX: usize = 1 << 18;
-
-/// Transfers that are under way at a time; others wait. Each has up to a segment in memory.
-const TRANSFERS_MAX: usize = 64;
 
 /// Transfers of one version at a time.
 const PARTS_MAX: usize = 4;
@@ -71,7 +68,6 @@ pub(crate) struct Fetcher {
     /// For the host process.
     pub(crate) answers: VecDeque<Answer>,
     events: mpsc::Sender<Event>,
-    slots: Arc<Semaphore>,
     transfers: u64,
     counters: Counters,
 }
@@ -91,6 +87,8 @@ struct Asking {
     waiting: Vec<u64>,
     /// For one client alone.
     is_solo: bool,
+    /// For a version that is there: the answer is of use even if nobody waits for it.
+    is_revalidation: bool,
     transfer: Running,
 }
 
@@ -115,8 +113,16 @@ struct Running {
     limit: watch::Sender<u64>,
 }
 
+impl Running {
+    fn is_about_to_end(&self) -> bool {
+        self.segments.end.saturating_sub(self.segments.start) <= LAST_SEGMENTS
+    }
+}
+
 struct Ticket {
     key: Key,
+    /// The request whose answer it waits for, or has got.
+    asking: Option<VersionId>,
     version: Option<VersionId>,
     /// Segments that it waits for.
     wants: BTreeSet<u64>,
@@ -142,7 +148,6 @@ impl Fetcher {
             refusals: 0,
             answers: VecDeque::new(),
             events,
-            slots: Arc::new(Semaphore::new(TRANSFERS_MAX)),
             transfers: 0,
             counters: Counters::default(),
         };
@@ -224,6 +229,7 @@ impl Fetcher {
         }
         let ticket = Ticket {
             key: key.clone(),
+            asking: None,
             version: None,
             wants: BTreeSet::new(),
         };
@@ -264,8 +270,13 @@ impl Fetcher {
     /// Asks the origin on behalf of all, unless it is being asked; `ticket` waits for the answer.
     fn ask(&mut self, key: &Key, known: Option<Validators>, ticket: Option<u64>) {
         let asking = self.entries.get(key).and_then(|entry| entry.asking);
-        if let Some(asking) = asking.and_then(|id| self.asking.get_mut(&id)) {
+        if let Some(id) = asking
+            && let Some(asking) = self.asking.get_mut(&id)
+        {
             self.counters.coalesced += u64::from(ticket.is_some());
+            if let Some(ticket) = ticket.and_then(|number| self.tickets.get_mut(&number)) {
+                ticket.asking = Some(id);
+            }
             return asking.waiting.extend(ticket);
         }
         let id = self.start(key, known, ticket.into_iter().collect(), false);
@@ -280,6 +291,7 @@ impl Fetcher {
         is_solo: bool,
     ) -> VersionId {
         let id = self.store.new_id();
+        let is_revalidation = known.is_some();
         // Nothing is written before it is known whether it is to be kept.
         let transfer = self.transfer(id, key, 0..u64::MAX, 0, What::Whole(known));
         self.counters.requests += 1;
@@ -287,8 +299,14 @@ impl Fetcher {
             key: key.clone(),
             waiting,
             is_solo,
+            is_revalidation,
             transfer,
         };
+        for ticket in &asking.waiting {
+            if let Some(ticket) = self.tickets.get_mut(ticket) {
+                ticket.asking = Some(id);
+            }
+        }
         self.asking.insert(id, asking);
         id
     }
@@ -314,7 +332,6 @@ impl Fetcher {
             bytes_max: self.store.bytes_max(),
             what,
             limit: receiver,
-            slots: Arc::clone(&self.slots),
         };
         tokio::spawn(transfer::run(order, self.events.clone()));
         Running {
@@ -460,6 +477,7 @@ impl Fetcher {
             waiting,
             is_solo,
             transfer,
+            ..
         } = asking;
         let is_shared = meta.freshness.may_be_shared;
         let is_kept = is_shared && !is_solo;
@@ -663,6 +681,15 @@ impl Fetcher {
             return;
         }
         let in_parts = meta.is_in_parts() && !live.is_lost;
+        if in_parts && live.transfers.len() >= PARTS_MAX {
+            // One that nobody waits for may stand still for ever.
+            let tickets = live.readers.iter().filter_map(|it| self.tickets.get(it));
+            let wanted: Vec<_> = tickets.flat_map(|it| it.wants.iter().copied()).collect();
+            let is_vain = |it: &Running| !wanted.iter().any(|wanted| it.segments.contains(wanted));
+            if let Some(vain) = live.transfers.iter().position(is_vain) {
+                live.transfers.remove(vain);
+            }
+        }
         if !in_parts || live.transfers.len() >= PARTS_MAX {
             // With others under way, it is looked at again when one of them has ended.
             if live.is_lost || !(live.transfers.iter().any(covers) || in_parts) {
@@ -710,9 +737,8 @@ impl Fetcher {
                 return true;
             }
             transfer.segments.start = segment + 1;
-            let left = transfer.segments.end.saturating_sub(segment + 1);
             // It would bring what is there, or what nobody waits for.
-            let is_vain = next_there || (!is_wanted && left > LAST_SEGMENTS);
+            let is_vain = next_there || (!is_wanted && !transfer.is_about_to_end());
             !(in_parts && is_vain)
         });
         for &reader in &live.readers {
@@ -859,14 +885,28 @@ impl Fetcher {
         let Some(ticket) = self.tickets.remove(&number) else {
             return;
         };
-        let asking = self.entries.get(&ticket.key).and_then(|it| it.asking);
-        let asking = asking.and_then(|id| self.asking.get_mut(&id));
-        if let Some(asking) = asking {
+        if let Some(id) = ticket.asking
+            && let Some(asking) = self.asking.get_mut(&id)
+        {
             asking.waiting.retain(|&waiting| waiting != number);
+            if asking.waiting.is_empty() && !asking.is_revalidation {
+                self.give_up(id, &ticket.key);
+            }
         }
         if let Some(id) = ticket.version {
             self.clean(id);
         }
+    }
+
+    /// Nobody waits for an answer any more: the origin is not asked, or hears that it need not answer.
+    fn give_up(&mut self, id: VersionId, key: &Key) {
+        self.asking.remove(&id);
+        if let Some(entry) = self.entries.get_mut(key)
+            && entry.asking == Some(id)
+        {
+            entry.asking = None;
+        }
+        self.tidy(key);
     }
 
     /// A ticket does not read its version any more.
@@ -894,10 +934,18 @@ impl Fetcher {
 
     /// Nothing is kept of a version that nobody reads, fetches or may get.
     fn clean(&mut self, id: VersionId) {
-        let live = self.live.get(&id);
-        if live.is_some_and(|live| !live.readers.is_empty()) {
-            return;
+        if let Some(live) = self.live.get_mut(&id) {
+            if !live.readers.is_empty() {
+                return;
+            }
+            if self.store.get(id).is_some_and(|it| it.meta.is_in_parts()) {
+                live.transfers.retain(Running::is_about_to_end);
+                for transfer in &live.transfers {
+                    transfer.limit.send_replace(u64::MAX);
+                }
+            }
         }
+        let live = self.live.get(&id);
         let is_fetched = live.is_some_and(|live| !live.transfers.is_empty() || live.is_pausing);
         let Some(version) = self.store.get(id) else {
             self.live.remove(&id);

@@ -16,7 +16,7 @@ use http::header::{
 use http::{HeaderMap, Response, StatusCode};
 use http_body_util::BodyExt;
 use hyper::body::{Body, Incoming};
-use tokio::sync::{Semaphore, mpsc, oneshot, watch};
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};
 use tokio::time::timeout;
 
 use crate::failure::Failure;
@@ -44,8 +44,6 @@ pub(crate) struct Order {
     pub(crate) what: What,
     /// No segment is fetched from this one on, for now. It ends when nobody holds the other end.
     pub(crate) limit: watch::Receiver<u64>,
-    /// Transfers that may be under way at a time.
-    pub(crate) slots: Arc<Semaphore>,
 }
 
 pub(crate) enum What {
@@ -160,44 +158,67 @@ const REDIRECTS: [u16; 5] = [301, 302, 303, 307, 308];
 
 /// Carries an order out, and tells what becomes of it.
 pub(crate) async fn run(mut order: Order, events: mpsc::Sender<Event>) {
-    let slots = Arc::clone(&order.slots);
-    // They are never closed.
-    let _slot = slots.acquire().await.ok();
-    let what = std::mem::replace(&mut order.what, What::Whole(None));
-    let result = match what {
-        What::Whole(known) => {
-            let (head, body) = match whole(&order, known).await {
-                Ok((head, body)) => (Ok(head), body),
-                Err(failure) => (Err(failure), None),
-            };
-            let id = order.id;
-            // Nobody hears who is about to end.
-            let _ = events.send(Event::Head { id, head }).await;
-            let Some(body) = body else {
-                return;
-            };
-            let expected = body.size_hint().exact();
-            order.take(body, 0, expected, &events).await
-        }
-        What::Part {
-            segments,
-            size_bytes,
-            validators,
-        } => match part(&order, &segments, size_bytes, &validators).await {
-            Ok((body, expected)) => {
-                order
-                    .take(body, segments.start, Some(expected), &events)
-                    .await
+    let (id, number) = (order.id, order.number);
+    if let Some(result) = order.carry_out(&events).await {
+        // Nobody hears who is about to end.
+        let _ = events.send(Event::Ended { id, number, result }).await;
+    }
+}
+
+/// What comes, unless nobody wants it any more before that.
+async fn wanted<T>(
+    limit: &watch::Receiver<u64>,
+    coming: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
+    let mut limit = limit.clone();
+    let given_up = async { while limit.changed().await.is_ok() {} };
+    tokio::select! {
+        came = coming => came,
+        () = given_up => Err(Failure::Stopped),
+    }
+}
+
+impl Order {
+    /// `None` if the head of the answer has said all.
+    async fn carry_out(&mut self, events: &mpsc::Sender<Event>) -> Option<Result<u64, Failure>> {
+        let what = std::mem::replace(&mut self.what, What::Whole(None));
+        match what {
+            What::Whole(known) => {
+                let answered = wanted(&self.limit, async {
+                    let slot = self.upstream.slot().await?;
+                    let (head, body) = whole(self, known).await?;
+                    Ok((head, body.map(|body| (body, slot))))
+                });
+                let (head, body) = match answered.await {
+                    Ok((head, body)) => (Ok(head), body),
+                    Err(failure) => (Err(failure), None),
+                };
+                let id = self.id;
+                let _ = events.send(Event::Head { id, head }).await;
+                let (body, slot) = body?;
+                let expected = body.size_hint().exact();
+                Some(self.take(body, 0, expected, slot, events).await)
             }
-            Err(failure) => Err(failure),
-        },
-    };
-    let ended = Event::Ended {
-        id: order.id,
-        number: order.number,
-        result,
-    };
-    let _ = events.send(ended).await;
+            What::Part {
+                segments,
+                size_bytes,
+                validators,
+            } => {
+                let answered = wanted(&self.limit, async {
+                    let slot = self.upstream.slot().await?;
+                    let (body, expected) = part(self, &segments, size_bytes, &validators).await?;
+                    Ok((body, expected, slot))
+                });
+                Some(match answered.await {
+                    Ok((body, expected, slot)) => {
+                        let first = segments.start;
+                        self.take(body, first, Some(expected), slot, events).await
+                    }
+                    Err(failure) => Err(failure),
+                })
+            }
+        }
+    }
 }
 
 fn request_fields() -> HeaderMap {
@@ -345,17 +366,31 @@ impl Order {
         mut body: Incoming,
         mut segment: u64,
         expected: Option<u64>,
+        slot: OwnedSemaphorePermit,
         events: &mpsc::Sender<Event>,
     ) -> Result<u64, Failure> {
+        let mut slot = Some(slot);
+        let first = segment;
         let idle = self.upstream.timeouts.idle;
         let mut filling = Filling::default();
         let mut total = 0;
         loop {
-            let may_go_on = self.limit.wait_for(|limit| segment < *limit).await.is_ok();
-            if !may_go_on || self.limit.has_changed().is_err() {
-                return Err(Failure::Stopped);
+            if segment >= *self.limit.borrow_and_update() {
+                // At the start it has only not been said yet how far to go; later it may take long until somebody reads on.
+                if segment > first {
+                    slot = None;
+                }
+                if self.limit.changed().await.is_err() {
+                    return Err(Failure::Stopped);
+                }
+                continue;
             }
-            let frame = match timeout(idle, body.frame()).await {
+            if slot.is_none() {
+                slot = Some(wanted(&self.limit, self.upstream.slot()).await?);
+            }
+            // What is being written is always written to its end, and told of: nothing lies there that nobody knows of.
+            let frame = wanted(&self.limit, async { Ok(timeout(idle, body.frame()).await) });
+            let frame = match frame.await? {
                 Err(_) => {
                     let why = format!("nothing has come for {idle:?} after {total} bytes");
                     return Err(Failure::Late(why));

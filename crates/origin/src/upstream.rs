@@ -17,6 +17,7 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use rustls::RootCertStore;
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use crate::circuit::Circuit;
@@ -27,6 +28,9 @@ const ATTEMPTS_MAX: u32 = 3;
 
 /// The wait before the second attempt; it doubles with each.
 const RETRY_AFTER: Duration = Duration::from_millis(100);
+
+/// Answers that come from an origin at a time; others wait. Each has up to a segment in memory.
+const SLOTS: usize = 128;
 
 /// Connections that are kept for the next request, for each origin.
 const IDLE_CONNECTIONS_MAX: usize = 16;
@@ -214,6 +218,7 @@ pub(crate) struct Upstream {
     client: Client<HttpsConnector<HttpConnector>, Empty<Bytes>>,
     pub(crate) timeouts: Timeouts,
     circuit: Mutex<Circuit>,
+    slots: Arc<Semaphore>,
 }
 
 impl Upstream {
@@ -243,7 +248,20 @@ impl Upstream {
             client,
             timeouts,
             circuit: Mutex::new(Circuit::default()),
+            slots: Arc::new(Semaphore::new(SLOTS)),
         })
+    }
+
+    /// Waits for one of the answers that may come at a time to end, as long as for the head of one.
+    pub(crate) async fn slot(&self) -> Result<OwnedSemaphorePermit, Failure> {
+        let patience = self.timeouts.connect + self.timeouts.head;
+        match timeout(patience, Arc::clone(&self.slots).acquire_owned()).await {
+            Ok(Ok(slot)) => Ok(slot),
+            // They are never closed.
+            _ => Err(Failure::Late(format!(
+                "{SLOTS} answers of this origin are under way, and none has ended within {patience:?}"
+            ))),
+        }
     }
 
     fn circuit(&self) -> MutexGuard<'_, Circuit> {

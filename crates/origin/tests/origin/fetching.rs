@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use origin::message::Answer;
+use origin::message::{Answer, Ask};
 use testbed::wait;
 
 use crate::host::{Host, Outcome, SEGMENT_BYTES, cached, config};
@@ -204,4 +204,85 @@ fn what_nobody_waits_for_any_more_is_not_fetched_to_its_end() {
     })
     .unwrap();
     assert!(host.end().fetched_bytes < 1 << 20);
+}
+
+#[test]
+fn what_is_fetched_ahead_ends_when_its_last_reader_leaves() {
+    // More than sockets hold, and than is fetched ahead.
+    let body = content(16 << 20, 6);
+    let web = Web::new(move |request| Reply::in_parts(request, "\"v\"", FRESH, &body));
+    let root = tempfile::tempdir().unwrap();
+    let mut host = Host::new(root.path(), &web.url);
+    let ticket = host.ask("/x");
+    let object = host.object(ticket).unwrap();
+    host.segment(ticket, &object, 0).unwrap();
+    let (mut before, mut same) = (Vec::new(), 0);
+    wait::until(Duration::from_secs(20), "as far as it goes", || {
+        let other = host.ask("/x");
+        let present = host.object(other).unwrap().present;
+        host.done(other);
+        same = if present == before { same + 1 } else { 0 };
+        before = present;
+        let is_far = before[0].1 >= (1 << 20) / SEGMENT_BYTES / 4;
+        (is_far && same > 20).then_some(())
+    })
+    .unwrap();
+    assert_eq!(web.refused(), 0);
+    host.done(ticket);
+    wait::until(Duration::from_secs(20), "the end", || {
+        (web.refused() == 1).then_some(())
+    })
+    .unwrap();
+    assert_eq!(web.requests().len(), 1);
+}
+
+#[test]
+fn what_nobody_waits_for_any_more_is_not_asked_for() {
+    let web = Web::new(|request| match request.target.as_str() {
+        "/last" => Reply::ok(FRESH, &content(1500, 1)),
+        _ => Reply {
+            is_silent: true,
+            ..Reply::default()
+        },
+    });
+    let root = tempfile::tempdir().unwrap();
+    let mut host = Host::new(root.path(), &web.url);
+    for number in 0..1000 {
+        let ticket = host.ask(&format!("/{number}"));
+        if number >= 200 {
+            host.done(ticket);
+        }
+    }
+    // They wait behind those that have come first, and never get that far.
+    for ticket in 1..=200 {
+        host.done(ticket);
+    }
+    assert!(host.get("/last") == Outcome::Content(content(1500, 1)));
+    let requests = web.requests();
+    let is_late = |target: &str| target[1..].parse::<u32>().is_ok_and(|number| number >= 200);
+    assert!(!requests.iter().any(|it| is_late(&it.target)));
+}
+
+#[test]
+fn a_slow_origin_does_not_keep_another_waiting() {
+    let slow = Web::new(|_| Reply {
+        is_silent: true,
+        ..Reply::default()
+    });
+    let web = Web::new(|_| Reply::ok(FRESH, &content(1500, 1)));
+    let root = tempfile::tempdir().unwrap();
+    let mut host = Host::with(origin::Config {
+        origins: [&slow, &web].map(|it| it.url.parse().unwrap()).to_vec(),
+        ..config(root.path(), &web.url)
+    });
+    for number in 0..300 {
+        host.ask(&format!("/{number}"));
+    }
+    let ticket = 1000;
+    host.say(&Ask::Object {
+        ticket,
+        origin: 1,
+        target: "/x".to_owned(),
+    });
+    assert!(host.read(ticket) == Outcome::Content(content(1500, 1)));
 }
