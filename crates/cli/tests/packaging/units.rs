@@ -65,6 +65,31 @@ fn the_units_leave_little_to_an_attacker() {
 }
 
 #[test]
+fn what_the_configurations_say_lies_where_the_unit_lets_it_write() {
+    let unit = text("splitway.service");
+    assert_eq!(setting(&unit, "ProtectSystem"), "strict");
+    // Also what they propose behind a number sign.
+    let mut files = String::new();
+    for name in ["deploy/splitway.toml", "deploy/default.toml"] {
+        files += &fs::read_to_string(tree(name)).unwrap();
+    }
+    let values: Vec<&str> = files.split('"').collect();
+    for (place, name) in [
+        ("/var/log/", "LogsDirectory"),
+        ("/var/cache/", "CacheDirectory"),
+        ("/run/", "RuntimeDirectory"),
+    ] {
+        let directory = format!("{place}{}/", setting(&unit, name));
+        for path in values.iter().filter(|value| value.starts_with(place)) {
+            assert!(path.starts_with(&directory), "{path}: not in {directory}");
+        }
+    }
+    for path in ["/var/log/splitway/access.log", "/run/splitway/control.sock"] {
+        assert!(values.contains(&path), "{path}: not proposed any more");
+    }
+}
+
+#[test]
 fn it_serves_with_the_capabilities_that_the_unit_leaves() {
     isolated(|site| {
         let file = site.file("file", 100_000).unwrap();
