@@ -53,6 +53,12 @@ impl Drain {
         self.begun?.checked_add(self.timeout)
     }
 
+    /// How long it may still take, if it has begun.
+    pub(crate) fn left(&self) -> Option<Duration> {
+        let begun = self.begun?;
+        Some(self.timeout.saturating_sub(begun.elapsed()))
+    }
+
     /// It has taken longer than responses may.
     pub(crate) fn is_over(&self) -> bool {
         self.deadline()

@@ -271,6 +271,12 @@ impl Family {
         accused
     }
 
+    /// How long it takes at the most until so many processes have ended, also if they have to be killed.
+    pub(crate) fn end_wait(processes: usize) -> Duration {
+        let count = u32::try_from(processes).unwrap_or(u32::MAX);
+        (2 * END_WAIT).saturating_mul(count)
+    }
+
     /// Ends the processes one after the other: each is asked, waited for, and killed if it does not
     /// comply, or at once if another signal comes. One that does not end even so is left to the kernel. Fails if one
     /// did not end well.

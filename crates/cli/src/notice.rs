@@ -8,6 +8,12 @@ use std::time::{Duration, Instant};
 
 use sd_notify::NotifyState;
 
+/// The longest time that is asked for at once: 71 minutes is what its number can say.
+const EXTENSION_MAX: Duration = Duration::from_secs(60 * 60);
+
+/// Nobody waits longer for an end, which is more than any clock can say otherwise.
+const END_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
 /// Nobody may be there to be told.
 #[derive(Debug)]
 pub(crate) struct Notice {
@@ -16,6 +22,12 @@ pub(crate) struct Notice {
     ask_next: Option<Instant>,
     /// What is to be shown while the server serves.
     status: String,
+    /// Configurations that are being read anew.
+    reloads: u32,
+    /// When the server will have ended at the latest, since it is to end.
+    end: Option<Instant>,
+    /// When the manager, which is to wait for that, has to hear so again.
+    extend_next: Option<Instant>,
 }
 
 impl Notice {
@@ -25,6 +37,9 @@ impl Notice {
             every: sd_notify::watchdog_enabled().map(|time| time / 2),
             ask_next: None,
             status: String::new(),
+            reloads: 0,
+            end: None,
+            extend_next: None,
         }
     }
 
@@ -36,7 +51,11 @@ impl Notice {
     }
 
     /// The configuration is read anew.
-    pub(crate) fn reloading(&self) {
+    pub(crate) fn reloading(&mut self) {
+        self.reloads += 1;
+        if self.end.is_some() {
+            return;
+        }
         // Without the time, systemd would take the readiness before for the one after.
         if let Ok(now) = NotifyState::monotonic_usec_now() {
             let status = NotifyState::Status("reads its configuration anew");
@@ -45,13 +64,39 @@ impl Notice {
     }
 
     /// It has been, or was no good.
-    pub(crate) fn reloaded(&self) {
-        tell(&[NotifyState::Ready, NotifyState::Status(&self.status)]);
+    pub(crate) fn reloaded(&mut self) {
+        self.reloads = self.reloads.saturating_sub(1);
+        if self.reloads == 0 && self.end.is_none() {
+            tell(&[NotifyState::Ready, NotifyState::Status(&self.status)]);
+        }
     }
 
-    /// The server ends, when the last response has been sent.
-    pub(crate) fn stopping(&self) {
-        tell(&[NotifyState::Stopping, NotifyState::Status("ends")]);
+    /// The server ends, in so long at the latest. That may be said anew. After it, nobody hears that it is ready.
+    pub(crate) fn stopping(&mut self, within: Duration) {
+        let is_news = self.end.is_none();
+        self.end = Instant::now().checked_add(within.min(END_MAX));
+        if is_news {
+            tell(&[NotifyState::Stopping, NotifyState::Status("ends")]);
+        }
+        self.extend();
+    }
+
+    /// Whoever waits for the end waits longer, if it is time to say that again.
+    pub(crate) fn extend_if_due(&mut self) {
+        if self.extend_next.is_some_and(|at| at <= Instant::now()) {
+            self.extend();
+        }
+    }
+
+    /// What is longer than one notice can say is said again, well before that time is over.
+    fn extend(&mut self) {
+        let now = Instant::now();
+        let left = self.end.map_or(Duration::ZERO, |end| end - now);
+        let extension = left.min(EXTENSION_MAX);
+        let has_more = left > extension;
+        self.extend_next = has_more.then(|| now + extension / 2);
+        let time_us = u32::try_from(extension.as_micros()).unwrap_or(u32::MAX);
+        tell(&[NotifyState::ExtendTimeoutUsec(time_us)]);
     }
 
     /// The host process has said that it turns.
@@ -59,12 +104,12 @@ impl Notice {
         tell(&[NotifyState::Watchdog]);
     }
 
-    /// When the host process is to be asked next.
+    /// When the host process is to be asked next, or the manager to be told.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        self.ask_next
+        self.ask_next.into_iter().chain(self.extend_next).min()
     }
 
-    /// It is to be asked now.
+    /// The host process is to be asked now.
     pub(crate) fn is_to_ask(&mut self) -> bool {
         let now = Instant::now();
         let is_due = self.ask_next.is_some_and(|at| at <= now);
@@ -78,5 +123,22 @@ impl Notice {
 fn tell(what: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(what) {
         tracing::warn!("the service manager could not be told ({what:?}): {error}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_end_that_is_far_away_is_told_again_and_one_that_is_near_is_not() {
+        let mut notice = Notice::of_environment();
+        notice.stopping(3 * EXTENSION_MAX);
+        let again = notice.deadline().expect("a time to say it again");
+        assert!(again <= Instant::now() + EXTENSION_MAX / 2);
+        notice.stopping(Duration::MAX);
+        assert!(notice.deadline().is_some());
+        notice.stopping(EXTENSION_MAX / 2);
+        assert_eq!(notice.deadline(), None);
     }
 }

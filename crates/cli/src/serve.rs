@@ -158,7 +158,6 @@ pub(crate) fn run(args: &ServeArgs, log: &str) -> Result<(), Failure> {
         }),
         Err(failure) => Err(failure.clone()),
     };
-    notice.stopping();
     // The host process first: it takes leave of its connections through the NIC processes.
     let mut order = vec![Role::Host];
     for number in numbers {
@@ -168,6 +167,7 @@ pub(crate) fn run(args: &ServeArgs, log: &str) -> Result<(), Failure> {
     order.push(Role::Fetcher);
     // Last of all: the others have last words.
     order.push(Role::Observer);
+    notice.stopping(Family::end_wait(order.len()));
     let ended = family.end(&order);
     drop(observer);
     let removed = link.remove();
@@ -640,6 +640,13 @@ struct Orders<'a, 'b> {
     notice: &'b mut Notice,
 }
 
+/// Whoever manages the server is to wait until responses have had their time, and the processes theirs.
+fn tell_end(notice: &mut Notice, drain: &Drain) {
+    if let Some(left) = drain.left() {
+        notice.stopping(left.saturating_add(Family::end_wait(1)));
+    }
+}
+
 /// What a service manager shows of a server.
 fn ready_status(config: &Config, link: &Link) -> String {
     let ports = config.ports(false).chain(config.ports(true));
@@ -675,6 +682,7 @@ fn supervise(
     } = orders;
     let is_alone = keepers.len() == 1;
     loop {
+        notice.extend_if_due();
         if notice.is_to_ask() {
             // If it is gone, that is noticed otherwise.
             let _ = handover::pass(reach.to_host, handover::ARE_YOU_TURNING, None);
@@ -703,6 +711,7 @@ fn supervise(
             Happening::Said(Role::Host, Message::Reloaded(count)) => {
                 desk.on_outcome(reload.on_used(*count));
                 drain.set_timeout(reload.drain_timeout());
+                tell_end(notice, &drain);
                 notice.reloaded();
             }
             Happening::Said(Role::Host, Message::ReloadRefused(why)) => {
@@ -769,7 +778,7 @@ fn supervise(
         if is_asked || quit.take() {
             let outcome = drain.begin(is_asked, reach.to_host);
             desk.on_outcome(Some(outcome));
-            notice.stopping();
+            tell_end(notice, &drain);
         }
         if drain.is_over() {
             tracing::warn!(

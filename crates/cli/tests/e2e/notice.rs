@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use testbed::namespace::isolated;
 use testbed::process::signal;
-use testbed::splitway::Splitway;
+use testbed::splitway::{HTTP_V4, Splitway};
 
 use crate::config::configuration;
-use crate::support::{SOON, ctl, program};
+use crate::support::{SOON, ctl, program, started};
 
 /// How long the manager would wait for a sign of life.
 const WATCHDOG: Duration = Duration::from_millis(400);
@@ -86,6 +86,61 @@ fn a_service_manager_hears_what_becomes_of_the_server_and_that_its_host_process_
 }
 
 #[test]
+fn a_manager_waits_as_long_as_downloads_may_take_and_hears_nothing_else_meanwhile() {
+    isolated(|site| {
+        let large = site.file("large", 30_000_000).unwrap();
+        let manager = UnixDatagram::bind(site.outside().join("notify")).unwrap();
+        let path = configuration(&site, "[operation]\ndrain_timeout = \"20m\"\n");
+        let mut splitway = Splitway::start(
+            Command::new(program())
+                .args(["serve", "--config"])
+                .arg(&path)
+                .env("NOTIFY_SOCKET", site.outside().join("notify")),
+        )
+        .unwrap();
+        assert!(notice(&manager).starts_with("READY=1\n"));
+        let mut download = started(HTTP_V4, &large);
+        download.read_file_part(&large, 0..100_000).unwrap();
+        signal(splitway.supervisor(), Signal::QUIT).unwrap();
+        assert_eq!(notice(&manager), "STOPPING=1\nSTATUS=ends");
+        let minutes = |count: u64| count * 60_000_000;
+        let in_time = extension_us(&manager);
+        assert!(
+            (minutes(19)..minutes(22)).contains(&in_time),
+            "{in_time} us"
+        );
+
+        // More time, of which one notice can say an hour; nobody hears that it is ready.
+        configuration(&site, "[operation]\ndrain_timeout = \"2h\"\n");
+        let (done, said) = ctl("reload", None);
+        assert!(done, "{said}");
+        assert_eq!(extension_us(&manager), minutes(60));
+        configuration(&site, "typo = 1\n");
+        assert!(!ctl("reload", None).0);
+
+        download
+            .read_file_part(&large, 100_000..large.size())
+            .unwrap();
+        drop(download);
+        assert!(splitway.wait().unwrap().success());
+        // What the processes may need to end.
+        assert!(extension_us(&manager) < minutes(5));
+        manager.set_nonblocking(true).unwrap();
+        let more = manager.recv(&mut [0; 4096]);
+        assert!(more.is_err(), "a notice after the end");
+    });
+}
+
+/// How long the manager is asked to wait by the next notice, in microseconds.
+fn extension_us(manager: &UnixDatagram) -> u64 {
+    let text = notice(manager);
+    let number = text.strip_prefix("EXTEND_TIMEOUT_USEC=");
+    number
+        .and_then(|number| number.parse().ok())
+        .unwrap_or_else(|| panic!("{text}"))
+}
+
+#[test]
 fn a_manager_that_is_gone_is_no_reason_to_end() {
     isolated(|site| {
         let file = site.file("file", 5000).unwrap();
@@ -96,7 +151,7 @@ fn a_manager_that_is_gone_is_no_reason_to_end() {
                 .env("NOTIFY_SOCKET", site.outside().join("gone")),
         )
         .unwrap();
-        testbed::http::download(testbed::splitway::HTTP_V4, &file).unwrap();
+        testbed::http::download(HTTP_V4, &file).unwrap();
         splitway
             .line(|line| line.contains("service manager could not be told"))
             .unwrap();
