@@ -1,11 +1,13 @@
 //! The container recipe, and the manifest for Kubernetes.
 
 use std::fs;
+use std::process::Command;
 
 use serde_json::{Value, json};
 use testbed::process::{run, tool};
 
 use crate::pod::tree;
+use crate::support::PROGRAM;
 
 /// The manifest's documents.
 fn manifest() -> Vec<Value> {
@@ -71,9 +73,14 @@ fn the_manifest_is_of_nodes_behind_one_service() {
     let labels = &deployment["template"]["metadata"]["labels"];
     assert!(deployment["replicas"].as_u64().unwrap() > 1);
     let pod = &deployment["template"]["spec"];
+    // No two on one node, and no attempt to have two for an upgrade.
+    let apart = &pod["affinity"]["podAntiAffinity"];
+    let apart = &apart["requiredDuringSchedulingIgnoredDuringExecution"][0];
+    assert_eq!(apart["topologyKey"], "kubernetes.io/hostname");
+    assert_eq!(deployment["strategy"]["rollingUpdate"]["maxSurge"], 0);
     for selector in [
         &deployment["selector"]["matchLabels"],
-        &pod["topologySpreadConstraints"][0]["labelSelector"]["matchLabels"],
+        &apart["labelSelector"]["matchLabels"],
         &document("Service")["spec"]["selector"],
         &document("PodDisruptionBudget")["spec"]["selector"]["matchLabels"],
     ] {
@@ -110,6 +117,38 @@ fn the_manifest_is_of_nodes_behind_one_service() {
     assert_eq!(pod["initContainers"][0]["image"], container["image"]);
     let version = format!("splitway:{}", env!("CARGO_PKG_VERSION"));
     assert_eq!(container["image"], version);
+}
+
+/// How long downloads may take to end with what the manifest says, in seconds.
+fn drain_timeout_s() -> u64 {
+    let (args, _) = pod_commands();
+    let text = run(Command::new(PROGRAM).args(args).arg("--print-config")).unwrap();
+    let config: toml::Table = text.parse().unwrap();
+    let time = config["operation"]["drain_timeout"].as_str().unwrap();
+    let (number, unit) = time.split_at(time.len() - 1);
+    let unit_s = match unit {
+        "s" => 1,
+        "m" => 60,
+        other => panic!("{other}"),
+    };
+    number.parse::<u64>().unwrap() * unit_s
+}
+
+#[test]
+fn downloads_may_end_before_a_container_or_a_pod_is_killed() {
+    let (_, signal) = instructions()
+        .into_iter()
+        .find(|(name, _)| name == "STOPSIGNAL")
+        .expect("a signal");
+    assert_eq!(signal, "SIGQUIT");
+    let least_s = drain_timeout_s() + 5;
+    let pod = &document("Deployment")["spec"]["template"]["spec"];
+    let grace_s = pod["terminationGracePeriodSeconds"].as_u64().unwrap();
+    assert!(grace_s >= least_s, "{grace_s} s");
+    let recipe = fs::read_to_string(tree("deploy/Containerfile")).unwrap();
+    let (_, after) = recipe.split_once("--stop-timeout ").unwrap();
+    let given_s: u64 = after.split(' ').next().unwrap().parse().unwrap();
+    assert!(given_s >= least_s, "{given_s} s");
 }
 
 #[test]
