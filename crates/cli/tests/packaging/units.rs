@@ -90,6 +90,15 @@ fn what_the_configurations_say_lies_where_the_unit_lets_it_write() {
 }
 
 #[test]
+fn a_unit_that_stops_takes_nothing_from_another() {
+    let [server, nic] = UNITS.map(text);
+    assert_ne!(
+        setting(&server, "RuntimeDirectory"),
+        setting(&nic, "RuntimeDirectory")
+    );
+}
+
+#[test]
 fn it_serves_with_the_capabilities_that_the_unit_leaves() {
     isolated(|site| {
         let file = site.file("file", 100_000).unwrap();
