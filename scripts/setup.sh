@@ -112,6 +112,7 @@ setup_test() {
     need man man-db
     need mandoc mandoc
     need systemd-analyze systemd
+    need logrotate logrotate
     install_needed
     if has rustup; then
         cargo fmt --version >/dev/null 2>&1 || rustup component add rustfmt

@@ -5,6 +5,7 @@ mod container;
 mod deb;
 mod manual;
 mod pod;
+mod rotation;
 #[path = "../support/mod.rs"]
 // What only the other tests use of it.
 #[allow(dead_code)]
