@@ -35,6 +35,35 @@ fn package(place: &Path) -> PathBuf {
     found.next().expect("a package").unwrap().path()
 }
 
+/// Pages that were installed link to what was installed as well; code is in the tree alone.
+fn links_lead_somewhere(documentation: &Path) {
+    let mut count = 0;
+    for directory in ["", "docs", "deploy"].map(|name| documentation.join(name)) {
+        for entry in fs::read_dir(&directory).unwrap() {
+            let page = entry.unwrap().path();
+            if page.extension().is_none_or(|extension| extension != "md") {
+                continue;
+            }
+            let text = fs::read_to_string(&page).unwrap();
+            for (_, link) in text
+                .match_indices("](")
+                .map(|(at, _)| text.split_at(at + 2))
+            {
+                let link = link.split([')', '#']).next().unwrap();
+                let is_code = ["crates/", "scripts/", "fuzz/", "examples/"]
+                    .iter()
+                    .any(|name| link.trim_start_matches("../").starts_with(name));
+                if link.is_empty() || link.contains("://") || is_code {
+                    continue;
+                }
+                assert!(directory.join(link).exists(), "{}: {link}", page.display());
+                count += 1;
+            }
+        }
+    }
+    assert!(count > 50, "{count} links");
+}
+
 #[test]
 #[ignore = "needs cargo-deb, which takes long to install"]
 fn the_package_installs_serves_and_goes() {
@@ -78,10 +107,12 @@ fn the_package_installs_serves_and_goes() {
             "usr/lib/systemd/system/splitway.service",
             "usr/lib/systemd/system/splitway-nic.service",
             "usr/share/bash-completion/completions/splitway",
+            "etc/logrotate.d/splitway",
             "usr/share/doc/splitway/docs/http.md",
         ] {
             assert!(root.join(path).exists(), "{path}");
         }
+        links_lead_somewhere(&root.join("usr/share/doc/splitway"));
         // Nobody has said yet what to serve.
         let enabled = within("systemctl is-enabled splitway.service")
             .output()
