@@ -22,6 +22,8 @@ pub(crate) struct Circuit {
     open_until: Option<Instant>,
     /// How often it has been opened in a row.
     openings: u32,
+    /// One that was let through while it is open has not been answered.
+    is_trying: bool,
 }
 
 impl Circuit {
@@ -32,6 +34,7 @@ impl Circuit {
             Some(until) if until <= now => {
                 // The next trial, should nobody say what became of this one.
                 self.open_until = Some(now + self.open_for());
+                self.is_trying = true;
                 true
             }
             Some(_) => false,
@@ -53,6 +56,10 @@ impl Circuit {
         }
         let opens = self.open_until.is_none();
         if !opens {
+            if !std::mem::take(&mut self.is_trying) {
+                // It was under way when the circuit opened, and says nothing new.
+                return false;
+            }
             self.openings = self.openings.saturating_add(1);
         }
         self.open_until = Some(now + self.open_for());
@@ -84,6 +91,15 @@ mod tests {
         assert!(circuit.on_answer());
         assert!(circuit.may_ask(now));
         assert!(!circuit.on_failure(now), "it counts from the start again");
+    }
+
+    #[test]
+    fn many_that_fail_at_once_open_it_once() {
+        let (mut circuit, now) = (Circuit::default(), Instant::now());
+        for _ in 0..100 {
+            circuit.on_failure(now);
+        }
+        assert!(circuit.may_ask(now + OPEN_MIN));
     }
 
     #[test]
