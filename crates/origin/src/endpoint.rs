@@ -118,27 +118,22 @@ impl fmt::Display for FetcherError {
 impl std::error::Error for FetcherError {}
 
 /// Fetches for the host process at the other end of `host`, a Unix socket that keeps messages apart, until that hangs up
-/// or `stop`, a Unix stream, becomes readable. `ready` is called when the cache directory has been read.
+/// or `stop`, a Unix stream, becomes readable. `ready` is called when it is known that the cache directory can be written to;
+/// while what is there is being read, which may take long, the host process is not heard yet.
 pub fn run(
     config: &Config,
     host: OwnedFd,
     stop: OwnedFd,
     ready: impl FnOnce(),
 ) -> Result<Counters, FetcherError> {
-    let names: Vec<String> = config.origins.iter().map(ToString::to_string).collect();
-    let limits = Limits {
-        bytes_max: config.bytes_max,
-        segment_bytes: config.segment_bytes,
-        version_bytes: VERSION_BYTES,
-    };
-    let store = Store::open(&config.cache_dir, limits, &names)
-        .map_err(|error| FetcherError::Cache(config.cache_dir.clone(), error))?;
+    let failed = |error| FetcherError::Cache(config.cache_dir.clone(), error);
+    Store::prepare(&config.cache_dir).map_err(failed)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(8)
         .build()
         .map_err(FetcherError::Setup)?;
-    let counters = runtime.block_on(serve(config, store, host, stop, ready));
+    let counters = runtime.block_on(serve(config, host, stop, ready));
     // A look-up of a name may take long, and nobody waits for it any more.
     runtime.shutdown_background();
     counters
@@ -146,15 +141,10 @@ pub fn run(
 
 async fn serve(
     config: &Config,
-    store: Store,
     host: OwnedFd,
     stop: OwnedFd,
     ready: impl FnOnce(),
 ) -> Result<Counters, FetcherError> {
-    let upstreams = config.origins.iter();
-    let upstreams = upstreams.map(|url| Upstream::new(url.clone(), &config.trust, config.timeouts));
-    let (sender, mut events) = mpsc::channel(EVENTS_MAX);
-    let mut fetcher = Fetcher::new(upstreams.collect(), store, sender);
     // Any socket that keeps messages apart may be one of datagrams here.
     let host = std::os::unix::net::UnixDatagram::from(host);
     host.set_nonblocking(true).map_err(FetcherError::Setup)?;
@@ -163,10 +153,34 @@ async fn serve(
     stop.set_nonblocking(true).map_err(FetcherError::Setup)?;
     let stop = UnixStream::from_std(stop).map_err(FetcherError::Setup)?;
     ready();
+    let store = tokio::select! {
+        store = open(config) => store?,
+        _ = stop.readable() => return Ok(Counters::default()),
+    };
+    let upstreams = config.origins.iter();
+    let upstreams = upstreams.map(|url| Upstream::new(url.clone(), &config.trust, config.timeouts));
+    let (sender, mut events) = mpsc::channel(EVENTS_MAX);
+    let mut fetcher = Fetcher::new(upstreams.collect(), store, sender);
     let ended = listen(&host, &stop, &mut events, &mut fetcher).await;
     let _ = tokio::time::timeout(END_WAIT, fetcher.settle()).await;
     ended.map_err(FetcherError::Socket)?;
     Ok(fetcher.counters())
+}
+
+/// Reads what the cache directory holds.
+async fn open(config: &Config) -> Result<Store, FetcherError> {
+    let origins: Vec<String> = config.origins.iter().map(ToString::to_string).collect();
+    let limits = Limits {
+        bytes_max: config.bytes_max,
+        segment_bytes: config.segment_bytes,
+        version_bytes: VERSION_BYTES,
+    };
+    let root = config.cache_dir.clone();
+    let open = tokio::task::spawn_blocking(move || Store::open(&root, limits, &origins));
+    let store = open
+        .await
+        .unwrap_or_else(|error| Err(io::Error::other(error)));
+    store.map_err(|error| FetcherError::Cache(config.cache_dir.clone(), error))
 }
 
 /// Until the host process hangs up, or it is to end.

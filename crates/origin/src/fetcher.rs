@@ -565,6 +565,8 @@ impl Fetcher {
         {
             entry.current = None;
         }
+        // It may be read for long, and a fetcher that begins meanwhile must not take it for the latest.
+        self.store.strike_out(id);
         self.clean(id);
     }
 

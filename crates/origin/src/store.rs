@@ -156,6 +156,16 @@ pub(crate) struct Store {
 }
 
 impl Store {
+    /// Makes a cache directory one, and tries whether it can be written to: whoever cannot is told now, and not by the
+    /// first client.
+    pub(crate) fn prepare(root: &Path) -> io::Result<()> {
+        let objects = root.join(OBJECTS);
+        fs::create_dir_all(&objects)?;
+        let trial = objects.join(".trial");
+        fs::write(&trial, "x")?;
+        fs::remove_file(&trial)
+    }
+
     /// The versions that a cache directory holds, of the origins with these names; all else in it goes.
     pub(crate) fn open(root: &Path, limits: Limits, origins: &[String]) -> io::Result<Store> {
         let mut store = Store {
@@ -172,13 +182,7 @@ impl Store {
             evicted_bytes: 0,
             removals: JoinSet::new(),
         };
-        let objects = root.join(OBJECTS);
-        fs::create_dir_all(&objects)?;
-        // Whoever cannot write here is told now, and not by the first client.
-        let trial = objects.join(".trial");
-        fs::write(&trial, "x")?;
-        fs::remove_file(&trial)?;
-        for shard in fs::read_dir(&objects)? {
+        for shard in fs::read_dir(root.join(OBJECTS))? {
             let shard = shard?.path();
             let Ok(versions) = fs::read_dir(&shard) else {
                 continue;
@@ -408,6 +412,12 @@ impl Store {
             .unwrap_or(self.segment_bytes)
     }
 
+    /// After a restart it is not there any more: another version has taken its place.
+    pub(crate) fn strike_out(&mut self, id: VersionId) {
+        let path = self.path(id).join(META);
+        self.discard(move || fs::remove_file(path));
+    }
+
     /// Forgets a version, and removes it. Who has opened a segment can read it to its end.
     pub(crate) fn remove(&mut self, id: VersionId) {
         let path = self.path(id);
@@ -510,6 +520,7 @@ mod tests {
     }
 
     fn open(root: &Path, bytes_max: u64) -> Store {
+        Store::prepare(root).unwrap();
         Store::open(root, limits(bytes_max), &[ORIGIN.to_owned()]).unwrap()
     }
 
@@ -606,6 +617,7 @@ mod tests {
             version_bytes: 50,
             ..limits(1000)
         };
+        Store::prepare(root.path()).unwrap();
         let mut store = Store::open(root.path(), limits, &[ORIGIN.to_owned()]).unwrap();
         for number in 0..100 {
             let id = store.new_id();

@@ -283,3 +283,34 @@ fn redirects_and_what_is_not_there_are_passed_on_and_kept_if_that_is_said() {
         assert_eq!(web.requests().len() - before, requests, "{target}");
     }
 }
+
+#[test]
+fn a_version_that_is_not_the_latest_does_not_come_back_with_a_restart() {
+    let web = Web::new(|request| {
+        let fields = "Cache-Control: max-age=0";
+        Reply::in_parts(request, "\"v1\"", fields, &content(1500, 1))
+    });
+    let root = tempfile::tempdir().unwrap();
+    let mut host = Host::new(root.path(), &web.url);
+    let targets: Vec<String> = (0..8).map(|number| format!("/{number}")).collect();
+    // They are read until the fetcher ends.
+    for target in &targets {
+        let ticket = host.ask(target);
+        let object = host.object(ticket).unwrap();
+        host.segment(ticket, &object, 1).unwrap();
+    }
+    web.answers(|request| {
+        let fields = "Cache-Control: max-age=1000";
+        Reply::in_parts(request, "\"v2\"", fields, &content(1500, 2))
+    });
+    for target in &targets {
+        assert!(host.get(target) == Outcome::Content(content(1500, 2)));
+    }
+    host.end();
+    let requests = web.requests().len();
+    let mut host = Host::new(root.path(), &web.url);
+    for target in &targets {
+        assert!(host.get(target) == Outcome::Content(content(1500, 2)));
+    }
+    assert_eq!(web.requests().len(), requests);
+}

@@ -286,3 +286,20 @@ fn a_slow_origin_does_not_keep_another_waiting() {
     });
     assert!(host.read(ticket) == Outcome::Content(content(1500, 1)));
 }
+
+#[test]
+fn a_cache_that_takes_long_to_read_does_not_hold_up_the_start() {
+    let web = Web::new(|_| Reply::ok(FRESH, &content(1500, 1)));
+    let root = tempfile::tempdir().unwrap();
+    let version = root.path().join("objects/05/0000000000000005");
+    std::fs::create_dir_all(&version).unwrap();
+    // Whoever reads it waits until somebody writes.
+    let meta = version.join("meta");
+    let (kind, mode) = (rustix::fs::FileType::Fifo, 0o600.into());
+    rustix::fs::mknodat(rustix::fs::CWD, &meta, kind, mode, 0).unwrap();
+    let mut host = Host::new(root.path(), &web.url);
+    host.ready();
+    let ticket = host.ask("/x");
+    drop(std::fs::OpenOptions::new().write(true).open(&meta).unwrap());
+    assert!(host.read(ticket) == Outcome::Content(content(1500, 1)));
+}

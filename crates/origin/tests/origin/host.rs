@@ -4,6 +4,7 @@ use std::fs;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -24,6 +25,7 @@ pub(crate) struct Host {
     ticket: u64,
     /// Answers that have come before those that were waited for.
     early: Vec<Answer>,
+    ready: mpsc::Receiver<()>,
 }
 
 /// How a request for an object has ended.
@@ -54,9 +56,14 @@ impl Host {
         let (socket, end) = UnixDatagram::pair().unwrap();
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
         let directory = config.cache_dir.clone();
+        let (is_ready, ready) = mpsc::channel();
         let fetcher = thread::spawn(move || {
             let (_never, stop) = UnixStream::pair().unwrap();
-            origin::run(&config, OwnedFd::from(end), OwnedFd::from(stop), || {}).unwrap()
+            let is_ready = || {
+                // Not every test waits for it.
+                let _ = is_ready.send(());
+            };
+            origin::run(&config, OwnedFd::from(end), OwnedFd::from(stop), is_ready).unwrap()
         });
         Host {
             socket: Some(socket),
@@ -64,7 +71,13 @@ impl Host {
             directory,
             ticket: 0,
             early: Vec::new(),
+            ready,
         }
+    }
+
+    /// Waits until the fetcher says that it is.
+    pub(crate) fn ready(&self) {
+        self.ready.recv_timeout(PATIENCE).unwrap();
     }
 
     /// Hangs up, and hears what the fetcher has done.
