@@ -35,7 +35,11 @@ impl Failure {
     pub(crate) fn is_passing(&self) -> bool {
         matches!(
             self,
-            Failure::Broken(_) | Failure::Cut(_) | Failure::Late(_) | Failure::Status(_)
+            Failure::Broken(_)
+                | Failure::Cut(_)
+                | Failure::Late(_)
+                | Failure::LeftAlone
+                | Failure::Status(_)
         )
     }
 
@@ -47,7 +51,7 @@ impl Failure {
             | Failure::OtherVersion(_) => 502,
             Failure::Late(_) => 504,
             Failure::Cache(_) | Failure::Stopped => 503,
-            Failure::Status(status @ (503 | 504)) => *status,
+            Failure::Status(status @ (429 | 503 | 504)) => *status,
             Failure::Status(_) => 502,
         };
         Refusal {

@@ -50,6 +50,9 @@ const FAILURES_MAX: u32 = 4;
 /// The wait after the first of them; it doubles with each.
 const AGAIN_AFTER: Duration = Duration::from_millis(100);
 
+/// The wait where the origin is left alone: it lasts a second and more.
+const LEFT_ALONE_WAIT: Duration = Duration::from_secs(2);
+
 /// Refusals that are remembered.
 const REFUSALS_MAX: usize = 10_000;
 
@@ -819,7 +822,10 @@ impl Fetcher {
                 let is_over = !failure.is_passing() || live.failures >= FAILURES_MAX;
                 if in_parts && !is_over {
                     live.is_pausing = true;
-                    let wait = AGAIN_AFTER * (1 << live.failures.min(6));
+                    let wait = match failure {
+                        Failure::LeftAlone => LEFT_ALONE_WAIT,
+                        _ => AGAIN_AFTER * (1 << live.failures.min(6)),
+                    };
                     let events = self.events.clone();
                     tokio::spawn(async move {
                         tokio::time::sleep(wait).await;

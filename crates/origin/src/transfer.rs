@@ -296,6 +296,8 @@ fn judge(
             };
             Ok(Head::Refused(refusal, freshness))
         }
+        // It is about how often it is asked, and not about what is there.
+        429 if is_conditional => Err(Failure::Status(429)),
         status if PASSED_ON.contains(&status) => {
             let refusal = Refusal {
                 status,

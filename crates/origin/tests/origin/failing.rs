@@ -63,6 +63,39 @@ fn a_failure_that_passes_is_not_noticed() {
 }
 
 #[test]
+fn a_download_outlives_an_origin_that_is_left_alone_for_a_moment() {
+    let count = AtomicUsize::new(0);
+    let web = Web::new(move |request| {
+        let reply = Reply::in_parts(request, "\"v\"", FRESH, &content(9000, 1));
+        match count.fetch_add(1, Ordering::Relaxed) {
+            0 => Reply {
+                cut_at: Some(2700),
+                ..reply
+            },
+            // As many as it takes until nobody asks any more.
+            1..=5 => Reply::status(503),
+            _ => reply,
+        }
+    });
+    let root = tempfile::tempdir().unwrap();
+    let mut host = Host::new(root.path(), &web.url);
+    assert!(host.get("/x") == Outcome::Content(content(9000, 1)));
+    assert_eq!(host.end().failures, 3);
+}
+
+#[test]
+fn an_origin_that_is_asked_too_often_does_not_empty_the_cache() {
+    let fields = "Cache-Control: max-age=0, stale-if-error=1000";
+    let web = Web::new(move |request| Reply::in_parts(request, "\"v\"", fields, &content(10, 1)));
+    let root = tempfile::tempdir().unwrap();
+    let mut host = Host::new(root.path(), &web.url);
+    assert!(host.get("/x") == Outcome::Content(content(10, 1)));
+    web.answers(|_| Reply::status(429));
+    assert!(host.get("/x") == Outcome::Content(content(10, 1)));
+    assert_eq!(host.get("/y"), Outcome::Refused(429));
+}
+
+#[test]
 fn errors_of_the_origin_are_its_own() {
     for (said, status) in [
         (500, 502),
