@@ -1,5 +1,6 @@
 //! How lines reach standard error: whole, and without waiting for it. Where it takes no more, they are counted and lost.
 
+use std::borrow::Cow;
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,20 +11,58 @@ pub(crate) fn lost() -> u64 {
     LOST.load(Ordering::Relaxed)
 }
 
+/// A pipe takes so many bytes all or not at all, and not in between those of others (`PIPE_BUF`, pipe(7)).
+const LINE_BYTES_MAX: usize = 4096;
+
+/// The line, cut short if a pipe could take a part of it only.
+fn fitting(line: &[u8]) -> Cow<'_, [u8]> {
+    const CUT: &[u8] = "…\n".as_bytes();
+    if line.len() <= LINE_BYTES_MAX {
+        return line.into();
+    }
+    let mut end = LINE_BYTES_MAX - CUT.len();
+    // Not within a character of UTF-8.
+    while end > 0 && line[end] & 0xc0 == 0x80 {
+        end -= 1;
+    }
+    [&line[..end], CUT].concat().into()
+}
+
 /// Writes each line at once.
 #[derive(Debug)]
 pub(crate) struct LogLines;
 
 impl Write for LogLines {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        let written = io::stderr().write(line);
-        if written.is_err() {
+        let whole = io::stderr().write_all(&fitting(line));
+        if whole.is_err() {
             LOST.fetch_add(1, Ordering::Relaxed);
         }
-        written
+        whole.map(|()| line.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_that_is_too_long_for_a_pipe_is_cut_and_still_a_line() {
+        for (length, character) in [(4096, "x"), (4097, "x"), (9000, "ä"), (9001, "€")] {
+            let text = format!("{}\n", character.repeat(length / character.len()));
+            let line = fitting(text.as_bytes());
+            assert!(line.len() <= LINE_BYTES_MAX);
+            let line = std::str::from_utf8(&line).unwrap();
+            assert!(line.ends_with('\n'));
+            if text.len() > LINE_BYTES_MAX {
+                assert!(line.ends_with("…\n") && line.len() > LINE_BYTES_MAX - 8);
+            } else {
+                assert_eq!(line, text);
+            }
+        }
     }
 }

@@ -11,6 +11,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::child::retry;
+
 /// Most bytes that wait.
 const WAITING_BYTES_MAX: usize = 4 << 20;
 
@@ -137,6 +141,13 @@ fn count(lines: &[u8]) -> u64 {
     lines.iter().filter(|&&byte| byte == b'\n').count() as u64
 }
 
+/// Waits for a while until the file takes more; whether it does.
+fn has_room(file: &File) -> bool {
+    let wait = Timespec::try_from(RETRY).ok();
+    let mut fds = [PollFd::new(file, PollFlags::OUT)];
+    matches!(retry(|| poll(&mut fds, wait.as_ref())), Ok(1..))
+}
+
 /// The thread's part.
 struct Writer {
     name: String,
@@ -206,6 +217,9 @@ impl Writer {
                 Ok(0) => failure = Some(io::ErrorKind::WriteZero.into()),
                 Ok(bytes) => written += bytes,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // A pipe is full, and whoever reads it makes room.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock && has_room(&self.file) => {
+                }
                 Err(error) => failure = Some(error),
             }
         }
