@@ -25,6 +25,7 @@ use crate::child::Child;
 use crate::error::Failure;
 use crate::family::{Family, Happening, Role};
 use crate::messages::{Message, Report};
+use crate::observe::WorkerReport;
 use crate::program::Program;
 use crate::stat::document::{Nic, Process};
 use crate::{handover, socket};
@@ -297,6 +298,23 @@ impl NicKeeper {
             absorb(&mut sum, last);
         }
         sum
+    }
+
+    /// What a worker of the process that serves has told, if that is what happened.
+    pub(crate) fn told(&self, happening: &Happening) -> Option<WorkerReport> {
+        match happening {
+            Happening::Said(Role::Nic(nic), Message::Counting(worker, report))
+                if *nic == self.number && *worker < self.counted.len() =>
+            {
+                Some(WorkerReport {
+                    nic: *nic,
+                    worker: *worker,
+                    process: self.serves?,
+                    report: report.clone(),
+                })
+            }
+            _ => None,
+        }
     }
 
     /// Something has happened, or time has passed.

@@ -6,7 +6,9 @@ use std::os::fd::OwnedFd;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::io::Errno;
 use rustix::net::sockopt::set_socket_send_buffer_size;
 use rustix::net::{SendFlags, send};
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -18,7 +20,7 @@ use crate::error::Failure;
 use crate::family::{Family, Happening, Role};
 use crate::handover;
 use crate::log_options;
-use crate::messages::{Message, Report};
+use crate::messages::Message;
 use crate::observe::{WorkerReport, pass};
 use crate::program::Program;
 use crate::socket;
@@ -63,6 +65,8 @@ struct Changing {
     /// How many.
     left: usize,
     until: Instant,
+    /// Somebody has asked meanwhile: what lies there may be another file already.
+    is_asked_again: bool,
 }
 
 /// What an observer has to tell to whoever asked.
@@ -161,20 +165,24 @@ impl Observer {
         Ok(())
     }
 
+    /// Whether there are any: those who watch may be all that it is there for.
+    pub(crate) fn has_logs(&self) -> bool {
+        self.logs.access.is_some() || self.logs.error.is_some()
+    }
+
     /// A worker of a NIC stack has told what it has counted.
-    fn pass_on(&self, nic: usize, worker: usize, report: &Report) {
+    pub(crate) fn pass_on(&self, told: &WorkerReport) {
         let Some(control) = &self.control else {
             return;
         };
-        let report = report.clone();
-        let told = WorkerReport {
-            nic,
-            worker,
-            report,
-        };
+        // The kernel says so while three quarters of the buffer are free: there remains room for logs. One that is
+        // behind hears the next.
+        let mut fds = [PollFd::new(control, PollFlags::OUT)];
+        if retry(|| poll(&mut fds, Some(&Timespec::default()))) != Ok(1) {
+            return;
+        }
         let mut packet = vec![pass::WORKER];
-        if serde_json::to_writer(&mut packet, &told).is_ok() {
-            // One that is behind hears the next.
+        if serde_json::to_writer(&mut packet, told).is_ok() {
             let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
             let _ = retry(|| send(control, &packet, flags));
         }
@@ -199,15 +207,11 @@ impl Observer {
                 let changing = self.changing.as_mut()?;
                 changing.left = changing.left.saturating_sub(1);
                 if changing.left == 0 {
-                    self.changing = None;
-                    return Some(reopened());
+                    return match self.changing.take()?.is_asked_again {
+                        true => self.reopen(),
+                        false => Some(reopened()),
+                    };
                 }
-            }
-            Happening::Said(
-                Role::Nic(nic) | Role::NextNic(nic),
-                Message::Counting(worker, report),
-            ) => {
-                self.pass_on(*nic, *worker, report);
             }
             Happening::Ended(Role::Observer) => {
                 let fate = family.fate(Role::Observer);
@@ -244,6 +248,10 @@ impl Observer {
 
     /// Has the logs opened anew, where they are now. What comes of it is told by [`Observer::on`], unless it is known.
     pub(crate) fn reopen(&mut self) -> Option<ObserverNews> {
+        if let Some(changing) = &mut self.changing {
+            changing.is_asked_again = true;
+            return None;
+        }
         let logs = match Files::open(&self.logs) {
             Ok(logs) => logs,
             Err(failure) => {
@@ -259,16 +267,31 @@ impl Observer {
             (pass::ACCESS_LOG, logs.access),
             (pass::ERROR_LOG, logs.error),
         ] {
-            // If it is gone, the next one opens them.
-            if file.is_some() && handover::pass(control, what, file.as_ref()).is_ok() {
-                left += 1;
+            if file.is_none() {
+                continue;
+            }
+            match handover::pass(control, what, file.as_ref()) {
+                Ok(()) => left += 1,
+                Err(Errno::AGAIN) => {
+                    let why = format!(
+                        "the {NAME} has not taken what it was told before; what it writes to stays as it is: ask again"
+                    );
+                    tracing::error!("reopening the logs: {why}");
+                    return Some(ObserverNews::Reopened(Err(why)));
+                }
+                // It is gone: the next one opens them.
+                Err(errno) => tracing::debug!(%errno, "a log is opened by the next {NAME}"),
             }
         }
         if left == 0 {
             return Some(reopened());
         }
         let until = Instant::now() + CHANGE_WAIT;
-        self.changing = Some(Changing { left, until });
+        self.changing = Some(Changing {
+            left,
+            until,
+            is_asked_again: false,
+        });
         None
     }
 }

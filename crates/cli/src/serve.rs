@@ -732,6 +732,9 @@ fn supervise(
             if let Some(news) = keeper.on(family, &happening) {
                 tell(family, keeper, news, is_alone, desk);
             }
+            if let (Some(observer), Some(told)) = (&observer, keeper.told(&happening)) {
+                observer.pass_on(&told);
+            }
         }
         if let Some(news) = observer.as_mut().and_then(|it| it.on(family, &happening)) {
             desk.on_observer(news);
@@ -771,7 +774,10 @@ fn supervise(
         if reopen.take() || is_asked {
             desk.on_reopening(
                 is_asked,
-                observer.as_mut().map(|observer| observer.reopen()),
+                observer
+                    .as_mut()
+                    .filter(|observer| observer.has_logs())
+                    .map(|observer| observer.reopen()),
             );
         }
         let is_asked = request == Some(Request::Drain);

@@ -2,11 +2,11 @@
 //! may take long.
 
 use std::borrow::Cow;
+use std::collections::VecDeque;
 use std::io::{self, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{IpAddr, Shutdown, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -15,10 +15,10 @@ use sha2::{Digest, Sha256};
 use super::exposition;
 use super::metrics::Metrics;
 
-/// Most clients at a time; others wait to be accepted.
+/// Most clients at a time; when another one comes, that which has been there for longest is hung up on.
 const CLIENTS_MAX: usize = 16;
 
-/// How long a request may take to come, and each write of the answer to be taken.
+/// How long a client may take for all of it.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Longest request head, in bytes.
@@ -72,22 +72,16 @@ fn base64(bytes: &[u8]) -> String {
 
 /// Answers until `stop` is readable. Nobody waits for clients that are being answered then.
 pub(crate) fn serve(listener: &TcpListener, stop: BorrowedFd<'_>, metrics: &Arc<Metrics>) {
-    let clients = Arc::new(AtomicUsize::new(0));
+    let clients = Arc::new(Clients::default());
     while super::wait_or_stop(listener.as_fd(), stop) {
-        let client = match clients.load(Ordering::Acquire) {
-            CLIENTS_MAX.. => Err(io::ErrorKind::WouldBlock.into()),
-            _ => listener.accept(),
-        };
-        let Ok((client, _)) = client else {
-            // It has gone again, or there is no place or descriptor for it: those of others are free soon.
+        let Ok((client, _)) = listener.accept() else {
+            // It has gone again, or there is no descriptor for it: those of others are free soon.
             thread::sleep(Duration::from_millis(10));
             continue;
         };
-        clients.fetch_add(1, Ordering::AcqRel);
-        let (metrics, place) = (Arc::clone(metrics), Place(Arc::clone(&clients)));
+        let (metrics, place) = (Arc::clone(metrics), Place::take(&clients, client));
         let work = move || {
-            let _place = place;
-            if let Err(error) = attend(client, &metrics) {
+            if let Err(error) = attend(&place.client, &metrics, PATIENCE) {
                 tracing::debug!(%error, "a client of the admin listener has gone");
             }
         };
@@ -98,27 +92,67 @@ pub(crate) fn serve(listener: &TcpListener, stop: BorrowedFd<'_>, metrics: &Arc<
     }
 }
 
-/// That of a client among [`CLIENTS_MAX`].
-struct Place(Arc<AtomicUsize>);
+/// Those that are being answered, the oldest first.
+type Clients = Mutex<VecDeque<Arc<TcpStream>>>;
 
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
+/// That of a client among [`CLIENTS_MAX`].
+struct Place {
+    client: Arc<TcpStream>,
+    clients: Arc<Clients>,
+}
+
+impl Place {
+    fn take(clients: &Arc<Clients>, client: TcpStream) -> Self {
+        let client = Arc::new(client);
+        let mut all = clients.lock().unwrap_or_else(PoisonError::into_inner);
+        if all.len() >= CLIENTS_MAX
+            && let Some(oldest) = all.pop_front()
+        {
+            let _ = oldest.shutdown(Shutdown::Both);
+        }
+        all.push_back(Arc::clone(&client));
+        drop(all);
+        let clients = Arc::clone(clients);
+        Self { client, clients }
     }
 }
 
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut all = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|client| !Arc::ptr_eq(client, &self.client));
+    }
+}
+
+/// How long there is until then; an error if no time is left.
+fn left(until: Instant) -> io::Result<Option<Duration>> {
+    match until.saturating_duration_since(Instant::now()) {
+        Duration::ZERO => Err(io::ErrorKind::TimedOut.into()),
+        left => Ok(Some(left)),
+    }
+}
+
+/// All of it until then, or an error.
+fn send(mut client: &TcpStream, mut unsent: &[u8], until: Instant) -> io::Result<()> {
+    while !unsent.is_empty() {
+        client.set_write_timeout(left(until)?)?;
+        let count = client.write(unsent)?;
+        unsent = &unsent[count..];
+    }
+    Ok(())
+}
+
 /// One request, one answer.
-fn attend(mut client: TcpStream, metrics: &Metrics) -> io::Result<()> {
+fn attend(mut client: &TcpStream, metrics: &Metrics, patience: Duration) -> io::Result<()> {
     client.set_nonblocking(false)?;
-    client.set_write_timeout(Some(PATIENCE))?;
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + patience;
+    let mut is_head = false;
     let (mut head, mut length) = ([0; HEAD_BYTES_MAX], 0);
     let answer = loop {
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() || length == head.len() {
-            return Err(io::ErrorKind::TimedOut.into());
+        if length == head.len() {
+            break plain("431 Request Header Fields Too Large", "this is too long\n");
         }
-        client.set_read_timeout(Some(left))?;
+        client.set_read_timeout(left(until)?)?;
         let count = client.read(&mut head[length..])?;
         if count == 0 {
             return Ok(());
@@ -129,16 +163,12 @@ fn attend(mut client: TcpStream, metrics: &Metrics) -> io::Result<()> {
         match request.parse(&head[..length]) {
             Ok(httparse::Status::Partial) => {}
             Ok(httparse::Status::Complete(_)) => {
-                break answer(
-                    request.method.unwrap_or_default(),
-                    request.path.unwrap_or_default(),
-                    metrics,
-                );
+                is_head = request.method == Some("HEAD");
+                break answer(&request, metrics);
             }
             Err(_) => break plain("400 Bad Request", "this is no request\n"),
         }
     };
-    let is_head = head.starts_with(b"HEAD ");
     let Answer {
         status,
         media_type,
@@ -153,14 +183,40 @@ fn attend(mut client: TcpStream, metrics: &Metrics) -> io::Result<()> {
     if !is_head {
         text.push_str(&body);
     }
-    client.write_all(text.as_bytes())?;
-    client.shutdown(std::net::Shutdown::Write)?;
+    send(client, text.as_bytes(), until)?;
+    client.shutdown(Shutdown::Write)?;
     // What was not read yet would make the kernel reset the connection.
+    client.set_read_timeout(left(until)?)?;
     let _ = client.read(&mut head);
     Ok(())
 }
 
-fn answer(method: &str, target: &str, metrics: &Metrics) -> Answer {
+/// Whether a page of somebody else's, for whose name the address of this listener was given out (DNS rebinding), cannot
+/// be what asks: the host has no name that others can give out, or is not named.
+fn is_own_host(request: &httparse::Request<'_, '_>) -> bool {
+    let host = request
+        .headers
+        .iter()
+        .find(|field| field.name.eq_ignore_ascii_case("host"));
+    let Some(host) = host.and_then(|field| std::str::from_utf8(field.value).ok()) else {
+        return host.is_none();
+    };
+    let host = host.trim();
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => host,
+    };
+    let ipv6 = name
+        .strip_prefix('[')
+        .and_then(|name| name.strip_suffix(']'));
+    ipv6.unwrap_or(name).parse::<IpAddr>().is_ok() || name.eq_ignore_ascii_case("localhost")
+}
+
+fn answer(request: &httparse::Request<'_, '_>, metrics: &Metrics) -> Answer {
+    let (method, target) = (
+        request.method.unwrap_or_default(),
+        request.path.unwrap_or_default(),
+    );
     if !["GET", "HEAD"].contains(&method) {
         return Answer {
             further: "Allow: GET, HEAD\r\n".into(),
@@ -168,6 +224,11 @@ fn answer(method: &str, target: &str, metrics: &Metrics) -> Answer {
         };
     }
     match target.split('?').next().unwrap_or_default() {
+        // They name files; the others name nothing, and are asked for by names.
+        "/" | "/status.json" if !is_own_host(request) => plain(
+            "421 Misdirected Request",
+            "ask for this by address or as localhost; a proxy has to send such a Host\n",
+        ),
         "/" => Answer {
             media_type: "text/html; charset=utf-8",
             further: POLICY.as_str().into(),
@@ -204,6 +265,83 @@ fn plain(status: &'static str, body: impl Into<Cow<'static, str>>) -> Answer {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn pair() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (client, listener.accept().unwrap().0)
+    }
+
+    /// What is answered to this request.
+    fn answered(request: &str) -> String {
+        let (mut client, server) = pair();
+        client.write_all(request.as_bytes()).unwrap();
+        client.shutdown(Shutdown::Write).unwrap();
+        attend(&server, &Metrics::new(Vec::new()), PATIENCE).unwrap();
+        drop(server);
+        let mut text = String::new();
+        client.read_to_string(&mut text).unwrap();
+        text
+    }
+
+    #[test]
+    fn pages_of_others_are_not_told_which_files_there_are() {
+        for (host, is_own) in [
+            ("127.0.0.1:9180", true),
+            ("[::1]:9180", true),
+            ("[::1]", true),
+            ("localhost:9180", true),
+            ("192.0.2.1", true),
+            ("example.org:9180", false),
+            ("127.0.0.1.example.org", false),
+            ("", false),
+        ] {
+            for (path, tells) in [("/", is_own), ("/status.json", is_own), ("/metrics", true)] {
+                let answer = answered(&format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+                assert_eq!(answer.starts_with("HTTP/1.1 200 "), tells, "{host} {path}");
+                assert_eq!(answer.starts_with("HTTP/1.1 421 "), !tells, "{host} {path}");
+            }
+        }
+        assert!(answered("GET / HTTP/1.0\r\n\r\n").starts_with("HTTP/1.1 200 "));
+    }
+
+    #[test]
+    fn an_answer_to_head_has_no_body() {
+        for before in ["", "\r\n"] {
+            let answer = answered(&format!("{before}HEAD / HTTP/1.0\r\n\r\n"));
+            assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("\r\n\r\n"));
+        }
+    }
+
+    #[test]
+    fn who_has_been_there_for_longest_makes_room() {
+        let clients = Arc::new(Clients::default());
+        let mut all: Vec<_> = (0..=CLIENTS_MAX)
+            .map(|_| {
+                let (client, server) = pair();
+                (client, Place::take(&clients, server))
+            })
+            .collect();
+        assert_eq!(all[0].0.read(&mut [0]).unwrap(), 0);
+        all[1].0.set_nonblocking(true).unwrap();
+        assert!(all[1].0.read(&mut [0]).is_err());
+        drop(all);
+        assert!(clients.lock().unwrap().is_empty());
+    }
+
+    #[test]
+    fn who_reads_slowly_is_given_up_as_well() {
+        let (mut client, server) = pair();
+        // More than there is room for, of which a part is read again and again.
+        let text = vec![0; 64 << 20];
+        let until = Instant::now() + Duration::from_millis(50);
+        let sending = thread::spawn(move || send(&server, &text, until));
+        while !sending.is_finished() {
+            thread::park_timeout(Duration::from_millis(5));
+            let _ = client.read(&mut [0; 1000]);
+        }
+        assert!(sending.join().unwrap().is_err());
+    }
 
     #[test]
     fn base64_is_that_of_the_rfc() {

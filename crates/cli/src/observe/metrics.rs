@@ -27,6 +27,8 @@ const TOP_FILES: usize = 12;
 pub(crate) struct WorkerReport {
     pub(crate) nic: usize,
     pub(crate) worker: usize,
+    /// Of the processes of that NIC stack, the how manyth it is.
+    pub(crate) process: u64,
     pub(crate) report: Report,
 }
 
@@ -44,9 +46,13 @@ pub(crate) struct Metrics {
 struct State {
     /// What the host process has told last, and when.
     host: Option<Report>,
-    host_at: Instant,
+    host_at: Option<Instant>,
+    /// When anything was heard of it: reports are left out while there is much else to tell.
+    heard_at: Option<Instant>,
     /// What each worker of each NIC stack has told last.
     workers: BTreeMap<(usize, usize), Report>,
+    /// Which process of each NIC stack that was.
+    processes: BTreeMap<usize, u64>,
     accesses: Accesses,
 }
 
@@ -66,8 +72,10 @@ impl Metrics {
     pub(crate) fn new(logs: Vec<(&'static str, Arc<LogCounters>)>) -> Self {
         let state = State {
             host: None,
-            host_at: Instant::now(),
+            host_at: None,
+            heard_at: None,
             workers: BTreeMap::new(),
+            processes: BTreeMap::new(),
             accesses: Accesses::default(),
         };
         Self {
@@ -106,18 +114,37 @@ impl Metrics {
     /// The host process has told what it has counted.
     pub(crate) fn on_host(&self, report: Report) {
         let mut state = self.lock();
-        (state.host, state.host_at) = (Some(report), Instant::now());
+        let now = Some(Instant::now());
+        (state.host, state.host_at, state.heard_at) = (Some(report), now, now);
+    }
+
+    /// The host process has told something, whatever it is.
+    pub(crate) fn on_sign_of_life(&self) {
+        self.lock().heard_at = Some(Instant::now());
     }
 
     /// A worker of a NIC process has.
-    pub(crate) fn on_worker(&self, told: WorkerReport) {
-        let place = (told.nic, told.worker);
-        self.lock().workers.insert(place, told.report);
+    pub(crate) fn on_worker(&self, mut told: WorkerReport) {
+        let is_known = |name: &str| self.nic.iter().any(|counted| counted.counter == name);
+        told.report.counters.retain(|(name, _)| is_known(name));
+        let mut state = self.lock();
+        let last = state.processes.entry(told.nic).or_insert(told.process);
+        if told.process < *last {
+            return;
+        }
+        // Another process counts from zero, its CPU time as well: what workers of the one before have told is over.
+        if std::mem::replace(last, told.process) != told.process {
+            state.workers.retain(|(nic, _), _| *nic != told.nic);
+        }
+        state.workers.insert((told.nic, told.worker), told.report);
     }
 
     /// Whether requests are served; if not, why.
     pub(crate) fn health(&self) -> Result<(), String> {
-        let silence = self.lock().host_at.elapsed();
+        let Some(heard_at) = self.lock().heard_at else {
+            return Err("nothing was heard of the host process yet".to_owned());
+        };
+        let silence = heard_at.elapsed();
         match silence < SILENCE_MAX {
             true => Ok(()),
             false => Err(format!(
@@ -137,7 +164,9 @@ impl Metrics {
         text.sample(&own.build, "", &[("version", &version)], 1);
         let since = self.since.duration_since(UNIX_EPOCH).unwrap_or_default();
         text.single(&own.since, since.as_secs());
-        text.single(&own.silence, state.host_at.elapsed().as_secs_f64());
+        if let Some(host_at) = state.host_at {
+            text.single(&own.silence, host_at.elapsed().as_secs_f64());
+        }
         state.processes(&own, &mut text);
         if let Some(host) = &state.host {
             for counted in &self.host {
@@ -432,6 +461,7 @@ mod tests {
             metrics.on_worker(WorkerReport {
                 nic,
                 worker: worker_number,
+                process: 1,
                 report: worker.clone(),
             });
         }
@@ -545,8 +575,59 @@ mod tests {
         let metrics = metrics();
         assert_eq!(metrics.health(), Ok(()));
         let long_ago = Instant::now().checked_sub(2 * SILENCE_MAX).unwrap();
-        metrics.lock().host_at = long_ago;
+        metrics.lock().heard_at = long_ago.into();
         assert!(metrics.health().unwrap_err().contains("silent for 10 s"));
+        // One that has so much to tell that there is no room for what it has counted is alive.
+        metrics.on_sign_of_life();
+        assert_eq!(metrics.health(), Ok(()));
+        let nothing = Metrics::new(Vec::new()).health();
+        assert!(nothing.unwrap_err().contains("nothing was heard"));
+    }
+
+    #[test]
+    fn what_a_nic_process_has_told_ends_with_it() {
+        let metrics = Metrics::new(Vec::new());
+        let (_, report) = told();
+        let on_worker = |process, worker, cpu_user_us| {
+            metrics.on_worker(WorkerReport {
+                nic: 0,
+                worker,
+                process,
+                report: Report {
+                    cpu_user_us,
+                    ..report.clone()
+                },
+            });
+        };
+        let cpu = || {
+            let samples = parse(&metrics.text());
+            samples["splitway_process_cpu_seconds_total{process=\"nic\",nic=\"0\",mode=\"user\"}"]
+        };
+        on_worker(1, 0, 8_000_000);
+        on_worker(1, 1, 9_000_000);
+        assert_eq!(cpu(), 9.0);
+        on_worker(2, 0, 1_000_000);
+        assert_eq!(cpu(), 1.0);
+        // The one before still tells something.
+        on_worker(1, 1, 9_500_000);
+        assert_eq!(cpu(), 1.0);
+        assert_eq!(metrics.lock().workers.len(), 1);
+    }
+
+    #[test]
+    fn counters_that_nobody_knows_are_not_kept() {
+        let metrics = metrics();
+        let counters = (0..1000).map(|number| (format!("made up {number}"), 1));
+        metrics.on_worker(WorkerReport {
+            nic: 0,
+            worker: 0,
+            process: 1,
+            report: Report {
+                counters: counters.collect(),
+                ..Report::default()
+            },
+        });
+        assert!(!metrics.status().contains("made up"));
     }
 
     #[test]

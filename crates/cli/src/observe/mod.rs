@@ -227,6 +227,7 @@ fn receive_records(
         };
         let mut records = match Packet::parse(packet) {
             Some(Packet::Accesses { lost, records }) => {
+                metrics.on_sign_of_life();
                 losses.note(lost);
                 records
             }

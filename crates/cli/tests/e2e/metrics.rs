@@ -39,9 +39,19 @@ pub(crate) fn ask(request: &str) -> (String, String) {
 }
 
 fn get(path: &str) -> String {
-    let (head, body) = ask(&format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n"));
+    let (head, body) = ask(&format!("GET {path} HTTP/1.1\r\nHost: {ADMIN}\r\n\r\n"));
     assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
     body
+}
+
+/// Once the host process was heard of.
+#[track_caller]
+fn healthy() {
+    wait::until(SOON, "an answer of 200", || {
+        let (head, body) = ask("GET /healthz HTTP/1.1\r\n\r\n");
+        (head.starts_with("HTTP/1.1 200 ") && body == "ok\n").then_some(())
+    })
+    .unwrap();
 }
 
 /// Samples by name and labels.
@@ -135,7 +145,7 @@ fn what_is_served_is_in_the_metrics() {
 fn who_asks_wrongly_is_told() {
     isolated(|site| {
         let splitway = watched(&site, &[]);
-        assert_eq!(get("/healthz"), "ok\n");
+        healthy();
         assert_eq!(get("/healthz?x").as_str(), "ok\n");
         for (request, status) in [
             ("GET /nothing HTTP/1.1\r\n\r\n", "404"),
@@ -155,7 +165,7 @@ fn who_asks_wrongly_is_told() {
 fn a_host_process_that_hangs_is_not_healthy() {
     isolated(|site| {
         let splitway = watched(&site, &[]);
-        assert_eq!(get("/healthz"), "ok\n");
+        healthy();
         signal(splitway.host(), Signal::STOP).unwrap();
         wait::until(SOON, "an answer of 503", || {
             let (head, body) = ask("GET /healthz HTTP/1.1\r\n\r\n");
@@ -200,11 +210,11 @@ fn scrapers_that_are_slow_or_never_ask_hold_nobody_up() {
 fn the_listener_outlives_the_observer() {
     isolated(|site| {
         let splitway = watched(&site, &[]);
-        get("/healthz");
+        healthy();
         let before = observer(&splitway).unwrap();
         signal(before, Signal::KILL).unwrap();
         // Who connects meanwhile waits.
-        get("/healthz");
+        healthy();
         awaited(&[("splitway_host_frames_received_total", 0.0)]);
         assert_ne!(observer(&splitway), Some(before));
     });
