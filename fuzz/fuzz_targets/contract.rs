@@ -25,6 +25,11 @@ enum Request<'a> {
         file: u32,
         path: &'a [u8],
     },
+    List {
+        file: u32,
+        from: u64,
+        path: &'a [u8],
+    },
     Send {
         stream_offset: u64,
         not_before_us: u64,
@@ -112,6 +117,11 @@ impl Request<'_> {
         match self {
             Request::Open { file, path } => Command::Open {
                 file: FileId(*file),
+                path,
+            },
+            Request::List { file, from, path } => Command::List {
+                file: FileId(*file),
+                from: *from,
                 path,
             },
             Request::Send {

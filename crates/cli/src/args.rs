@@ -18,7 +18,7 @@ use crate::generate::GenerateArgs;
 use crate::http_options::HttpOptions;
 use crate::log_options::{AccessFormat, LogOptions};
 use crate::measuring::{HostMeasuring, NicMeasuring};
-use crate::origin_options::{FetchArgs, OriginOptions, OriginPaths};
+use crate::origin_options::{FetchArgs, OriginOptions};
 use crate::sim::parse_seeds;
 use crate::stat::{STAT_HELP, StatArgs};
 use crate::tcp_options::TcpOptions;
@@ -652,8 +652,6 @@ pub(crate) struct HostArgs {
     pub(crate) congestion: CongestionAlgorithm,
     #[command(flatten)]
     pub(crate) tcp: TcpOptions,
-    #[command(flatten)]
-    pub(crate) origins: OriginPaths,
     #[command(flatten)]
     pub(crate) tls: TlsOptions,
     /// Most connections of one source

@@ -28,7 +28,7 @@ use crate::child::retry;
 use crate::control::Request;
 use crate::ctl;
 use crate::error::Failure;
-use crate::signals::EndSignals;
+use crate::signals::Signals;
 
 /// Packets come from several sockets, each in its order. They are held back for so long, so that one that was sent
 /// before another is written before it.
@@ -89,7 +89,7 @@ Examples:
 /// Captures until the user, a limit or the server ends it.
 pub(crate) fn run(args: &CaptureArgs) -> Result<(), Failure> {
     let output = Output::of(args)?;
-    let mut signals = EndSignals::catch()?;
+    let mut signals = Signals::catch_ends()?;
     let wanted = Wanted {
         only: Only {
             host: args.host,
@@ -242,7 +242,7 @@ impl Capture {
     /// Captures until something ends it.
     fn run(
         &mut self,
-        signals: &mut EndSignals,
+        signals: &mut Signals,
         server: Option<&OwnedFd>,
         deadline: Option<Instant>,
     ) -> Result<(), Stop> {
@@ -310,7 +310,7 @@ impl Capture {
     /// Sleeps until there is something to do; true if the server has gone.
     fn wait(
         &mut self,
-        signals: &EndSignals,
+        signals: &Signals,
         server: Option<&OwnedFd>,
         deadline: Option<Instant>,
     ) -> Result<bool, Stop> {

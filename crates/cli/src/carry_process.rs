@@ -15,7 +15,7 @@ use rustix::thread::CapabilitySet;
 use crate::args::CarryArgs;
 use crate::error::Failure;
 use crate::messages::{Message, Report};
-use crate::signals::EndSignals;
+use crate::signals::Signals;
 use crate::{child, key_file, link, lockdown, seccomp};
 
 /// How long the NIC stack's machine may take to answer: less than the host process waits for the hello.
@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(4);
 pub(crate) fn run(args: &CarryArgs) -> Result<(), Failure> {
     let control = child::adopt_control_socket(c"splitway-carry")?;
     lockdown::forbid_core_dumps()?;
-    let signals = EndSignals::catch()?;
+    let signals = Signals::catch_ends()?;
     let key = key_file::read(&args.key_file)?;
     let mut port = ControlPort::open(&args.interface, ETHER_TYPE, Some(args.peer.0))
         .map_err(|error| link::port_failed(&args.interface, &error))?;

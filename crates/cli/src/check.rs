@@ -6,17 +6,22 @@ use crate::certificates::CertificateSource;
 use crate::config::{self, Config, Content};
 use crate::control_link::NicPlace;
 use crate::error::Failure;
+use crate::origin_options::OriginPlan;
 use crate::serve::check_root;
 use crate::{key_file, say};
 
 /// Checks a file and all that it names; says so if it is good.
 pub(crate) fn run(file: &Path) -> Result<(), Failure> {
     let config = config::load_file(file)?;
+    // One that is there for what comes from origins is made when it is needed.
+    let root = config.nic.root.as_deref();
+    let root = root.filter(|root| root.exists() || !OriginPlan::makes_root(&config));
     let failures = [
-        config.nic.root.as_deref().map_or(Ok(()), check_root),
+        root.map_or(Ok(()), check_root),
+        root.map_or(Ok(()), |_| OriginPlan::look(&config)),
         check_key_file(&config),
         CertificateSource::check(&config, None).map(|_| ()),
-        Content::read(&config).map(|_| ()),
+        Content::read(&config, None).map(|_| ()),
     ];
     let failures = failures.into_iter().filter_map(Result::err);
     let failure = failures.reduce(Failure::and);

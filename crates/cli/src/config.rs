@@ -2,7 +2,7 @@
 //!
 //! | Module | Its one idea |
 //! |---|---|
-//! | `network`, `nic`, `tcp`, `tls`, `http`, `site`, `logs`, `operation` | the sections, one each |
+//! | `network`, `nic`, `tcp`, `tls`, `http`, `origin`, `site`, `logs`, `operation` | the sections, one each |
 //! | `text` | values that people write with units, or in a form of their own |
 //! | `file` | reading a file; what is wrong with it, and where |
 //! | `place` | where in a file something stands |
@@ -22,6 +22,7 @@ mod network;
 mod nic;
 mod operation;
 mod options;
+mod origin;
 mod place;
 mod rules;
 mod site;
@@ -32,6 +33,7 @@ mod tls;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf, absolute};
 
+use ::origin::OriginUrl;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::content::Content;
@@ -41,6 +43,7 @@ pub(crate) use self::network::{Listen, Network};
 pub(crate) use self::nic::Nic;
 pub(crate) use self::operation::Operation;
 pub(crate) use self::options::{load, load_file};
+pub(crate) use self::origin::Origin;
 pub(crate) use self::site::Site;
 pub(crate) use self::tcp::Tcp;
 pub(crate) use self::text::Text;
@@ -66,6 +69,8 @@ pub(crate) struct Config {
     pub(crate) tls: Tls,
     /// HTTP: limits, times, and what all sites have in common.
     pub(crate) http: Http,
+    /// Origins: what is not there is fetched from them, kept in a cache directory, and served from there.
+    pub(crate) origin: Origin,
     /// Keys that URLs may be signed with: a name, and the file whose text is the secret, of at least 16 bytes (`openssl rand
     /// -hex 32`), which nobody else may read.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -87,11 +92,24 @@ impl Config {
         these.map(|listen| listen.port.get())
     }
 
+    /// All origins that are named, each once.
+    pub(crate) fn origins(&self) -> BTreeSet<&OriginUrl> {
+        let of_sites = self.site.iter().flat_map(|site| {
+            let rules = site.rule.iter().filter_map(|rule| rule.origin.as_ref());
+            site.origin.iter().chain(rules)
+        });
+        let of_all = self.origin.urls.iter().map(|place| &place.0.url);
+        of_all
+            .chain(of_sites.filter_map(|choice| choice.0.url()))
+            .collect()
+    }
+
     /// Every file and directory that is named, to be looked for from somewhere else.
     fn paths(&mut self) -> impl Iterator<Item = &mut PathBuf> {
         let Self {
             nic,
             tls,
+            origin,
             signing_keys,
             logs,
             operation,
@@ -113,6 +131,8 @@ impl Config {
         sockets
             .chain(&mut nic.root)
             .chain(&mut nic.key_file)
+            .chain(&mut origin.cache_dir)
+            .chain(&mut origin.ca)
             .chain(certificates)
             .chain(signing_keys.values_mut())
             .chain(
@@ -150,6 +170,11 @@ impl Config {
         }
         self.operation.control_socket = old.operation.control_socket.clone();
         self.operation.admin = old.operation.admin;
+        // Whoever fetches is at work already.
+        if !old.origins().is_empty() {
+            self.origin.cache_dir = old.origin.cache_dir.clone();
+            self.origin.ca = old.origin.ca.clone();
+        }
         Ok(differences(&wanted.to_table()?, &self.to_table()?))
     }
 

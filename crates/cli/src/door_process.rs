@@ -19,14 +19,14 @@ use crate::control_link::MacAddress;
 use crate::error::Failure;
 use crate::messages::{Message, Report};
 use crate::nic_keeper::START_WAIT;
-use crate::signals::EndSignals;
+use crate::signals::Signals;
 use crate::{carry_process, child, handover, key_file, link, lockdown, seccomp};
 
 /// Runs until the supervisor ends it.
 pub(crate) fn run(args: &DoorArgs) -> Result<(), Failure> {
     let supervisor = child::adopt_control_socket(c"splitway-carry")?;
     lockdown::forbid_core_dumps()?;
-    let signals = EndSignals::catch()?;
+    let signals = Signals::catch_ends()?;
     let key = key_file::read(&args.key_file)?;
     let mut machine = Machine::open(args, &key, supervisor)?;
 
@@ -79,7 +79,7 @@ impl Machine {
         })
     }
 
-    fn serve(&mut self, signals: &EndSignals) -> Result<(), Failure> {
+    fn serve(&mut self, signals: &Signals) -> Result<(), Failure> {
         let mut next = None;
         loop {
             let guest = match next.take() {
@@ -133,7 +133,7 @@ impl NicProcess<'_> {
     fn carry(
         &self,
         mut carriage: Carriage<'_, '_>,
-        signals: &EndSignals,
+        signals: &Signals,
     ) -> Result<(Ending, Counters), Failure> {
         let stop = signals.as_fd();
         let socket = loop {

@@ -10,7 +10,7 @@ use crate::args::LinkArgs;
 use crate::error::Failure;
 use crate::link::port_failed;
 use crate::say;
-use crate::signals::EndSignals;
+use crate::signals::Signals;
 
 /// Emulates until the user or a failure ends it.
 pub(crate) fn run(args: &LinkArgs) -> Result<(), Failure> {
@@ -29,7 +29,7 @@ pub(crate) fn run(args: &LinkArgs) -> Result<(), Failure> {
         set_parent_process_death_signal(Some(Signal::TERM))
             .map_err(|errno| Failure::broken("binding the process to its parent", errno))?;
     }
-    let signals = EndSignals::catch()?;
+    let signals = Signals::catch_ends()?;
     // The first that cannot be opened is named in the error itself.
     let mut bridge = Bridge::open([&args.a, &args.b], settings)
         .map_err(|error| port_failed(&format!("{} or {}", args.a, args.b), &error))?;

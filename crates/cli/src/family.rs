@@ -10,7 +10,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use crate::child::{self, Child, describe};
 use crate::error::Failure;
 use crate::messages::{Message, Report};
-use crate::signals::EndSignals;
+use crate::signals::Signals;
 
 /// How long a process may take to end in order before it is killed.
 const END_WAIT: Duration = Duration::from_secs(5);
@@ -58,7 +58,7 @@ pub(crate) struct Family {
     /// Killed, forgotten, and not gone yet.
     dismissed: Vec<Child>,
     happenings: VecDeque<Happening>,
-    signals: EndSignals,
+    signals: Signals,
 }
 
 #[derive(Debug)]
@@ -71,7 +71,7 @@ struct Member {
 }
 
 impl Family {
-    pub(crate) fn new(signals: EndSignals) -> Self {
+    pub(crate) fn new(signals: Signals) -> Self {
         Self {
             members: Vec::new(),
             dismissed: Vec::new(),
@@ -217,6 +217,7 @@ impl Family {
                     | Message::NicReady { .. }
                     | Message::FetcherReady
                     | Message::Counting(..)
+                    | Message::Fetched(..)
                     | Message::ObserverReady
                     | Message::LogChanged
                     | Message::DoorOpen(_)
@@ -367,7 +368,7 @@ mod tests {
 
     #[test]
     fn who_is_dismissed_is_forgotten_at_once_and_reaped_when_it_is_gone() {
-        let mut family = Family::new(EndSignals::catch().unwrap());
+        let mut family = Family::new(Signals::catch_ends().unwrap());
         let (_, control) = socket::pair().unwrap();
         let sleep = "/bin/sleep".as_ref();
         let child = Child::spawn("NIC process", sleep, ["1000".into()], control).unwrap();

@@ -1,20 +1,29 @@
 //! Keeps a fetcher at work: starts it, and starts another when it has ended. What is cached is served meanwhile as far as
-//! the host process knows where it lies; what else is asked for waits.
+//! the host process knows where it lies; what else is asked for waits. Origins that are named later are made known to the
+//! one that there is; if its confinement does not let it reach them, another one takes its place.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use nix::sched::{CloneFlags, setns};
+use origin::OriginUrl;
+use origin::message::{MESSAGE_BYTES_MAX, Order};
+use rustix::net::{SendFlags, send};
 
 use crate::backoff::Backoff;
-use crate::child::Child;
+use crate::cache_option::Size;
+use crate::child::{Child, retry};
 use crate::error::Failure;
 use crate::family::{Family, Happening, Role};
-use crate::messages::Message;
-use crate::origin_options::OriginPlan;
+use crate::messages::{Message, Report};
+use crate::observe::FetcherReport;
+use crate::origin_options::{ORIGINS_MAX, OriginPlan};
 use crate::program::Program;
-use crate::{handover, socket};
+use crate::{handover, socket, stat};
+
+const NAME: &str = "fetcher";
 
 /// The network namespace in which the user has started Splitway: origins are reached from there.
 #[derive(Debug)]
@@ -48,66 +57,237 @@ impl Outside {
     }
 }
 
+/// How long a fetcher whose place another one is to take may wait for what that could not go on with.
+const RETIRE_WAIT: Duration = Duration::from_secs(10);
+
+/// Origins that a fetcher goes on knowing though they are not named any more. Beyond, they are forgotten.
+const KNOWN_MAX: usize = 2 * ORIGINS_MAX;
+
+/// Origins in a message.
+const ORIGINS_PER_ORDER: usize = 16;
+
+const _: () = assert!(
+    ORIGINS_PER_ORDER * (OriginUrl::BYTES_MAX + 16) < MESSAGE_BYTES_MAX,
+    "they fit into one"
+);
+
 /// See the [module documentation](self).
 #[derive(Debug)]
 pub(crate) struct FetchKeeper {
-    plan: OriginPlan,
     log: String,
     program: Program,
     outside: Outside,
     /// Leads to the host process.
     host: OwnedFd,
+    /// What there is to be fetched, if anything, with all origins that a fetcher is to know.
+    plan: Option<OriginPlan>,
+    /// Those of them that were named last.
+    named: BTreeSet<OriginUrl>,
+    process: Option<Process>,
+    /// How many there have been.
+    processes: u64,
+    /// What the last of them has told of all that it has counted.
+    counted: Report,
     backoff: Backoff,
     /// When another one is started.
     next: Option<Instant>,
 }
 
+/// A fetcher, and what it can do.
+#[derive(Debug)]
+struct Process {
+    /// Where it is told more.
+    orders: OwnedFd,
+    /// It can connect to no others.
+    ports: BTreeSet<u16>,
+    /// It believes somebody, and so can speak TLS.
+    is_secure: bool,
+    /// It is to end, until then at the latest.
+    retires_by: Option<Instant>,
+}
+
+impl Process {
+    fn reaches(&self, url: &OriginUrl) -> bool {
+        self.ports.contains(&url.port()) && (self.is_secure || !url.is_secure())
+    }
+
+    /// False if it does not hear.
+    fn tell(&self, order: &Order) -> bool {
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        let message = serde_json::to_vec(order).unwrap_or_default();
+        retry(|| send(&self.orders, &message, flags)).is_ok()
+    }
+
+    /// Another one is to take its place.
+    fn retire(&mut self) {
+        tracing::info!("another fetcher is started, which knows what is to be fetched now");
+        // One that does not hear is ended at once.
+        let wait = match self.tell(&Order::Retire) {
+            true => RETIRE_WAIT,
+            false => Duration::ZERO,
+        };
+        self.retires_by = Some(Instant::now() + wait);
+    }
+}
+
 impl FetchKeeper {
-    /// Starts the first one.
-    pub(crate) fn start(
-        family: &mut Family,
-        plan: OriginPlan,
-        outside: Outside,
-        host: &OwnedFd,
-        log: &str,
-    ) -> Result<Self, Failure> {
+    /// Nothing is to be fetched yet.
+    pub(crate) fn new(outside: Outside, host: &OwnedFd, log: &str) -> Result<Self, Failure> {
         let host = host
             .try_clone()
             .map_err(|error| Failure::broken("making a socket for the host process", error))?;
-        let mut keeper = Self {
-            plan,
+        Ok(Self {
             log: log.to_owned(),
             program: Program::own()?,
             outside,
             host,
+            plan: None,
+            named: BTreeSet::new(),
+            process: None,
+            processes: 0,
+            counted: Report::default(),
             backoff: Backoff::default(),
             next: None,
+        })
+    }
+
+    /// From now on this can be fetched as well: by the fetcher that there is, if it can reach it, and else by another one.
+    /// What could be before still can, and what is cached stays, since the host process may go on with that.
+    pub(crate) fn prepare(
+        &mut self,
+        family: &mut Family,
+        plan: Option<&OriginPlan>,
+    ) -> Result<(), Failure> {
+        let Some(plan) = plan else {
+            return Ok(());
         };
-        keeper.spawn(family)?;
-        Ok(keeper)
+        let mut plan = plan.clone();
+        let named = std::mem::replace(&mut self.named, plan.origins.clone());
+        let mut is_any_forgotten = false;
+        if let Some(before) = &self.plan {
+            let known = &before.origins | &plan.origins;
+            is_any_forgotten = known.len() > KNOWN_MAX;
+            plan.origins = match is_any_forgotten {
+                true => &named | &plan.origins,
+                false => known,
+            };
+            plan.cache_bytes = plan.cache_bytes.max(before.cache_bytes);
+        }
+        self.plan = Some(plan);
+        if self.process.is_none() && self.next.is_none() {
+            return self.start(family);
+        }
+        // Who is started later is told everything then.
+        if let Some(process) = &mut self.process
+            && let Some(plan) = &self.plan
+            && process.retires_by.is_none()
+        {
+            // One that is at work forgets none.
+            let can_go_on =
+                !is_any_forgotten && plan.origins.iter().all(|url| process.reaches(url));
+            if !(can_go_on && tell_all(process, plan)) {
+                process.retire();
+            }
+        }
+        Ok(())
+    }
+
+    /// So much may be kept, by the configuration that the host process uses: what was prepared is used, or never will be.
+    pub(crate) fn limit(&mut self, cache_bytes: Option<Size>) {
+        let (Some(plan), Some(cache_bytes)) = (&mut self.plan, cache_bytes) else {
+            return;
+        };
+        if std::mem::replace(&mut plan.cache_bytes, cache_bytes) == cache_bytes {
+            return;
+        }
+        if let Some(process) = &mut self.process
+            && process.retires_by.is_none()
+        {
+            let order = Order::Use {
+                origins: Vec::new(),
+                bytes_max: cache_bytes.0,
+            };
+            if !process.tell(&order) {
+                process.retire();
+            }
+        }
+    }
+
+    /// Starts a fetcher; there is none if it could not be handed to the host process.
+    fn start(&mut self, family: &mut Family) -> Result<(), Failure> {
+        self.spawn(family).inspect_err(|_| {
+            self.process = None;
+            family.dismiss(Role::Fetcher);
+        })
     }
 
     fn spawn(&mut self, family: &mut Family) -> Result<(), Failure> {
-        let (to_fetcher, fetcher) = socket::pair()
-            .map_err(|errno| Failure::broken("making a socket for the fetcher", errno))?;
+        let Some(plan) = &self.plan else {
+            return Ok(());
+        };
+        let failed = |errno| Failure::broken("making a socket for the fetcher", errno);
+        let (to_fetcher, fetcher) = socket::pair().map_err(failed)?;
+        let (orders, its_orders) = socket::pair().map_err(failed)?;
+        handover::pass(&to_fetcher, handover::ORDERS, Some(&its_orders)).map_err(failed)?;
         let image = self.program.image();
-        let arguments = self.plan.fetch_arguments(&self.log);
+        let arguments = plan.fetch_arguments(&self.log);
         let child = self
             .outside
-            .visit(|| Child::spawn("fetcher", &image, arguments, fetcher))?;
+            .visit(|| Child::spawn(NAME, &image, arguments, fetcher))?;
         family.adopt(Role::Fetcher, child);
+        self.processes += 1;
+        self.counted = Report::default();
+        self.process = Some(Process {
+            orders,
+            ports: plan.origins.iter().map(OriginUrl::port).collect(),
+            is_secure: plan.origins.iter().any(OriginUrl::is_secure),
+            retires_by: None,
+        });
         handover::pass(&self.host, handover::FETCHER, Some(&to_fetcher))
             .map_err(|errno| Failure::broken("handing the fetcher to the host process", errno))
     }
 
+    /// There is somebody who fetches, or is to be.
+    pub(crate) fn is_needed(&self) -> bool {
+        self.plan.is_some()
+    }
+
     /// What it is to do, for people.
     pub(crate) fn describe(&self) -> String {
-        self.plan.describe()
+        self.plan
+            .as_ref()
+            .map_or_else(String::new, OriginPlan::describe)
+    }
+
+    /// What a fetcher has told of what it has counted, if that is what happened.
+    pub(crate) fn told(&self, happening: &Happening) -> Option<FetcherReport> {
+        match happening {
+            Happening::Said(Role::Fetcher, Message::Fetched(origin, report)) => {
+                Some(FetcherReport {
+                    process: self.processes,
+                    origin: origin.clone(),
+                    report: report.clone(),
+                })
+            }
+            _ => None,
+        }
+    }
+
+    /// What there is to be known of it from outside, if anything is fetched.
+    pub(crate) fn info(&self, family: &Family) -> Option<stat::document::Fetcher> {
+        self.plan.as_ref().map(|plan| stat::document::Fetcher {
+            process: family
+                .pid(Role::Fetcher)
+                .map(stat::document::Process::look_at),
+            cache_max_bytes: plan.cache_bytes.0,
+            counters: self.counted.counters.iter().cloned().collect(),
+        })
     }
 
     /// When [`FetchKeeper::on`] is to be called though nothing happens.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        self.next
+        let retires_by = self.process.as_ref().and_then(|it| it.retires_by);
+        self.next.into_iter().chain(retires_by).min()
     }
 
     /// Something has happened, or time has passed.
@@ -117,19 +297,35 @@ impl FetchKeeper {
             Happening::Said(Role::Fetcher, Message::FetcherReady) => {
                 self.backoff.on_success(now);
             }
+            Happening::Said(Role::Fetcher, Message::Fetched(None, report)) => {
+                self.counted = report.clone();
+            }
             Happening::Ended(Role::Fetcher) => {
-                let fate = family.fate(Role::Fetcher).unwrap_or_else(|| {
-                    Failure::broken("fetcher", "ended although nobody asked it to")
-                });
+                let fate = family.fate(Role::Fetcher);
+                let has_retired = self
+                    .process
+                    .take()
+                    .is_some_and(|it| it.retires_by.is_some());
                 family.dismiss(Role::Fetcher);
-                self.fail(now, &fate);
+                match fate {
+                    None if has_retired => self.next = Some(now),
+                    fate => {
+                        let why = "ended although nobody asked it to";
+                        let fate = fate.unwrap_or_else(|| Failure::broken(NAME, why));
+                        self.fail(now, &fate);
+                    }
+                }
             }
             _ => {}
         }
+        let is_late = |process: &mut Process| process.retires_by.is_some_and(|by| by <= now);
+        if self.process.take_if(is_late).is_some() {
+            family.dismiss(Role::Fetcher);
+            self.next = Some(now);
+        }
         if self.next.is_some_and(|at| at <= now) {
             self.next = None;
-            if let Err(failure) = self.spawn(family) {
-                family.dismiss(Role::Fetcher);
+            if let Err(failure) = self.start(family) {
                 self.fail(now, &failure);
             }
         }
@@ -141,5 +337,111 @@ impl FetchKeeper {
             "{failure}; what is to come from an origin waits, another fetcher is started in {wait:?}"
         );
         self.next = Some(now + wait);
+    }
+}
+
+/// Tells a fetcher of all origins, and how much it may keep; false if it does not hear.
+fn tell_all(process: &Process, plan: &OriginPlan) -> bool {
+    let origins: Vec<String> = plan.origins.iter().map(ToString::to_string).collect();
+    origins.chunks(ORIGINS_PER_ORDER).all(|origins| {
+        process.tell(&Order::Use {
+            origins: origins.to_vec(),
+            bytes_max: plan.cache_bytes.0,
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::signals::Signals;
+
+    fn plan(root: &std::path::Path, cache_max: &str, origins: &[String]) -> OriginPlan {
+        let root = root.display();
+        let text = format!(
+            "nic.root = \"{root}\"\norigin = {{ cache_max = \"{cache_max}\", urls = {origins:?} }}"
+        );
+        let config: Config = toml::from_str(&text).unwrap();
+        OriginPlan::check(&config).unwrap().unwrap()
+    }
+
+    /// A keeper, the host process's end of its socket, and where a fetcher hears orders that is at work by this plan.
+    fn at_work(plan: OriginPlan) -> (FetchKeeper, Family, OwnedFd, OwnedFd) {
+        let family = Family::new(Signals::catch_ends().unwrap());
+        let (to_host, host) = socket::pair().unwrap();
+        let (orders, heard) = socket::pair().unwrap();
+        let mut keeper = FetchKeeper::new(Outside::here().unwrap(), &to_host, "warn").unwrap();
+        keeper.process = Some(Process {
+            orders,
+            ports: [80].into(),
+            is_secure: false,
+            retires_by: None,
+        });
+        keeper.named = plan.origins.clone();
+        keeper.plan = Some(plan);
+        (keeper, family, host, heard)
+    }
+
+    /// How much it may keep, as it was told, in order; `None`: it is to retire.
+    fn heard(socket: &OwnedFd) -> Vec<Option<u64>> {
+        let mut message = vec![0; MESSAGE_BYTES_MAX];
+        let flags = rustix::net::RecvFlags::DONTWAIT;
+        let mut all = Vec::new();
+        while let Ok((count, _)) = rustix::net::recv(socket, &mut message[..], flags) {
+            all.push(match serde_json::from_slice(&message[..count]).unwrap() {
+                Order::Use { bytes_max, .. } => Some(bytes_max),
+                Order::Retire => None,
+            });
+        }
+        all
+    }
+
+    #[test]
+    fn the_cache_becomes_smaller_when_that_is_in_use_and_not_before() {
+        let root = tempfile::tempdir().unwrap();
+        let plan = |size| plan(root.path(), size, &["http://a.example".to_owned()]);
+        let (small, large) = (Size(16 << 20), Size(64 << 20));
+        let (mut keeper, mut family, _host, orders) = at_work(plan("64M"));
+        keeper.prepare(&mut family, Some(&plan("16M"))).unwrap();
+        assert_eq!(heard(&orders), [Some(large.0)]);
+        keeper.limit(Some(small));
+        assert_eq!(heard(&orders), [Some(small.0)]);
+        // One that is refused leaves nothing behind.
+        keeper.prepare(&mut family, Some(&plan("64M"))).unwrap();
+        keeper.limit(Some(small));
+        assert_eq!(heard(&orders), [Some(large.0), Some(small.0)]);
+        assert_eq!(keeper.info(&family).unwrap().cache_max_bytes, small.0);
+        keeper.limit(None);
+        keeper.limit(Some(small));
+        assert_eq!(heard(&orders), []);
+    }
+
+    #[test]
+    fn a_fetcher_that_would_know_too_many_origins_makes_room_for_another() {
+        let root = tempfile::tempdir().unwrap();
+        let plan = |numbers: std::ops::Range<usize>| {
+            let origins: Vec<String> = numbers.map(|it| format!("http://{it}.example")).collect();
+            plan(root.path(), "16M", &origins)
+        };
+        let (mut keeper, mut family, _host, orders) = at_work(plan(0..256));
+        keeper.prepare(&mut family, Some(&plan(256..512))).unwrap();
+        assert!(!heard(&orders).contains(&None));
+        keeper.prepare(&mut family, Some(&plan(512..513))).unwrap();
+        assert_eq!(heard(&orders), [None]);
+        assert!(keeper.deadline().is_some());
+        assert_eq!(keeper.plan.unwrap().origins.len(), 257);
+    }
+
+    #[test]
+    fn one_that_cannot_be_handed_to_the_host_process_is_none() {
+        let root = tempfile::tempdir().unwrap();
+        let plan = plan(root.path(), "16M", &["http://a.example".to_owned()]);
+        let (mut keeper, mut family, host, _) = at_work(plan.clone());
+        keeper.process = None;
+        drop(host);
+        assert!(keeper.prepare(&mut family, Some(&plan)).is_err());
+        assert!(keeper.process.is_none());
+        assert_eq!(family.pid(Role::Fetcher), None);
     }
 }

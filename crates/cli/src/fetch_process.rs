@@ -1,6 +1,7 @@
 //! The fetcher: fetches what comes from origins into the cache directory, and may write nowhere else.
 
 use std::io;
+use std::net::ToSocketAddrs;
 use std::os::fd::AsFd;
 
 use rustix::fs::{Mode, OFlags};
@@ -9,14 +10,23 @@ use rustix::thread::CapabilitySet;
 use crate::error::Failure;
 use crate::messages::{Message, Report};
 use crate::origin_options::FetchArgs;
-use crate::signals::EndSignals;
-use crate::{child, lockdown};
+use crate::signals::Signals;
+use crate::telling::FetcherTeller;
+use crate::{child, handover, lockdown, seccomp};
 
 /// Runs until the host process is gone or a signal ends it.
 pub(crate) fn run(args: &FetchArgs) -> Result<(), Failure> {
     let host = child::adopt_control_socket(c"splitway-fetch")?;
+    // It was sent before this process began.
+    let given = handover::receive(&host)?.and_then(|(_, orders)| orders);
+    let orders = given.ok_or_else(|| {
+        Failure::broken(
+            "fetcher",
+            "the socket from which it is told more did not arrive",
+        )
+    })?;
     lockdown::forbid_core_dumps()?;
-    let signals = EndSignals::catch()?;
+    let signals = Signals::catch_ends()?;
     let what = format!("cache directory {}", args.cache_dir.display());
     let config = args.config()?;
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -26,7 +36,9 @@ pub(crate) fn run(args: &FetchArgs) -> Result<(), Failure> {
 
     // Everything that needs a privilege or another file is open now.
     lockdown::keep_capabilities(CapabilitySet::empty())?;
+    load_name_service();
     lockdown::confine_to_writing(directory.as_fd(), &ports)?;
+    seccomp::allow_only(seccomp::Kind::Fetcher)?;
     let stop = signals
         .as_fd()
         .try_clone_to_owned()
@@ -37,7 +49,11 @@ pub(crate) fn run(args: &FetchArgs) -> Result<(), Failure> {
             tracing::error!("{failure}");
         }
     };
-    let counters = origin::run(&config, host, stop, ready).map_err(|error| match error {
+    let ends = origin::Ends { host, orders, stop };
+    let mut teller = FetcherTeller::default();
+    let counters =
+        origin::run(&config, ends, ready, |counted| teller.tell(counted)).map_err(|error| {
+            match error {
         origin::FetcherError::Cache(_, error)
             if error.kind() == io::ErrorKind::PermissionDenied =>
         {
@@ -47,9 +63,21 @@ pub(crate) fn run(args: &FetchArgs) -> Result<(), Failure> {
         }
         origin::FetcherError::Cache(_, error) => Failure::input(&what, error),
         error => Failure::broken("fetcher", error),
-    })?;
+    }
+        })?;
     let rows = counters
         .rows()
         .map(|(name, value)| (name.to_owned(), value));
     child::tell(&Message::Report(Report::now(rows.into())))
+}
+
+/// Has the C library load whatever it resolves names by (nsswitch.conf(5)) while memory may still become code.
+fn load_name_service() {
+    // Longer than any name (RFC 1035 §2.3.4): each module is asked, and none asks anybody else.
+    let name = "x".repeat(64);
+    let found = (name.as_str(), 0).to_socket_addrs();
+    tracing::debug!(
+        is_found = found.is_ok(),
+        "modules that resolve names are loaded"
+    );
 }

@@ -3,7 +3,8 @@
 use std::collections::{HashMap, VecDeque};
 use std::num::NonZeroU64;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use http::header::{
     CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_ENCODING, CONTENT_LANGUAGE, CONTENT_TYPE, EXPIRES,
@@ -11,42 +12,63 @@ use http::header::{
 };
 use http::{HeaderName, HeaderValue, StatusCode};
 use origin::message::{self, Answer, Ask, MESSAGE_BYTES_MAX, Refusal};
-use rustix::event::{EventfdFlags, epoll, eventfd};
+use rustix::event::epoll::{self, EventFlags};
+use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
-use server::{News, Object, Origins, Ticket};
+use server::{How, News, Object, Origins, Ticket};
 
 use crate::error::Failure;
-use crate::origin_options::OriginPaths;
+use crate::origin_options::CachePlace;
 
-/// Where a fetcher's socket is put, for [`Fetching`] to find it.
+/// Where a fetcher's socket is put, for [`Fetching`] to find it, and where it is said what fetchers write to.
 #[derive(Clone, Debug)]
 pub(crate) struct Door {
-    socket: Arc<Mutex<Option<OwnedFd>>>,
+    left: Arc<Mutex<Left>>,
+    /// Somebody is there, and the bell rings.
+    is_taken: Arc<AtomicBool>,
     bell: Arc<OwnedFd>,
 }
 
+/// What lies at the door.
+#[derive(Debug, Default)]
+struct Left {
+    socket: Option<OwnedFd>,
+    cache: Option<CachePlace>,
+}
+
 impl Door {
+    fn left(&self) -> MutexGuard<'_, Left> {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// A fetcher has come, in the place of any before.
     pub(crate) fn put(&self, socket: OwnedFd) {
-        *self.socket.lock().unwrap_or_else(PoisonError::into_inner) = Some(socket);
+        self.left().socket = Some(socket);
         // It is not full, and there is nobody else who writes to it.
         let _ = rustix::io::write(&*self.bell, &1u64.to_ne_bytes());
+        // Only now: who sees this stills the bell.
+        self.is_taken.store(true, Ordering::Release);
+    }
+
+    /// What comes from origins lies there.
+    pub(crate) fn show(&self, cache: &CachePlace) {
+        self.left().cache = Some(cache.clone());
     }
 
     fn take(&self) -> Option<OwnedFd> {
+        if !self.is_taken.swap(false, Ordering::Acquire) {
+            return None;
+        }
         let _ = rustix::io::read(&*self.bell, &mut [0u8; 8]);
-        self.socket
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take()
+        self.left().socket.take()
     }
 }
 
 /// A wish that is not over.
 #[derive(Debug)]
 struct Open {
-    origin: u16,
+    origin: Arc<str>,
     target: String,
     /// The version that the server has been told of.
     directory: Option<String>,
@@ -54,14 +76,34 @@ struct Open {
     wants: Option<u64>,
 }
 
+impl Open {
+    fn ask(&self, ticket: u64) -> Ask {
+        let (origin, target) = (self.origin.to_string(), self.target.clone());
+        match &self.directory {
+            None => Ask::Object {
+                ticket,
+                origin,
+                target,
+            },
+            Some(directory) => Ask::Again {
+                ticket,
+                origin,
+                target,
+                directory: directory.clone(),
+            },
+        }
+    }
+}
+
 /// See the [module documentation](self).
 #[derive(Debug)]
 pub(crate) struct Fetching {
-    paths: OriginPaths,
     door: Door,
     /// Readable while there is something to hear or to be done.
     wake: OwnedFd,
     socket: Option<OwnedFd>,
+    /// What `wake` is told of the socket.
+    watched: EventFlags,
     /// What the socket has not taken.
     unsent: VecDeque<Ask>,
     open: HashMap<u64, Open>,
@@ -71,26 +113,21 @@ pub(crate) struct Fetching {
 
 impl Fetching {
     /// Nobody has come yet.
-    pub(crate) fn new(paths: OriginPaths) -> Result<(Self, Door), Failure> {
+    pub(crate) fn new() -> Result<(Self, Door), Failure> {
         let failed = |errno| Failure::broken("waiting for the fetcher", errno);
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(failed)?;
         let wake = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
-        epoll::add(
-            &wake,
-            &bell,
-            epoll::EventData::new_u64(0),
-            epoll::EventFlags::IN,
-        )
-        .map_err(failed)?;
+        epoll::add(&wake, &bell, epoll::EventData::new_u64(0), EventFlags::IN).map_err(failed)?;
         let door = Door {
-            socket: Arc::default(),
+            left: Arc::default(),
+            is_taken: Arc::default(),
             bell: Arc::new(bell),
         };
         let fetching = Self {
-            paths,
             door: door.clone(),
             wake,
             socket: None,
+            watched: EventFlags::empty(),
             unsent: VecDeque::new(),
             open: HashMap::new(),
             news: VecDeque::new(),
@@ -106,19 +143,15 @@ impl Fetching {
         };
         self.hang_up();
         let data = epoll::EventData::new_u64(0);
-        if let Err(errno) = epoll::add(&self.wake, &socket, data, epoll::EventFlags::IN) {
+        if let Err(errno) = epoll::add(&self.wake, &socket, data, EventFlags::IN) {
             tracing::error!("watching the fetcher: {errno}");
             return;
         }
         self.socket = Some(socket);
+        self.watched = EventFlags::IN;
         let open = self.open.iter();
-        self.unsent = open
-            .map(|(&ticket, open)| Ask::Object {
-                ticket,
-                origin: open.origin,
-                target: open.target.clone(),
-            })
-            .collect();
+        let asks = open.map(|(&ticket, open)| open.ask(ticket));
+        self.unsent = asks.chain([Ask::Settled]).collect();
     }
 
     /// The fetcher is gone.
@@ -141,19 +174,23 @@ impl Fetching {
         let Some(socket) = &self.socket else {
             return;
         };
-        let mut events = epoll::EventFlags::IN;
+        let mut events = EventFlags::IN;
         while let Some(ask) = self.unsent.front() {
             let bytes = serde_json::to_vec(ask).unwrap_or_default();
             match send(socket, &bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
                 Ok(_) => drop(self.unsent.pop_front()),
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => {
-                    events |= epoll::EventFlags::OUT;
+                    events |= EventFlags::OUT;
                     break;
                 }
                 Err(_) => return self.hang_up(),
             }
         }
+        if events == self.watched {
+            return;
+        }
+        self.watched = events;
         let data = epoll::EventData::new_u64(0);
         if let Err(errno) = epoll::modify(&self.wake, socket, data, events) {
             tracing::error!("watching the fetcher: {errno}");
@@ -183,7 +220,11 @@ impl Fetching {
 
     fn on_answer(&mut self, answer: Answer) {
         match answer {
-            Answer::Object { ticket, object } => self.on_object(ticket, object),
+            Answer::Object {
+                ticket,
+                object,
+                how,
+            } => self.on_object(ticket, object, how),
             Answer::Segment { ticket, segment } => {
                 if let Some(open) = self.open.get_mut(&ticket)
                     && open.wants == Some(segment)
@@ -193,8 +234,12 @@ impl Fetching {
                         .push_back((Ticket(ticket), News::Segment(segment)));
                 }
             }
-            Answer::Refused { ticket, refusal } => {
-                let news = refused(&refusal).unwrap_or(News::Lost);
+            Answer::Refused {
+                ticket,
+                refusal,
+                how,
+            } => {
+                let news = refused(&refusal, how).unwrap_or(News::Lost);
                 self.end(ticket, news);
             }
             Answer::Lost { ticket } => self.end(ticket, News::Lost),
@@ -207,7 +252,7 @@ impl Fetching {
         }
     }
 
-    fn on_object(&mut self, ticket: u64, object: message::Object) {
+    fn on_object(&mut self, ticket: u64, object: message::Object, how: message::How) {
         let Some(open) = self.open.get_mut(&ticket) else {
             return;
         };
@@ -225,7 +270,7 @@ impl Fetching {
             }
             None => {
                 let directory = object.directory.clone();
-                match self.object(object) {
+                match self.object(object, how) {
                     Some(object) => {
                         if let Some(open) = self.open.get_mut(&ticket) {
                             open.directory = Some(directory);
@@ -247,11 +292,15 @@ impl Fetching {
     }
 
     /// An object as the server knows it; `None` if it makes no sense.
-    fn object(&self, object: message::Object) -> Option<Object> {
+    fn object(&self, object: message::Object, how: message::How) -> Option<Object> {
         // Below the objects of the cache, in a directory of two levels, and nowhere else.
-        let rest = object.directory.strip_prefix(origin::OBJECTS)?;
-        let is_name = |byte: u8| byte.is_ascii_hexdigit() || byte == b'/';
-        if !rest.bytes().all(is_name) || rest.split('/').count() != 3 {
+        let mut names = object.directory.split('/');
+        let is_number =
+            |name: &str| !name.is_empty() && name.bytes().all(|it| it.is_ascii_hexdigit());
+        if names.next() != Some(origin::OBJECTS)
+            || names.clone().count() != 2
+            || !names.all(is_number)
+        {
             return None;
         }
         let known = |names: &[HeaderName], fields: Vec<(String, String)>| {
@@ -269,7 +318,13 @@ impl Fetching {
             CONTENT_DISPOSITION,
         ];
         Some(Object {
-            directory: self.paths.directory(&object.directory).ok()?,
+            directory: self
+                .door
+                .left()
+                .cache
+                .as_ref()?
+                .directory(&object.directory)
+                .ok()?,
             size_bytes: object.size_bytes,
             segment_bytes: NonZeroU64::new(object.segment_bytes)?,
             tag: object.tag,
@@ -278,12 +333,26 @@ impl Fetching {
             caching: known(&[CACHE_CONTROL, EXPIRES, VARY], object.caching),
             age_s: object.age_s,
             present: object.present,
+            how: meant(how),
         })
     }
 }
 
+/// What the server calls it.
+fn meant(how: message::How) -> How {
+    match how {
+        message::How::Hit => How::Hit,
+        message::How::Miss => How::Miss,
+        message::How::Expired => How::Expired,
+        message::How::Revalidated => How::Revalidated,
+        message::How::Stale => How::Stale,
+        message::How::Updating => How::Updating,
+        message::How::Bypass => How::Bypass,
+    }
+}
+
 /// What the client is told; `None` if that makes no sense.
-fn refused(refusal: &Refusal) -> Option<News> {
+fn refused(refusal: &Refusal, how: message::How) -> Option<News> {
     let status = StatusCode::from_u16(refusal.status).ok()?;
     let location = match &refusal.location {
         Some(location) => Some(HeaderValue::from_str(location).ok()?),
@@ -292,24 +361,25 @@ fn refused(refusal: &Refusal) -> Option<News> {
     let is_redirect = matches!(refusal.status, 301 | 302 | 303 | 307 | 308);
     let is_error = status.is_client_error() || status.is_server_error();
     let makes_sense = (is_redirect && location.is_some()) || (is_error && location.is_none());
-    makes_sense.then_some(News::Refused { status, location })
+    makes_sense.then_some(News::Refused {
+        status,
+        location,
+        how: meant(how),
+    })
 }
 
 impl Origins for Fetching {
-    fn ask(&mut self, ticket: Ticket, origin: u16, target: &str) {
+    fn ask(&mut self, ticket: Ticket, origin: &Arc<str>, target: &str) {
         let Ticket(ticket) = ticket;
         let open = Open {
-            origin,
+            origin: Arc::clone(origin),
             target: target.to_owned(),
             directory: None,
             wants: None,
         };
+        let ask = open.ask(ticket);
         self.open.insert(ticket, open);
-        self.say(Ask::Object {
-            ticket,
-            origin,
-            target: target.to_owned(),
-        });
+        self.say(ask);
     }
 
     fn want(&mut self, ticket: Ticket, segment: u64) {
@@ -344,12 +414,13 @@ mod tests {
     use super::*;
     use crate::socket;
 
+    const ORIGIN: &str = "http://a.example";
+
     fn fetching() -> (Fetching, Door) {
-        let paths = OriginPaths {
-            cache_path: Some("cache".to_owned()),
-            ..OriginPaths::default()
-        };
-        Fetching::new(paths).unwrap()
+        let (fetching, door) = Fetching::new().unwrap();
+        let place = r#"{ "path": "cache", "is_among_files": true }"#;
+        door.show(&serde_json::from_str(place).unwrap());
+        (fetching, door)
     }
 
     fn heard(socket: &OwnedFd) -> Vec<Ask> {
@@ -384,11 +455,29 @@ mod tests {
         }
     }
 
+    fn told(ticket: u64, object: message::Object) -> Answer {
+        let how = message::How::Hit;
+        Answer::Object {
+            ticket,
+            object,
+            how,
+        }
+    }
+
     fn ask(ticket: u64) -> Ask {
         Ask::Object {
             ticket,
-            origin: 2,
+            origin: ORIGIN.to_owned(),
             target: "/x".to_owned(),
+        }
+    }
+
+    fn again(ticket: u64) -> Ask {
+        Ask::Again {
+            ticket,
+            origin: ORIGIN.to_owned(),
+            target: "/x".to_owned(),
+            directory: "objects/ab/cd".to_owned(),
         }
     }
 
@@ -396,32 +485,34 @@ mod tests {
     fn another_fetcher_is_asked_for_what_the_one_before_has_not_brought() {
         let (mut fetching, door) = fetching();
         for ticket in [1, 2, 3] {
-            fetching.ask(Ticket(ticket), 2, "/x");
+            fetching.ask(Ticket(ticket), &ORIGIN.into(), "/x");
         }
         let (own, first) = socket::pair().unwrap();
         door.put(own);
         assert_eq!(fetching.hear(), None);
-        assert_eq!(heard(&first).len(), 3);
+        assert_eq!(heard(&first).pop(), Some(Ask::Settled));
         for ticket in [1, 2] {
             let object = object("objects/ab/cd");
-            say(&first, &Answer::Object { ticket, object });
+            say(&first, &told(ticket, object));
             let news = fetching.hear();
             assert!(matches!(news, Some((_, News::Object(_)))), "{news:?}");
             fetching.want(Ticket(ticket), 0);
         }
         fetching.done(Ticket(3));
+        fetching.ask(Ticket(4), &ORIGIN.into(), "/x");
         drop(first);
         assert_eq!(fetching.hear(), None);
         let (own, second) = socket::pair().unwrap();
         door.put(own);
         assert_eq!(fetching.hear(), None);
         let mut asks = heard(&second);
+        assert_eq!(asks.pop(), Some(Ask::Settled));
         asks.sort_by_key(|ask| format!("{ask:?}"));
-        assert_eq!(asks, [ask(1), ask(2)]);
+        assert_eq!(asks, [again(1), again(2), ask(4)]);
         // One goes on with its version, of the other there is none any more.
         for (ticket, directory) in [(1, "objects/ab/cd"), (2, "objects/ab/ef")] {
             let object = object(directory);
-            say(&second, &Answer::Object { ticket, object });
+            say(&second, &told(ticket, object));
         }
         assert_eq!(fetching.hear(), Some((Ticket(2), News::Lost)));
         let (ticket, segment) = (1, 0);
@@ -442,10 +533,14 @@ mod tests {
             (3, "objects"),
             (4, "objects//cd"),
             (5, "/objects/ab/cd"),
+            (12, "objectsab/cd/ef"),
+            (13, "objects/ab/cd/ef"),
+            (14, "objects/ab/"),
+            (15, "objects/ab/x"),
         ] {
-            fetching.ask(Ticket(ticket), 2, "/x");
+            fetching.ask(Ticket(ticket), &ORIGIN.into(), "/x");
             let object = object(directory);
-            say(&fetcher, &Answer::Object { ticket, object });
+            say(&fetcher, &told(ticket, object));
             assert_eq!(
                 fetching.hear(),
                 Some((Ticket(ticket), News::Lost)),
@@ -459,10 +554,16 @@ mod tests {
             (9, 302, Some("a\r\nb")),
             (10, 404, Some("/")),
         ] {
-            fetching.ask(Ticket(ticket), 2, "/x");
+            fetching.ask(Ticket(ticket), &ORIGIN.into(), "/x");
             let location = location.map(str::to_owned);
             let refusal = Refusal { status, location };
-            say(&fetcher, &Answer::Refused { ticket, refusal });
+            let how = message::How::Miss;
+            let answer = Answer::Refused {
+                ticket,
+                refusal,
+                how,
+            };
+            say(&fetcher, &answer);
             assert_eq!(
                 fetching.hear(),
                 Some((Ticket(ticket), News::Lost)),
@@ -470,7 +571,7 @@ mod tests {
             );
         }
         send(&fetcher, b"nonsense", SendFlags::empty()).unwrap();
-        fetching.ask(Ticket(11), 2, "/x");
+        fetching.ask(Ticket(11), &ORIGIN.into(), "/x");
         say(
             &fetcher,
             &Answer::Segment {
@@ -480,7 +581,7 @@ mod tests {
         );
         say(&fetcher, &Answer::Lost { ticket: 99 });
         let object = object("objects/ab/cd");
-        say(&fetcher, &Answer::Object { ticket: 11, object });
+        say(&fetcher, &told(11, object));
         let Some((Ticket(11), News::Object(object))) = fetching.hear() else {
             panic!("it makes sense");
         };
@@ -494,9 +595,10 @@ mod tests {
         let (own, fetcher) = socket::pair().unwrap();
         door.put(own);
         assert_eq!(fetching.hear(), None);
+        assert_eq!(heard(&fetcher), [Ask::Settled]);
         let count = 20_000;
         for ticket in 0..count {
-            fetching.ask(Ticket(ticket), 2, "/x");
+            fetching.ask(Ticket(ticket), &ORIGIN.into(), "/x");
         }
         assert!(!fetching.unsent.is_empty(), "it is full");
         let mut asks = 0;

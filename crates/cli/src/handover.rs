@@ -26,7 +26,6 @@ use crate::configuration::{self, Configuration};
 use crate::error::Failure;
 use crate::fetching::Door;
 use crate::messages::Message;
-use crate::origin_options::OriginPaths;
 use crate::stat::telling::Readers;
 use crate::telling::Teller;
 
@@ -50,8 +49,11 @@ pub(crate) const FETCHER: u8 = ARE_YOU_TURNING - 1;
 /// The same: a socket that leads to the observer process.
 pub(crate) const OBSERVER: u8 = FETCHER - 1;
 
+/// To a fetcher: the socket from which it is told more, before it is heard by the host process.
+pub(crate) const ORDERS: u8 = OBSERVER - 1;
+
 const _: () = assert!(
-    host::NIC_STACKS_MAX <= OBSERVER as usize,
+    host::NIC_STACKS_MAX <= ORDERS as usize,
     "these are no NIC stacks' numbers"
 );
 
@@ -64,12 +66,7 @@ enum Passed {
     /// The socket that leads to a NIC process, and which NIC stack it is.
     Nic(usize, Descriptor),
     Configuration(Descriptor),
-    /// Where to tell what connections there are.
-    Stat(Descriptor),
-    /// The socket that leads to a fetcher.
-    Fetcher(Descriptor),
     Observer(Descriptor),
-    Order(Order),
 }
 
 /// What the host process is to do between two turns.
@@ -156,8 +153,8 @@ pub(crate) struct Supervisor {
     orders: VecDeque<Order>,
     /// It was told to take leave of all connections, and has not said yet that it has.
     is_draining: bool,
-    /// Where fetchers are expected, if any are, and what is to come from them.
-    fetchers: Option<(Door, OriginPaths)>,
+    /// Where fetchers are expected.
+    door: Option<Door>,
     /// Readable while there is something of that.
     bell: Arc<OwnedFd>,
     /// Those who ask what connections there are.
@@ -195,7 +192,7 @@ impl Supervisor {
             replacing: VecDeque::new(),
             orders: VecDeque::new(),
             is_draining: false,
-            fetchers: None,
+            door: None,
             bell: Arc::new(bell),
             readers: Readers::default(),
             teller: None,
@@ -203,24 +200,24 @@ impl Supervisor {
         })
     }
 
-    /// Fetchers that come are put there, and these paths come from them.
-    pub(crate) fn expect_fetchers(&mut self, door: Door, paths: OriginPaths) {
-        self.fetchers = Some((door, paths));
+    /// Fetchers that come are put there.
+    pub(crate) fn expect_fetchers(&mut self, door: Door) {
+        self.door = Some(door);
     }
 
     fn on_fetcher(&self, socket: Descriptor) {
-        match (&self.fetchers, socket) {
-            (Some((door, _)), Ok(socket)) => door.put(socket),
-            (None, Ok(_)) => tracing::error!("a fetcher has come, and nothing is to be fetched"),
+        match (&self.door, socket) {
+            (Some(door), Ok(socket)) => door.put(socket),
+            (None, Ok(_)) => tracing::error!("a fetcher has come, and nobody has asked for one"),
             (_, Err(failure)) => tracing::error!("{failure}"),
         }
     }
 
     /// What of it the server uses.
     fn http_of(&self, configuration: &Configuration) -> Result<server::Config, Failure> {
-        let mut http = http_of(configuration)?;
-        if let Some((_, paths)) = &self.fetchers {
-            paths.apply(&mut http)?;
+        let http = http_of(configuration)?;
+        if let (Some(door), Some(cache)) = (&self.door, configuration.content.cache()) {
+            door.show(cache);
         }
         Ok(http)
     }
@@ -238,18 +235,6 @@ impl Supervisor {
                 Some(Passed::Nic(..) | Passed::Observer(_)) => {
                     let failure = "something else came before it";
                     return Err(Failure::broken(configuration::WHAT, failure));
-                }
-                Some(Passed::Stat(pipe)) => {
-                    self.add_reader(pipe);
-                    continue;
-                }
-                Some(Passed::Fetcher(socket)) => {
-                    self.on_fetcher(socket);
-                    continue;
-                }
-                Some(Passed::Order(order)) => {
-                    self.take_order(order);
-                    continue;
                 }
                 None => continue,
             };
@@ -289,9 +274,6 @@ impl Supervisor {
             match self.receive()? {
                 Some(Passed::Observer(socket)) => return socket.map(Some),
                 Some(Passed::Configuration(message)) => self.replace(message),
-                Some(Passed::Stat(pipe)) => self.add_reader(pipe),
-                Some(Passed::Fetcher(socket)) => self.on_fetcher(socket),
-                Some(Passed::Order(order)) => self.take_order(order),
                 Some(Passed::Nic(..)) => {
                     let failure = "a NIC process came before its socket";
                     return Err(Failure::broken(OBSERVER_SOCKET, failure));
@@ -387,18 +369,6 @@ impl Supervisor {
                     self.replace(message);
                     continue;
                 }
-                Some(Passed::Order(order)) => {
-                    self.take_order(order);
-                    continue;
-                }
-                Some(Passed::Stat(pipe)) => {
-                    self.add_reader(pipe);
-                    continue;
-                }
-                Some(Passed::Fetcher(socket)) => {
-                    self.on_fetcher(socket);
-                    continue;
-                }
                 Some(Passed::Observer(_)) | None => continue,
             };
             // One that has died since its hello ends nothing: others may come, and if not the supervisor ends this.
@@ -410,7 +380,7 @@ impl Supervisor {
         Ok(None)
     }
 
-    /// What has come, if anything has.
+    /// What has come, if anything has that is not dealt with in the same way whenever it comes: here.
     fn receive(&mut self) -> Result<Option<Passed>, Failure> {
         let Some((number, descriptor)) = receive(&self.control)? else {
             return Ok(None);
@@ -429,11 +399,13 @@ impl Supervisor {
         }
         if number == STAT {
             let pipe = arrived("telling of connections", "the pipe did not arrive");
-            return Ok(Some(Passed::Stat(pipe)));
+            self.add_reader(pipe);
+            return Ok(None);
         }
         if number == FETCHER {
             let socket = arrived("fetcher", "its socket did not arrive");
-            return Ok(Some(Passed::Fetcher(socket)));
+            self.on_fetcher(socket);
+            return Ok(None);
         }
         if number == OBSERVER {
             let socket = arrived(OBSERVER_SOCKET, "it did not arrive");
@@ -444,7 +416,8 @@ impl Supervisor {
             (ARE_YOU_TURNING, Order::SayThatYouTurn),
         ] {
             if number == known {
-                return Ok(Some(Passed::Order(order)));
+                self.take_order(order);
+                return Ok(None);
             }
         }
         let nic = usize::from(number);
@@ -482,18 +455,6 @@ impl NicSource<Server> for Supervisor {
             Some(Passed::Nic(nic, socket)) => (nic, socket),
             Some(Passed::Configuration(message)) => {
                 self.replace(message);
-                return None;
-            }
-            Some(Passed::Stat(pipe)) => {
-                self.add_reader(pipe);
-                return None;
-            }
-            Some(Passed::Fetcher(socket)) => {
-                self.on_fetcher(socket);
-                return None;
-            }
-            Some(Passed::Order(order)) => {
-                self.take_order(order);
                 return None;
             }
             // There is one observer for good.

@@ -17,7 +17,7 @@ use crate::fetching::Fetching;
 use crate::handover::Supervisor;
 use crate::messages::{Message, Report};
 use crate::observe::SocketSink;
-use crate::signals::EndSignals;
+use crate::signals::Signals;
 use crate::{certificates, child, descriptors, link, lockdown, seccomp};
 
 /// Longest time that the shard looks for work before it sleeps, in microseconds, if there are cores enough
@@ -38,7 +38,7 @@ const SHARED_PAUSE_US_MAX: u64 = 1_000;
 pub(crate) fn run(args: &HostArgs) -> Result<(), Failure> {
     let control = child::adopt_control_socket(c"splitway-host")?;
     lockdown::forbid_core_dumps()?;
-    let signals = EndSignals::catch()?;
+    let signals = Signals::catch_ends()?;
     let own: Vec<IpAddr> = args.addr.iter().map(|cidr| cidr.address).collect();
     let port =
         PacketPort::open(&args.dev, &own).map_err(|error| link::port_failed(&args.dev, &error))?;
@@ -49,14 +49,9 @@ pub(crate) fn run(args: &HostArgs) -> Result<(), Failure> {
 
     let nics = usize::from(args.nics);
     let mut supervisor = Supervisor::new(control, nics, u64::from_ne_bytes(random()?))?;
-    let fetching = match args.origins.pull.is_empty() {
-        true => None,
-        false => {
-            let (fetching, door) = Fetching::new(args.origins.clone())?;
-            supervisor.expect_fetchers(door, args.origins.clone());
-            Some(fetching)
-        }
-    };
+    // Origins may be named later.
+    let (fetching, door) = Fetching::new()?;
+    supervisor.expect_fetchers(door);
     let with_tls = !args.tls.tls_listen.is_empty();
     let Some(http) = supervisor.configuration(with_tls, signals.as_fd())? else {
         return Ok(());
@@ -119,10 +114,7 @@ pub(crate) fn run(args: &HostArgs) -> Result<(), Failure> {
     for (port, config) in args.tls.tls_listen.iter().zip(tls.iter().cycle()) {
         stack.serve_tls(*port, Arc::clone(config));
     }
-    let mut server = match fetching {
-        Some(fetching) => server::Server::with_origins(http, Box::new(fetching)),
-        None => server::Server::new(http),
-    };
+    let mut server = server::Server::with_origins(http, Box::new(fetching));
     if let Some(socket) = observer {
         server.log_accesses(Box::new(SocketSink(socket)));
     }

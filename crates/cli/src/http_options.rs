@@ -17,6 +17,10 @@ pub(crate) struct HttpOptions {
     #[arg(long, value_name = "br,zstd,gzip", value_delimiter = ',')]
     pub(crate) precompressed: Vec<Coding>,
 
+    /// List directories that have no index: a page, or JSON for those who prefer it. Names that begin with a dot are not told
+    #[arg(long)]
+    pub(crate) listing: bool,
+
     /// How fast a connection is sent to at most: 20mbit [default: as fast as it goes]
     #[arg(long, value_name = "RATE")]
     pub(crate) rate_per_connection: Option<Rate>,

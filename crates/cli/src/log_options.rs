@@ -21,7 +21,8 @@ pub(crate) struct LogOptions {
     #[arg(long, value_name = "PATH|-")]
     pub(crate) access_log: Option<LogPlace>,
 
-    /// What lines of the access log are like: combined, as Apache's and nginx's, or json, with more [default: combined]
+    /// What lines of the access log are like: combined, as Apache's and nginx's; combined-cache, with what the cache had to do
+    /// with it behind that; or json, with more [default: combined]
     #[arg(long, value_name = "FORMAT")]
     pub(crate) access_log_format: Option<AccessFormat>,
 
@@ -41,12 +42,15 @@ pub(crate) enum AccessFormat {
     /// Apache's and nginx's.
     #[default]
     Combined,
+    /// The same, and what the cache had to do with it.
+    CombinedCache,
     /// An object each.
     Json,
 }
 
-const FORMATS: [(AccessFormat, &str); 2] = [
+const FORMATS: [(AccessFormat, &str); 3] = [
     (AccessFormat::Combined, "combined"),
+    (AccessFormat::CombinedCache, "combined-cache"),
     (AccessFormat::Json, "json"),
 ];
 
@@ -57,7 +61,7 @@ impl FromStr for AccessFormat {
         let found = FORMATS.iter().find(|(_, name)| *name == text);
         found
             .map(|(format, _)| *format)
-            .ok_or_else(|| "it is combined or json".to_owned())
+            .ok_or_else(|| "it is combined, combined-cache or json".to_owned())
     }
 }
 

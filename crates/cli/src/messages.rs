@@ -35,6 +35,8 @@ pub(crate) enum Message {
     Turning,
     /// What a worker of a NIC process has counted so far.
     Counting(usize, Report),
+    /// What the fetcher has counted so far: of an origin, by its URL, or of all.
+    Fetched(Option<String>, Report),
     /// The observer takes in what is said.
     ObserverReady,
     /// The observer writes to the file that it was given for a log.

@@ -543,7 +543,7 @@ fn connect_again(path: &PathBuf) -> Result<OwnedFd, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::signals::EndSignals;
+    use crate::signals::Signals;
 
     /// A process that does what a shell makes of `script`, in the place of a NIC process.
     fn shell(script: &str) -> Child {
@@ -564,7 +564,7 @@ mod tests {
     }
 
     fn family() -> Family {
-        Family::new(EndSignals::catch().unwrap())
+        Family::new(Signals::catch_ends().unwrap())
     }
 
     /// A keeper whose first NIC process serves.

@@ -14,7 +14,7 @@ use crate::listener::Listener;
 use crate::messages::Message;
 use crate::program::Program;
 use crate::serve::{check_root, option};
-use crate::signals::EndSignals;
+use crate::signals::Signals;
 use crate::{features, privileges, say};
 
 /// How long a host stack may wait for the one before it: longer than a session takes to end, shorter than
@@ -32,7 +32,7 @@ pub(crate) fn run(args: &NicArgs, log: &str) -> Result<(), Failure> {
         privileges::FOR_DEVICE,
     )?;
 
-    let mut family = Family::new(EndSignals::catch()?);
+    let mut family = Family::new(Signals::catch_ends()?);
     let listener = Listener::bind("NIC socket", &args.socket, "--socket")?;
     let program = Program::own()?;
     say(&format!("listening on {}\n", args.socket.display()));

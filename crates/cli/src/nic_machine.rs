@@ -17,7 +17,7 @@ use crate::messages::Message;
 use crate::nic_listener::session_arguments;
 use crate::program::Program;
 use crate::serve::{check_root, option};
-use crate::signals::EndSignals;
+use crate::signals::Signals;
 use crate::{features, handover, key_file, privileges, report, say, socket};
 
 /// Runs until the user ends it.
@@ -36,7 +36,7 @@ pub(crate) fn run(args: &NicArgs, control: &ControlLink, log: &str) -> Result<()
         &format!("sending packets on {}", args.dev),
         privileges::FOR_DEVICE,
     )?;
-    let mut family = Family::new(EndSignals::catch()?);
+    let mut family = Family::new(Signals::catch_ends()?);
     let program = Program::own()?;
     let (to_carrier, carrier_socket) = joined()?;
     let mut arguments: Vec<OsString> = ["door", "--log", log].map(OsString::from).into();

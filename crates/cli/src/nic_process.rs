@@ -12,7 +12,7 @@ use crate::args::NicArgs;
 use crate::capture::asked::NIC_MARK;
 use crate::error::Failure;
 use crate::messages::{Message, Report};
-use crate::signals::EndSignals;
+use crate::signals::Signals;
 use crate::telling::tell_of_worker;
 use crate::{child, link, lockdown, memory_limit, seccomp};
 
@@ -24,7 +24,7 @@ const CAPABILITIES: CapabilitySet = CapabilitySet::DAC_READ_SEARCH.union(Capabil
 pub(crate) fn run(args: &NicArgs) -> Result<(), Failure> {
     let control = child::adopt_control_socket(c"splitway-nic")?;
     lockdown::forbid_core_dumps()?;
-    let signals = EndSignals::catch()?;
+    let signals = Signals::catch_ends()?;
     let workers = usize::from(args.workers);
     let what = format!("root {}", args.root().display());
     let root = nic::RootDir::open(args.root()).map_err(|error| Failure::input(&what, error))?;

@@ -12,6 +12,7 @@ use rustix::io::Errno;
 use rustix::net::sockopt::set_socket_send_buffer_size;
 use rustix::net::{SendFlags, send};
 use rustix::pipe::{PipeFlags, pipe_with};
+use serde::Serialize;
 
 use crate::backoff::Backoff;
 use crate::child::{Child, retry};
@@ -21,7 +22,7 @@ use crate::family::{Family, Happening, Role};
 use crate::handover;
 use crate::log_options;
 use crate::messages::Message;
-use crate::observe::{WorkerReport, pass};
+use crate::observe::pass;
 use crate::program::Program;
 use crate::socket;
 
@@ -170,8 +171,8 @@ impl Observer {
         self.logs.access.is_some() || self.logs.error.is_some()
     }
 
-    /// A worker of a NIC stack has told what it has counted.
-    pub(crate) fn pass_on(&self, told: &WorkerReport) {
+    /// A worker of a NIC stack, or the fetcher, has told what it has counted: `what` says who.
+    pub(crate) fn pass_on(&self, what: u8, told: &impl Serialize) {
         let Some(control) = &self.control else {
             return;
         };
@@ -181,7 +182,7 @@ impl Observer {
         if retry(|| poll(&mut fds, Some(&Timespec::default()))) != Ok(1) {
             return;
         }
-        let mut packet = vec![pass::WORKER];
+        let mut packet = vec![what];
         if serde_json::to_writer(&mut packet, told).is_ok() {
             let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
             let _ = retry(|| send(control, &packet, flags));

@@ -1,5 +1,6 @@
 //! What an operator says about origins, and what each process is told of it.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fmt;
 use std::fs;
@@ -8,11 +9,11 @@ use std::str::FromStr;
 
 use clap::Args;
 use origin::{OriginUrl, Trust};
-use server::{Pattern, Pull, RelativePath};
+use serde::{Deserialize, Serialize};
+use server::{Pattern, RelativePath, RelativePathError};
 
-use crate::args::ServeArgs;
 use crate::cache_option::Size;
-use crate::config::Nic;
+use crate::config::Config;
 use crate::error::Failure;
 use crate::serve::option;
 
@@ -22,10 +23,13 @@ const CACHE_DIRECTORY: &str = ".splitway-cache";
 /// Length of a segment, in bytes.
 const SEGMENT_BYTES: u64 = 1 << 20;
 
-/// Segments that a cache has room for, at least: those that are read are not to make room for each other.
-const SEGMENTS_MIN: u64 = 16;
+/// Least that a cache may be told to hold: those segments that are read are not to make room for each other.
+pub(crate) const CACHE_BYTES_MIN: Size = Size(16 * SEGMENT_BYTES);
 
-/// The options of `splitway serve`.
+/// Most origins that a configuration may name: for each, the fetcher keeps connections, and a thread to look its name up.
+pub(crate) const ORIGINS_MAX: usize = 256;
+
+/// The options of `splitway serve`. What they say is laid over the section `origin` of a configuration file.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Origins")]
 pub(crate) struct OriginOptions {
@@ -33,29 +37,76 @@ pub(crate) struct OriginOptions {
     /// there. With a pattern, such as '/vod/*=https://origin.example', only paths that it is about. May be given several
     /// times; the first that is about a path counts. What lies below ROOT comes first
     #[arg(long, value_name = "[PATTERN=]URL")]
-    origin: Vec<OriginPlace>,
+    pub(crate) origin: Vec<OriginPlace>,
 
     /// Where what comes from origins is kept: ROOT, or below it, since it is read from there. Without ROOT, it is ROOT
     /// [default: .splitway-cache below ROOT]
-    #[arg(long, value_name = "DIR", requires = "origin")]
-    cache_dir: Option<PathBuf>,
+    #[arg(long, value_name = "DIR")]
+    pub(crate) cache_dir: Option<PathBuf>,
 
-    /// Most that is kept there, such as 500M or 20G
-    #[arg(long, value_name = "SIZE", default_value = "10G", requires = "origin")]
-    origin_cache_bytes: Size,
+    /// Most that is kept there, such as 500M or 20G [default: 10G]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) origin_cache_bytes: Option<Size>,
 
     /// File with the certificates, in PEM, of the authorities that origins are believed through [default: those that this
     /// machine believes]
-    #[arg(long, value_name = "FILE", requires = "origin")]
-    origin_ca: Option<PathBuf>,
+    #[arg(long, value_name = "FILE")]
+    pub(crate) origin_ca: Option<PathBuf>,
+
+    /// Say of what comes from an origin whether it was there, in the field Cache-Status (RFC 9211)
+    #[arg(long)]
+    pub(crate) cache_status: bool,
 }
 
 /// Where some paths come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct OriginPlace {
-    /// As it was written; `None`: all.
-    pattern: Option<String>,
-    url: OriginUrl,
+pub(crate) struct OriginPlace {
+    /// `None`: all.
+    pub(crate) pattern: Option<Pattern>,
+    pub(crate) url: OriginUrl,
+}
+
+/// What a site or a rule says of origins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum OriginChoice {
+    /// Nothing comes from one.
+    Off,
+    /// All comes from this one.
+    Url(OriginUrl),
+}
+
+impl OriginChoice {
+    pub(crate) fn url(&self) -> Option<&OriginUrl> {
+        match self {
+            Self::Off => None,
+            Self::Url(url) => Some(url),
+        }
+    }
+}
+
+impl FromStr for OriginChoice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "off" => Ok(Self::Off),
+            _ => parse_url(text).map(Self::Url),
+        }
+    }
+}
+
+impl fmt::Display for OriginChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Off => f.write_str("off"),
+            Self::Url(url) => write!(f, "{url}"),
+        }
+    }
+}
+
+fn parse_url(text: &str) -> Result<OriginUrl, String> {
+    text.parse()
+        .map_err(|error: origin::OriginUrlError| error.to_string())
 }
 
 impl FromStr for OriginPlace {
@@ -63,19 +114,13 @@ impl FromStr for OriginPlace {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (pattern, url) = match text.split_once('=') {
-            Some((pattern, url)) if pattern.starts_with('/') => (Some(pattern), url),
+            Some((pattern, url)) if pattern.starts_with(['/', '*']) => (Some(pattern), url),
             _ => (None, text),
         };
-        if let Some(pattern) = pattern {
-            let parsed = pattern.parse::<Pattern>();
-            parsed.map_err(|error| error.to_string())?;
-        }
-        let url: OriginUrl = url
-            .parse()
-            .map_err(|error: origin::OriginUrlError| error.to_string())?;
+        let pattern = pattern.map(str::parse).transpose();
         Ok(Self {
-            pattern: pattern.map(str::to_owned),
-            url,
+            pattern: pattern.map_err(|error: server::PatternError| error.to_string())?,
+            url: parse_url(url)?,
         })
     }
 }
@@ -89,132 +134,91 @@ impl fmt::Display for OriginPlace {
     }
 }
 
+/// Where the cache is, as the host process knows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct CachePlace {
+    /// Below the root; empty for the root itself.
+    path: String,
+    /// There is something else below the root as well.
+    pub(crate) is_among_files: bool,
+}
+
+impl CachePlace {
+    /// A directory in the cache directory, below the root.
+    pub(crate) fn directory(&self, name: &str) -> Result<RelativePath, RelativePathError> {
+        match &*self.path {
+            "" => name.parse(),
+            path => format!("{path}/{name}").parse(),
+        }
+    }
+}
+
 /// Origins, and where what comes from them is kept.
 #[derive(Clone, Debug)]
 pub(crate) struct OriginPlan {
-    options: OriginOptions,
+    pub(crate) origins: BTreeSet<OriginUrl>,
     pub(crate) cache_dir: PathBuf,
-    paths: OriginPaths,
-}
-
-fn no_place() -> Failure {
-    Failure::input("--origin", "--cache-dir is missing")
-        .remedy("Give the directory in which what comes from the origin is to be kept.")
+    pub(crate) cache_bytes: Size,
+    ca: Option<PathBuf>,
+    pub(crate) place: CachePlace,
 }
 
 impl OriginPlan {
-    /// The options of a server that has the cache directory as its root if there is no other.
-    pub(crate) fn with_root(args: &ServeArgs) -> Result<ServeArgs, Failure> {
-        let mut args = args.clone();
-        let is_alone = args.root.is_none() && args.nic.is_empty() && args.config.is_none();
-        if is_alone && !args.origins.origin.is_empty() {
-            let directory = args.origins.cache_dir.clone().ok_or_else(no_place)?;
-            // Who asks for the configuration changes nothing.
-            if !args.print_config {
-                fs::create_dir_all(&directory).map_err(|error| {
-                    Failure::input(format!("cache directory {}", directory.display()), error)
-                        .remedy("This user needs permission to make it, and to write to it.")
-                })?;
-            }
-            args.root = Some(directory);
-        }
-        Ok(args)
-    }
-
-    /// What was asked for, if anything was. Makes the cache directory.
-    pub(crate) fn check(args: &ServeArgs, nic: &Nic) -> Result<Option<Self>, Failure> {
-        let options = args.origins.clone();
-        if options.origin.is_empty() {
+    /// What a configuration asks for, if it names origins. Makes the cache directory.
+    pub(crate) fn check(config: &Config) -> Result<Option<Self>, Failure> {
+        let Some(root) = config.nic.root.as_deref() else {
+            return Ok(None);
+        };
+        let origins: BTreeSet<OriginUrl> = config.origins().into_iter().cloned().collect();
+        if origins.is_empty() {
             return Ok(None);
         }
-        if !nic.attach.is_empty() {
-            return Err(Failure::input("--origin with --nic", "the NIC stack has its files elsewhere")
-                .remedy(
-                    "What comes from an origin is written by this server, and must be read by its own NIC process:\n\
-                     give ROOT or --cache-dir instead of --nic. With the NIC stack on another machine, an origin can\n\
-                     not be used yet.",
-                ));
-        }
-        let root = nic.root.clone().ok_or_else(no_place)?;
-        let wanted = options.cache_dir.clone();
-        let wanted = wanted.unwrap_or_else(|| root.join(CACHE_DIRECTORY));
-        let what = format!("cache directory {}", wanted.display());
+        let wanted = cache_dir(config, root);
         let failed = |error: std::io::Error| {
-            Failure::input(&what, error)
+            Failure::input(what(&wanted), error)
                 .remedy("This user needs permission to make it, and to write to it.")
         };
         fs::create_dir_all(&wanted).map_err(failed)?;
         let cache_dir = wanted.canonicalize().map_err(failed)?;
-        let below = root
-            .canonicalize()
-            .map_err(|error| Failure::input(format!("root {}", root.display()), error))?;
-        let inner = cache_dir.strip_prefix(&below).map_err(|_| {
-            Failure::input(&what, format!("it is not below ROOT, {}", root.display())).remedy(
-                "The NIC process reads below ROOT and nowhere else. Leave --cache-dir away (.splitway-cache below ROOT\n\
-                 is made), or mount what is to hold the cache below ROOT.",
-            )
-        })?;
-        let inner = inner.to_str().and_then(|inner| {
-            let inner: RelativePath = inner.parse().ok()?;
-            Some(inner)
-        });
-        let inner = inner.ok_or_else(|| Failure::input(&what, "its name is no text"))?;
-        let least = SEGMENTS_MIN * SEGMENT_BYTES;
-        if options.origin_cache_bytes.0 < least {
-            return Err(Failure::input(
-                format!("--origin-cache-bytes {}", options.origin_cache_bytes),
-                "too little: objects are kept in segments of 1M, and several are read at once",
-            )
-            .remedy(format!("Give at least {}.", Size(least))));
-        }
-        let paths = OriginPaths {
-            pull: options
-                .origin
-                .iter()
-                .map(|it| it.pattern.clone().unwrap_or_else(|| "/*".to_owned()))
-                .collect(),
-            cache_path: Some(inner.to_string()),
-            // Nothing but the cache is there.
-            pull_after_files: cache_dir != below,
-        };
         let plan = Self {
-            options,
+            origins,
+            cache_bytes: config.origin.cache_max.0,
+            ca: config.origin.ca.clone(),
+            place: place(&wanted, &cache_dir, root)?,
             cache_dir,
-            paths,
         };
-        plan.trust()?;
+        trust(&plan.origins, plan.ca.as_deref())?;
         Ok(Some(plan))
     }
 
-    fn trust(&self) -> Result<Trust, Failure> {
-        trust(
-            self.options.origin.iter().map(|place| &place.url),
-            self.options.origin_ca.as_deref(),
-        )
+    /// The same as far as it can be told without changing anything.
+    pub(crate) fn look(config: &Config) -> Result<(), Failure> {
+        let (Some(root), false) = (config.nic.root.as_deref(), config.origins().is_empty()) else {
+            return Ok(());
+        };
+        let wanted = cache_dir(config, root);
+        if let Ok(cache_dir) = wanted.canonicalize() {
+            place(&wanted, &cache_dir, root)?;
+        }
+        trust(config.origins(), config.origin.ca.as_deref()).map(|_| ())
     }
 
-    /// For the host process.
-    pub(crate) fn host_arguments(&self) -> Vec<OsString> {
-        let patterns = self.paths.pull.iter();
-        let mut arguments: Vec<OsString> =
-            patterns.map(|it| option("--pull", it.as_ref())).collect();
-        let cache = self.paths.cache_path.as_deref().unwrap_or_default();
-        arguments.push(option("--cache-path", cache.as_ref()));
-        if self.paths.pull_after_files {
-            arguments.push("--pull-after-files".into());
-        }
-        arguments
+    /// The root is there for what comes from origins, and is made for that.
+    pub(crate) fn makes_root(config: &Config) -> bool {
+        config.nic.root.is_some()
+            && config.nic.root == config.origin.cache_dir
+            && !config.origins().is_empty()
     }
 
     /// For the fetcher.
     pub(crate) fn fetch_arguments(&self, log: &str) -> Vec<OsString> {
         let mut arguments: Vec<OsString> = ["fetch", "--log", log].map(OsString::from).into();
         arguments.push(option("--cache-dir", self.cache_dir.as_os_str()));
-        let bytes = self.options.origin_cache_bytes.0.to_string();
+        let bytes = self.cache_bytes.0.to_string();
         arguments.push(option("--bytes", bytes.as_ref()));
-        let places = self.options.origin.iter();
-        arguments.extend(places.map(|it| option("--origin", it.url.to_string().as_ref())));
-        if let Some(file) = &self.options.origin_ca {
+        let urls = self.origins.iter();
+        arguments.extend(urls.map(|url| option("--origin", url.to_string().as_ref())));
+        if let Some(file) = &self.ca {
             arguments.push(option("--origin-ca", file.as_os_str()));
         }
         arguments
@@ -222,30 +226,52 @@ impl OriginPlan {
 
     /// What people are told.
     pub(crate) fn describe(&self) -> String {
-        let places: Vec<String> = self
-            .options
-            .origin
-            .iter()
-            .map(ToString::to_string)
-            .collect();
+        let origins: Vec<String> = self.origins.iter().map(ToString::to_string).collect();
         format!(
             "fetches from {} into {}, up to {}",
-            places.join(", "),
+            origins.join(", "),
             self.cache_dir.display(),
-            self.options.origin_cache_bytes,
+            self.cache_bytes,
         )
     }
 }
 
+fn cache_dir(config: &Config, root: &Path) -> PathBuf {
+    let wanted = config.origin.cache_dir.clone();
+    wanted.unwrap_or_else(|| root.join(CACHE_DIRECTORY))
+}
+
+fn what(wanted: &Path) -> String {
+    format!("cache directory {}", wanted.display())
+}
+
+/// Where a cache directory is below the root.
+fn place(wanted: &Path, cache_dir: &Path, root: &Path) -> Result<CachePlace, Failure> {
+    let below = root
+        .canonicalize()
+        .map_err(|error| Failure::input(format!("root {}", root.display()), error))?;
+    let inner = cache_dir.strip_prefix(&below).map_err(|_| {
+        Failure::input(what(wanted), format!("it is not below ROOT, {}", root.display())).remedy(
+            "The NIC process reads below ROOT and nowhere else. Leave --cache-dir away (.splitway-cache below ROOT\n\
+             is made), or mount what is to hold the cache below ROOT.",
+        )
+    })?;
+    let inner = inner.to_str();
+    let inner = inner.and_then(|inner| Some(inner.parse::<RelativePath>().ok()?.to_string()));
+    Ok(CachePlace {
+        path: inner.ok_or_else(|| Failure::input(what(wanted), "its name is no text"))?,
+        is_among_files: cache_dir != below,
+    })
+}
+
 /// Whose certificates are believed, if any are needed.
 fn trust<'a>(
-    urls: impl Iterator<Item = &'a OriginUrl>,
+    urls: impl IntoIterator<Item = &'a OriginUrl>,
     file: Option<&Path>,
 ) -> Result<Trust, Failure> {
-    let mut urls = urls;
     let trust = match file {
         Some(file) => Trust::of_file(file),
-        None if urls.any(|url| url.to_string().starts_with("https:")) => Trust::of_machine(),
+        None if urls.into_iter().any(OriginUrl::is_secure) => Trust::of_machine(),
         None => Ok(Trust::nobody()),
     };
     trust.map_err(|error| {
@@ -253,56 +279,6 @@ fn trust<'a>(
             "Install the package ca-certificates, or give the certificate of the authority with --origin-ca FILE.",
         )
     })
-}
-
-/// What the host process knows of origins: which paths come from each, and where what has come lies.
-#[derive(Clone, Debug, Default, Args)]
-pub(crate) struct OriginPaths {
-    /// Which paths come from each origin, in their order
-    #[arg(long)]
-    pub(crate) pull: Vec<String>,
-    /// The cache directory, below the root
-    #[arg(long)]
-    pub(crate) cache_path: Option<String>,
-    /// Files come first
-    #[arg(long)]
-    pub(crate) pull_after_files: bool,
-}
-
-impl OriginPaths {
-    /// What a server of all sites is to do.
-    pub(crate) fn apply(&self, config: &mut server::Config) -> Result<(), Failure> {
-        let what = "paths that come from an origin";
-        let mut pulls = Vec::new();
-        for (pattern, origin) in self.pull.iter().zip(0..) {
-            pulls.push(Pull {
-                pattern: pattern
-                    .parse()
-                    .map_err(|error: server::PatternError| Failure::input(what, error))?,
-                origin,
-                after_files: self.pull_after_files,
-            });
-        }
-        if pulls.is_empty() {
-            return Ok(());
-        }
-        for site in &mut config.sites {
-            site.pulls.clone_from(&pulls);
-        }
-        config.hidden = Some(self.directory(origin::OBJECTS)?);
-        Ok(())
-    }
-
-    /// A directory in the cache directory, below the root.
-    pub(crate) fn directory(&self, name: &str) -> Result<RelativePath, Failure> {
-        let cache = self.cache_path.as_deref().unwrap_or_default();
-        let path = match cache {
-            "" => name.to_owned(),
-            cache => format!("{cache}/{name}"),
-        };
-        path.parse()
-            .map_err(|error| Failure::input("cache directory", error))
-    }
 }
 
 /// What the fetcher is told.
@@ -314,7 +290,7 @@ pub(crate) struct FetchArgs {
     /// Most that is kept there, in bytes
     #[arg(long)]
     bytes: u64,
-    /// Origins, by their numbers
+    /// What may be asked
     #[arg(long)]
     origin: Vec<OriginUrl>,
     /// Whose certificates are believed
@@ -330,7 +306,7 @@ impl FetchArgs {
             bytes_max: self.bytes,
             segment_bytes: SEGMENT_BYTES,
             origins: self.origin.clone(),
-            trust: trust(self.origin.iter(), self.origin_ca.as_deref())?,
+            trust: trust(&self.origin, self.origin_ca.as_deref())?,
             timeouts: origin::Timeouts::default(),
         })
     }
@@ -346,9 +322,13 @@ mod tests {
             ("http://a.example", None),
             ("/vod/*=http://a.example/base", Some("/vod/*")),
             ("/x=https://a.example", Some("/x")),
+            ("*.mp4=https://a.example", Some("*.mp4")),
         ] {
             let place: OriginPlace = text.parse().unwrap();
-            assert_eq!(place.pattern.as_deref(), pattern);
+            assert_eq!(
+                place.pattern.as_ref().map(ToString::to_string).as_deref(),
+                pattern
+            );
             assert_eq!(place.to_string(), text);
         }
         for text in [
@@ -363,19 +343,31 @@ mod tests {
 
     #[test]
     fn the_cache_lies_below_the_root_or_is_it() {
-        let paths = |cache: &str| OriginPaths {
-            pull: vec!["/*".to_owned()],
-            cache_path: Some(cache.to_owned()),
-            pull_after_files: true,
-        };
-        for (cache, hidden) in [("", "objects"), ("a/b", "a/b/objects")] {
-            let mut config = server::Config::default();
-            paths(cache).apply(&mut config).unwrap();
-            assert_eq!(config.hidden.unwrap().to_string(), hidden);
-            assert_eq!(config.sites[0].pulls.len(), 1);
+        let root = tempfile::tempdir().unwrap();
+        for (said, hidden, is_among_files) in [
+            ("", ".splitway-cache/objects", true),
+            ("cache_dir = \"ROOT/a/b\"", "a/b/objects", true),
+            ("cache_dir = \"ROOT\"", "objects", false),
+        ] {
+            let said = said.replace("ROOT", root.path().to_str().unwrap());
+            let root = root.path().display();
+            let text = format!(
+                "nic.root = \"{root}\"\n[origin]\n{said}\nurls = [\"http://a.example\", \"/x=HTTP://A.example:80/\"]"
+            );
+            let config: Config = toml::from_str(&text).unwrap();
+            let plan = OriginPlan::check(&config).unwrap().unwrap();
+            let directory = plan.place.directory(origin::OBJECTS).unwrap();
+            assert_eq!(directory.to_string(), hidden);
+            assert_eq!(plan.place.is_among_files, is_among_files);
+            assert_eq!(plan.origins.len(), 1, "that is one");
+            OriginPlan::look(&config).unwrap();
         }
-        let mut config = server::Config::default();
-        OriginPaths::default().apply(&mut config).unwrap();
-        assert!(config.hidden.is_none());
+        let elsewhere =
+            "nic.root = \"/usr\"\norigin = { urls = [\"http://a.example\"], cache_dir = \"/tmp\" }";
+        let config: Config = toml::from_str(elsewhere).unwrap();
+        let failure = OriginPlan::look(&config).unwrap_err().to_string();
+        assert!(failure.contains("not below ROOT"), "{failure}");
+        let config: Config = toml::from_str("nic.root = \"/nowhere\"").unwrap();
+        assert!(OriginPlan::check(&config).unwrap().is_none());
     }
 }

@@ -9,11 +9,13 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use crate::args::ServeArgs;
+use crate::cache_option::Size;
 use crate::certificates::CertificateSource;
 use crate::config::{self, Config, Content};
 use crate::configuration::Configuration;
 use crate::error::Failure;
 use crate::handover;
+use crate::origin_options::OriginPlan;
 use crate::say;
 use crate::self_signed::Fresh;
 
@@ -69,9 +71,19 @@ impl<'a> Reload<'a> {
         self.config.operation.drain_timeout.0.0
     }
 
-    /// Reads everything anew, and passes it to the host process, which is to say what becomes of it; otherwise this is the
-    /// outcome.
-    pub(crate) fn begin(&mut self, is_asked: bool) -> Option<Outcome> {
+    /// How much of what comes from origins may be kept by the configuration that is used, if it names any.
+    pub(crate) fn cache_max(&self) -> Option<Size> {
+        let names_any = !self.config.origins().is_empty();
+        names_any.then_some(self.config.origin.cache_max.0)
+    }
+
+    /// Reads everything anew, has `prepare` see to it that what it names can be fetched, and passes it to the host process,
+    /// which is to say what becomes of it; otherwise this is the outcome.
+    pub(crate) fn begin(
+        &mut self,
+        is_asked: bool,
+        prepare: impl FnOnce(Option<&OriginPlan>) -> Result<(), Failure>,
+    ) -> Option<Outcome> {
         if self.args.config.is_none() && self.certificates.is_none() {
             let why = "this server has nothing to read anew: it was started without --config and without --tls-listen";
             return Some(Outcome {
@@ -79,7 +91,7 @@ impl<'a> Reload<'a> {
                 result: Err(why.to_owned()),
             });
         }
-        match self.read_anew(is_asked) {
+        match self.read_anew(is_asked, prepare) {
             Ok(passed) => {
                 self.passed.push_back(passed);
                 None
@@ -88,16 +100,22 @@ impl<'a> Reload<'a> {
         }
     }
 
-    fn read_anew(&self, is_asked: bool) -> Result<Passed, Failure> {
+    fn read_anew(
+        &self,
+        is_asked: bool,
+        prepare: impl FnOnce(Option<&OriginPlan>) -> Result<(), Failure>,
+    ) -> Result<Passed, Failure> {
         let mut config = self.config.clone();
         let mut ignored = Vec::new();
         if self.args.config.is_some() {
             config = config::load(self.args)?;
             ignored = config.keep_until_restart(&self.config)?;
         }
-        let content = Content::read(&config)?;
+        let plan = OriginPlan::check(&config)?;
+        let content = Content::read(&config, plan.as_ref())?;
         let before = self.certificates.as_ref();
         let certificates = CertificateSource::check(&config, before)?;
+        prepare(plan.as_ref())?;
         let fresh = pass(
             content,
             certificates.as_ref(),
@@ -245,8 +263,8 @@ mod tests {
         let args = args("splitway serve site --tls-listen 443 --tls-self-signed");
         let (mut reload, _host) = started(&args);
         // SIGHUP came before.
-        assert!(reload.begin(false).is_none());
-        assert!(reload.begin(true).is_none());
+        assert!(reload.begin(false, |_| Ok(())).is_none());
+        assert!(reload.begin(true, |_| Ok(())).is_none());
         assert_eq!(
             said(reload.on_used(1)),
             (
@@ -268,12 +286,12 @@ mod tests {
         let (mut reload, _host) = started(&args);
         let source = reload.certificates.clone().unwrap();
         let read = || fs::read_to_string(source.file_to_trust().unwrap()).unwrap();
-        assert!(reload.begin(false).is_none());
+        assert!(reload.begin(false, |_| Ok(())).is_none());
         assert_eq!(read(), "");
         reload.on_used(1);
         let used = read();
         assert!(used.contains("BEGIN CERTIFICATE"), "{used}");
-        assert!(reload.begin(false).is_none());
+        assert!(reload.begin(false, |_| Ok(())).is_none());
         reload.on_refused("no good");
         assert_eq!(read(), used);
     }
@@ -290,7 +308,7 @@ mod tests {
         write(
             "[nic]\nroot = \"/other\"\nworkers = 7\n[tcp]\necn = \"off\"\n[http]\nranges_max = 3\n[[listen]]\nport = 81\n",
         );
-        assert!(reload.begin(true).is_none());
+        assert!(reload.begin(true, |_| Ok(())).is_none());
         let (_, text) = said(reload.on_used(0));
         assert_eq!(
             text,
@@ -303,7 +321,7 @@ mod tests {
         );
 
         write("[http]\nrange_max = 4\n");
-        let (_, text) = said(reload.begin(true));
+        let (_, text) = said(reload.begin(true, |_| Ok(())));
         assert!(
             text.starts_with("error: the configuration that was there stays: ")
                 && text.contains("`ranges_max`"),
@@ -321,7 +339,7 @@ mod tests {
         let args = args(&format!("splitway serve --config {}", path.display()));
         let (mut reload, _host) = started(&args);
         write("");
-        assert!(reload.begin(true).is_none());
+        assert!(reload.begin(true, |_| Ok(())).is_none());
         let (_, text) = said(reload.on_used(1));
         assert!(text.contains("1 certificate read anew"), "{text}");
         assert!(
@@ -334,7 +352,7 @@ mod tests {
     fn a_server_that_was_told_nothing_in_files_has_nothing_to_read() {
         let args = args("splitway serve site");
         let (mut reload, _host) = started(&args);
-        let (_, text) = said(reload.begin(true));
+        let (_, text) = said(reload.begin(true, |_| Ok(())));
         assert!(
             text.contains("--config") && text.contains("--tls-listen"),
             "{text}"

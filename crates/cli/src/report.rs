@@ -16,7 +16,7 @@ enum Cell {
 }
 
 /// The rows, with what each process counted for them.
-const ROWS: [(&str, Cell, Cell); 17] = [
+const ROWS: [(&str, Cell, Cell); 18] = [
     // Zero for the host process, which was locked out of the file system before it served.
     (
         "bytes of content touched",
@@ -37,6 +37,11 @@ const ROWS: [(&str, Cell, Cell); 17] = [
         "OPEN commands",
         Cell::Counter("opens"),
         Cell::Counter("OPEN commands"),
+    ),
+    (
+        "LIST commands",
+        Cell::Counter("lists"),
+        Cell::Counter("LIST commands"),
     ),
     (
         "SEND commands",

@@ -3,6 +3,9 @@
 //! What is on its list is allowed. Calls that name a file, and are not on the list, are refused with `EPERM`: the C
 //! library and the runtime try some of them and live without. Everything else ends the process at once, with
 //! `SIGSYS`. A call that is missing here is found by `strace -f` on the process, or by the kernel's log.
+//!
+//! The fetcher is an exception: names are resolved by modules of the machine's own (nsswitch.conf(5)), and nobody knows
+//! what all of them do. It is refused what is not on its list, and ended by what no module has a reason for.
 
 use std::collections::BTreeMap;
 
@@ -25,6 +28,10 @@ pub(crate) enum Kind {
     Carrier,
     /// A carrier on the NIC stack's machine: a packet socket, and new rings for each NIC process.
     Door,
+    /// The observer process: files and a listener that are open, and threads.
+    Observer,
+    /// The fetcher: files in the cache directory, connections to origins, whatever resolves names, and threads.
+    Fetcher,
 }
 
 /// A call, and what its arguments must be: one of these rules, or anything if there is none.
@@ -59,7 +66,7 @@ fn install(
 }
 
 /// A call is decided by the strictest answer of these, in the order in which they are to be installed.
-fn filters(kind: Kind) -> Result<[BpfProgram; 3], BackendError> {
+fn filters(kind: Kind) -> Result<Vec<BpfProgram>, BackendError> {
     let allowed = allowed(kind)?;
     let refused = NAMES_A_FILE
         .iter()
@@ -76,12 +83,40 @@ fn filters(kind: Kind) -> Result<[BpfProgram; 3], BackendError> {
     let mut answered = allowed;
     answered.extend(all(&refused) as BTreeMap<_, _>);
     answered.extend(all(&missing) as BTreeMap<_, _>);
-    Ok([
+    let mut filters = vec![
         filter(all(&refused), (errno(libc::EPERM), SeccompAction::Allow))?,
         filter(all(&missing), (errno(libc::ENOSYS), SeccompAction::Allow))?,
-        filter(answered, (SeccompAction::Allow, SeccompAction::KillProcess))?,
-    ])
+    ];
+    let otherwise = match kind {
+        Kind::Fetcher => {
+            let deadly = (SeccompAction::KillProcess, SeccompAction::Allow);
+            filters.push(filter(all(DEADLY), deadly)?);
+            errno(libc::EPERM)
+        }
+        _ => SeccompAction::KillProcess,
+    };
+    filters.push(filter(answered, (SeccompAction::Allow, otherwise))?);
+    Ok(filters)
 }
+
+/// What ends the fetcher: running something, looking into others, serving, and ways around filters.
+const DEADLY: &[c_long] = &[
+    libc::SYS_execve,
+    libc::SYS_execveat,
+    libc::SYS_ptrace,
+    libc::SYS_process_vm_readv,
+    libc::SYS_process_vm_writev,
+    libc::SYS_pidfd_getfd,
+    libc::SYS_listen,
+    libc::SYS_io_uring_setup,
+    libc::SYS_bpf,
+    libc::SYS_unshare,
+    libc::SYS_setns,
+    libc::SYS_mount,
+    libc::SYS_keyctl,
+    libc::SYS_userfaultfd,
+    libc::SYS_perf_event_open,
+];
 
 /// Calls that look for a file by its name, and change nothing.
 const NAMES_A_FILE: &[c_long] = &[
@@ -123,6 +158,21 @@ fn allowed(kind: Kind) -> Result<BTreeMap<c_long, Vec<SeccompRule>>, BackendErro
         ),
         Kind::Carrier => (CARRIER, Vec::new()),
         Kind::Door => (DOOR, Vec::new()),
+        Kind::Observer => (
+            OBSERVER,
+            vec![
+                (libc::SYS_clone, vec![is_a_thread()?]),
+                (libc::SYS_ioctl, one_of(1, &[FIONBIO])?),
+            ],
+        ),
+        Kind::Fetcher => (
+            FETCHER,
+            vec![
+                (libc::SYS_clone, vec![is_a_thread()?]),
+                (libc::SYS_ioctl, one_of(1, &[FIONBIO, FIONREAD])?),
+                (libc::SYS_socket, one_of(0, &ADDRESS_FAMILIES)?),
+            ],
+        ),
     };
     calls.extend(plain.iter().map(|call| (*call, Vec::new())));
     calls.extend(ruled);
@@ -187,6 +237,9 @@ const NIC: &[c_long] = &[
     libc::SYS_openat2,
     libc::SYS_fstat,
     libc::SYS_statx,
+    // What is in a directory.
+    libc::SYS_getdents64,
+    libc::SYS_lseek,
     libc::SYS_pread64,
     // The ring takes reads only.
     libc::SYS_io_uring_enter,
@@ -202,6 +255,85 @@ const DOOR: &[c_long] = &[
     libc::SYS_eventfd2,
     // Asks a NIC process to end whose last words are needed.
     libc::SYS_shutdown,
+];
+
+/// Clients of the admin listener each have a thread.
+const OBSERVER: &[c_long] = &[
+    libc::SYS_accept4,
+    libc::SYS_setsockopt,
+    libc::SYS_shutdown,
+    libc::SYS_getpeername,
+    libc::SYS_fstat,
+];
+
+/// To origins, and to whoever resolves names: DNS, and services of the machine's own; the kernel says which addresses
+/// this machine has.
+const ADDRESS_FAMILIES: [u64; 4] = [
+    libc::AF_UNIX.unsigned_abs() as u64,
+    libc::AF_INET.unsigned_abs() as u64,
+    libc::AF_INET6.unsigned_abs() as u64,
+    libc::AF_NETLINK.unsigned_abs() as u64,
+];
+
+const FETCHER: &[c_long] = &[
+    libc::SYS_epoll_create1,
+    libc::SYS_epoll_ctl,
+    libc::SYS_epoll_pwait,
+    libc::SYS_eventfd2,
+    // Landlock says where, and to which ports.
+    libc::SYS_openat,
+    libc::SYS_newfstatat,
+    libc::SYS_statx,
+    libc::SYS_fstat,
+    // How much room there is.
+    libc::SYS_statfs,
+    libc::SYS_lseek,
+    libc::SYS_pread64,
+    libc::SYS_getdents64,
+    libc::SYS_mkdirat,
+    libc::SYS_renameat,
+    libc::SYS_renameat2,
+    libc::SYS_unlinkat,
+    libc::SYS_readlinkat,
+    libc::SYS_faccessat,
+    libc::SYS_faccessat2,
+    libc::SYS_connect,
+    // UDP to this machine's own resolver, and what the kernel is asked for addresses by.
+    libc::SYS_bind,
+    libc::SYS_getsockname,
+    libc::SYS_getpeername,
+    libc::SYS_setsockopt,
+    libc::SYS_shutdown,
+    libc::SYS_sendmmsg,
+    // A resolver without a domain asks for the machine's name.
+    libc::SYS_uname,
+    libc::SYS_getuid,
+    libc::SYS_geteuid,
+    libc::SYS_getgid,
+    libc::SYS_getegid,
+    // Arm has only those that begin at a directory, or that take a mask.
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_poll,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_epoll_wait,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_open,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_stat,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_lstat,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_access,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_readlink,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_mkdir,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_rename,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_unlink,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_rmdir,
 ];
 
 fn common() -> Result<BTreeMap<c_long, Vec<SeccompRule>>, BackendError> {
@@ -247,6 +379,10 @@ fn common() -> Result<BTreeMap<c_long, Vec<SeccompRule>>, BackendError> {
 /// Of `linux/sockios.h`.
 const SIOCGIFNAME: u64 = 0x8910;
 
+/// Of `asm-generic/ioctls.h`.
+const FIONREAD: u64 = 0x541b;
+const FIONBIO: u64 = 0x5421;
+
 /// The argument, 32 bits wide, is one of these.
 fn one_of(argument: u8, values: &[u64]) -> Result<Vec<SeccompRule>, BackendError> {
     values
@@ -288,9 +424,18 @@ mod tests {
     use std::io;
     use std::thread;
 
+    use rustix::io::Errno;
+
     use super::*;
 
-    const KINDS: [Kind; 4] = [Kind::Host, Kind::Nic, Kind::Carrier, Kind::Door];
+    const KINDS: [Kind; 6] = [
+        Kind::Host,
+        Kind::Nic,
+        Kind::Carrier,
+        Kind::Door,
+        Kind::Observer,
+        Kind::Fetcher,
+    ];
 
     /// Does something in a thread of its own, to which the lists apply alone.
     fn confined<T: Send + 'static>(kind: Kind, work: impl FnOnce() -> T + Send + 'static) -> T {
@@ -304,8 +449,12 @@ mod tests {
     #[test]
     fn what_names_a_file_is_refused_and_not_deadly() {
         for kind in KINDS {
-            let errno = confined(kind, || File::open("/proc/self/status").map(drop));
-            assert_eq!(errno.unwrap_err().raw_os_error(), Some(libc::EPERM));
+            let opened = confined(kind, || File::open("/proc/self/status").map(drop));
+            match kind {
+                // Landlock says what.
+                Kind::Fetcher => opened.unwrap(),
+                _ => assert_eq!(opened.unwrap_err().raw_os_error(), Some(libc::EPERM)),
+            }
             let errno = confined(kind, || std::env::current_dir().map(drop));
             assert_eq!(errno.unwrap_err().raw_os_error(), Some(libc::EPERM));
         }
@@ -313,10 +462,12 @@ mod tests {
     }
 
     #[test]
-    fn only_the_nic_process_may_begin_threads() {
-        assert!(confined(Kind::Nic, || {
-            thread::spawn(|| vec![1u8; 1 << 20].len()).join().is_ok()
-        }));
+    fn some_processes_may_begin_threads() {
+        for kind in [Kind::Nic, Kind::Observer, Kind::Fetcher] {
+            assert!(confined(kind, || {
+                thread::spawn(|| vec![1u8; 1 << 20].len()).join().is_ok()
+            }));
+        }
         for kind in [Kind::Host, Kind::Carrier, Kind::Door] {
             let allowed = allowed(kind).unwrap();
             assert!(!allowed.contains_key(&libc::SYS_clone), "{kind:?}");
@@ -342,16 +493,13 @@ mod tests {
     }
 
     #[test]
-    fn nobody_may_reach_others_or_run_anything() {
+    fn nobody_may_reach_into_others_or_run_anything() {
         for kind in KINDS {
             let allowed = allowed(kind).unwrap();
             for call in [
-                libc::SYS_socket,
-                libc::SYS_connect,
-                libc::SYS_bind,
-                libc::SYS_setsockopt,
                 libc::SYS_execve,
                 libc::SYS_execveat,
+                libc::SYS_listen,
                 libc::SYS_ptrace,
                 libc::SYS_process_vm_readv,
                 libc::SYS_process_vm_writev,
@@ -363,13 +511,44 @@ mod tests {
                 libc::SYS_unshare,
                 libc::SYS_setns,
                 libc::SYS_mount,
-                libc::SYS_unlinkat,
-                libc::SYS_renameat2,
+                libc::SYS_symlinkat,
+                libc::SYS_linkat,
+                libc::SYS_fchmodat,
+                libc::SYS_fchownat,
             ] {
                 assert!(!allowed.contains_key(&call), "{kind:?}: {call}");
             }
             let opens = allowed.contains_key(&libc::SYS_openat2);
             assert_eq!(opens, kind == Kind::Nic);
+            for call in [
+                libc::SYS_socket,
+                libc::SYS_connect,
+                libc::SYS_bind,
+                libc::SYS_openat,
+                libc::SYS_unlinkat,
+                libc::SYS_renameat2,
+            ] {
+                let may = allowed.contains_key(&call);
+                assert_eq!(may, kind == Kind::Fetcher, "{kind:?}: {call}");
+            }
         }
+    }
+
+    #[test]
+    fn what_a_module_of_the_machine_may_try_is_refused_to_the_fetcher_and_not_deadly() {
+        confined(Kind::Fetcher, || {
+            for family in [libc::AF_PACKET, libc::AF_VSOCK] {
+                let family = rustix::net::AddressFamily::from_raw(family as u16);
+                let made = rustix::net::socket(family, rustix::net::SocketType::DGRAM, None);
+                assert_eq!(made.err(), Some(Errno::PERM));
+            }
+            rustix::net::socket(
+                rustix::net::AddressFamily::INET6,
+                rustix::net::SocketType::STREAM,
+                None,
+            )
+            .unwrap();
+            assert_eq!(rustix::process::chdir("/"), Err(Errno::PERM));
+        });
     }
 }

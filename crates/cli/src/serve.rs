@@ -32,12 +32,13 @@ use crate::lockdown::LockedOut;
 use crate::messages::{Message, Report};
 use crate::nic_keeper::{NicKeeper, NicNews, NicOrigin, START_WAIT};
 use crate::notice::Notice;
+use crate::observe::pass;
 use crate::observer::Observer;
 use crate::origin_options::OriginPlan;
 use crate::program::Program;
 use crate::reload::{self, Reload};
 use crate::self_signed::Fresh;
-use crate::signals::{EndSignals, HangUp, Hint, Quit, ReopenSignal};
+use crate::signals::{HangUp, Hint, Signals};
 use crate::tcp_options::TcpOptions;
 use crate::tls_options::TlsOptions;
 use crate::url::Scheme;
@@ -64,7 +65,6 @@ struct Asked<'a> {
 
 /// Serves until the user or a failure ends it.
 pub(crate) fn run(args: &ServeArgs, log: &str) -> Result<(), Failure> {
-    let args = &OriginPlan::with_root(args)?;
     let config = config::load(args)?;
     if args.print_config {
         say(&config.to_toml()?);
@@ -75,19 +75,19 @@ pub(crate) fn run(args: &ServeArgs, log: &str) -> Result<(), Failure> {
         config: &config,
         log,
     };
-    let plan = OriginPlan::check(args, &config.nic)?;
+    let plan = OriginPlan::check(&config)?;
     let sources = Source::check_all(&config)?;
     descriptors::require(sources.len(), config.nic.workers)?;
     let certificates = CertificateSource::check(&config, None)?;
-    let content = Content::read(&config)?;
+    let content = Content::read(&config, plan.as_ref())?;
     features::require()?;
     // From here on Ctrl-C leads through the cleaning up.
     let (signals, hang_up) = match args.config.is_some() || certificates.is_some() {
-        true => (EndSignals::catch_but_hang_up()?, Some(HangUp::catch()?)),
-        false => (EndSignals::catch()?, None),
+        true => (Signals::catch_ends_but_hang_up()?, Some(HangUp::catch()?)),
+        false => (Signals::catch_ends()?, None),
     };
-    let quit = Quit::catch()?;
-    let reopen = ReopenSignal::catch()?;
+    let quit = Signals::catch_quit()?;
+    let reopen = Signals::catch_reopen()?;
     let mut family = Family::new(signals);
     if args.end_with_parent {
         rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))
@@ -100,13 +100,12 @@ pub(crate) fn run(args: &ServeArgs, log: &str) -> Result<(), Failure> {
     let announced: Vec<_> = sources.iter().map(Announced::of).collect();
     let numbers = 0..sources.len();
     let told = (content, certificates.as_ref());
-    let plan = plan.map(|plan| (plan, outside));
     let mut served = start(
         &mut family,
         asked,
         sources,
         told,
-        plan,
+        (plan.as_ref(), outside),
         &link,
         observer.as_mut(),
     );
@@ -124,7 +123,7 @@ pub(crate) fn run(args: &ServeArgs, log: &str) -> Result<(), Failure> {
                 &config,
                 (&announced, missing),
                 &link,
-                (locked_out, fetcher.as_ref()),
+                (locked_out, fetcher),
                 (control.as_ref(), trusted),
             );
             let mut desk = Desk::new(control);
@@ -420,7 +419,7 @@ struct Served {
     missing: Vec<Option<Failure>>,
     /// Leads to the host process.
     to_host: OwnedFd,
-    fetcher: Option<FetchKeeper>,
+    fetcher: FetchKeeper,
 }
 
 /// Starts the processes and waits until they serve: the host process, and at least one NIC stack; of the others it is
@@ -430,7 +429,7 @@ fn start(
     asked: Asked<'_>,
     sources: Vec<Source>,
     (content, certificates): (Content, Option<&CertificateSource>),
-    plan: Option<(OriginPlan, Outside)>,
+    (plan, outside): (Option<&OriginPlan>, Outside),
     link: &Link,
     mut observer: Option<&mut Observer>,
 ) -> Result<Served, Failure> {
@@ -445,13 +444,7 @@ fn start(
         Child::spawn(
             "host process",
             &Program::own()?.image(),
-            host_arguments(
-                asked,
-                &sources,
-                plan.as_ref().map(|(plan, _)| plan),
-                link,
-                observer,
-            ),
+            host_arguments(asked, &sources, link, observer),
             host_socket,
         )?,
     );
@@ -462,11 +455,10 @@ fn start(
         handover::pass(&to_host, handover::OBSERVER, Some(socket))
             .map_err(|errno| Failure::broken("handing a socket to the host process", errno))?;
     }
-    let fetcher =
-        plan.map(|(plan, outside)| FetchKeeper::start(family, plan, outside, &to_host, asked.log));
-    let fetcher = fetcher.transpose()?;
+    let mut fetcher = FetchKeeper::new(outside, &to_host, asked.log)?;
+    fetcher.prepare(family, plan)?;
     let mut starting = Starting {
-        awaits_fetcher: fetcher.is_some(),
+        awaits_fetcher: fetcher.is_needed(),
         observer_ready: observer.is_none(),
         ..Starting::default()
     };
@@ -635,8 +627,8 @@ struct Orders<'a, 'b> {
     reload: Reload<'a>,
     drain: Drain,
     hang_up: Option<HangUp>,
-    quit: Quit,
-    reopen: ReopenSignal,
+    quit: Signals,
+    reopen: Signals,
     notice: &'b mut Notice,
 }
 
@@ -663,11 +655,7 @@ fn ready_status(config: &Config, link: &Link) -> String {
 /// does.
 fn supervise(
     family: &mut Family,
-    (keepers, fetcher, mut observer): (
-        &mut [NicKeeper],
-        &mut Option<FetchKeeper>,
-        Option<&mut Observer>,
-    ),
+    (keepers, fetcher, mut observer): (&mut [NicKeeper], &mut FetchKeeper, Option<&mut Observer>),
     reach: &Reach<'_>,
     orders: Orders<'_, '_>,
     desk: &mut Desk,
@@ -699,7 +687,7 @@ fn supervise(
             .chain(desk.control.as_ref().and_then(Control::deadline))
             .chain(drain.deadline())
             .chain(notice.deadline())
-            .chain(fetcher.as_ref().and_then(FetchKeeper::deadline))
+            .chain(fetcher.deadline())
             .chain(observer.as_ref().and_then(|observer| observer.deadline()))
             .min();
         let happening = family.next_or_readable(&watched, deadline)?;
@@ -710,12 +698,14 @@ fn supervise(
             }
             Happening::Said(Role::Host, Message::Reloaded(count)) => {
                 desk.on_outcome(reload.on_used(*count));
+                fetcher.limit(reload.cache_max());
                 drain.set_timeout(reload.drain_timeout());
                 tell_end(notice, &drain);
                 notice.reloaded();
             }
             Happening::Said(Role::Host, Message::ReloadRefused(why)) => {
                 desk.on_outcome(reload.on_refused(why));
+                fetcher.limit(reload.cache_max());
                 notice.reloaded();
             }
             Happening::Said(Role::Host, Message::Turning) => notice.host_turns(),
@@ -725,15 +715,17 @@ fn supervise(
             }
             _ => {}
         }
-        if let Some(fetcher) = fetcher {
-            fetcher.on(family, &happening);
+        // As long as it is that one's who has told it: another may take its place now.
+        if let (Some(observer), Some(told)) = (&observer, fetcher.told(&happening)) {
+            observer.pass_on(pass::FETCHER, &told);
         }
+        fetcher.on(family, &happening);
         for keeper in keepers.iter_mut() {
             if let Some(news) = keeper.on(family, &happening) {
                 tell(family, keeper, news, is_alone, desk);
             }
             if let (Some(observer), Some(told)) = (&observer, keeper.told(&happening)) {
-                observer.pass_on(&told);
+                observer.pass_on(pass::WORKER, &told);
             }
         }
         if let Some(news) = observer.as_mut().and_then(|it| it.on(family, &happening)) {
@@ -758,7 +750,7 @@ fn supervise(
             }
             Some(Request::Stat) => {
                 if let Some(control) = &mut desk.control {
-                    stat::asked::answer(control, family, keepers, reach.to_host);
+                    stat::asked::answer(control, family, (keepers, fetcher), reach.to_host);
                 }
             }
             Some(Request::Capture(wanted)) => {
@@ -799,8 +791,9 @@ fn supervise(
         let is_asked = request == Some(Request::Reload);
         if is_asked || hint == Some(Hint::ReadAnew) {
             notice.reloading();
-            let outcome = reload.begin(is_asked);
+            let outcome = reload.begin(is_asked, |plan| fetcher.prepare(family, plan));
             if outcome.is_some() {
+                fetcher.limit(reload.cache_max());
                 notice.reloaded();
             }
             desk.on_outcome(outcome);
@@ -888,7 +881,6 @@ fn carrier_arguments(source: &Source, link: &Link, log: &str) -> Vec<OsString> {
 fn host_arguments(
     asked: Asked<'_>,
     sources: &[Source],
-    plan: Option<&OriginPlan>,
     link: &Link,
     observer: Option<&Observer>,
 ) -> Vec<OsString> {
@@ -903,7 +895,6 @@ fn host_arguments(
     arguments.extend(["--congestion".into(), tcp.congestion.0.name().into()]);
     arguments.extend(TcpOptions::of(tcp).arguments());
     arguments.extend(TlsOptions::of(config).arguments());
-    arguments.extend(plan.iter().flat_map(|plan| plan.host_arguments()));
     for cidr in &link.addresses {
         arguments.extend(["--addr".into(), cidr.to_string().into()]);
     }
@@ -978,7 +969,7 @@ fn announce(
     config: &Config,
     (sources, missing): (&[Announced], &[Option<Failure>]),
     link: &Link,
-    (locked_out, fetcher): (&LockedOut, Option<&FetchKeeper>),
+    (locked_out, fetcher): (&LockedOut, &FetchKeeper),
     (control, trusted): (Option<&Control>, Option<&Path>),
 ) {
     let mut text = String::new();
@@ -1024,7 +1015,7 @@ fn announce(
             (Announced::Root(_) | Announced::Elsewhere { .. }, None, None) => {}
         }
     }
-    if let (Some(fetcher), Some(pid)) = (fetcher, family.pid(Role::Fetcher)) {
+    if let Some(pid) = family.pid(Role::Fetcher) {
         let does = fetcher.describe();
         line(format_args!("fetcher process {pid}: {does}"));
     }

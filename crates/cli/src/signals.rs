@@ -10,60 +10,60 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
 use crate::child::retry;
 use crate::error::Failure;
 
-/// Ctrl-C, `kill`, or the end of the terminal. Readable once one has come.
+/// Some signals: readable once one of them has come.
 #[derive(Debug)]
-pub(crate) struct EndSignals {
+pub(crate) struct Signals {
     receiver: UnixStream,
 }
 
-impl EndSignals {
-    /// From here on these signals do not end the process by themselves.
-    pub(crate) fn catch() -> Result<Self, Failure> {
-        Self::catch_these(&[SIGINT, SIGTERM, SIGHUP])
+impl Signals {
+    /// Those that ask for an end: Ctrl-C, `kill`, or the end of the terminal.
+    pub(crate) fn catch_ends() -> Result<Self, Failure> {
+        Self::catch(&[SIGINT, SIGTERM, SIGHUP])
     }
 
     /// The same without SIGHUP, which [`HangUp`] catches.
-    pub(crate) fn catch_but_hang_up() -> Result<Self, Failure> {
-        Self::catch_these(&[SIGINT, SIGTERM])
+    pub(crate) fn catch_ends_but_hang_up() -> Result<Self, Failure> {
+        Self::catch(&[SIGINT, SIGTERM])
     }
 
-    fn catch_these(signals: &[i32]) -> Result<Self, Failure> {
-        let receiver = catch(signals)?;
+    /// SIGUSR1: logs are to be opened anew.
+    pub(crate) fn catch_reopen() -> Result<Self, Failure> {
+        Self::catch(&[SIGUSR1])
+    }
+
+    /// SIGQUIT: take leave of everybody, and end then.
+    pub(crate) fn catch_quit() -> Result<Self, Failure> {
+        Self::catch(&[SIGQUIT])
+    }
+
+    /// From here on the signals do not end the process by themselves.
+    fn catch(signals: &[i32]) -> Result<Self, Failure> {
+        let catch = || -> std::io::Result<UnixStream> {
+            let (receiver, sender) = UnixStream::pair()?;
+            receiver.set_nonblocking(true)?;
+            for signal in signals {
+                signal_hook::low_level::pipe::register(*signal, sender.try_clone()?)?;
+            }
+            Ok(receiver)
+        };
+        let receiver =
+            catch().map_err(|error| Failure::broken("setting up signal handling", error))?;
         Ok(Self { receiver })
     }
 
-    /// True if a signal has come since the last call.
+    /// True if one has come since the last call.
     pub(crate) fn take(&mut self) -> bool {
-        take(&mut self.receiver)
+        let mut bytes = [0; 16];
+        let mut any = false;
+        while matches!(self.receiver.read(&mut bytes), Ok(count) if count > 0) {
+            any = true;
+        }
+        any
     }
 }
 
-impl AsFd for EndSignals {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.receiver.as_fd()
-    }
-}
-
-/// SIGUSR1: logs are to be opened anew. Readable once it has come.
-#[derive(Debug)]
-pub(crate) struct ReopenSignal {
-    receiver: UnixStream,
-}
-
-impl ReopenSignal {
-    /// From here on SIGUSR1 does not end the process.
-    pub(crate) fn catch() -> Result<Self, Failure> {
-        let receiver = catch(&[SIGUSR1])?;
-        Ok(Self { receiver })
-    }
-
-    /// True if it has come since the last call.
-    pub(crate) fn take(&mut self) -> bool {
-        take(&mut self.receiver)
-    }
-}
-
-impl AsFd for ReopenSignal {
+impl AsFd for Signals {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.receiver.as_fd()
     }
@@ -72,7 +72,7 @@ impl AsFd for ReopenSignal {
 /// SIGHUP, which means two things: read your configuration anew, or that the terminal is gone.
 #[derive(Debug)]
 pub(crate) struct HangUp {
-    receiver: UnixStream,
+    signals: Signals,
     /// One that the process was started at.
     terminal: Option<OwnedFd>,
 }
@@ -90,48 +90,23 @@ impl HangUp {
     /// From here on SIGHUP does not end the process by itself.
     pub(crate) fn catch() -> Result<Self, Failure> {
         Ok(Self {
-            receiver: catch(&[SIGHUP])?,
+            signals: Signals::catch(&[SIGHUP])?,
             terminal: terminal(),
         })
     }
 
     /// What SIGHUP asks for, if it has come since the last call.
     pub(crate) fn take(&mut self) -> Option<Hint> {
-        take(&mut self.receiver).then(|| match &self.terminal {
+        self.signals.take().then(|| match &self.terminal {
             Some(terminal) if is_gone(terminal) => Hint::End,
             _ => Hint::ReadAnew,
         })
     }
 }
 
-/// SIGQUIT: take leave of everybody, and end then.
-#[derive(Debug)]
-pub(crate) struct Quit {
-    receiver: UnixStream,
-}
-
-impl Quit {
-    /// From here on SIGQUIT does not end the process by itself.
-    pub(crate) fn catch() -> Result<Self, Failure> {
-        let receiver = catch(&[SIGQUIT])?;
-        Ok(Self { receiver })
-    }
-
-    /// True if it has come since the last call.
-    pub(crate) fn take(&mut self) -> bool {
-        take(&mut self.receiver)
-    }
-}
-
-impl AsFd for Quit {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.receiver.as_fd()
-    }
-}
-
 impl AsFd for HangUp {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.receiver.as_fd()
+        self.signals.as_fd()
     }
 }
 
@@ -154,28 +129,6 @@ fn is_gone(terminal: &OwnedFd) -> bool {
     let mut fds = [PollFd::new(terminal, PollFlags::empty())];
     let polled = retry(|| poll(&mut fds, Some(&now)));
     polled.is_ok() && fds[0].revents().contains(PollFlags::HUP)
-}
-
-/// A descriptor that becomes readable when one of the signals comes.
-fn catch(signals: &[i32]) -> Result<UnixStream, Failure> {
-    let catch = || -> std::io::Result<UnixStream> {
-        let (receiver, sender) = UnixStream::pair()?;
-        receiver.set_nonblocking(true)?;
-        for signal in signals {
-            signal_hook::low_level::pipe::register(*signal, sender.try_clone()?)?;
-        }
-        Ok(receiver)
-    };
-    catch().map_err(|error| Failure::broken("setting up signal handling", error))
-}
-
-fn take(receiver: &mut UnixStream) -> bool {
-    let mut bytes = [0; 16];
-    let mut any = false;
-    while matches!(receiver.read(&mut bytes), Ok(count) if count > 0) {
-        any = true;
-    }
-    any
 }
 
 #[cfg(test)]

@@ -330,6 +330,10 @@ fn a_configuration_that_makes_no_sense_is_shown_where_it_does_not() {
             &["key b", "No such file"],
         ),
         (
+            "[nic]\nroot = \"site\"\n[[site]]\n[[site.rule]]\npath = \"/a/*\"\nlisting = \"yes\"\n",
+            &["splitway.toml:6:11:", "boolean"],
+        ),
+        (
             "[nic]\nroot = \"site\"\n[signing_keys]\nk = \"site/index.html\"\n",
             &["signing key \"k\"", "mode 0", "chmod 600"],
         ),
@@ -505,6 +509,7 @@ fn options_of_http_that_make_no_sense() {
         ),
         ("--index=a,,b", &["a directory is no index"]),
         ("--precompressed=lzma", &["lzma", "br, zstd, gzip"]),
+        ("--listing=yes", &["'yes'", "--listing"]),
         ("--precompressed=br.gz", &["br.gz", "zstd"]),
         ("--rate-per-connection=fast", &["fast", "200mbit"]),
         ("--rate-per-source=0mbit", &["0mbit", "1kbit"]),

@@ -6,16 +6,17 @@
 //! | Offset | Bytes | What |
 //! |---|---|---|
 //! | 0 | 4 | length of the message, record and variable part, in bytes |
-//! | 4 | 1 | kind: commands 1–7, events 129–136 |
+//! | 4 | 1 | kind: commands 1–8, events 129–137 |
 //! | 5 | 3 | zero |
-//! | 8 | 4 or 8 | id: of the file (OPEN, CLOS), the SEND, the flow (ACKD, KEY, KEYGONE, RECORDS) |
+//! | 8 | 4 or 8 | id: of the file (OPEN, LIST, CLOS), the SEND, the flow (ACKD, KEY, KEYGONE, RECORDS) |
 //!
 //! | Message | Variable part |
 //! |---|---|
-//! | OPEN | the path |
+//! | OPEN, LIST | the path |
 //! | SEND | one record of 24 bytes per segment; the packet header; the inline segments' bytes |
 //! | RECORDS | one record of 24 bytes per segment; 16 bytes per tag; the inline segments' bytes |
 //! | sealed | 16 bytes per tag |
+//! | listed | one record of 20 bytes per entry, each with the name behind it |
 //! | all others | none |
 //!
 //! Decoding accepts exactly what encoding produces: what is reserved must be zero, lengths must fit
@@ -32,9 +33,10 @@ use crate::command::{Command, Segment, Segments, Send};
 use crate::event::{Event, FileMeta, RejectReason};
 use crate::ids::{FileId, FlowId, SendId};
 use crate::limits::{
-    HEADER_BYTES_MAX, INLINE_BYTES_MAX, MESSAGE_BYTES_MAX, PATH_BYTES_MAX, RECORDS_MAX,
-    SEALED_TAGS_MAX, SEGMENTS_MAX, SEND_BYTES_MAX,
+    HEADER_BYTES_MAX, INLINE_BYTES_MAX, LISTED_ENTRIES_BYTES_MAX, MESSAGE_BYTES_MAX,
+    PATH_BYTES_MAX, RECORDS_MAX, SEALED_TAGS_MAX, SEGMENTS_MAX, SEND_BYTES_MAX,
 };
+use crate::listing::{Entries, Part};
 use crate::memory::WORD_BYTES;
 use crate::tls::{Key, Records, TAG_BYTES};
 
@@ -62,6 +64,7 @@ const ACKED: u8 = 4;
 const KEY: u8 = 5;
 const KEY_GONE: u8 = 6;
 const RECORDS: u8 = 7;
+const LIST: u8 = 8;
 const OPENED: u8 = 129;
 const OPEN_FAILED: u8 = 130;
 const DEPARTED: u8 = 131;
@@ -70,6 +73,7 @@ const REJECTED: u8 = 133;
 const SEALED: u8 = 134;
 const SEAL_MISMATCH: u8 = 135;
 const ENDED: u8 = 136;
+const LISTED: u8 = 137;
 
 const SEGMENT_INLINE: u8 = 1;
 const SEGMENT_FILE: u8 = 2;
@@ -89,6 +93,7 @@ macro_rules! records {
 records! {
     /// What all records begin with.
     Head: 8 { length: U32, kind: u8, zero: [u8; 3], }
+    ListRecord: 24 { head: Head, file: U32, path_bytes: U16, zero: [u8; 2], from: U64, }
     OpenRecord: 16 { head: Head, file: U32, path_bytes: U16, zero: [u8; 2], }
     CloseRecord: 16 { head: Head, file: U32, zero: [u8; 4], }
     SendRecord: 72 {
@@ -115,6 +120,17 @@ records! {
         head: Head,
         file: U32,
         zero: [u8; 4],
+        size: U64,
+        inode: U64,
+        device: U64,
+        mtime_ns: I64,
+        ctime_ns: I64,
+    }
+    ListedRecord: 64 {
+        head: Head,
+        file: U32,
+        zero: [u8; 4],
+        next: U64,
         size: U64,
         inode: U64,
         device: U64,
@@ -177,10 +193,11 @@ records! {
 }
 
 /// Longest encoded event, in bytes.
-pub const EVENT_BYTES_MAX: usize = size_of::<SealedRecord>() + SEALED_TAGS_MAX * TAG_BYTES;
+pub const EVENT_BYTES_MAX: usize = size_of::<ListedRecord>() + LISTED_ENTRIES_BYTES_MAX;
 
 const _: () = assert!(
-    size_of::<OpenedRecord>() <= EVENT_BYTES_MAX,
+    size_of::<SealedRecord>() + SEALED_TAGS_MAX * TAG_BYTES <= EVENT_BYTES_MAX
+        && EVENT_BYTES_MAX <= MESSAGE_BYTES_MAX,
     "no event is longer"
 );
 
@@ -195,8 +212,9 @@ const _: () = assert!(
     "the largest SEND fits into a message"
 );
 const _: () = assert!(
-    size_of::<OpenRecord>() + PATH_BYTES_MAX <= MESSAGE_BYTES_MAX,
-    "the largest OPEN fits into a message"
+    size_of::<ListRecord>() + PATH_BYTES_MAX <= MESSAGE_BYTES_MAX
+        && size_of::<OpenRecord>() <= size_of::<ListRecord>(),
+    "the largest OPEN or LIST fits into a message"
 );
 const _: () = assert!(
     size_of::<RecordsRecord>()
@@ -217,6 +235,17 @@ impl Command<'_> {
                     file: file.0.into(),
                     path_bytes: (path.len() as u16).into(),
                     zero: [0; 2],
+                };
+                out.extend_from_slice(record.as_bytes());
+                out.extend_from_slice(path);
+            }
+            Command::List { file, from, path } => {
+                let record = ListRecord {
+                    head: head(LIST, size_of::<ListRecord>() + path.len()),
+                    file: file.0.into(),
+                    path_bytes: (path.len() as u16).into(),
+                    zero: [0; 2],
+                    from: from.into(),
                 };
                 out.extend_from_slice(record.as_bytes());
                 out.extend_from_slice(path);
@@ -279,6 +308,18 @@ impl Command<'_> {
                     path,
                 })
             }
+            LIST => {
+                let (record, path) = split::<ListRecord>(bytes)?;
+                all_zero(&record.zero)?;
+                if path.len() != usize::from(record.path_bytes) {
+                    return Err("the path fills the message");
+                }
+                Ok(Command::List {
+                    file: FileId(record.file.get()),
+                    from: record.from.get(),
+                    path,
+                })
+            }
             CLOSE => {
                 let record = whole::<CloseRecord>(bytes)?;
                 all_zero(&record.zero)?;
@@ -318,13 +359,13 @@ impl Command<'_> {
                 if path.is_empty() || path.len() > PATH_BYTES_MAX {
                     return Err("a path has 1 to PATH_BYTES_MAX bytes");
                 }
-                if path[0] == b'/' {
-                    return Err("a path is relative");
+                check_path(path)
+            }
+            Command::List { path, .. } => {
+                if path.len() > PATH_BYTES_MAX {
+                    return Err("a directory's path has at most PATH_BYTES_MAX bytes");
                 }
-                if path.contains(&0) {
-                    return Err("a path has no zero byte");
-                }
-                Ok(())
+                check_path(path)
             }
             Command::Send(send) => send.check(),
             Command::Key(key) => key.check(),
@@ -332,6 +373,16 @@ impl Command<'_> {
             Command::Close { .. } | Command::Acked { .. } | Command::KeyGone { .. } => Ok(()),
         }
     }
+}
+
+fn check_path(path: &[u8]) -> Result<(), &'static str> {
+    if path.first() == Some(&b'/') {
+        return Err("a path is relative");
+    }
+    if path.contains(&0) {
+        return Err("a path has no zero byte");
+    }
+    Ok(())
 }
 
 impl<'a, S> Send<'a, S> {
@@ -553,6 +604,27 @@ impl Event {
                 };
                 out.extend_from_slice(record.as_bytes());
             }
+            Event::Listed { file, ref part } => {
+                let Part {
+                    directory,
+                    next,
+                    entries,
+                } = &**part;
+                let entries = entries.as_bytes();
+                let record = ListedRecord {
+                    head: head(LISTED, size_of::<ListedRecord>() + entries.len()),
+                    file: file.0.into(),
+                    zero: [0; 4],
+                    next: (*next).into(),
+                    size: directory.size.into(),
+                    inode: directory.inode.into(),
+                    device: directory.device.into(),
+                    mtime_ns: directory.mtime_ns.into(),
+                    ctime_ns: directory.ctime_ns.into(),
+                };
+                out.extend_from_slice(record.as_bytes());
+                out.extend_from_slice(entries);
+            }
             Event::OpenFailed { file, errno } => {
                 let record = OpenFailedRecord {
                     head: head(OPEN_FAILED, size_of::<OpenFailedRecord>()),
@@ -665,6 +737,25 @@ impl Event {
                         mtime_ns: record.mtime_ns.get(),
                         ctime_ns: record.ctime_ns.get(),
                     },
+                })
+            }
+            LISTED => {
+                let (record, entries) = split::<ListedRecord>(bytes)?;
+                all_zero(&record.zero)?;
+                let part = Part {
+                    directory: FileMeta {
+                        size: record.size.get(),
+                        inode: record.inode.get(),
+                        device: record.device.get(),
+                        mtime_ns: record.mtime_ns.get(),
+                        ctime_ns: record.ctime_ns.get(),
+                    },
+                    next: record.next.get(),
+                    entries: Entries::parse(entries)?,
+                };
+                Ok(Event::Listed {
+                    file: FileId(record.file.get()),
+                    part: Box::new(part),
                 })
             }
             OPEN_FAILED => {
@@ -855,7 +946,7 @@ fn malformed(bytes: &[u8], rule: &'static str) -> Malformed {
     let wide = bytes.get(8..16).and_then(|id| id.try_into().ok());
     let narrow = bytes.get(8..12).and_then(|id| id.try_into().ok());
     let id = match bytes.get(4) {
-        Some(&(OPEN | CLOSE)) => narrow.map(u32::from_le_bytes).map_or(0, u64::from),
+        Some(&(OPEN | CLOSE | LIST)) => narrow.map(u32::from_le_bytes).map_or(0, u64::from),
         _ => wide.map_or(0, u64::from_le_bytes),
     };
     Malformed { id, rule }

@@ -18,6 +18,16 @@ pub enum Command<'a> {
         /// Path relative to the root: any bytes but zero, not empty, no leading `/`.
         path: &'a [u8],
     },
+    /// LIST: tell what is in a directory below the root, or some of it. Answered by `Listed` or `OpenFailed`, and then the
+    /// id is free again: a directory is not kept open, and nothing is remembered of it.
+    List {
+        /// The host's name for the directory, until the answer has come.
+        file: FileId,
+        /// Where to begin: zero, or where the part before has ended ([`crate::listing::Part::next`]).
+        from: u64,
+        /// Path relative to the root: any bytes but zero, no leading `/`; empty for the root itself.
+        path: &'a [u8],
+    },
     /// Forget a file. SENDs accepted before still complete.
     Close {
         /// The file.

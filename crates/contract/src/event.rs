@@ -1,6 +1,7 @@
 //! Events: NIC stack to host stack.
 
 use crate::ids::{FileId, FlowId, SendId};
+use crate::listing::Part;
 use crate::tls::Tag;
 
 /// What the NIC stack reports.
@@ -13,13 +14,22 @@ pub enum Event {
         /// What `fstat` said.
         meta: FileMeta,
     },
-    /// OPEN has failed; the id is free again.
+    /// OPEN, or LIST, has failed; the id is free again.
     OpenFailed {
         /// The file.
         file: FileId,
         /// `errno` of Linux, such as `ENOENT`; `EISDIR` for a directory, `EACCES` for anything else
-        /// that is not a regular file.
+        /// that is not a regular file. Of LIST, `ENOTDIR` for anything that is no directory, and `EBUSY` if too many are
+        /// being read.
         errno: u16,
+    },
+    /// LIST has succeeded; the id is free again.
+    Listed {
+        /// The directory.
+        file: FileId,
+        /// What is in it, or some of that: regular files and directories that OPEN and LIST could reach. A symbolic
+        /// link is told as what it leads to, unless that is out of the root or nothing.
+        part: Box<Part>,
     },
     /// The echo: all packets of a SEND have been handed to the port.
     Departed {

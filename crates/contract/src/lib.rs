@@ -8,8 +8,9 @@
 //! | Module | What it holds |
 //! |---|---|
 //! | [`ids`] | names that cross the split |
-//! | [`command`] | host to NIC: OPEN, CLOS, SEND, ACKD, KEY, KEYGONE, RECORDS |
-//! | [`event`] | NIC to host: opened, open failed, departed, read failed, sealed, seal mismatch, rejected, ended |
+//! | [`command`] | host to NIC: OPEN, CLOS, SEND, ACKD, KEY, KEYGONE, RECORDS, LIST |
+//! | [`event`] | NIC to host: opened, open failed, listed, departed, read failed, sealed, seal mismatch, rejected, ended |
+//! | [`listing`] | what is in a directory: what answers LIST |
 //! | [`tls`] | keys and records of TLS: what KEY and RECORDS say |
 //! | [`limits`] | bounds that both sides rely on |
 //! | [`codec`] | commands and events as bytes |
@@ -49,6 +50,7 @@ pub mod ethernet;
 pub mod event;
 pub mod ids;
 pub mod limits;
+pub mod listing;
 mod memory;
 pub mod ring;
 mod sync;
@@ -57,3 +59,4 @@ pub mod tls;
 pub use command::{Command, Segment, Segments, Send};
 pub use event::{Event, FileMeta, RejectReason};
 pub use ids::{FileId, FlowId, SendId};
+pub use listing::{Entries, Entry, EntryKind};

@@ -1,10 +1,16 @@
 //! Bounds that both sides rely on. A record beyond them does not decode.
 
 /// Version of the contract. Both sides must speak the same one.
-pub const VERSION: u16 = 6;
+pub const VERSION: u16 = 7;
 
-/// Longest path in an OPEN, in bytes; Linux's `PATH_MAX` without the final zero.
+/// Longest path in an OPEN or LIST, in bytes; Linux's `PATH_MAX` without the final zero.
 pub const PATH_BYTES_MAX: usize = 4095;
+
+/// Longest name in a directory, in bytes; Linux's `NAME_MAX`.
+pub const NAME_BYTES_MAX: usize = 255;
+
+/// Most bytes of entries in an answer to LIST, so that an event ring of 4 KiB takes two of them.
+pub const LISTED_ENTRIES_BYTES_MAX: usize = 1968;
 
 /// Longest packet header in a SEND: Ethernet (14), IPv6 (40), TCP with all options (60), and room.
 pub const HEADER_BYTES_MAX: usize = 128;

@@ -2,12 +2,15 @@
 
 use contract::codec::{EVENT_BYTES_MAX, Malformed};
 use contract::limits::{
-    HEADER_BYTES_MAX, INLINE_BYTES_MAX, MESSAGE_BYTES_MAX, PATH_BYTES_MAX,
-    RECORD_PLAINTEXT_BYTES_MAX, RECORDS_MAX, SEALED_TAGS_MAX, SEGMENTS_MAX, SEND_BYTES_MAX,
+    HEADER_BYTES_MAX, INLINE_BYTES_MAX, LISTED_ENTRIES_BYTES_MAX, MESSAGE_BYTES_MAX,
+    NAME_BYTES_MAX, PATH_BYTES_MAX, RECORD_PLAINTEXT_BYTES_MAX, RECORDS_MAX, SEALED_TAGS_MAX,
+    SEGMENTS_MAX, SEND_BYTES_MAX,
 };
+use contract::listing::{EntriesFull, Part};
 use contract::tls::{Cipher, ContentType, Key, Records, Suite, Tag, Version};
 use contract::{
-    Command, Event, FileId, FileMeta, FlowId, RejectReason, Segment, Segments, Send, SendId,
+    Command, Entries, Entry, EntryKind, Event, FileId, FileMeta, FlowId, RejectReason, Segment,
+    Segments, Send, SendId,
 };
 use proptest::prelude::*;
 
@@ -76,6 +79,135 @@ fn the_layout_of_open_and_close() {
     let close = Command::Close { file: FileId(7) };
     let bytes = [16, 0, 0, 0, 2, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0];
     assert_eq!(encoded(&close), bytes);
+}
+
+#[test]
+fn the_layout_of_list_and_listed() {
+    let list = Command::List {
+        file: FileId(0x0a0b_0c0d),
+        from: 0x0102_0304_0506_0708,
+        path: b"a b",
+    };
+    let bytes = [
+        27, 0, 0, 0, 8, 0, 0, 0, 0x0d, 0x0c, 0x0b, 0x0a, 3, 0, 0, 0, // head, id, path bytes
+        8, 7, 6, 5, 4, 3, 2, 1, // from
+        b'a', b' ', b'b',
+    ];
+    assert_eq!(encoded(&list), bytes);
+
+    let listed = encoded_event(&a_listing());
+    let (record, entries) = listed.split_at(64);
+    let mut expected = [0; 64];
+    expected[..5].copy_from_slice(&[107, 0, 0, 0, 137]);
+    expected[8..12].copy_from_slice(&[0x0d, 0x0c, 0x0b, 0x0a]);
+    (expected[16], expected[24], expected[32]) = (7, 1, 2);
+    (expected[40], expected[48], expected[56]) = (3, 4, 5);
+    assert_eq!(record, expected);
+    assert_eq!(
+        entries,
+        [
+            9, 1, 0, 0, 0, 0, 0, 0, 0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1, 0, 1, 0,
+            b'x', 0, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 2, 0, 2, 0, b'd', 0xff,
+        ]
+    );
+}
+
+fn a_listing() -> Event {
+    let mut entries = Entries::default();
+    for (kind, size, mtime_ns, name) in [
+        (EntryKind::File, 0x109, -2, &b"x"[..]),
+        (EntryKind::Directory, 0, 3, b"d\xff"),
+    ] {
+        let entry = Entry {
+            kind,
+            size,
+            mtime_ns,
+            name,
+        };
+        entries.push(&entry).unwrap();
+    }
+    let directory = FileMeta {
+        size: 1,
+        inode: 2,
+        device: 3,
+        mtime_ns: 4,
+        ctime_ns: 5,
+    };
+    Event::Listed {
+        file: FileId(0x0a0b_0c0d),
+        part: Box::new(Part {
+            directory,
+            next: 7,
+            entries,
+        }),
+    }
+}
+
+#[test]
+fn entries_stay_inside_a_listing_and_have_names() {
+    let good = encoded_event(&a_listing());
+    for (at, value, rule) in [
+        (64 + 16, 0, "an entry has a name"),
+        (64 + 16, 2, "an entry has a name"),
+        (64 + 17, 1, "entries fill the message"),
+        (64 + 18, 0, "an entry is a file or a directory"),
+        (64 + 18, 3, "an entry is a file or a directory"),
+        (64 + 19, 1, "what is reserved is zero"),
+        (64 + 20, 0, "an entry has a name"),
+        (64 + 20, b'/', "an entry has a name"),
+        (64 + 20, b'.', "an entry has a name"),
+        (64 + 21 + 16, 3, "entries fill the message"),
+        (64 + 21 + 16, 1, "entries fill the message"),
+        (12, 1, "what is reserved is zero"),
+    ] {
+        let mut bytes = good.clone();
+        bytes[at] = value;
+        let error = Event::decode(&bytes).unwrap_err();
+        assert_eq!(error.rule, rule, "byte {at} = {value}");
+    }
+    for cut in 64..good.len() {
+        let mut bytes = good[..cut].to_vec();
+        bytes[..4].copy_from_slice(&(cut as u32).to_le_bytes());
+        let is_whole = [64, 64 + 21].contains(&cut);
+        assert_eq!(Event::decode(&bytes).is_ok(), is_whole, "{cut} bytes");
+    }
+}
+
+#[test]
+fn a_listing_has_as_many_entries_as_fit_and_the_longest_names_too() {
+    let name = [b'n'; NAME_BYTES_MAX];
+    let entry = Entry {
+        kind: EntryKind::File,
+        size: 0,
+        mtime_ns: 0,
+        name: &name,
+    };
+    let mut entries = Entries::default();
+    assert!(entries.is_empty());
+    let mut count = 0;
+    while entries.push(&entry).is_ok() {
+        count += 1;
+    }
+    assert_eq!(count, LISTED_ENTRIES_BYTES_MAX / (20 + NAME_BYTES_MAX));
+    assert_eq!(entries.push(&entry), Err(EntriesFull));
+    assert_eq!(entries.iter().count(), count);
+    let event = Event::Listed {
+        file: FileId(1),
+        part: Box::new(Part {
+            entries,
+            ..Part::default()
+        }),
+    };
+    let mut bytes = encoded_event(&event);
+    assert!(bytes.len() <= EVENT_BYTES_MAX);
+    assert_eq!(Event::decode(&bytes), Ok(event));
+    bytes.resize(EVENT_BYTES_MAX + 1, 0);
+    bytes[..4].copy_from_slice(&(EVENT_BYTES_MAX as u32 + 1).to_le_bytes());
+    let error = Event::decode(&bytes).unwrap_err();
+    assert_eq!(
+        error.rule,
+        "entries have at most LISTED_ENTRIES_BYTES_MAX bytes"
+    );
 }
 
 #[test]
@@ -420,6 +552,24 @@ fn paths_are_relative_and_without_zero() {
     ] {
         assert_eq!(rule_broken_by(&open(path)), rule);
     }
+    let list = |path| Command::List {
+        file: FileId(1),
+        from: 0,
+        path,
+    };
+    for path in [&b""[..], b"a/b", &longest] {
+        assert_eq!(list(path).check(), Ok(()));
+    }
+    for (path, rule) in [
+        (
+            &too_long[..],
+            "a directory's path has at most PATH_BYTES_MAX bytes",
+        ),
+        (b"/etc", "a path is relative"),
+        (b"a\0b", "a path has no zero byte"),
+    ] {
+        assert_eq!(rule_broken_by(&list(path)), rule);
+    }
 }
 
 #[test]
@@ -596,6 +746,7 @@ type SendFields = (u64, u64, (u64, u64), (u64, u64), u16, u32, u16);
 #[derive(Clone, Debug)]
 enum Owned {
     Open(u32, Vec<u8>),
+    List(u32, u64, Vec<u8>),
     Close(u32),
     Send {
         fields: SendFields,
@@ -628,6 +779,11 @@ impl Owned {
         match self {
             Owned::Open(file, path) => Command::Open {
                 file: FileId(*file),
+                path,
+            },
+            Owned::List(file, from, path) => Command::List {
+                file: FileId(*file),
+                from: *from,
                 path,
             },
             Owned::Close(file) => Command::Close {
@@ -787,6 +943,12 @@ fn any_send() -> impl Strategy<Value = Owned> {
 fn any_command() -> impl Strategy<Value = Owned> {
     prop_oneof![
         (any::<u32>(), any_path()).prop_map(|(file, path)| Owned::Open(file, path)),
+        (
+            any::<u32>(),
+            any::<u64>(),
+            prop_oneof![any_path(), Just(Vec::new())]
+        )
+            .prop_map(|(file, from, path)| Owned::List(file, from, path)),
         any::<u32>().prop_map(Owned::Close),
         any_send(),
         any::<(u64, u64, bool)>().prop_map(|(flow, stream_offset, last)| Owned::Acked(
@@ -805,6 +967,29 @@ fn any_command() -> impl Strategy<Value = Owned> {
         any::<(u64, u16)>().prop_map(|(flow, epoch)| Owned::KeyGone(flow, epoch)),
         any_records(),
     ]
+}
+
+/// As many entries as fit.
+fn any_entries() -> impl Strategy<Value = Entries> {
+    let name = prop::collection::vec(1..=255u8, 1..=NAME_BYTES_MAX)
+        .prop_filter("a name", |name| contract::listing::is_name(name));
+    let entry = (any::<bool>(), any::<u64>(), any::<i64>(), name);
+    prop::collection::vec(entry, 0..=100).prop_map(|all| {
+        let mut entries = Entries::default();
+        for (is_file, size, mtime_ns, name) in &all {
+            let kind = match is_file {
+                true => EntryKind::File,
+                false => EntryKind::Directory,
+            };
+            let _ = entries.push(&Entry {
+                kind,
+                size: *size,
+                mtime_ns: *mtime_ns,
+                name,
+            });
+        }
+        entries
+    })
 }
 
 fn any_event() -> impl Strategy<Value = Event> {
@@ -835,6 +1020,16 @@ fn any_event() -> impl Strategy<Value = Event> {
         RejectReason::RecordsOutOfFile,
     ]);
     prop_oneof![
+        (any::<u32>(), meta.clone(), any::<u64>(), any_entries()).prop_map(
+            |(file, directory, next, entries)| Event::Listed {
+                file: FileId(file),
+                part: Box::new(Part {
+                    directory,
+                    next,
+                    entries,
+                }),
+            }
+        ),
         (any::<u32>(), meta).prop_map(|(file, meta)| Event::Opened {
             file: FileId(file),
             meta

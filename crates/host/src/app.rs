@@ -8,6 +8,9 @@ use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
+use crate::nic_stacks::NicSet;
+
+pub use contract::listing::{Entries, Entry, EntryKind};
 pub use tls::{Agreed as TlsAgreed, Cipher as TlsCipher, Version as TlsVersion};
 
 /// A connection, as applications name it. Never reused.
@@ -31,6 +34,44 @@ pub struct FileMeta {
     pub device: u64,
     /// Last status change, in nanoseconds since the epoch.
     pub ctime_ns: i64,
+}
+
+/// Where a listing goes on: what the part before has said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ListPlace {
+    /// The NIC stack.
+    pub(crate) nic: usize,
+    /// Its place; zero for its beginning.
+    pub(crate) from: u64,
+    /// What it said of the directory before.
+    pub(crate) version: Option<contract::FileMeta>,
+    /// NIC stacks of which there is nothing left to tell.
+    pub(crate) told: NicSet,
+}
+
+impl ListPlace {
+    /// A place in what the first NIC stack has, which is what an application is given where there is no other: for those
+    /// who play the host stack.
+    pub fn at(from: u64) -> ListPlace {
+        ListPlace {
+            nic: 0,
+            from,
+            version: None,
+            told: NicSet::default(),
+        }
+    }
+}
+
+/// Part of what is in a directory.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ListPart {
+    /// Some entries, in no order; perhaps none, though there are more.
+    pub entries: Entries,
+    /// Where to go on; `None`: nowhere, that was all.
+    pub next: Option<ListPlace>,
+    /// The directory has changed since the part before: entries may be missing or told twice, unless the listing is
+    /// begun anew.
+    pub has_changed: bool,
 }
 
 /// Why a stream ended.
@@ -91,14 +132,24 @@ pub enum AppEvent {
         /// Its metadata.
         meta: FileMeta,
     },
-    /// [`Io::open`] has failed; the handle is gone.
+    /// [`Io::open`], or [`Io::list`], has failed; the handle is gone.
     OpenFailed {
         /// The stream that asked.
         stream: StreamId,
         /// The file.
         file: FileHandle,
-        /// `errno` of Linux; `EISDIR` for a directory.
+        /// `errno` of Linux; `EISDIR` for a directory. Of a listing, `ENOTDIR` for what is none, and `ESTALE` if it
+        /// cannot go on where it was, and may be begun anew.
         errno: u16,
+    },
+    /// [`Io::list`] has succeeded; the handle is gone.
+    Listed {
+        /// The stream that asked.
+        stream: StreamId,
+        /// The directory.
+        file: FileHandle,
+        /// Some of what is in it.
+        part: Box<ListPart>,
     },
     /// The time set by [`Io::set_timer`] has come.
     Timer {
@@ -153,6 +204,10 @@ pub trait Io {
     /// Asks the NIC stack to open a file below its root, for this stream. The path is relative,
     /// without a leading `/`. `Opened` or `OpenFailed` follows.
     fn open(&mut self, stream: StreamId, path: &[u8]) -> FileHandle;
+    /// Asks the NIC stack for what is in a directory below its root, for this stream: from its beginning, or from the
+    /// place where a part before has ended. The path is relative, without a leading `/`; empty for the root. `Listed` or
+    /// `OpenFailed` follows. Where several NIC stacks have files that are no copies, each is asked, one after the other.
+    fn list(&mut self, stream: StreamId, path: &[u8], from: Option<ListPlace>) -> FileHandle;
     /// The application is done with the file. What is queued of it is still sent.
     fn close_file(&mut self, file: FileHandle);
     /// Sends FIN after all that is queued, in TLS close_notify before that. Reading goes on.

@@ -34,6 +34,8 @@ pub(crate) struct Entry {
     pub(crate) told: bool,
     /// The peer has sent something, with TLS all of its handshake.
     pub(crate) heard: bool,
+    /// What the peer has brought back to open it, if it was a cookie.
+    pub(crate) cookie: Option<u32>,
     /// Nothing but the peer is waited for.
     pub(crate) orphan_since: Option<Since>,
     /// A SEND was issued, so that the NIC stack keeps state for it.
@@ -188,6 +190,7 @@ impl Connections {
             dirty: false,
             told: false,
             heard: false,
+            cookie: None,
             orphan_since: None,
             flow_open: false,
             sends_outstanding: 0,

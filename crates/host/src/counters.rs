@@ -39,6 +39,8 @@ counters! {
     retransmissions,
     /// OPEN commands.
     opens,
+    /// LIST commands.
+    lists,
     /// CLOS commands.
     closes,
     /// ACKD commands.

@@ -9,7 +9,7 @@ use std::ops::Range;
 use contract::{FileId, FileMeta};
 use slab::Slab;
 
-use crate::app::{FileHandle, StreamId};
+use crate::app::{FileHandle, ListPlace, StreamId};
 use crate::nic_stacks::NicSet;
 
 /// What is known of a file.
@@ -26,8 +26,10 @@ pub(crate) struct File {
     pub(crate) state: State,
     /// NIC stacks that have been asked for it.
     pub(crate) asked: NicSet,
-    /// What the first of them that failed has said.
+    /// What the first of them that failed has said; of a listing, rather what is not that there is nothing.
     pub(crate) errno: Option<u16>,
+    /// It is a directory, of which a listing is wanted, from this place on: its answer ends it.
+    pub(crate) listing: Option<Box<ListPlace>>,
     /// For the log.
     pub(crate) path: Box<[u8]>,
     generation: u32,
@@ -59,6 +61,23 @@ impl File {
         self.held || self.extents_queued > 0
     }
 
+    /// Where a listing is to begin, if one is wanted.
+    pub(crate) fn list_from(&self) -> Option<u64> {
+        self.listing.as_ref().map(|place| place.from)
+    }
+
+    /// The NIC stack that has begun a listing, which nobody else can go on with.
+    pub(crate) fn bound_to(&self) -> Option<usize> {
+        let place = self.listing.as_ref()?;
+        (place.from != 0).then_some(place.nic)
+    }
+
+    /// All that this NIC stack has of a listing is told.
+    fn has_listed(&self, nic: usize) -> bool {
+        let listing = self.listing.as_ref();
+        listing.is_some_and(|place| place.told.contains(nic))
+    }
+
     /// The stream knows it, so that only this version will do.
     pub(crate) fn is_told(&self) -> bool {
         matches!(self.state, State::Open | State::Reopening | State::Gone)
@@ -86,8 +105,19 @@ pub(crate) struct MayClose {
 pub(crate) struct Reopening {
     pub(crate) file: FileId,
     pub(crate) path: Box<[u8]>,
+    /// Where a listing is to begin, if that is what is wanted.
+    pub(crate) list_from: Option<u64>,
     /// The stream that may have sent some of it, and must not go on before it is known to be the same version.
     pub(crate) waits: Option<StreamId>,
+}
+
+/// A listing that has been answered.
+#[derive(Debug)]
+pub(crate) struct Listed {
+    /// What was said of the directory before.
+    pub(crate) version: Option<FileMeta>,
+    /// NIC stacks that have been asked, until now.
+    pub(crate) asked: NicSet,
 }
 
 /// What the answer to a repeated OPEN says.
@@ -131,6 +161,7 @@ impl FileTable {
             state: State::Opening,
             asked: NicSet::of(nic),
             errno: None,
+            listing: None,
             path: path.into(),
             generation,
             held: true,
@@ -166,6 +197,9 @@ impl FileTable {
         meta: FileMeta,
     ) -> Option<Result<StreamId, MayClose>> {
         let found = self.opening(worker, file)?;
+        if found.listing.is_some() {
+            return None;
+        }
         found.meta = Some(meta);
         found.version_of = nic;
         found.state = State::Found;
@@ -187,6 +221,21 @@ impl FileTable {
     pub(crate) fn opening(&mut self, worker: usize, file: FileId) -> Option<&mut File> {
         let found = self.files.get_mut(file.0 as usize)?;
         (found.worker == worker && found.state == State::Opening).then_some(found)
+    }
+
+    /// LIST has succeeded at `worker`: the id is free. Returns what the listing was, and the stream to tell, if it still
+    /// cares; `None` if nobody asked.
+    pub(crate) fn listed(
+        &mut self,
+        worker: usize,
+        file: FileId,
+    ) -> Option<(Listed, Option<(StreamId, FileHandle)>)> {
+        let found = self.opening(worker, file)?;
+        let listed = Listed {
+            version: found.listing.as_ref()?.version,
+            asked: found.asked,
+        };
+        Some((listed, self.open_failed(file)))
     }
 
     /// OPEN has failed: the id is free. Returns the stream to tell, if it still cares.
@@ -213,6 +262,7 @@ impl FileTable {
                 Reopening {
                     file: FileId(index as u32),
                     path: file.path.clone(),
+                    list_from: file.list_from(),
                     waits: file.is_told().then_some(file.stream),
                 }
             })
@@ -226,7 +276,7 @@ impl FileTable {
             !workers.contains(&file.worker) || !file.is_told() || file.is_needed()
         });
         for (_, file) in &mut self.files {
-            if !file.is_told() {
+            if !file.is_told() && !file.has_listed(nic) {
                 // It may have the file when it is back.
                 file.asked.remove(nic);
             }

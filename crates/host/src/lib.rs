@@ -9,7 +9,7 @@
 //! | [`app`] | the interface for servers: events, and what they may do |
 //! | `stack` | frames and events in; SENDs and packets out |
 //! | `streams` | what an application may do, on a stack |
-//! | `connections`, `files`, `syn_queue`, `sources`, `time_wait` | the tables |
+//! | `connections`, `files`, `syn_queue`, `spent_cookies`, `sources`, `time_wait` | the tables |
 //! | `tuple`, `keyed_hash` | what they are searched by |
 //! | `neighbor`, `icmp` | ARP, neighbour discovery, next hops; echo |
 //! | `nic_stacks`, `balance` | which NIC stacks are there, which of their workers a connection goes to |
@@ -39,6 +39,7 @@ mod polling;
 mod secure;
 mod shard;
 mod sources;
+mod spent_cookies;
 mod stack;
 mod streams;
 mod syn_queue;

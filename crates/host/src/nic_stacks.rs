@@ -26,6 +26,10 @@ impl NicSet {
         self.0 &= !(1 << nic);
     }
 
+    pub(crate) fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
     pub(crate) fn contains(self, nic: usize) -> bool {
         self.0 >> nic & 1 == 1
     }
@@ -94,6 +98,12 @@ impl NicStacks {
         let first = self.of_workers.len();
         self.of_workers.resize(first + workers, nic);
         self.stacks[nic].workers = first..first + workers;
+    }
+
+    /// One that is there, or expected back, and not among these.
+    pub(crate) fn another(&self, without: NicSet) -> Option<usize> {
+        let may_be_asked = |nic: &usize| self.is_there(*nic) || self.is_awaited(*nic);
+        (0..self.len()).find(|nic| may_be_asked(nic) && !without.contains(*nic))
     }
 
     pub(crate) fn is_there(&self, nic: usize) -> bool {

@@ -21,6 +21,7 @@
 //! | `secure` | connections that speak TLS |
 //! | `records` | their records, for the NIC workers, and what becomes of the tags |
 //! | `congestion` | congestion control by listener and by stream |
+//! | `listing` | what is in a directory |
 //! | `link` | the link, and how much fits into a SEND |
 //! | `inspect` | what the stack holds, for those who watch over it |
 
@@ -29,6 +30,7 @@ mod arrival;
 mod congestion;
 mod inspect;
 mod link;
+mod listing;
 mod records;
 mod reports;
 mod restart;
@@ -368,6 +370,7 @@ impl Stack {
     fn tell<A: Application>(&mut self, now_us: u64, app: &mut A, event: AppEvent) {
         let (AppEvent::Opened { stream, .. }
         | AppEvent::OpenFailed { stream, .. }
+        | AppEvent::Listed { stream, .. }
         | AppEvent::Writable { stream }
         | AppEvent::Timer { stream }) = event
         else {
@@ -489,7 +492,7 @@ impl Stack {
                     }
                     continue;
                 }
-                ConnectionEvent::Closed { reason } => match self.on_closed(index, reason) {
+                ConnectionEvent::Closed { reason } => match self.on_closed(now_us, index, reason) {
                     Some(event) => event,
                     None => continue,
                 },
@@ -502,9 +505,19 @@ impl Stack {
     }
 
     /// TCP has ended: what the application is told, if it knows of the connection.
-    fn on_closed(&mut self, index: usize, reason: tcp::CloseReason) -> Option<AppEvent> {
+    fn on_closed(
+        &mut self,
+        now_us: u64,
+        index: usize,
+        reason: tcp::CloseReason,
+    ) -> Option<AppEvent> {
         let entry = self.connections.get_mut(index)?;
-        let stream = entry.stream;
+        let (stream, tuple) = (entry.stream, entry.tuple);
+        if reason != tcp::CloseReason::Finished
+            && let Some(cookie) = entry.cookie
+        {
+            self.gate.on_cookie_spent(now_us, tuple, cookie);
+        }
         let reason = match reason {
             _ if entry.data_plane_failed => CloseReason::DataPlaneFailed,
             _ if entry.tls.as_ref().is_some_and(|tls| tls.has_failed) => CloseReason::TlsFailed,
@@ -569,13 +582,19 @@ impl Stack {
         self.nics[close.worker].send_or_defer(Deferred::Close { file: close.file });
     }
 
-    /// Sends OPEN.
-    pub(crate) fn open_below(&mut self, worker: usize, file: FileId, path: &[u8]) {
-        self.counters.opens += 1;
-        self.nics[worker].send_or_defer(Deferred::Open {
-            file,
-            path: path.into(),
-        });
+    /// Sends OPEN, or LIST from a place on.
+    pub(crate) fn open_below(
+        &mut self,
+        worker: usize,
+        file: FileId,
+        path: &[u8],
+        list_from: Option<u64>,
+    ) {
+        match list_from {
+            None => self.counters.opens += 1,
+            Some(_) => self.counters.lists += 1,
+        }
+        self.nics[worker].send_or_defer(Deferred::open(file, path.into(), list_from));
     }
 
     /// Removes a connection from the table.

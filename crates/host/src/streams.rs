@@ -6,7 +6,7 @@ use std::time::Duration;
 use contract::{Command, FileId};
 use rustix::io::Errno;
 
-use crate::app::{AppEvent, FileHandle, FileMeta, Io, StreamId};
+use crate::app::{AppEvent, FileHandle, FileMeta, Io, ListPlace, StreamId};
 use crate::connections::Entry;
 use crate::stack::Stack;
 
@@ -35,6 +35,37 @@ impl Streams<'_> {
         let result = self.stack.connections.get_mut(index).map(act);
         self.stack.mark_dirty(index);
         result.unwrap_or_default()
+    }
+
+    /// Has a command like this carried out for a stream, by `ask`, which is given the stream's worker.
+    fn ask(
+        &mut self,
+        stream: StreamId,
+        command: &Command<'_>,
+        ask: impl FnOnce(&mut Stack, usize) -> Option<(FileId, FileHandle)>,
+    ) -> FileHandle {
+        const NOWHERE: FileHandle = FileHandle(u64::MAX);
+        let Some(worker) = self.entry(stream).map(|entry| entry.worker) else {
+            return NOWHERE;
+        };
+        let sane = command.check().is_ok();
+        // Before an id is taken that one of them may have had.
+        if let Some(entry) = self.stack.connections.by_stream_mut(stream) {
+            forget_closed(&mut entry.files, &self.stack.files, stream);
+        }
+        let opened = sane.then(|| ask(self.stack, worker)).flatten();
+        let Some((file, handle)) = opened else {
+            self.stack.app_events.push_back(AppEvent::OpenFailed {
+                stream,
+                file: NOWHERE,
+                errno: if sane { Errno::MFILE } else { Errno::INVAL }.raw_os_error() as u16,
+            });
+            return NOWHERE;
+        };
+        if let Some(entry) = self.stack.connections.by_stream_mut(stream) {
+            entry.files.push(file);
+        }
+        handle
     }
 }
 
@@ -74,35 +105,24 @@ impl Io for Streams<'_> {
     }
 
     fn open(&mut self, stream: StreamId, path: &[u8]) -> FileHandle {
-        const NOWHERE: FileHandle = FileHandle(u64::MAX);
-        let Some(worker) = self.entry(stream).map(|entry| entry.worker) else {
-            return NOWHERE;
-        };
-        let sane = (Command::Open {
+        let command = Command::Open {
             file: FileId(0),
             path,
-        })
-        .check()
-        .is_ok();
-        // Before an id is taken that one of them may have had.
-        if let Some(entry) = self.stack.connections.by_stream_mut(stream) {
-            forget_closed(&mut entry.files, &self.stack.files, stream);
-        }
-        let opened = sane
-            .then(|| self.stack.open_file(stream, worker, path))
-            .flatten();
-        let Some((file, handle)) = opened else {
-            self.stack.app_events.push_back(AppEvent::OpenFailed {
-                stream,
-                file: NOWHERE,
-                errno: if sane { Errno::MFILE } else { Errno::INVAL }.raw_os_error() as u16,
-            });
-            return NOWHERE;
         };
-        if let Some(entry) = self.stack.connections.by_stream_mut(stream) {
-            entry.files.push(file);
-        }
-        handle
+        self.ask(stream, &command, |stack, worker| {
+            stack.open_file(stream, worker, path)
+        })
+    }
+
+    fn list(&mut self, stream: StreamId, path: &[u8], from: Option<ListPlace>) -> FileHandle {
+        let command = Command::List {
+            file: FileId(0),
+            from: 0,
+            path,
+        };
+        self.ask(stream, &command, |stack, worker| {
+            stack.list_directory(stream, worker, path, from)
+        })
     }
 
     fn close_file(&mut self, file: FileHandle) {

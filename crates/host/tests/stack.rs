@@ -4,6 +4,7 @@ mod admission;
 mod orphans;
 mod rig;
 
+use contract::listing::Part;
 use contract::{Event, FileId, FileMeta, FlowId, RejectReason, SendId};
 use host::CongestionAlgorithm;
 use host::app::{AppEvent, CloseReason};
@@ -397,6 +398,13 @@ fn hostile_event() -> impl Strategy<Value = Event> {
             }
         }),
         (file.clone(), any::<u16>()).prop_map(|(file, errno)| Event::OpenFailed { file, errno }),
+        (file.clone(), any::<u64>()).prop_map(|(file, next)| Event::Listed {
+            file,
+            part: Box::new(Part {
+                next,
+                ..Part::default()
+            }),
+        }),
         (send.clone(), flow.clone(), any::<u64>()).prop_map(|(send, flow, departed_us)| {
             Event::Departed {
                 send,

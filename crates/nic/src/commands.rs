@@ -4,10 +4,14 @@
 
 use contract::{Command, Event, FileId, FlowId, RejectReason, Send};
 use port::Port;
+use rustix::io::Errno;
 
 use crate::engine::{Clock, Engine};
 use crate::flow::Flow;
 use crate::slab::Key;
+
+/// Directories that wait to be listed, or are: more are refused, for each answer takes memory.
+const LISTS_MAX: usize = 256;
 
 impl<P: Port> Engine<P> {
     /// Carries out a command, or starts to.
@@ -16,6 +20,10 @@ impl<P: Port> Engine<P> {
             Command::Open { file, path } => {
                 self.counters.opens += 1;
                 self.open(*file, path);
+            }
+            Command::List { file, from, path } => {
+                self.counters.lists += 1;
+                self.list(*file, path, *from);
             }
             Command::Close { file } => {
                 self.counters.closes += 1;
@@ -66,6 +74,22 @@ impl<P: Port> Engine<P> {
         } else {
             let token = self.files.insert(id);
             self.reader.open(token, path);
+        }
+    }
+
+    fn list(&mut self, id: FileId, path: &[u8], from: u64) {
+        if self.files.find(id).is_some() {
+            self.reject(RejectReason::FileInUse, id.0.into());
+        } else if self.files.len() >= self.limits.files_max {
+            self.reject(RejectReason::TooManyFiles, id.0.into());
+        } else if self.lists >= LISTS_MAX {
+            self.counters.open_failures += 1;
+            let errno = Errno::BUSY.raw_os_error() as u16;
+            self.emit(Event::OpenFailed { file: id, errno });
+        } else {
+            self.lists += 1;
+            let token = self.files.insert(id);
+            self.reader.list(token, path, from);
         }
     }
 

@@ -5,6 +5,8 @@
 pub struct Counters {
     /// OPEN commands taken.
     pub opens: u64,
+    /// LIST commands taken.
+    pub lists: u64,
     /// CLOS commands taken.
     pub closes: u64,
     /// SEND commands taken.
@@ -13,7 +15,7 @@ pub struct Counters {
     pub ackds: u64,
     /// Commands answered with `Rejected`.
     pub rejected: u64,
-    /// OPENs that failed.
+    /// OPENs and LISTs that failed.
     pub open_failures: u64,
     /// SENDs that failed while reading.
     pub read_failures: u64,
@@ -92,7 +94,7 @@ pub struct Counters {
 
 impl Counters {
     /// How many rows there are.
-    pub const ROWS: usize = 42;
+    pub const ROWS: usize = 43;
 
     /// A paced SEND that leaves later than its time by more than this is late, in microseconds: a packet of
     /// 1500 bytes at 12 Mbit/s.
@@ -102,6 +104,7 @@ impl Counters {
     pub fn rows(&self) -> [(&'static str, u64); Counters::ROWS] {
         [
             ("OPEN commands", self.opens),
+            ("LIST commands", self.lists),
             ("CLOS commands", self.closes),
             ("SEND commands", self.sends),
             ("ACKD commands", self.ackds),
@@ -150,6 +153,7 @@ impl Counters {
     pub fn add(&mut self, other: &Counters) {
         let Counters {
             opens,
+            lists,
             closes,
             sends,
             ackds,
@@ -193,6 +197,7 @@ impl Counters {
             paced_late,
         } = other;
         self.opens += opens;
+        self.lists += lists;
         self.closes += closes;
         self.sends += sends;
         self.ackds += ackds;

@@ -43,7 +43,7 @@ impl<P: Port> Engine<P> {
     }
 
     /// Sends one superpacket of each flow in turn, until the port is busy, or the event ring full that `channel` has and
-    /// that must hold the tags of what leaves. True if any was sent.
+    /// that must hold the tags of what leaves. True if any was sent, or the next turn may send some.
     pub(crate) fn depart(&mut self, clock: Clock<'_>, channel: &mut NicChannel) -> bool {
         let mut worked = false;
         self.port_busy = false;
@@ -89,7 +89,8 @@ impl<P: Port> Engine<P> {
             }
             worked = true;
         }
-        worked
+        // Behind a crowd that is gone, or has to wait, may be somebody who is ready.
+        worked || !self.senders.is_empty()
     }
 
     /// What has been sealed, and what has left without.

@@ -3,18 +3,19 @@
 use std::collections::{HashMap, VecDeque};
 use std::io;
 
-use contract::{Event, FlowId};
+use contract::{Event, FileId, FlowId};
 use port::Port;
+use rustix::io::Errno;
 
 use crate::blocks::Blocks;
 use crate::buffer::{Arena, BLOCK_BYTES, Pages};
 use crate::config::Config;
 use crate::counters::Counters;
-use crate::files::Files;
+use crate::files::{Files, OpenOutcome};
 use crate::flow::Flow;
 use crate::job::Job;
 use crate::plan::Need;
-use crate::reader::{Completion, Reader};
+use crate::reader::{Completion, FileToken, Opened, Reader};
 use crate::sealed::Sealer;
 use crate::slab::{Key, Slab};
 use crate::wheel::Wheel;
@@ -22,7 +23,7 @@ use crate::wheel::Wheel;
 /// Tells the time: microseconds of the clock that the host stamps its SENDs with.
 pub type Clock<'a> = &'a dyn Fn() -> u64;
 
-/// Opens and reads completed in one turn.
+/// Opens, listings and reads completed in one turn.
 const COMPLETIONS_MAX: usize = 256;
 
 /// Events that may wait for the host while commands are taken: about what one turn makes.
@@ -73,10 +74,12 @@ pub(crate) struct Engine<P> {
     pub(crate) ring_busy: bool,
     /// Jobs in all flows.
     pub(crate) jobs: usize,
+    /// LISTs that the reader has.
+    pub(crate) lists: usize,
     #[expect(clippy::vec_box, reason = "jobs move between here and flows")]
     spare_jobs: Vec<Box<Job>>,
     /// For the host, as soon as its ring has room. Beyond `EVENTS_WAITING_MAX` come only those of jobs
-    /// and opens that are under way: a bounded number.
+    /// and opens and listings that are under way: a bounded number.
     pub(crate) events: VecDeque<Event>,
     pub(crate) limits: Limits,
     pub(crate) correct_timestamps: bool,
@@ -117,6 +120,7 @@ impl<P: Port> Engine<P> {
             sealed_bytes: 0,
             ring_busy: false,
             jobs: 0,
+            lists: 0,
             spare_jobs: Vec::new(),
             events: VecDeque::new(),
             limits: Limits {
@@ -144,26 +148,25 @@ impl<P: Port> Engine<P> {
             let mut waiters = std::mem::take(&mut self.waiters);
             match completion {
                 Completion::Opened { file, result } => {
-                    let outcome = self.files.complete(
-                        file,
-                        result,
-                        &mut self.blocks,
-                        self.reader.as_mut(),
-                        &mut waiters,
-                    );
-                    // After CLOS nobody waits for the answer, and the id may mean another file.
-                    if let Some(outcome) = outcome.filter(|outcome| outcome.named) {
+                    if let Some(outcome) = self.opened(file, result, &mut waiters) {
                         let file = outcome.id;
                         match outcome.result {
                             Ok(meta) => self.emit(Event::Opened { file, meta }),
-                            Err(errno) => {
-                                self.counters.open_failures += 1;
-                                self.emit(Event::OpenFailed { file, errno });
-                            }
+                            Err(errno) => self.open_failed(file, errno),
                         }
                     }
-                    for flow in waiters.drain(..) {
-                        self.want_to_plan(flow);
+                }
+                Completion::Listed { file, result } => {
+                    self.lists -= 1;
+                    // Nothing of a directory can be sent.
+                    let none = Err(Errno::ISDIR.raw_os_error() as u16);
+                    if let Some(OpenOutcome { id: file, .. }) =
+                        self.opened(file, none, &mut waiters)
+                    {
+                        match result {
+                            Ok(part) => self.emit(Event::Listed { file, part }),
+                            Err(errno) => self.open_failed(file, errno),
+                        }
                     }
                 }
                 Completion::Read {
@@ -183,6 +186,33 @@ impl<P: Port> Engine<P> {
             self.waiters = waiters;
         }
         worked
+    }
+
+    /// A file is open, or is not: what the host is to be told, if it waits for the answer. Whoever waits to send of it goes
+    /// on.
+    fn opened(
+        &mut self,
+        file: FileToken,
+        result: Result<Opened, u16>,
+        waiters: &mut Vec<Key>,
+    ) -> Option<OpenOutcome> {
+        let outcome = self.files.complete(
+            file,
+            result,
+            &mut self.blocks,
+            self.reader.as_mut(),
+            waiters,
+        );
+        for flow in waiters.drain(..) {
+            self.want_to_plan(flow);
+        }
+        // After CLOS nobody waits for the answer, and the id may mean another file.
+        outcome.filter(|outcome| outcome.named)
+    }
+
+    fn open_failed(&mut self, file: FileId, errno: u16) {
+        self.counters.open_failures += 1;
+        self.emit(Event::OpenFailed { file, errno });
     }
 
     /// True if any command can be taken: the host takes its events, and there is room for a job.

@@ -25,6 +25,7 @@
 //! | `retention` | the flow pins what it has sent until ACKD |
 //! | `counters`, `usage` | what a worker has done, and what it holds |
 //! | `files`, `root` | what the host's file ids mean, and how files are opened |
+//! | `directory` | LIST: what is in a directory |
 //!
 //! This room may touch files below the root, its buffers, its port and the contract. It makes no
 //! decision about loss or congestion, and nothing here ends the process because of what the host says.
@@ -35,6 +36,7 @@ mod commands;
 mod config;
 mod counters;
 mod depart;
+mod directory;
 mod engine;
 mod files;
 mod flow;

@@ -144,7 +144,12 @@ impl RootDir {
         })
     }
 
-    fn resolve(&self, path: &[u8], flags: OFlags, lookup: Lookup) -> Result<OwnedFd, Errno> {
+    pub(crate) fn resolve(
+        &self,
+        path: &[u8],
+        flags: OFlags,
+        lookup: Lookup,
+    ) -> Result<OwnedFd, Errno> {
         let mut resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
         if lookup == Lookup::Cached {
             resolve |= ResolveFlags::CACHED;
@@ -229,17 +234,23 @@ fn direct_read_possible(stat: &Statx) -> bool {
     fits(stat.stx_dio_mem_align) && fits(stat.stx_dio_offset_align)
 }
 
-fn meta_of(stat: &Statx) -> FileMeta {
-    let nanoseconds = |seconds: i64, nanoseconds: u32| {
-        seconds
-            .saturating_mul(1_000_000_000)
-            .saturating_add(i64::from(nanoseconds))
-    };
+/// When a file was modified last, in nanoseconds since the epoch.
+pub(crate) fn mtime_ns(stat: &Statx) -> i64 {
+    nanoseconds(stat.stx_mtime.tv_sec, stat.stx_mtime.tv_nsec)
+}
+
+fn nanoseconds(seconds: i64, nanoseconds: u32) -> i64 {
+    seconds
+        .saturating_mul(1_000_000_000)
+        .saturating_add(i64::from(nanoseconds))
+}
+
+pub(crate) fn meta_of(stat: &Statx) -> FileMeta {
     FileMeta {
         size: stat.stx_size,
         inode: stat.stx_ino,
         device: makedev(stat.stx_dev_major, stat.stx_dev_minor),
-        mtime_ns: nanoseconds(stat.stx_mtime.tv_sec, stat.stx_mtime.tv_nsec),
+        mtime_ns: mtime_ns(stat),
         ctime_ns: nanoseconds(stat.stx_ctime.tv_sec, stat.stx_ctime.tv_nsec),
     }
 }

@@ -13,6 +13,8 @@ use wire::tcp::Flags;
 
 const EIO: u16 = 5;
 const ENOENT: u16 = 2;
+const EBUSY: u16 = 16;
+const EISDIR: u16 = 21;
 const ENODATA: u16 = 61;
 
 fn rejected(reason: RejectReason, id: u64) -> [Event; 1] {
@@ -101,6 +103,101 @@ fn sends_of_a_file_whose_open_fails_fail_too() {
     };
     assert_eq!(events.last(), Some(&failed));
     serves(&mut stage);
+}
+
+fn names(event: &Event) -> Vec<String> {
+    let Event::Listed { part, .. } = event else {
+        panic!("{event:?}");
+    };
+    let names = part.entries.iter();
+    names
+        .map(|entry| String::from_utf8(entry.name.to_vec()).unwrap())
+        .collect()
+}
+
+fn list(file: u32, from: u64, path: &[u8]) -> Command<'_> {
+    let file = FileId(file);
+    Command::List { file, from, path }
+}
+
+#[test]
+fn a_directory_is_listed_and_nothing_of_it_can_be_sent() {
+    let mut stage = Stage::new();
+    for path in [b"d/a".as_slice(), b"d/b", b"top"] {
+        stage.disk.put(path, content(10));
+    }
+    stage.disk.hold(b"d");
+    stage.tell(&list(1, 0, b"d"));
+    stage.settle();
+    // Its id is in use until the answer has come.
+    stage.tell_open(1, b"top");
+    stage.tell(&list(1, 0, b""));
+    let refused = [(); 2]
+        .map(|()| rejected(RejectReason::FileInUse, 1))
+        .concat();
+    assert_eq!(stage.take_events(), refused);
+    let send = stage.send(1, 0, [range(1, 0, 1)]);
+    stage.settle();
+    stage.disk.release(b"d");
+    let events = stage.take_events();
+    assert_eq!(names(&events[0]), ["a", "b"]);
+    let failed = Event::ReadFailed {
+        send,
+        flow: FlowId(1),
+        file: FileId(1),
+        offset: 0,
+        errno: EISDIR,
+    };
+    assert_eq!(events[1..], [failed]);
+
+    stage.open(1, b"top");
+    stage.tell(&list(2, 1, b""));
+    assert_eq!(names(&stage.take_events()[0]), ["top"]);
+    stage.tell(&list(2, 0, b"none"));
+    let failed = Event::OpenFailed {
+        file: FileId(2),
+        errno: ENOENT,
+    };
+    assert_eq!(stage.take_events(), [failed]);
+    assert_eq!(stage.counters().lists, 4);
+    serves(&mut stage);
+}
+
+#[test]
+fn who_closes_a_directory_before_the_answer_hears_nothing_of_it() {
+    let mut stage = Stage::new();
+    stage.disk.put(b"d/a", content(10));
+    stage.disk.hold(b"d");
+    stage.tell(&list(1, 0, b"d"));
+    stage.tell(&Command::Close { file: FileId(1) });
+    stage.settle();
+    stage.open(1, b"d/a");
+    stage.disk.release(b"d");
+    assert_eq!(stage.take_events(), []);
+    serves(&mut stage);
+}
+
+#[test]
+fn there_may_be_too_many_listings() {
+    let mut stage = Stage::new();
+    stage.disk.put(b"d/a", content(10));
+    stage.disk.hold(b"d");
+    for file in 0..256 {
+        stage.tell(&list(file, 0, b"d"));
+    }
+    assert_eq!(stage.take_events(), []);
+    stage.tell(&list(256, 0, b"d"));
+    let failed = Event::OpenFailed {
+        file: FileId(256),
+        errno: EBUSY,
+    };
+    assert_eq!(stage.take_events(), [failed]);
+    // Files are opened all the same.
+    stage.open(257, b"d/a");
+    stage.disk.release(b"d");
+    assert_eq!(stage.take_events().len(), 256);
+    stage.tell(&list(256, 0, b"d"));
+    assert_eq!(names(&stage.take_events()[0]), ["a"]);
 }
 
 #[test]

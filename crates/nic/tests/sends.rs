@@ -248,6 +248,26 @@ fn a_busy_port_delays_and_reorders_nothing() {
 }
 
 #[test]
+fn a_crowd_that_has_gone_keeps_nobody_waiting() {
+    let mut stage = Stage::new();
+    stage.wire.close(true);
+    for flow in 1..=1000 {
+        stage.send(flow, 0, [Segment::Inline(b"x")]);
+    }
+    stage.settle();
+    assert_eq!(stage.counters().superpackets, 0);
+    for flow in 1..=1000 {
+        stage.acked(flow, 0, true);
+    }
+    let alive = stage.send(1001, 0, [Segment::Inline(b"y")]);
+    stage.settle();
+    stage.wire.close(false);
+    // A worker that has nothing to do sleeps until it is told something.
+    assert_eq!(departed(&stage.take_events()), [alive]);
+    assert_eq!(stage.wire.packets().len(), 1);
+}
+
+#[test]
 fn what_the_link_drops_or_refuses_has_departed() {
     let mut stage = Stage::new();
     stage.disk.put(b"a", content(100_000));

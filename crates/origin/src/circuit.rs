@@ -1,6 +1,7 @@
 //! Leaving an origin alone that does not answer (a *circuit breaker*).
 //!
-//! After some failures in a row the circuit is open: requests fail at once, so that clients do not wait for what will
+//! An origin that answers, whatever it answers, is well: what it says of one target is remembered for that target alone
+//! ([`crate::broken`]). After some failures in a row the circuit is open: requests fail at once, so that clients do not wait for what will
 //! not come, and the origin is not asked by all of them the moment it comes back. After a while one request may try.
 
 use std::time::{Duration, Instant};
@@ -48,7 +49,7 @@ impl Circuit {
         was_open
     }
 
-    /// It has not, or with an answer that says that it cannot. True if that opens the circuit.
+    /// It has not, or with what makes no sense. True if that opens the circuit.
     pub(crate) fn on_failure(&mut self, now: Instant) -> bool {
         self.failures = self.failures.saturating_add(1);
         if self.failures < FAILURES_MAX {

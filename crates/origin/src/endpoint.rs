@@ -4,13 +4,15 @@ use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::{UnixDatagram, UnixStream};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use crate::fetcher::Fetcher;
-use crate::message::{Answer, Ask, MESSAGE_BYTES_MAX};
+use crate::message::{Answer, Ask, MESSAGE_BYTES_MAX, Order};
 use crate::store::{Limits, Store, VERSION_BYTES};
 use crate::transfer::Event;
 use crate::upstream::{OriginUrl, Timeouts, Trust, Upstream};
@@ -20,6 +22,9 @@ const BATCH: usize = 64;
 
 /// Events of transfers that wait for the loop.
 const EVENTS_MAX: usize = 64;
+
+/// Threads that wait for the disk.
+const DISK_THREADS: usize = 8;
 
 /// How long the end waits for what is being removed from the cache directory; the next start finds the rest.
 const END_WAIT: Duration = Duration::from_secs(1);
@@ -33,7 +38,7 @@ pub struct Config {
     pub bytes_max: u64,
     /// Length of a segment, in bytes. What was cached with another one is dropped.
     pub segment_bytes: u64,
-    /// By their numbers.
+    /// What may be asked. One that is named twice is the same.
     pub origins: Vec<OriginUrl>,
     /// Whom origins that speak TLS are certified by.
     pub trust: Trust,
@@ -41,13 +46,29 @@ pub struct Config {
     pub timeouts: Timeouts,
 }
 
-/// What has happened so far.
+/// How long what is counted may wait until it is told.
+const TELL_EVERY: Duration = Duration::from_secs(1);
+
+/// The ends of sockets that are a fetcher's.
+#[derive(Debug)]
+pub struct Ends {
+    /// Leads to the host process; a Unix socket that keeps messages apart.
+    pub host: OwnedFd,
+    /// The same, from where [`Order`]s come.
+    pub orders: OwnedFd,
+    /// A Unix stream that becomes readable when it is to end.
+    pub stop: OwnedFd,
+}
+
+/// What has happened so far, of one origin or of all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Objects that the host process has asked for.
     pub asked: u64,
     /// Of these, those that were there, fresh or stale.
     pub hits: u64,
+    /// Of these, those that the origin was asked for, was being asked for, or is left alone with.
+    pub misses: u64,
     /// Of these, those that waited for a request that was under way.
     pub coalesced: u64,
     /// Answered from what was stale.
@@ -64,18 +85,35 @@ pub struct Counters {
     pub lost: u64,
     /// Content that has come from origins, in bytes.
     pub fetched_bytes: u64,
+    /// Objects that have made room for others. This and what follows is not counted by origin.
+    pub evicted_objects: u64,
     /// Content that has been removed, in bytes.
     pub evicted_bytes: u64,
+    /// Objects that are there now, or in parts.
+    pub cached_objects: u64,
     /// Content that is there now, in bytes.
     pub cached_bytes: u64,
 }
 
+/// What a fetcher tells of what it does.
+#[derive(Debug)]
+pub struct Counted<'a> {
+    /// All together.
+    pub total: Counters,
+    /// What is counted by origin, by the URLs of those that were asked for something.
+    pub origins: Vec<(&'a str, Counters)>,
+}
+
 impl Counters {
+    /// So many rows, the first ones, are counted by origin.
+    pub const OF_ORIGIN: usize = 11;
+
     /// All of them by name.
-    pub fn rows(&self) -> [(&'static str, u64); 12] {
+    pub fn rows(&self) -> [(&'static str, u64); 15] {
         [
             ("origin_asked", self.asked),
             ("origin_hits", self.hits),
+            ("origin_misses", self.misses),
             ("origin_coalesced", self.coalesced),
             ("origin_stale", self.stale),
             ("origin_passed", self.passed),
@@ -84,9 +122,26 @@ impl Counters {
             ("origin_failures", self.failures),
             ("origin_lost", self.lost),
             ("origin_fetched_bytes", self.fetched_bytes),
+            ("origin_evicted_objects", self.evicted_objects),
             ("origin_evicted_bytes", self.evicted_bytes),
+            ("origin_cached_objects", self.cached_objects),
             ("origin_cached_bytes", self.cached_bytes),
         ]
+    }
+
+    /// What another origin has a part in.
+    pub fn add(&mut self, other: &Counters) {
+        self.asked += other.asked;
+        self.hits += other.hits;
+        self.misses += other.misses;
+        self.coalesced += other.coalesced;
+        self.stale += other.stale;
+        self.passed += other.passed;
+        self.requests += other.requests;
+        self.revalidated += other.revalidated;
+        self.failures += other.failures;
+        self.lost += other.lost;
+        self.fetched_bytes += other.fetched_bytes;
     }
 }
 
@@ -117,23 +172,23 @@ impl fmt::Display for FetcherError {
 
 impl std::error::Error for FetcherError {}
 
-/// Fetches for the host process at the other end of `host`, a Unix socket that keeps messages apart, until that hangs up
-/// or `stop`, a Unix stream, becomes readable. `ready` is called when it is known that the cache directory can be written to;
-/// while what is there is being read, which may take long, the host process is not heard yet.
+/// Fetches for the host process until that hangs up, it is told to stop, or it has retired. `ready` is called when it is
+/// known that the cache directory can be written to; while what is there is being read, which may take long, the host process
+/// is not heard yet. `tell` is called once a second, while there is something new to tell, and again if it could not be told.
 pub fn run(
     config: &Config,
-    host: OwnedFd,
-    stop: OwnedFd,
+    ends: Ends,
     ready: impl FnOnce(),
+    tell: impl FnMut(&Counted<'_>) -> bool,
 ) -> Result<Counters, FetcherError> {
     let failed = |error| FetcherError::Cache(config.cache_dir.clone(), error);
     Store::prepare(&config.cache_dir).map_err(failed)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
-        .max_blocking_threads(8)
+        .max_blocking_threads(DISK_THREADS)
         .build()
         .map_err(FetcherError::Setup)?;
-    let counters = runtime.block_on(serve(config, host, stop, ready));
+    let counters = runtime.block_on(serve(config, ends, ready, tell));
     // A look-up of a name may take long, and nobody waits for it any more.
     runtime.shutdown_background();
     counters
@@ -141,15 +196,12 @@ pub fn run(
 
 async fn serve(
     config: &Config,
-    host: OwnedFd,
-    stop: OwnedFd,
+    ends: Ends,
     ready: impl FnOnce(),
+    tell: impl FnMut(&Counted<'_>) -> bool,
 ) -> Result<Counters, FetcherError> {
-    // Any socket that keeps messages apart may be one of datagrams here.
-    let host = std::os::unix::net::UnixDatagram::from(host);
-    host.set_nonblocking(true).map_err(FetcherError::Setup)?;
-    let host = UnixDatagram::from_std(host).map_err(FetcherError::Setup)?;
-    let stop = std::os::unix::net::UnixStream::from(stop);
+    let (host, orders) = (messages(ends.host)?, messages(ends.orders)?);
+    let stop = std::os::unix::net::UnixStream::from(ends.stop);
     stop.set_nonblocking(true).map_err(FetcherError::Setup)?;
     let stop = UnixStream::from_std(stop).map_err(FetcherError::Setup)?;
     ready();
@@ -160,16 +212,39 @@ async fn serve(
     let upstreams = config.origins.iter();
     let upstreams = upstreams.map(|url| Upstream::new(url.clone(), &config.trust, config.timeouts));
     let (sender, mut events) = mpsc::channel(EVENTS_MAX);
-    let mut fetcher = Fetcher::new(upstreams.collect(), store, sender);
-    let ended = listen(&host, &stop, &mut events, &mut fetcher).await;
-    let _ = tokio::time::timeout(END_WAIT, fetcher.settle()).await;
+    let mut fetcher = Fetcher::new(upstreams, store, sender);
+    let mut endpoint = Endpoint {
+        config,
+        host,
+        orders: Some(orders),
+        stop,
+        buffer: vec![0; MESSAGE_BYTES_MAX],
+    };
+    let ended = endpoint.listen(&mut events, &mut fetcher, tell).await;
+    tokio::select! {
+        () = fetcher.settle() => {}
+        // Nobody waits for what is still told.
+        () = async { while events.recv().await.is_some() {} } => {}
+        () = tokio::time::sleep(END_WAIT) => {}
+    }
     ended.map_err(FetcherError::Socket)?;
-    Ok(fetcher.counters())
+    Ok(fetcher.counters().total)
+}
+
+/// Any socket that keeps messages apart may be one of datagrams here.
+fn messages(socket: OwnedFd) -> Result<UnixDatagram, FetcherError> {
+    let socket = std::os::unix::net::UnixDatagram::from(socket);
+    socket.set_nonblocking(true).map_err(FetcherError::Setup)?;
+    UnixDatagram::from_std(socket).map_err(FetcherError::Setup)
 }
 
 /// Reads what the cache directory holds.
 async fn open(config: &Config) -> Result<Store, FetcherError> {
-    let origins: Vec<String> = config.origins.iter().map(ToString::to_string).collect();
+    let origins: Vec<_> = config
+        .origins
+        .iter()
+        .map(|url| Arc::clone(url.text()))
+        .collect();
     let limits = Limits {
         bytes_max: config.bytes_max,
         segment_bytes: config.segment_bytes,
@@ -183,47 +258,126 @@ async fn open(config: &Config) -> Result<Store, FetcherError> {
     store.map_err(|error| FetcherError::Cache(config.cache_dir.clone(), error))
 }
 
-/// Until the host process hangs up, or it is to end.
-async fn listen(
-    host: &UnixDatagram,
-    stop: &UnixStream,
-    events: &mut mpsc::Receiver<Event>,
-    fetcher: &mut Fetcher,
-) -> io::Result<()> {
-    let mut buffer = vec![0; MESSAGE_BYTES_MAX];
-    loop {
-        let has_answers = !fetcher.answers.is_empty();
-        tokio::select! {
-            _ = stop.readable() => return Ok(()),
-            Some(event) = events.recv() => fetcher.on_event(event),
-            ready = host.readable() => {
-                ready?;
-                if !take_in(host, &mut buffer, fetcher)? {
-                    return Ok(());
+/// A fetcher's sockets, while it is at work.
+struct Endpoint<'a> {
+    config: &'a Config,
+    host: UnixDatagram,
+    /// `None`: whoever gave them is gone.
+    orders: Option<UnixDatagram>,
+    stop: UnixStream,
+    buffer: Vec<u8>,
+}
+
+impl Endpoint<'_> {
+    /// Until the host process hangs up, or it is to end.
+    async fn listen(
+        &mut self,
+        events: &mut mpsc::Receiver<Event>,
+        fetcher: &mut Fetcher,
+        mut tell: impl FnMut(&Counted<'_>) -> bool,
+    ) -> io::Result<()> {
+        let mut told_at = Instant::now();
+        loop {
+            let has_answers = !fetcher.answers.is_empty();
+            let has_news = fetcher.are_counters_new();
+            tokio::select! {
+                _ = self.stop.readable() => return Ok(()),
+                Some(event) = events.recv() => fetcher.on_event(event),
+                ready = readable(self.orders.as_ref()) => {
+                    ready?;
+                    self.take_orders(fetcher)?;
+                }
+                ready = self.host.readable() => {
+                    ready?;
+                    // What it asks for may be of an origin that has just been made known.
+                    self.take_orders(fetcher)?;
+                    if !self.take_in(fetcher)? {
+                        return Ok(());
+                    }
+                }
+                ready = self.host.writable(), if has_answers => {
+                    ready?;
+                    hand_out(&self.host, fetcher)?;
+                }
+                () = tokio::time::sleep_until(told_at + TELL_EVERY), if has_news => {
+                    told_at = Instant::now();
+                    let is_known = tell(&fetcher.counters());
+                    fetcher.on_told(is_known);
                 }
             }
-            ready = host.writable(), if has_answers => {
-                ready?;
-                hand_out(host, fetcher)?;
+            if fetcher.may_end() {
+                tell(&fetcher.counters());
+                return Ok(());
             }
         }
+    }
+
+    fn take_orders(&mut self, fetcher: &mut Fetcher) -> io::Result<()> {
+        while let Some(orders) = &self.orders {
+            let message = match orders.try_recv(&mut self.buffer) {
+                Ok(0) => {
+                    self.orders = None;
+                    break;
+                }
+                Ok(bytes) => &self.buffer[..bytes],
+                Err(error) => {
+                    if !what_is_left(error)? {
+                        self.orders = None;
+                    }
+                    break;
+                }
+            };
+            match serde_json::from_slice::<Order>(message) {
+                Ok(order) => self.on_order(order, fetcher),
+                Err(error) => tracing::error!("an order makes no sense: {error}"),
+            }
+        }
+        Ok(())
+    }
+
+    fn on_order(&self, order: Order, fetcher: &mut Fetcher) {
+        match order {
+            Order::Use { origins, bytes_max } => {
+                for origin in origins {
+                    match origin.parse::<OriginUrl>() {
+                        Ok(url) => {
+                            let Config {
+                                trust, timeouts, ..
+                            } = self.config;
+                            fetcher.admit(&url, || Upstream::new(url.clone(), trust, *timeouts));
+                        }
+                        Err(error) => tracing::error!("{error}"),
+                    }
+                }
+                fetcher.resize(bytes_max);
+            }
+            Order::Retire => fetcher.retire(),
+        }
+    }
+
+    /// False if the host process has hung up.
+    fn take_in(&mut self, fetcher: &mut Fetcher) -> io::Result<bool> {
+        for _ in 0..BATCH {
+            let message = match self.host.try_recv(&mut self.buffer) {
+                Ok(0) => return Ok(false),
+                Ok(bytes) => &self.buffer[..bytes],
+                Err(error) => return what_is_left(error),
+            };
+            match serde_json::from_slice::<Ask>(message) {
+                Ok(ask) => fetcher.on_ask(ask),
+                Err(error) => tracing::error!("the host process asks what makes no sense: {error}"),
+            }
+        }
+        Ok(true)
     }
 }
 
-/// False if the host process has hung up.
-fn take_in(host: &UnixDatagram, buffer: &mut [u8], fetcher: &mut Fetcher) -> io::Result<bool> {
-    for _ in 0..BATCH {
-        let message = match host.try_recv(buffer) {
-            Ok(0) => return Ok(false),
-            Ok(bytes) => &buffer[..bytes],
-            Err(error) => return what_is_left(error),
-        };
-        match serde_json::from_slice::<Ask>(message) {
-            Ok(ask) => fetcher.on_ask(ask),
-            Err(error) => tracing::error!("the host process asks what makes no sense: {error}"),
-        }
+/// Waits for a socket that there is.
+async fn readable(socket: Option<&UnixDatagram>) -> io::Result<()> {
+    match socket {
+        Some(socket) => socket.readable().await,
+        None => std::future::pending().await,
     }
-    Ok(true)
 }
 
 /// What an error of the socket means: that there is nothing now, that the other end is gone (false), or a failure.

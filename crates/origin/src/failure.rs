@@ -2,6 +2,8 @@
 
 use std::error::Error;
 use std::fmt;
+use std::io;
+use std::path::Path;
 
 use crate::message::Refusal;
 
@@ -18,8 +20,12 @@ pub(crate) enum Failure {
     LeftAlone,
     /// It says itself that it cannot: 502, 503 or 504.
     Status(u16),
+    /// Its answer is none that a client could use: 502.
+    Useless(String),
     /// What came is of another version than what is here: nothing of it may be mixed.
     OtherVersion(String),
+    /// There is more of it than the cache may hold: 503.
+    TooLarge(String),
     /// The cache directory does not take it: 503.
     Cache(String),
     /// Nobody wants it any more.
@@ -29,6 +35,14 @@ pub(crate) enum Failure {
 impl Failure {
     pub(crate) fn broken(error: &dyn Error) -> Self {
         Failure::Broken(reason(error))
+    }
+
+    /// Nothing can be written there.
+    pub(crate) fn unwritten(directory: &Path, error: &io::Error) -> Self {
+        let directory = directory.display();
+        Failure::Cache(format!(
+            "the cache directory cannot be written to: {directory}: {error}"
+        ))
     }
 
     /// Whether another attempt may help.
@@ -43,14 +57,28 @@ impl Failure {
         )
     }
 
+    /// The origin is well; it is this target that cannot be had.
+    pub(crate) fn is_of_target(&self) -> bool {
+        matches!(
+            self,
+            Failure::Status(_) | Failure::Useless(_) | Failure::TooLarge(_)
+        )
+    }
+
+    /// No error that what is stale may stand in for (RFC 5861 §4).
+    pub(crate) fn is_denial(&self) -> bool {
+        matches!(self, Failure::Status(status) if is_denial(*status))
+    }
+
     pub(crate) fn refusal(&self) -> Refusal {
         let status = match self {
             Failure::Broken(_)
             | Failure::Cut(_)
             | Failure::LeftAlone
+            | Failure::Useless(_)
             | Failure::OtherVersion(_) => 502,
             Failure::Late(_) => 504,
-            Failure::Cache(_) | Failure::Stopped => 503,
+            Failure::TooLarge(_) | Failure::Cache(_) | Failure::Stopped => 503,
             Failure::Status(status @ (429 | 503 | 504)) => *status,
             Failure::Status(_) => 502,
         };
@@ -70,10 +98,18 @@ impl fmt::Display for Failure {
             }
             Failure::Status(status) => write!(f, "it answers {status}"),
             Failure::OtherVersion(why) => write!(f, "the object has changed: {why}"),
-            Failure::Cache(why) => f.write_str(why),
+            Failure::Useless(why) | Failure::TooLarge(why) | Failure::Cache(why) => {
+                f.write_str(why)
+            }
             Failure::Stopped => f.write_str("nobody wants it any more"),
         }
     }
+}
+
+/// The origin denies it to whoever asks so. That says nothing of what is there: neither that it has gone, nor that it may be
+/// used (RFC 9111 §4.3.3). Nor is it about when, or how often, the origin was asked.
+pub(crate) fn is_denial(status: u16) -> bool {
+    matches!(status, 400..=499) && ![404, 408, 410, 425, 429, 451].contains(&status)
 }
 
 /// An error with all that has led to it.

@@ -13,23 +13,26 @@
 //!                 begins with it
 //! ```
 
-use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::io;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use siphasher::sip::SipHasher13;
 use std::hash::Hasher;
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinSet;
 
-use crate::endpoint::Counters;
-use crate::failure::Failure;
+use crate::broken::Broken;
+use crate::endpoint::{Counted, Counters};
+use crate::failure::{Failure, is_denial};
 use crate::freshness::{Freshness, Use};
-use crate::message::{Answer, Ask, MESSAGE_BYTES_MAX, Object, RUNS_MAX, Refusal};
-use crate::store::{Key, Meta, Store, VERSION_BYTES, VersionId};
+use crate::message::{Answer, Ask, How, MESSAGE_BYTES_MAX, Object, RUNS_MAX, Refusal};
+use crate::store::{Key, Meta, Store, VERSION_BYTES, Version, VersionId};
 use crate::transfer::{self, Event, Head, Order, Renewal, What, unix_time_s};
-use crate::upstream::Upstream;
+use crate::upstream::{OriginUrl, Upstream};
 use crate::validator::Validators;
 
 /// Most tickets at a time: twice the connections that a host stack has.
@@ -53,26 +56,44 @@ const AGAIN_AFTER: Duration = Duration::from_millis(100);
 /// The wait where the origin is left alone: it lasts a second and more.
 const LEFT_ALONE_WAIT: Duration = Duration::from_secs(2);
 
-/// Refusals that are remembered.
-const REFUSALS_MAX: usize = 10_000;
+/// Targets of which is remembered that there is nothing to be had.
+const MISSING_MAX: usize = 10_000;
 
 /// The share of the cache that makes room at once when the disk is full.
 const ROOM_SHARE: u64 = 16;
 
+/// The share of the cache that answers without a length may take together, while they come or are read: they say too late
+/// how long they are, and cannot be fetched again in parts.
+const UNSIZED_SHARE: u64 = 2;
+
+/// That the disk is full is not said more often.
+const FULL_PAUSE: Duration = Duration::from_secs(10);
+
 /// See the [module documentation](self).
 pub(crate) struct Fetcher {
-    upstreams: Vec<Arc<Upstream>>,
+    /// By their URLs.
+    upstreams: HashMap<Arc<str>, Arc<Upstream>>,
     store: Store,
     entries: HashMap<Key, Entry>,
     asking: HashMap<VersionId, Asking>,
     live: HashMap<VersionId, Live>,
     tickets: HashMap<u64, Ticket>,
-    refusals: usize,
+    /// Entries with something missing.
+    missing: usize,
+    /// When it was said last that the disk is full.
+    full_told: Option<Instant>,
     /// For the host process.
     pub(crate) answers: VecDeque<Answer>,
     events: mpsc::Sender<Event>,
+    /// What is being written down.
+    writes: JoinSet<()>,
     transfers: u64,
-    counters: Counters,
+    /// By the URLs of origins.
+    counters: BTreeMap<Arc<str>, Counters>,
+    /// They may be others than were told last.
+    are_counters_new: bool,
+    /// Another one is to take its place: what is asked from now on is asked of that one again.
+    is_retiring: bool,
 }
 
 /// What is known of a target.
@@ -81,7 +102,14 @@ struct Entry {
     current: Option<VersionId>,
     /// The origin is being asked on behalf of all.
     asking: Option<VersionId>,
-    refusal: Option<(Refusal, Freshness)>,
+    missing: Option<Missing>,
+}
+
+/// Why there is nothing to be had, for now.
+enum Missing {
+    /// The origin says so, and that it may be remembered.
+    Refused(Refusal, Freshness),
+    Broken(Broken),
 }
 
 /// A request to an origin that has not been answered.
@@ -99,7 +127,7 @@ struct Asking {
 #[derive(Default)]
 struct Live {
     readers: HashSet<u64>,
-    /// Those who wait until its size is known.
+    /// Those who wait until they may be told of it.
     unanswered: Vec<u64>,
     transfers: Vec<Running>,
     failures: u32,
@@ -124,6 +152,8 @@ impl Running {
 
 struct Ticket {
     key: Key,
+    /// How its answer comes, as far as is known.
+    how: How,
     /// The request whose answer it waits for, or has got.
     asking: Option<VersionId>,
     version: Option<VersionId>,
@@ -133,66 +163,154 @@ struct Ticket {
 
 impl Fetcher {
     pub(crate) fn new(
-        upstreams: Vec<Arc<Upstream>>,
-        store: Store,
+        upstreams: impl IntoIterator<Item = Arc<Upstream>>,
+        mut store: Store,
         events: mpsc::Sender<Event>,
     ) -> Fetcher {
         let mut entries: HashMap<Key, Entry> = HashMap::new();
+        let mut doubles = Vec::new();
+        let now_s = unix_time_s();
+        let age_s = |id| {
+            store
+                .get(id)
+                .map(|it: &Version| it.meta.freshness.age_s(now_s))
+        };
         for (id, key) in store.ids() {
-            entries.entry(key.clone()).or_default().current = Some(id);
+            if store.get(id).is_some_and(|version| version.is_passing) {
+                continue;
+            }
+            // Of several versions of one target, which a fetcher has left that was killed, the latest counts.
+            let current = &mut entries.entry(key.clone()).or_default().current;
+            let older = match *current {
+                Some(other) if age_s(other) <= age_s(id) => Some(id),
+                other => {
+                    *current = Some(id);
+                    other
+                }
+            };
+            doubles.extend(older);
         }
-        let mut fetcher = Fetcher {
-            upstreams,
+        for double in doubles {
+            if let Some(version) = store.get_mut(double) {
+                version.is_passing = true;
+            }
+        }
+        let upstreams = upstreams.into_iter();
+        let upstreams = upstreams.map(|it| (Arc::clone(it.url.text()), it));
+        Fetcher {
+            upstreams: upstreams.collect(),
             store,
             entries,
             asking: HashMap::new(),
             live: HashMap::new(),
             tickets: HashMap::new(),
-            refusals: 0,
+            missing: 0,
+            full_told: None,
             answers: VecDeque::new(),
             events,
+            writes: JoinSet::new(),
             transfers: 0,
-            counters: Counters::default(),
-        };
-        fetcher.drop_doubles();
-        fetcher
-    }
-
-    /// Of several versions of one target, which a fetcher has left that was killed, one stays.
-    fn drop_doubles(&mut self) {
-        let is_current = |(id, key): &(VersionId, &Key)| {
-            self.entries.get(*key).and_then(|entry| entry.current) == Some(*id)
-        };
-        let others: Vec<_> = self.store.ids().filter(|it| !is_current(it)).collect();
-        let others: Vec<_> = others.into_iter().map(|(id, _)| id).collect();
-        for id in others {
-            self.store.remove(id);
+            counters: BTreeMap::new(),
+            are_counters_new: true,
+            is_retiring: false,
         }
     }
 
-    pub(crate) fn counters(&self) -> Counters {
-        Counters {
-            cached_bytes: self.store.bytes(),
+    /// All that has been counted, and what of it each origin has a part in.
+    pub(crate) fn counters(&self) -> Counted<'_> {
+        let mut total = Counters {
+            evicted_objects: self.store.evicted_objects,
             evicted_bytes: self.store.evicted_bytes,
-            ..self.counters
+            cached_objects: self.store.objects() as u64,
+            cached_bytes: self.store.bytes(),
+            ..Counters::default()
+        };
+        for counters in self.counters.values() {
+            total.add(counters);
+        }
+        let origins = self.counters.iter();
+        let origins = origins.map(|(url, counters)| (&**url, *counters));
+        Counted {
+            total,
+            origins: origins.collect(),
         }
     }
 
-    /// Waits until all is removed that is to be.
+    /// Whether [`Fetcher::counters`] may say something new.
+    pub(crate) fn are_counters_new(&self) -> bool {
+        self.are_counters_new
+    }
+
+    /// What has been counted so far is known, or is to be told again.
+    pub(crate) fn on_told(&mut self, is_known: bool) {
+        self.are_counters_new = !is_known;
+    }
+
+    fn count(&mut self, key: &Key) -> &mut Counters {
+        self.counters.entry(Arc::clone(&key.origin)).or_default()
+    }
+
+    /// This origin may be asked from now on, if it could not be before.
+    pub(crate) fn admit(&mut self, url: &OriginUrl, upstream: impl FnOnce() -> Arc<Upstream>) {
+        let url = Arc::clone(url.text());
+        self.upstreams.entry(url).or_insert_with(upstream);
+    }
+
+    /// So many bytes of content may be kept from now on.
+    pub(crate) fn resize(&mut self, bytes_max: u64) {
+        self.are_counters_new = true;
+        self.store.set_bytes_max(bytes_max);
+        self.make_room(0);
+    }
+
+    fn make_room(&mut self, bytes: u64) {
+        for (gone, key) in self.store.make_room(bytes) {
+            self.on_gone(gone, &key);
+        }
+    }
+
+    /// Takes nothing new any more.
+    pub(crate) fn retire(&mut self) {
+        self.is_retiring = true;
+    }
+
+    /// It is to end, and whoever reads something can read on with the next one: that finds it there, or fetches the rest.
+    pub(crate) fn may_end(&self) -> bool {
+        self.is_retiring
+            && self.answers.is_empty()
+            && self.live.iter().all(|(id, live)| {
+                let is_found = |version: &Version| {
+                    let is_in_parts = version.meta.is_in_parts() && !version.is_passing;
+                    is_in_parts || self.store.is_whole(version)
+                };
+                live.readers.is_empty() || self.store.get(*id).is_some_and(is_found)
+            })
+    }
+
+    /// Waits until all is written and removed that is to be.
     pub(crate) async fn settle(&mut self) {
         self.asking.clear();
         self.live.clear();
+        while self.writes.join_next().await.is_some() {}
         self.store.settle().await;
     }
 
     /// The host process asks.
     pub(crate) fn on_ask(&mut self, ask: Ask) {
+        self.are_counters_new = true;
         match ask {
             Ask::Object {
                 ticket,
                 origin,
                 target,
-            } => self.on_object(ticket, Key { origin, target }),
+            } => self.on_object(ticket, &origin, target),
+            Ask::Again {
+                ticket,
+                origin,
+                target,
+                directory,
+            } => self.on_again(ticket, &origin, target, &directory),
+            Ask::Settled => self.on_settled(),
             Ask::Segment { ticket, segment } => self.on_segment(ticket, segment),
             Ask::Done { ticket } => self.on_done(ticket),
         }
@@ -200,6 +318,7 @@ impl Fetcher {
 
     /// Something has become of a transfer.
     pub(crate) fn on_event(&mut self, event: Event) {
+        self.are_counters_new = true;
         match event {
             Event::Head { id, head } => self.on_head(id, head),
             Event::Stored {
@@ -208,6 +327,7 @@ impl Fetcher {
                 segment,
                 bytes,
             } => self.on_stored(id, number, segment, bytes),
+            Event::Recorded { id, result } => self.on_recorded(id, result),
             Event::Full(made) => self.on_full(made),
             Event::Ended { id, number, result } => self.on_ended(id, number, result),
             Event::Again(id) => {
@@ -219,54 +339,100 @@ impl Fetcher {
         }
     }
 
-    fn on_object(&mut self, number: u64, key: Key) {
-        let is_sane = usize::from(key.origin) < self.upstreams.len()
-            && key.target.starts_with('/')
-            && key.target.len() < MESSAGE_BYTES_MAX;
-        let has_room = self.tickets.len() < TICKETS_MAX;
-        if !is_sane || !has_room {
-            return self.refuse(number, Failure::Stopped.refusal());
-        }
-        if self.tickets.contains_key(&number) {
+    fn on_object(&mut self, number: u64, origin: &str, target: String) {
+        let Some(key) = self.take_up(number, origin, target) else {
             return;
+        };
+        self.count(&key).asked += 1;
+        let (now, now_s) = (Instant::now(), unix_time_s());
+        let entry = self.entries.entry(key.clone()).or_default();
+        let current = entry.current;
+        let known = current.and_then(|id| Some((id, &self.store.get(id)?.meta)));
+        let usage = known.map(|(_, meta)| meta.freshness.usage(now_s));
+        let validators = known.map(|(_, meta)| meta.validators.clone());
+        if let (Some((id, _)), Some(Use::Fresh)) = (known, usage) {
+            self.count(&key).hits += 1;
+            return self.give(number, id, How::Hit);
         }
+        let broken = match &entry.missing {
+            Some(Missing::Refused(refusal, freshness)) if freshness.usage(now_s) == Use::Fresh => {
+                let refusal = refusal.clone();
+                self.count(&key).hits += 1;
+                self.mark(number, How::Hit);
+                return self.refuse(number, refusal);
+            }
+            Some(Missing::Broken(broken)) => broken.answer(now).cloned(),
+            _ => None,
+        };
+        match (known, usage) {
+            (Some((id, _)), Some(Use::WhileRevalidating)) => {
+                let counters = self.count(&key);
+                counters.hits += 1;
+                counters.stale += 1;
+                self.give(number, id, How::Updating);
+                if broken.is_none() {
+                    self.ask(&key, validators, None);
+                }
+            }
+            _ => {
+                self.count(&key).misses += 1;
+                if validators.is_some() {
+                    self.mark(number, How::Expired);
+                }
+                match broken {
+                    Some(failure) => self.make_do(&key, vec![number], current, &failure),
+                    None => self.ask(&key, validators, Some(number)),
+                }
+            }
+        }
+    }
+
+    /// Notes who asks for what. `None` if he has asked before, or gets no answer but a refusal.
+    fn take_up(&mut self, number: u64, origin: &str, target: String) -> Option<Key> {
+        if self.tickets.contains_key(&number) || self.is_retiring {
+            return None;
+        }
+        let is_sane = target.starts_with('/') && target.len() < MESSAGE_BYTES_MAX;
+        let has_room = self.tickets.len() < TICKETS_MAX;
+        let known = self.upstreams.get_key_value(origin);
+        let Some((origin, _)) = known.filter(|_| is_sane && has_room) else {
+            self.refuse(number, Failure::Stopped.refusal());
+            return None;
+        };
+        let key = Key {
+            origin: Arc::clone(origin),
+            target,
+        };
         let ticket = Ticket {
             key: key.clone(),
+            how: How::Miss,
             asking: None,
             version: None,
             wants: BTreeSet::new(),
         };
         self.tickets.insert(number, ticket);
-        self.counters.asked += 1;
+        Some(key)
+    }
 
-        let now_s = unix_time_s();
-        let entry = self.entries.entry(key.clone()).or_default();
-        let current = entry.current;
-        let known = current.and_then(|id| Some((id, &self.store.get(id)?.meta)));
-        match known.map(|(id, meta)| (id, meta.freshness.usage(now_s), &meta.validators)) {
-            Some((id, Use::Fresh, _)) => {
-                self.counters.hits += 1;
-                self.give(number, id);
-            }
-            Some((id, Use::WhileRevalidating, validators)) => {
-                let validators = validators.clone();
-                self.counters.hits += 1;
-                self.counters.stale += 1;
-                self.give(number, id);
-                self.ask(&key, Some(validators), None);
-            }
-            Some((_, Use::Stale, validators)) => {
-                let validators = validators.clone();
-                self.ask(&key, Some(validators), Some(number));
-            }
-            None => match &entry.refusal {
-                Some((refusal, freshness)) if freshness.usage(now_s) == Use::Fresh => {
-                    let refusal = refusal.clone();
-                    self.counters.hits += 1;
-                    self.refuse(number, refusal);
-                }
-                _ => self.ask(&key, None, Some(number)),
-            },
+    /// Somebody has got the beginning of a version, and goes on with it, however old it is.
+    fn on_again(&mut self, number: u64, origin: &str, target: String, directory: &str) {
+        let Some(key) = self.take_up(number, origin, target) else {
+            return;
+        };
+        let id = VersionId::of_directory(directory);
+        let is_there = |id: &VersionId| self.store.get(*id).is_some_and(|it| it.key == key);
+        match id.filter(is_there) {
+            Some(id) => self.give(number, id, How::Hit),
+            None => self.lose(number),
+        }
+    }
+
+    /// Whoever goes on with a version of the time before has said so: the others nobody may have.
+    fn on_settled(&mut self) {
+        let is_left = |id: &VersionId| self.store.get(*id).is_some_and(|it| it.is_passing);
+        let left: Vec<_> = self.store.ids().map(|(id, _)| id).filter(is_left).collect();
+        for id in left {
+            self.clean(id);
         }
     }
 
@@ -276,7 +442,8 @@ impl Fetcher {
         if let Some(id) = asking
             && let Some(asking) = self.asking.get_mut(&id)
         {
-            self.counters.coalesced += u64::from(ticket.is_some());
+            let counters = self.counters.entry(Arc::clone(&key.origin)).or_default();
+            counters.coalesced += u64::from(ticket.is_some());
             if let Some(ticket) = ticket.and_then(|number| self.tickets.get_mut(&number)) {
                 ticket.asking = Some(id);
             }
@@ -297,7 +464,7 @@ impl Fetcher {
         let is_revalidation = known.is_some();
         // Nothing is written before it is known whether it is to be kept.
         let transfer = self.transfer(id, key, 0..u64::MAX, 0, What::Whole(known));
-        self.counters.requests += 1;
+        self.count(key).requests += 1;
         let asking = Asking {
             key: key.clone(),
             waiting,
@@ -328,11 +495,10 @@ impl Fetcher {
         let order = Order {
             id,
             number,
-            upstream: Arc::clone(&self.upstreams[usize::from(key.origin)]),
+            upstream: Arc::clone(&self.upstreams[&key.origin]),
             target: key.target.clone(),
             directory: self.directory(id),
             segment_bytes: self.store.segment_bytes,
-            bytes_max: self.store.bytes_max(),
             what,
             limit: receiver,
         };
@@ -348,12 +514,6 @@ impl Fetcher {
         self.store.path(id)
     }
 
-    fn name(&self, key: &Key) -> String {
-        self.upstreams
-            .get(usize::from(key.origin))
-            .map_or_else(String::new, |upstream| upstream.url.to_string())
-    }
-
     fn on_head(&mut self, id: VersionId, head: Result<Head, Failure>) {
         let Some(asking) = self.asking.remove(&id) else {
             return;
@@ -366,7 +526,7 @@ impl Fetcher {
         let current = entry.current.filter(|&id| self.store.get(id).is_some());
         match (head, current) {
             (Ok(Head::Same(renewal)), Some(current)) if !asking.is_solo => {
-                self.counters.revalidated += 1;
+                self.count(&key).revalidated += 1;
                 self.renew(&key, current, renewal, asking.waiting);
             }
             // The version that it is the same as has gone meanwhile.
@@ -382,13 +542,16 @@ impl Fetcher {
             },
             (Ok(Head::Object(meta)), _) => self.on_version(id, asking, meta),
             (Ok(Head::Refused(refusal, freshness)), current) => {
-                if let Some(current) = current {
-                    self.supersede(current);
+                match current {
+                    Some(current) if is_denial(refusal.status) => self.doubt(current),
+                    Some(current) => self.supersede(current),
+                    None => {}
                 }
+                self.forget_missing(&key);
                 let is_kept =
                     freshness.may_be_shared && freshness.usage(unix_time_s()) == Use::Fresh;
                 if is_kept && !asking.is_solo {
-                    self.keep_refusal(&key, refusal.clone(), freshness);
+                    self.keep_missing(&key, Missing::Refused(refusal.clone(), freshness));
                 }
                 for ticket in asking.waiting {
                     self.refuse(ticket, refusal.clone());
@@ -405,18 +568,22 @@ impl Fetcher {
             return;
         };
         renewal.apply(&mut version.meta);
+        self.forget_missing(key);
+        let Some(version) = self.store.get(current) else {
+            return;
+        };
         if version.meta.freshness.may_be_shared {
             self.write_down(current);
             for ticket in waiting {
-                self.give(ticket, current);
+                self.give(ticket, current, How::Revalidated);
             }
             return;
         }
         // From now on it is for one client: the first who has asked.
         let mut waiting = waiting.into_iter();
         if let Some(first) = waiting.next() {
-            self.counters.passed += 1;
-            self.give(first, current);
+            self.count(key).passed += 1;
+            self.give(first, current, How::Bypass);
         }
         self.supersede(current);
         for other in waiting {
@@ -432,45 +599,76 @@ impl Fetcher {
         current: Option<VersionId>,
         failure: &Failure,
     ) {
-        self.counters.failures += 1;
-        let now_s = unix_time_s();
-        let stands_in = current.filter(|&id| {
-            let version = self.store.get(id);
-            version.is_some_and(|version| version.meta.freshness.stands_in(now_s))
-        });
-        let meanwhile = match stands_in {
+        self.count(key).failures += 1;
+        if let Some(current) = current.filter(|_| failure.is_denial()) {
+            self.doubt(current);
+        }
+        if failure.is_of_target() {
+            self.keep_broken(key, failure);
+        }
+        let meanwhile = match self.stand_in(current) {
             Some(_) => "what is there of it is served, though it is stale",
             None => "clients are told",
         };
         tracing::warn!(
-            origin = self.name(key),
+            origin = %key.origin,
             target = key.target,
             "not fetched: {failure}; {meanwhile}"
         );
+        self.make_do(key, waiting, current, failure);
+        self.tidy(key);
+    }
+
+    /// What may be served although the origin fails.
+    fn stand_in(&self, current: Option<VersionId>) -> Option<VersionId> {
+        let now_s = unix_time_s();
+        current.filter(|&id| {
+            let version = self.store.get(id);
+            version.is_some_and(|version| version.meta.freshness.stands_in(now_s))
+        })
+    }
+
+    /// The origin does not give it: those who wait get what is there, if that may stand in.
+    fn make_do(
+        &mut self,
+        key: &Key,
+        waiting: Vec<u64>,
+        current: Option<VersionId>,
+        failure: &Failure,
+    ) {
+        let stand_in = self.stand_in(current);
         for ticket in waiting {
-            match stands_in {
+            match stand_in {
                 Some(id) => {
-                    self.counters.stale += 1;
-                    self.give(ticket, id);
+                    self.count(key).stale += 1;
+                    self.give(ticket, id, How::Stale);
                 }
                 None => self.refuse(ticket, failure.refusal()),
             }
         }
-        self.tidy(key);
     }
 
-    fn keep_refusal(&mut self, key: &Key, refusal: Refusal, freshness: Freshness) {
-        if self.refusals >= REFUSALS_MAX {
+    fn keep_broken(&mut self, key: &Key, failure: &Failure) {
+        let before = match self.entries.get(key).map(|entry| &entry.missing) {
+            Some(Some(Missing::Broken(before))) => Some(before),
+            _ => None,
+        };
+        let broken = Broken::next(before, failure, Instant::now());
+        self.keep_missing(key, Missing::Broken(broken));
+    }
+
+    fn keep_missing(&mut self, key: &Key, missing: Missing) {
+        if self.missing >= MISSING_MAX {
             for entry in self.entries.values_mut() {
-                entry.refusal = None;
+                entry.missing = None;
             }
             self.entries
                 .retain(|_, entry| entry.current.is_some() || entry.asking.is_some());
-            self.refusals = 0;
+            self.missing = 0;
         }
         let entry = self.entries.entry(key.clone()).or_default();
-        let before = entry.refusal.replace((refusal, freshness));
-        self.refusals += usize::from(before.is_none());
+        let before = entry.missing.replace(missing);
+        self.missing += usize::from(before.is_none());
     }
 
     /// A version has begun to come.
@@ -495,24 +693,21 @@ impl Fetcher {
         }
         if too_large {
             let why = "it is larger than the cache, and the origin does not give parts of it";
-            let failure = Failure::Cache(why.to_owned());
+            let failure = Failure::TooLarge(why.to_owned());
             return self.on_no_answer(&key, waiting, None, &failure);
         }
         if !is_kept && waiting.is_empty() {
             // It was asked for in advance, and nobody may have it but one who asks.
             return self.tidy(&key);
         }
-        self.forget_refusal(&key);
+        self.forget_missing(&key);
         let end = meta
             .size_bytes
             .map_or(u64::MAX, |bytes| self.store.segments_of(bytes));
         let mut transfer = transfer;
         transfer.segments = 0..end;
-        let is_sized = meta.size_bytes.is_some();
         let in_parts = meta.is_in_parts();
-        for (gone, key) in self.store.make_room(VERSION_BYTES) {
-            self.on_gone(gone, &key);
-        }
+        self.make_room(VERSION_BYTES);
         self.store.insert(id, key.clone(), meta);
         transfer.limit.send_replace(match in_parts {
             true => self.window(),
@@ -521,21 +716,21 @@ impl Fetcher {
         self.live.entry(id).or_default().transfers.push(transfer);
         if is_kept {
             self.entries.entry(key).or_default().current = Some(id);
-            if is_sized {
-                self.write_down(id);
-            }
+            self.write_down(id);
             for ticket in waiting {
-                self.give(ticket, id);
+                let how = self.tickets.get(&ticket).map_or(How::Miss, |it| it.how);
+                self.give(ticket, id, how);
             }
             return;
         }
-        self.counters.passed += 1;
+        self.count(&key).passed += 1;
         if let Some(version) = self.store.get_mut(id) {
             version.is_passing = true;
         }
+        self.write_down(id);
         let mut waiting = waiting.into_iter();
         if let Some(first) = waiting.next() {
-            self.give(first, id);
+            self.give(first, id, How::Bypass);
         }
         for other in waiting {
             self.start(&key, None, vec![other], true);
@@ -549,10 +744,23 @@ impl Fetcher {
         (self.store.bytes_max() / self.store.segment_bytes / 4).max(2)
     }
 
-    fn forget_refusal(&mut self, key: &Key) {
+    fn forget_missing(&mut self, key: &Key) {
         let entry = self.entries.get_mut(key);
-        if entry.is_some_and(|entry| entry.refusal.take().is_some()) {
-            self.refusals -= 1;
+        if entry.is_some_and(|entry| entry.missing.take().is_some()) {
+            self.missing -= 1;
+        }
+    }
+
+    /// The origin has denied a version: it is of use again if the origin says that it is still the same.
+    fn doubt(&mut self, id: VersionId) {
+        let Some(version) = self.store.get_mut(id) else {
+            return;
+        };
+        if version.meta.validators.is_some() {
+            version.meta.freshness.doubt();
+            self.write_down(id);
+        } else {
+            self.supersede(id);
         }
     }
 
@@ -568,27 +776,54 @@ impl Fetcher {
         {
             entry.current = None;
         }
-        // It may be read for long, and a fetcher that begins meanwhile must not take it for the latest.
-        self.store.strike_out(id);
         self.clean(id);
+        // It may be read for long, and a fetcher that begins meanwhile must not take it for the latest.
+        self.write_down(id);
     }
 
+    /// Writes down what is known of a version, if all that is needed is known.
     fn write_down(&mut self, id: VersionId) {
-        let Some(version) = self.store.get(id) else {
+        let Some(record) = self.store.record(id) else {
             return;
         };
-        let name = self.name(&version.key);
-        if let Err(error) = self.store.write_down(id, &name) {
-            let what = self.directory(id);
-            tracing::warn!(
-                "{}: {error}; it will be lost with a restart",
-                what.display()
-            );
+        let events = self.events.clone();
+        self.writes.spawn(async move {
+            let result = transfer::written(move || record.write(), &events).await;
+            let _ = events.send(Event::Recorded { id, result }).await;
+        });
+        while self.writes.try_join_next().is_some() {}
+    }
+
+    fn on_recorded(&mut self, id: VersionId, result: io::Result<()>) {
+        let directory = self.directory(id);
+        let Some(version) = self.store.get_mut(id) else {
+            return;
+        };
+        let was_settled = std::mem::replace(&mut version.is_settled, true);
+        match result {
+            Ok(()) => self.tell_all(id),
+            Err(error) if was_settled => {
+                let what = directory.display();
+                tracing::warn!("{what}: {error}; it will be lost with a restart");
+            }
+            // Nobody has been told of it.
+            Err(error) => {
+                let failure = Failure::unwritten(&directory, &error);
+                self.break_off(id, &failure, true);
+                self.clean(id);
+            }
         }
     }
 
-    /// The ticket is for this version.
-    fn give(&mut self, number: u64, id: VersionId) {
+    fn mark(&mut self, number: u64, how: How) {
+        if let Some(ticket) = self.tickets.get_mut(&number) {
+            ticket.how = how;
+        }
+    }
+
+    /// The ticket is for this version, which has come so.
+    fn give(&mut self, number: u64, id: VersionId, how: How) {
+        self.mark(number, how);
         let (Some(ticket), Some(version)) = (self.tickets.get_mut(&number), self.store.get_mut(id))
         else {
             return;
@@ -598,9 +833,21 @@ impl Fetcher {
         self.store.touch(id);
         let live = self.live.entry(id).or_default();
         live.readers.insert(number);
-        match self.store.get(id).and_then(|it| it.meta.size_bytes) {
-            Some(size_bytes) => self.tell(number, id, size_bytes),
-            None => live.unanswered.push(number),
+        live.unanswered.push(number);
+        self.tell_all(id);
+    }
+
+    /// Whoever waits for it is told of it, if it is known well enough.
+    fn tell_all(&mut self, id: VersionId) {
+        let version = self.store.get(id).filter(|version| version.is_settled);
+        let (Some(size_bytes), Some(live)) = (
+            version.and_then(|version| version.meta.size_bytes),
+            self.live.get_mut(&id),
+        ) else {
+            return;
+        };
+        for ticket in std::mem::take(&mut live.unanswered) {
+            self.tell(ticket, id, size_bytes);
         }
     }
 
@@ -621,12 +868,23 @@ impl Fetcher {
             age_s: meta.freshness.age_s(unix_time_s()),
             present: version.runs(RUNS_MAX),
         };
-        self.answers.push_back(Answer::Object { ticket, object });
+        let how = self.tickets.get(&ticket).map_or(How::Miss, |it| it.how);
+        let answer = Answer::Object {
+            ticket,
+            object,
+            how,
+        };
+        self.answers.push_back(answer);
     }
 
     fn refuse(&mut self, ticket: u64, refusal: Refusal) {
-        self.tickets.remove(&ticket);
-        self.answers.push_back(Answer::Refused { ticket, refusal });
+        let how = self.tickets.remove(&ticket).map_or(How::Miss, |it| it.how);
+        let answer = Answer::Refused {
+            ticket,
+            refusal,
+            how,
+        };
+        self.answers.push_back(answer);
     }
 
     fn on_segment(&mut self, number: u64, segment: u64) {
@@ -716,21 +974,24 @@ impl Fetcher {
             size_bytes,
             validators: meta.validators,
         };
-        self.counters.requests += 1;
+        self.count(&key).requests += 1;
         let transfer = self.transfer(id, &key, segment..end, limit, what);
         self.live.entry(id).or_default().transfers.push(transfer);
     }
 
     fn on_stored(&mut self, id: VersionId, number: u64, segment: u64, bytes: u64) {
-        self.counters.fetched_bytes += bytes;
-        let gone = self.store.make_room(bytes);
-        for (gone, key) in gone {
-            self.on_gone(gone, &key);
+        if let Some(key) = self.store.get(id).map(|version| version.key.clone()) {
+            self.count(&key).fetched_bytes += bytes;
         }
+        self.make_room(bytes);
         if !self.store.add(id, segment, bytes) {
             // It has gone meanwhile, and this has come behind.
             self.live.remove(&id);
             return self.store.remove(id);
+        }
+        if let Some(failure) = self.is_too_much(id) {
+            self.break_off(id, &failure, true);
+            return self.clean(id);
         }
         let in_parts = self.store.get(id).is_some_and(|it| it.meta.is_in_parts());
         let next_there = self.store.get(id).is_some_and(|it| it.has(segment + 1));
@@ -758,6 +1019,26 @@ impl Fetcher {
         self.go_on(id);
     }
 
+    /// Why a version that does not say how long it is must not become longer.
+    fn is_too_much(&self, id: VersionId) -> Option<Failure> {
+        let version = self.store.get(id)?;
+        if version.meta.size_bytes.is_some() {
+            return None;
+        }
+        let versions = self.live.keys().filter_map(|&id| self.store.get(id));
+        let segments = versions.filter(|it| it.is_unsized).map(|it| it.segments());
+        let bytes = segments
+            .sum::<u64>()
+            .saturating_mul(self.store.segment_bytes);
+        let bytes_max = self.store.bytes_max() / UNSIZED_SHARE;
+        (bytes > bytes_max).then(|| {
+            Failure::TooLarge(format!(
+                "answers without Content-Length take more than {bytes_max} bytes together, which is what they may take of \
+                 the cache; give it more (--origin-cache-bytes), or have the origin say how long they are"
+            ))
+        })
+    }
+
     /// A version has made room for others.
     fn on_gone(&mut self, id: VersionId, key: &Key) {
         self.live.remove(&id);
@@ -773,19 +1054,24 @@ impl Fetcher {
         let used = self.store.bytes_with_versions();
         let bytes = (used / ROOM_SHARE).max(8 * self.store.segment_bytes);
         let kept = self.store.bytes_max().saturating_sub(used);
-        tracing::warn!(
-            "the disk of the cache directory is full, before the cache is: {} of {} bytes are used; what has not been \
-             asked for for long makes room. Give it more, or the cache fewer (--origin-cache-bytes)",
-            self.store.bytes(),
-            self.store.bytes_max(),
-        );
-        for (gone, key) in self.store.make_room(kept.saturating_add(bytes)) {
-            self.on_gone(gone, &key);
+        if self.full_told.is_none_or(|at| at.elapsed() >= FULL_PAUSE) {
+            self.full_told = Some(Instant::now());
+            tracing::warn!(
+                "the disk of the cache directory is full, before the cache is: {} of {} bytes are used; what has not been \
+                 asked for for long makes room. Give it more, or the cache fewer (--origin-cache-bytes)",
+                self.store.bytes(),
+                self.store.bytes_max(),
+            );
         }
-        let _ = made.send(());
+        self.make_room(kept.saturating_add(bytes));
+        self.store.tell_when_removed(made);
     }
 
     fn on_ended(&mut self, id: VersionId, number: u64, result: Result<u64, Failure>) {
+        if self.store.get(id).is_none() {
+            // It has gone meanwhile, and may have come back as a directory.
+            return self.store.remove(id);
+        }
         let Some(live) = self.live.get_mut(&id) else {
             return;
         };
@@ -793,63 +1079,77 @@ impl Fetcher {
         let Some(version) = self.store.get_mut(id) else {
             return;
         };
-        let in_parts = version.meta.is_in_parts();
         match result {
             Ok(bytes) => {
                 if version.meta.size_bytes.is_none() {
                     version.meta.size_bytes = Some(bytes);
-                    let is_kept = !version.is_passing;
-                    let unanswered = std::mem::take(&mut live.unanswered);
-                    if is_kept {
-                        self.write_down(id);
-                    }
-                    for ticket in unanswered {
-                        self.tell(ticket, id, bytes);
-                    }
+                    // All of it is there.
+                    version.is_settled = true;
+                    self.write_down(id);
+                    self.tell_all(id);
                 }
             }
             Err(Failure::Stopped) => {}
-            Err(failure) => {
-                let key = version.key.clone();
-                self.counters.failures += 1;
-                tracing::warn!(
-                    origin = self.name(&key),
-                    target = key.target,
-                    "broken off: {failure}"
-                );
-                let live = self.live.entry(id).or_default();
-                live.failures += 1;
-                let is_over = !failure.is_passing() || live.failures >= FAILURES_MAX;
-                if in_parts && !is_over {
-                    live.is_pausing = true;
-                    let wait = match failure {
-                        Failure::LeftAlone => LEFT_ALONE_WAIT,
-                        _ => AGAIN_AFTER * (1 << live.failures.min(6)),
-                    };
-                    let events = self.events.clone();
-                    tokio::spawn(async move {
-                        tokio::time::sleep(wait).await;
-                        let _ = events.send(Event::Again(id)).await;
-                    });
-                } else {
-                    // One that breaks off again and again may never have been as it said.
-                    live.is_lost |=
-                        matches!(failure, Failure::OtherVersion(_) | Failure::Cut(_)) || !in_parts;
-                    let is_lost = live.is_lost;
-                    let unanswered = std::mem::take(&mut live.unanswered);
-                    for ticket in unanswered {
-                        self.release(ticket);
-                        self.refuse(ticket, failure.refusal());
-                    }
-                    self.let_down(id);
-                    if is_lost {
-                        self.supersede(id);
-                    }
-                }
-            }
+            Err(failure) => self.on_broken_off(id, &failure),
         }
         self.go_on(id);
         self.clean(id);
+    }
+
+    /// A transfer has failed. It is tried again, if that may help.
+    fn on_broken_off(&mut self, id: VersionId, failure: &Failure) {
+        let in_parts = self.store.get(id).is_some_and(|it| it.meta.is_in_parts());
+        let live = self.live.entry(id).or_default();
+        live.failures += 1;
+        let is_over = !failure.is_passing() || live.failures >= FAILURES_MAX;
+        if !in_parts || is_over {
+            // One that breaks off again and again may never have been as it said.
+            let is_lost =
+                matches!(failure, Failure::OtherVersion(_) | Failure::Cut(_)) || !in_parts;
+            return self.break_off(id, failure, is_lost);
+        }
+        live.is_pausing = true;
+        let wait = match failure {
+            Failure::LeftAlone => LEFT_ALONE_WAIT,
+            _ => AGAIN_AFTER * (1 << live.failures.min(6)),
+        };
+        let events = self.events.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(wait).await;
+            let _ = events.send(Event::Again(id)).await;
+        });
+        self.tell_of_break(id, failure);
+    }
+
+    fn tell_of_break(&mut self, id: VersionId, failure: &Failure) {
+        if let Some(key) = self.store.get(id).map(|version| version.key.clone()) {
+            self.count(&key).failures += 1;
+            tracing::warn!(
+                origin = %key.origin,
+                target = key.target,
+                "broken off: {failure}"
+            );
+        }
+    }
+
+    /// No more of a version comes. If it `is_lost`, nobody else gets what is there.
+    fn break_off(&mut self, id: VersionId, failure: &Failure, is_lost: bool) {
+        self.tell_of_break(id, failure);
+        let key = self.store.get(id).map(|version| version.key.clone());
+        if let Some(key) = key.filter(|_| failure.is_of_target() && is_lost) {
+            self.keep_broken(&key, failure);
+        }
+        let live = self.live.entry(id).or_default();
+        live.is_lost |= is_lost;
+        let is_lost = live.is_lost;
+        for ticket in std::mem::take(&mut live.unanswered) {
+            self.release(ticket);
+            self.refuse(ticket, failure.refusal());
+        }
+        self.let_down(id);
+        if is_lost {
+            self.supersede(id);
+        }
     }
 
     /// Whoever waits for a segment of it that nobody brings gets one who does.
@@ -883,8 +1183,9 @@ impl Fetcher {
 
     fn lose(&mut self, ticket: u64) {
         self.release(ticket);
-        self.tickets.remove(&ticket);
-        self.counters.lost += 1;
+        if let Some(lost) = self.tickets.remove(&ticket) {
+            self.count(&lost.key).lost += 1;
+        }
         self.answers.push_back(Answer::Lost { ticket });
     }
 
@@ -959,10 +1260,7 @@ impl Fetcher {
             self.live.remove(&id);
             return;
         };
-        let size_bytes = version.meta.size_bytes;
-        let segments = size_bytes.map(|bytes| self.store.segments_of(bytes));
-        let is_whole = segments.is_some_and(|count| version.runs(1) == [(0, count)] || count == 0);
-        let is_left = is_whole || version.meta.is_in_parts();
+        let is_left = version.meta.is_in_parts() || self.store.is_whole(version);
         let key = version.key.clone();
         if version.is_passing || (!is_fetched && !is_left) {
             // Transfers end with this.
@@ -982,7 +1280,7 @@ impl Fetcher {
     fn tidy(&mut self, key: &Key) {
         let entry = self.entries.get(key);
         let is_empty = entry.is_some_and(|entry| {
-            entry.current.is_none() && entry.asking.is_none() && entry.refusal.is_none()
+            entry.current.is_none() && entry.asking.is_none() && entry.missing.is_none()
         });
         if is_empty {
             self.entries.remove(key);
@@ -994,6 +1292,8 @@ impl Fetcher {
 fn tag(key: &Key, meta: &Meta, id: VersionId) -> u64 {
     // Keys that are no secret: the same version has the same tag after a restart.
     let mut hasher = SipHasher13::new();
+    // Once another origin has what this one had, it is another version, whatever tag it has there.
+    hasher.write(key.origin.as_bytes());
     hasher.write(key.target.as_bytes());
     match meta.validators.strong() {
         Some(strong) => hasher.write(strong.as_bytes()),
@@ -1001,4 +1301,28 @@ fn tag(key: &Key, meta: &Meta, id: VersionId) -> u64 {
     }
     hasher.write_u64(meta.size_bytes.unwrap_or(0));
     hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Limits;
+
+    #[test]
+    fn what_a_smaller_size_has_removed_is_told_though_nobody_asks_for_anything() {
+        let root = tempfile::tempdir().unwrap();
+        let limits = Limits {
+            bytes_max: 10_000,
+            segment_bytes: 100,
+            version_bytes: 0,
+        };
+        Store::prepare(root.path()).unwrap();
+        let store = Store::open(root.path(), limits, &[]).unwrap();
+        let (events, _) = mpsc::channel(1);
+        let mut fetcher = Fetcher::new([], store, events);
+        fetcher.on_told(true);
+        assert!(!fetcher.are_counters_new());
+        fetcher.resize(1_000);
+        assert!(fetcher.are_counters_new());
+    }
 }

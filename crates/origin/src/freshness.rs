@@ -94,6 +94,11 @@ impl Freshness {
         now_s.saturating_sub(self.born_s)
     }
 
+    /// The origin has denied it to whoever asked: it may be used again when the origin says that it may.
+    pub(crate) fn doubt(&mut self) {
+        (self.lifetime_s, self.while_revalidate_s, self.if_error_s) = (0, 0, 0);
+    }
+
     fn staleness_s(&self, now_s: u64) -> Option<u64> {
         let age_s = self.age_s(now_s);
         (age_s >= self.lifetime_s).then(|| age_s - self.lifetime_s)

@@ -17,7 +17,9 @@
 //! | `freshness` | how long an answer may be used (RFC 9111) |
 //! | `validator` | whether two answers are parts of the same version |
 //! | `upstream` | an origin: where it is, how it is reached |
+//! | `resolver` | looking up an origin's name |
 //! | `circuit` | leaving an origin alone that does not answer |
+//! | `broken` | leaving a target alone that an origin fails to give |
 //! | `failure` | what a client is told when the origin fails |
 //! | `endpoint` | the fetcher's end of the socket |
 //!
@@ -26,17 +28,19 @@
 
 #![forbid(unsafe_code)]
 
+mod broken;
 mod circuit;
 mod endpoint;
 mod failure;
 mod fetcher;
 mod freshness;
 pub mod message;
+mod resolver;
 mod store;
 mod transfer;
 mod upstream;
 mod validator;
 
-pub use endpoint::{Config, Counters, FetcherError, run};
+pub use endpoint::{Config, Counted, Counters, Ends, FetcherError, run};
 pub use store::OBJECTS;
 pub use upstream::{OriginUrl, OriginUrlError, Timeouts, Trust, TrustError};

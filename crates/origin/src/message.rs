@@ -1,4 +1,5 @@
-//! What the host process and the fetcher say to each other, a packet each, as JSON.
+//! What the host process and the fetcher say to each other, and what the fetcher is told by who has started it: a packet
+//! each, as JSON.
 //!
 //! Either side takes the other for untrusted: a packet that cannot be read, or speaks of a ticket that there is not, is
 //! dropped. A *ticket* is one client's wish for one object. The host process chooses its number, and returns it with
@@ -20,11 +21,25 @@ pub enum Ask {
     Object {
         /// A number that is not in use.
         ticket: u64,
-        /// Which origin, in the order in which the fetcher was given them.
-        origin: u16,
+        /// Its URL, as the fetcher was given it.
+        origin: String,
         /// Path and query, escaped, with a slash at the start.
         target: String,
     },
+    /// A client has got a part of this version already, from a fetcher before: [`Answer::Object`] follows with this
+    /// version and no other, however old it is, or [`Answer::Lost`].
+    Again {
+        /// A number that is not in use.
+        ticket: u64,
+        /// As in [`Ask::Object`].
+        origin: String,
+        /// As in [`Ask::Object`].
+        target: String,
+        /// As in [`Object`].
+        directory: String,
+    },
+    /// All clients of the time before have been named: what is left of versions that nobody else may have goes.
+    Settled,
     /// [`Answer::Segment`] follows, or [`Answer::Lost`]. Fetched are this one and those behind it.
     Segment {
         /// Of an object that was answered.
@@ -49,6 +64,8 @@ pub enum Answer {
         ticket: u64,
         /// What is known of it.
         object: Object,
+        /// How it has come.
+        how: How,
     },
     /// There is none to be had. The ticket is over.
     Refused {
@@ -56,6 +73,8 @@ pub enum Answer {
         ticket: u64,
         /// What the client is to be told.
         refusal: Refusal,
+        /// How that has come.
+        how: How,
     },
     /// The segment is there.
     Segment {
@@ -94,6 +113,26 @@ pub struct Object {
     pub present: Vec<(u64, u64)>,
 }
 
+/// What the cache had to do with an answer, in nginx's words (`$upstream_cache_status`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum How {
+    /// It was there.
+    Hit,
+    /// It was not there: the origin was asked, for this client or for another one.
+    Miss,
+    /// The origin was asked since it was stale, and had another one.
+    Expired,
+    /// It was stale; the origin was asked, and said that it is still good.
+    Revalidated,
+    /// It is stale, and stands in for an origin that fails.
+    Stale,
+    /// It is stale, and given while the origin is being asked.
+    Updating,
+    /// It is for one client alone.
+    Bypass,
+}
+
 /// Why there is nothing to be had.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
@@ -101,6 +140,21 @@ pub struct Refusal {
     pub status: u16,
     /// Where the origin sends the client.
     pub location: Option<String>,
+}
+
+/// From whoever has started the fetcher.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Order {
+    /// These origins may be asked as well, at ports that it may connect to, and the cache holds so much from now on.
+    Use {
+        /// Their URLs.
+        origins: Vec<String>,
+        /// Most content, in bytes.
+        bytes_max: u64,
+    },
+    /// It is to end as soon as that cuts nobody off. What is asked meanwhile is for the next one.
+    Retire,
 }
 
 /// The name of a segment's file.

@@ -13,11 +13,15 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
+use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use crate::freshness::Freshness;
@@ -45,10 +49,10 @@ pub(crate) struct Limits {
     pub(crate) version_bytes: u64,
 }
 
-/// What is asked for: an origin, by its number, and a target there.
+/// What is asked for: an origin, by its URL, and a target there.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Key {
-    pub(crate) origin: u16,
+    pub(crate) origin: Arc<str>,
     pub(crate) target: String,
 }
 
@@ -60,6 +64,13 @@ impl VersionId {
     /// Where it lies, below the cache directory.
     pub(crate) fn directory(self) -> String {
         format!("{OBJECTS}/{:02x}/{:016x}", self.0 & 0xff, self.0)
+    }
+
+    /// The version that lies there; `None` if none does.
+    pub(crate) fn of_directory(directory: &str) -> Option<VersionId> {
+        let (_, number) = directory.rsplit_once('/')?;
+        let id = VersionId(u64::from_str_radix(number, 16).ok()?);
+        (id.directory() == directory).then_some(id)
     }
 }
 
@@ -90,7 +101,56 @@ struct Record {
     segment_bytes: u64,
     origin: String,
     target: String,
+    /// See [`Version::is_passing`].
+    #[serde(default)]
+    is_passing: bool,
     meta: Meta,
+}
+
+/// What has become of a version's `meta`: it is written, and the version removed, by other threads, in any order.
+#[derive(Debug, Default)]
+struct OnDisk {
+    /// The number of the last one that was written.
+    written: u64,
+    is_gone: bool,
+}
+
+/// What is known of a version, to be written down so that it is there again after a restart.
+#[derive(Debug)]
+pub(crate) struct Recording {
+    directory: PathBuf,
+    content: Bytes,
+    number: u64,
+    on_disk: Arc<Mutex<OnDisk>>,
+    /// There must be so much room besides, in bytes.
+    room_bytes: u64,
+}
+
+impl Recording {
+    /// Writes it, unless the version has gone, or a later one is there. Waits for the disk.
+    pub(crate) fn write(&self) -> io::Result<()> {
+        let mut on_disk = self.on_disk.lock().unwrap_or_else(PoisonError::into_inner);
+        if on_disk.is_gone || on_disk.written > self.number {
+            return Ok(());
+        }
+        put(
+            &self.directory,
+            META,
+            0,
+            std::slice::from_ref(&self.content),
+        )?;
+        on_disk.written = self.number;
+        if self.room_bytes > 0 && room(&self.directory)?.is_some_and(|it| it < self.room_bytes) {
+            return Err(rustix::io::Errno::NOSPC.into());
+        }
+        Ok(())
+    }
+}
+
+/// Bytes that are left on the disk for this user, if it says so.
+fn room(directory: &Path) -> io::Result<Option<u64>> {
+    let disk = rustix::fs::statvfs(directory)?;
+    Ok((disk.f_blocks > 0).then(|| disk.f_bavail.saturating_mul(disk.f_frsize)))
 }
 
 /// A version, as far as it is there.
@@ -105,9 +165,33 @@ pub(crate) struct Version {
     pub(crate) readers: usize,
     /// It is for one client, or another one has taken its place: it goes with its last reader.
     pub(crate) is_passing: bool,
+    /// It is known that there is room for it, and after a restart it will be there: clients may be told of it.
+    pub(crate) is_settled: bool,
+    /// It has come without a length.
+    pub(crate) is_unsized: bool,
+    on_disk: Arc<Mutex<OnDisk>>,
 }
 
 impl Version {
+    fn new(key: Key, meta: Meta) -> Version {
+        Version {
+            key,
+            is_unsized: meta.size_bytes.is_none(),
+            meta,
+            segments: BTreeMap::new(),
+            used: 0,
+            readers: 0,
+            is_passing: false,
+            is_settled: false,
+            on_disk: Arc::default(),
+        }
+    }
+
+    /// How many segments are there.
+    pub(crate) fn segments(&self) -> u64 {
+        self.segments.len() as u64
+    }
+
     pub(crate) fn has(&self, segment: u64) -> bool {
         self.segments.contains_key(&segment)
     }
@@ -152,6 +236,7 @@ pub(crate) struct Store {
     clock: u64,
     random: RandomState,
     pub(crate) evicted_bytes: u64,
+    pub(crate) evicted_objects: u64,
     removals: JoinSet<()>,
 }
 
@@ -160,14 +245,20 @@ impl Store {
     /// first client.
     pub(crate) fn prepare(root: &Path) -> io::Result<()> {
         let objects = root.join(OBJECTS);
+        if fs::symlink_metadata(&objects).is_ok_and(|it| it.is_symlink()) {
+            return Err(io::Error::other(format!(
+                "{OBJECTS} in it is a symbolic link, and what it leads to can neither be written nor served; mount there \
+                 what is to hold the cache"
+            )));
+        }
         fs::create_dir_all(&objects)?;
         let trial = objects.join(".trial");
         fs::write(&trial, "x")?;
         fs::remove_file(&trial)
     }
 
-    /// The versions that a cache directory holds, of the origins with these names; all else in it goes.
-    pub(crate) fn open(root: &Path, limits: Limits, origins: &[String]) -> io::Result<Store> {
+    /// The versions that a cache directory holds, of these origins; all else in it goes.
+    pub(crate) fn open(root: &Path, limits: Limits, origins: &[Arc<str>]) -> io::Result<Store> {
         let mut store = Store {
             root: root.to_owned(),
             bytes_max: limits.bytes_max,
@@ -180,19 +271,25 @@ impl Store {
             clock: 0,
             random: RandomState::new(),
             evicted_bytes: 0,
+            evicted_objects: 0,
             removals: JoinSet::new(),
         };
         for shard in fs::read_dir(root.join(OBJECTS))? {
-            let shard = shard?.path();
-            let Ok(versions) = fs::read_dir(&shard) else {
+            let shard = shard?;
+            let (kind, shard) = (shard.file_type()?, shard.path());
+            let versions = match kind.is_dir() {
+                true => fs::read_dir(&shard).ok(),
+                false => None,
+            };
+            let Some(versions) = versions else {
+                sweep(&shard);
                 continue;
             };
             for version in versions {
-                let path = version?.path();
-                if store.adopt(&path, origins).is_none()
-                    && let Err(error) = fs::remove_dir_all(&path)
-                {
-                    tracing::warn!("removing {}: {error}", path.display());
+                let version = version?;
+                let (kind, path) = (version.file_type()?, version.path());
+                if !kind.is_dir() || store.adopt(&path, origins).is_none() {
+                    sweep(&path);
                 }
             }
         }
@@ -201,14 +298,15 @@ impl Store {
     }
 
     /// Takes up a version that was left by a fetcher before.
-    fn adopt(&mut self, path: &Path, origins: &[String]) -> Option<()> {
+    fn adopt(&mut self, path: &Path, origins: &[Arc<str>]) -> Option<()> {
         let id = u64::from_str_radix(path.file_name()?.to_str()?, 16).ok()?;
         let id = VersionId(id);
         if self.path(id) != *path {
             return None;
         }
-        let record: Record = serde_json::from_slice(&fs::read(path.join(META)).ok()?).ok()?;
-        let origin = origins.iter().position(|name| *name == record.origin)?;
+        let record = read_meta(&path.join(META)).ok()?;
+        let record: Record = serde_json::from_slice(&record).ok()?;
+        let origin = origins.iter().find(|url| ***url == *record.origin)?;
         let size_bytes = record.meta.size_bytes?;
         if record.format != FORMAT || record.segment_bytes != self.segment_bytes {
             return None;
@@ -221,9 +319,11 @@ impl Store {
             let number = u64::from_str_radix(name.to_str()?, 16).ok();
             let number = number.filter(|&number| segment_name(number) == *name.to_string_lossy());
             let expected = number.and_then(|number| self.segment_len(size_bytes, number));
-            let len = file.metadata().ok()?.len();
+            // Not of what a symbolic link leads to.
+            let found = file.metadata().ok()?;
+            let len = found.len();
             match (number, expected) {
-                (Some(number), Some(expected)) if len == expected => {
+                (Some(number), Some(expected)) if len == expected && found.is_file() => {
                     bytes += len;
                     segments.insert(number, 0);
                 }
@@ -236,16 +336,15 @@ impl Store {
         if !is_whole && !record.meta.is_in_parts() {
             return None;
         }
+        let key = Key {
+            origin: Arc::clone(origin),
+            target: record.target,
+        };
         let version = Version {
-            key: Key {
-                origin: u16::try_from(origin).ok()?,
-                target: record.target,
-            },
-            meta: record.meta,
             segments,
-            used: 0,
-            readers: 0,
-            is_passing: false,
+            is_passing: record.is_passing,
+            is_settled: true,
+            ..Version::new(key, record.meta)
         };
         self.bytes += bytes;
         let segments = version.segments.keys();
@@ -290,6 +389,22 @@ impl Store {
         self.bytes_max
     }
 
+    /// From now on it may hold so much; what makes room for that is told by [`Store::make_room`].
+    pub(crate) fn set_bytes_max(&mut self, bytes_max: u64) {
+        self.bytes_max = bytes_max;
+    }
+
+    /// How many versions there are.
+    pub(crate) fn objects(&self) -> usize {
+        self.versions.len()
+    }
+
+    /// All of it is there.
+    pub(crate) fn is_whole(&self, version: &Version) -> bool {
+        let segments = version.meta.size_bytes.map(|bytes| self.segments_of(bytes));
+        segments.is_some_and(|count| count == 0 || version.runs(1) == [(0, count)])
+    }
+
     /// A number for a version that is going to come.
     pub(crate) fn new_id(&mut self) -> VersionId {
         loop {
@@ -304,15 +419,7 @@ impl Store {
     }
 
     pub(crate) fn insert(&mut self, id: VersionId, key: Key, meta: Meta) {
-        let version = Version {
-            key,
-            meta,
-            segments: BTreeMap::new(),
-            used: 0,
-            readers: 0,
-            is_passing: false,
-        };
-        self.versions.insert(id, version);
+        self.versions.insert(id, Version::new(key, meta));
         self.touch(id);
     }
 
@@ -374,6 +481,7 @@ impl Store {
             if let Some(&id) = self.by_use.values().find(unread) {
                 let key = self.versions.get(&id).map(|version| version.key.clone());
                 self.remove(id);
+                self.evicted_objects += 1;
                 gone.extend(key.map(|key| (id, key)));
             } else if self.bytes.saturating_add(bytes) <= self.bytes_max || !self.remove_segment() {
                 // What versions take that are read does not become less with their segments.
@@ -412,16 +520,12 @@ impl Store {
             .unwrap_or(self.segment_bytes)
     }
 
-    /// After a restart it is not there any more: another version has taken its place.
-    pub(crate) fn strike_out(&mut self, id: VersionId) {
-        let path = self.path(id).join(META);
-        self.discard(move || fs::remove_file(path));
-    }
-
     /// Forgets a version, and removes it. Who has opened a segment can read it to its end.
     pub(crate) fn remove(&mut self, id: VersionId) {
         let path = self.path(id);
+        let mut on_disk = Arc::default();
         if let Some(version) = self.versions.get(&id) {
+            on_disk = Arc::clone(&version.on_disk);
             let segments = version.segments.keys();
             let bytes: u64 = segments.map(|&it| self.segment_bytes_of(id, it)).sum();
             self.by_use.remove(&version.used);
@@ -432,7 +536,11 @@ impl Store {
             }
             self.versions.remove(&id);
         }
-        self.discard(move || fs::remove_dir_all(path));
+        self.discard(move || {
+            let mut on_disk = on_disk.lock().unwrap_or_else(PoisonError::into_inner);
+            on_disk.is_gone = true;
+            fs::remove_dir_all(path)
+        });
     }
 
     /// Removes something, and does not wait for it.
@@ -450,26 +558,64 @@ impl Store {
         }
     }
 
+    /// Says so when all is removed that is to be by now.
+    pub(crate) fn tell_when_removed(&mut self, done: oneshot::Sender<()>) {
+        let mut before = std::mem::take(&mut self.removals);
+        self.removals.spawn(async move {
+            while before.join_next().await.is_some() {}
+            let _ = done.send(());
+        });
+    }
+
     /// Waits until all is removed that is to be.
     pub(crate) async fn settle(&mut self) {
         while self.removals.join_next().await.is_some() {}
     }
 
-    /// Writes down what is known of a version, so that it is there again after a restart.
-    pub(crate) fn write_down(&self, id: VersionId, origin: &str) -> io::Result<()> {
-        let Some(version) = self.versions.get(&id) else {
-            return Ok(());
-        };
+    /// What is known of a version, to be written down; `None` as long as its length is not known. While it has not been
+    /// written down, that fails also if there is no room for the first of its segments.
+    pub(crate) fn record(&mut self, id: VersionId) -> Option<Recording> {
+        self.clock += 1;
+        let version = self.versions.get(&id)?;
         let record = Record {
             format: FORMAT,
             segment_bytes: self.segment_bytes,
-            origin: origin.to_owned(),
+            origin: version.key.origin.to_string(),
             target: version.key.target.clone(),
+            is_passing: version.is_passing,
             meta: version.meta.clone(),
         };
-        let bytes = serde_json::to_vec(&record)?;
-        put(&self.path(id), META, 0, &[bytes.into()])
+        let size_bytes = version.meta.size_bytes?;
+        let needs_room = !version.is_settled && version.segments.is_empty();
+        Some(Recording {
+            directory: self.path(id),
+            content: serde_json::to_vec(&record).ok()?.into(),
+            number: self.clock,
+            on_disk: Arc::clone(&version.on_disk),
+            room_bytes: match needs_room {
+                true => size_bytes.min(self.segment_bytes),
+                false => 0,
+            },
+        })
     }
+}
+
+/// Removes what is no version; of a symbolic link, not what it leads to.
+fn sweep(path: &Path) {
+    if let Err(error) = fs::remove_dir_all(path).or_else(|_| fs::remove_file(path)) {
+        tracing::warn!("removing {}: {error}", path.display());
+    }
+}
+
+fn read_meta(path: &Path) -> io::Result<Vec<u8>> {
+    let mut content = Vec::new();
+    let flags = OFlags::NOFOLLOW.bits().cast_signed();
+    let mut file = fs::File::options()
+        .read(true)
+        .custom_flags(flags)
+        .open(path)?;
+    file.read_to_end(&mut content)?;
+    Ok(content)
 }
 
 /// Writes a file under a name of this writer's own, and renames it when it is complete. Makes the directory.
@@ -521,7 +667,7 @@ mod tests {
 
     fn open(root: &Path, bytes_max: u64) -> Store {
         Store::prepare(root).unwrap();
-        Store::open(root, limits(bytes_max), &[ORIGIN.to_owned()]).unwrap()
+        Store::open(root, limits(bytes_max), &[ORIGIN.into()]).unwrap()
     }
 
     fn meta(size_bytes: u64, etag: &str) -> Meta {
@@ -539,7 +685,7 @@ mod tests {
 
     fn key(target: &str) -> Key {
         Key {
-            origin: 0,
+            origin: ORIGIN.into(),
             target: target.to_owned(),
         }
     }
@@ -548,7 +694,7 @@ mod tests {
     fn put_version(store: &mut Store, target: &str, etag: &str, segments: &[u64]) -> VersionId {
         let id = store.new_id();
         store.insert(id, key(target), meta(250, etag));
-        store.write_down(id, ORIGIN).unwrap();
+        store.record(id).unwrap().write().unwrap();
         for &segment in segments {
             let len = store.segment_len(250, segment).unwrap();
             let content = [Bytes::from(vec![segment as u8; len as usize])];
@@ -583,9 +729,91 @@ mod tests {
             assert!(store.get(gone).is_none() && !store.path(gone).exists());
         }
         drop(store);
-        let others = ["http://b.example".to_owned()];
+        let others = ["http://b.example".into()];
         let store = Store::open(root.path(), limits(10_000), &others).unwrap();
         assert_eq!(store.bytes(), 0, "of another origin");
+    }
+
+    #[test]
+    fn what_is_known_is_written_in_any_order_and_not_after_the_version_has_gone() {
+        let root = tempfile::tempdir().unwrap();
+        let mut store = open(root.path(), 10_000);
+        let id = put_version(&mut store, "/a", "\"x\"", &[0, 1, 2]);
+        let before = store.record(id).unwrap();
+        store.get_mut(id).unwrap().is_passing = true;
+        store.record(id).unwrap().write().unwrap();
+        before.write().unwrap();
+        let late = store.record(id).unwrap();
+        drop(store);
+        let mut store = open(root.path(), 10_000);
+        assert!(store.get(id).unwrap().is_passing, "the later one counts");
+        store.remove(id);
+        assert!(!store.path(id).exists());
+        let again = put_version(&mut store, "/b", "\"x\"", &[0]);
+        let late_again = store.record(again).unwrap();
+        store.remove(again);
+        late_again.write().unwrap();
+        assert!(!store.path(again).exists());
+        drop(late);
+    }
+
+    #[test]
+    fn what_there_is_no_room_for_is_not_promised() {
+        let root = tempfile::tempdir().unwrap();
+        let mut store = open(root.path(), 10_000);
+        let id = store.new_id();
+        store.insert(id, key("/a"), meta(250, "\"x\""));
+        let mut record = store.record(id).unwrap();
+        assert_eq!(record.room_bytes, 100, "of the first segment");
+        record.write().unwrap();
+        record.room_bytes = u64::MAX;
+        let error = record.write().unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+        store.get_mut(id).unwrap().is_settled = true;
+        assert_eq!(store.record(id).unwrap().room_bytes, 0);
+    }
+
+    #[test]
+    fn symbolic_links_are_removed_and_not_followed() {
+        let (root, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let mut store = open(root.path(), 10_000);
+        let id = put_version(&mut store, "/a", "\"x\"", &[0, 1]);
+        let linked = put_version(&mut store, "/b", "\"x\"", &[0, 1, 2]);
+        let directory = store.path(id);
+        drop(store);
+        let file = elsewhere.path().join("00000005");
+        fs::write(&file, [7; 100]).unwrap();
+        let link = |to: &Path, at: PathBuf| {
+            std::os::unix::fs::symlink(to, &at).unwrap();
+            at
+        };
+        let moved = elsewhere.path().join("version");
+        fs::rename(root.path().join(linked.directory()), &moved).unwrap();
+        let links = [
+            link(elsewhere.path(), root.path().join(OBJECTS).join("zz")),
+            link(&file, root.path().join(OBJECTS).join("file")),
+            link(elsewhere.path(), directory.with_file_name("5")),
+            link(&moved, root.path().join(linked.directory())),
+            // As long as the segment should be.
+            link(Path::new(&"x".repeat(50)), directory.join(segment_name(2))),
+        ];
+        let store = open(root.path(), 10_000);
+        for link in links {
+            assert!(fs::symlink_metadata(&link).is_err(), "{}", link.display());
+        }
+        assert_eq!(fs::read(&file).unwrap(), [7; 100]);
+        assert!(moved.join(META).exists());
+        assert_eq!(store.get(id).unwrap().runs(9), [(0, 2)]);
+        assert!(store.get(linked).is_none());
+        drop(store);
+        let objects = root.path().join(OBJECTS);
+        fs::rename(&objects, elsewhere.path().join(OBJECTS)).unwrap();
+        link(&elsewhere.path().join(OBJECTS), objects);
+        let error = Store::prepare(root.path()).unwrap_err().to_string();
+        assert!(
+            error.contains("symbolic link") && error.contains("mount"),
+            "{error}"
+        );
     }
 
     #[test]
@@ -607,7 +835,7 @@ mod tests {
         assert_eq!(store.bytes(), 150);
         assert!(!store.path(b).join(segment_name(1)).exists());
         assert!(!store.path(a).exists() && !store.path(c).exists());
-        assert_eq!(store.evicted_bytes, 600);
+        assert_eq!((store.evicted_bytes, store.evicted_objects), (600, 2));
     }
 
     #[test]
@@ -618,7 +846,7 @@ mod tests {
             ..limits(1000)
         };
         Store::prepare(root.path()).unwrap();
-        let mut store = Store::open(root.path(), limits, &[ORIGIN.to_owned()]).unwrap();
+        let mut store = Store::open(root.path(), limits, &[ORIGIN.into()]).unwrap();
         for number in 0..100 {
             let id = store.new_id();
             store.insert(id, key(&format!("/{number}")), meta(0, "\"x\""));

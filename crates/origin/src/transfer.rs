@@ -26,7 +26,7 @@ use crate::store::{Meta, VersionId, write_segment};
 use crate::upstream::Upstream;
 use crate::validator::Validators;
 
-/// How often a segment is written anew after room was made for it.
+/// How often something is written anew after room was made for it.
 const ROOM_MADE_MAX: u32 = 3;
 
 /// What is to be asked for, and where it goes.
@@ -39,8 +39,6 @@ pub(crate) struct Order {
     pub(crate) target: String,
     pub(crate) directory: PathBuf,
     pub(crate) segment_bytes: u64,
-    /// Nothing longer can be kept.
-    pub(crate) bytes_max: u64,
     pub(crate) what: What,
     /// No segment is fetched from this one on, for now. It ends when nobody holds the other end.
     pub(crate) limit: watch::Receiver<u64>,
@@ -70,6 +68,11 @@ pub(crate) enum Event {
         number: u64,
         segment: u64,
         bytes: u64,
+    },
+    /// What is known of a version has been written down, or that cannot be.
+    Recorded {
+        id: VersionId,
+        result: io::Result<()>,
     },
     /// There is no room on the disk; it is tried again when this has been answered.
     Full(oneshot::Sender<()>),
@@ -284,11 +287,11 @@ fn judge(
         status if REDIRECTS.contains(&status) => {
             let location = fields.get(LOCATION).and_then(|value| value.to_str().ok());
             let location = location
-                .ok_or_else(|| Failure::Broken(format!("it answers {status} without Location")))?;
+                .ok_or_else(|| Failure::Useless(format!("it answers {status} without Location")))?;
             if location.len() > LOCATION_BYTES_MAX {
                 let bytes = location.len();
                 let why = format!("it answers {status} with a Location of {bytes} bytes");
-                return Err(Failure::Broken(why));
+                return Err(Failure::Useless(why));
             }
             let refusal = Refusal {
                 status,
@@ -305,8 +308,8 @@ fn judge(
             };
             Ok(Head::Refused(refusal, freshness))
         }
-        status @ 500.. => Err(Failure::Status(status)),
-        status => Err(Failure::Broken(format!("it answers a GET with {status}"))),
+        status @ 400.. => Err(Failure::Status(status)),
+        status => Err(Failure::Useless(format!("it answers a GET with {status}"))),
     }
 }
 
@@ -413,10 +416,6 @@ impl Order {
                 let why = format!("more than {expected} bytes have come");
                 return Err(Failure::Cut(why));
             }
-            if expected.is_none() && total > self.bytes_max {
-                let why = "it is larger than the cache, and does not say how large";
-                return Err(Failure::Cache(why.to_owned()));
-            }
             while !data.is_empty() {
                 let room = self.segment_bytes - filling.bytes;
                 let piece = data.split_to((data.len() as u64).min(room) as usize);
@@ -446,28 +445,11 @@ impl Order {
         events: &mpsc::Sender<Event>,
     ) -> Result<(), Failure> {
         let Filling { pieces, bytes } = filling;
-        let pieces = Arc::new(pieces);
-        let mut room_made = 0;
-        loop {
-            let (directory, writer) = (self.directory.clone(), self.number);
-            let content = Arc::clone(&pieces);
-            let write = move || write_segment(&directory, segment, writer, &content);
-            let written = tokio::task::spawn_blocking(write).await;
-            match written.unwrap_or_else(|error| Err(io::Error::other(error))) {
-                Ok(()) => break,
-                Err(error) if is_full(&error) && room_made < ROOM_MADE_MAX => {
-                    room_made += 1;
-                    let (reply, made) = oneshot::channel();
-                    let _ = events.send(Event::Full(reply)).await;
-                    let _ = made.await;
-                }
-                Err(error) => {
-                    let what = self.directory.display();
-                    let why = format!("the cache directory cannot be written to: {what}: {error}");
-                    return Err(Failure::Cache(why));
-                }
-            }
-        }
+        let (directory, writer) = (self.directory.clone(), self.number);
+        let write = move || write_segment(&directory, segment, writer, &pieces);
+        written(write, events)
+            .await
+            .map_err(|error| Failure::unwritten(&self.directory, &error))?;
         let stored = Event::Stored {
             id: self.id,
             number: self.number,
@@ -475,6 +457,28 @@ impl Order {
             bytes,
         };
         events.send(stored).await.map_err(|_| Failure::Stopped)
+    }
+}
+
+/// Writes to the cache directory, in another thread. If there is no room, others make some first.
+pub(crate) async fn written(
+    write: impl Fn() -> io::Result<()> + Send + Sync + 'static,
+    events: &mpsc::Sender<Event>,
+) -> io::Result<()> {
+    let write = Arc::new(write);
+    let mut room_made = 0;
+    loop {
+        let write = Arc::clone(&write);
+        let written = tokio::task::spawn_blocking(move || write()).await;
+        match written.unwrap_or_else(|error| Err(io::Error::other(error))) {
+            Err(error) if is_full(&error) && room_made < ROOM_MADE_MAX => {
+                room_made += 1;
+                let (reply, made) = oneshot::channel();
+                let _ = events.send(Event::Full(reply)).await;
+                let _ = made.await;
+            }
+            written => return written,
+        }
     }
 }
 

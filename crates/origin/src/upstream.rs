@@ -22,6 +22,7 @@ use tokio::time::timeout;
 
 use crate::circuit::Circuit;
 use crate::failure::Failure;
+use crate::resolver::Resolver;
 
 /// Attempts at a request, the first among them, as long as nothing of an answer has come.
 const ATTEMPTS_MAX: u32 = 3;
@@ -36,10 +37,12 @@ const SLOTS: usize = 128;
 const IDLE_CONNECTIONS_MAX: usize = 16;
 
 /// Where an origin is: `http://origin.example:8080/base`. What a client asks for is added to it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+///
+/// It is written in one way, whatever way people write it, so that what lies in the cache is found by it: the host in small
+/// letters, without the port that is meant anyway, and without a slash at its end.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct OriginUrl {
-    /// Without a slash at its end.
-    text: String,
+    text: Arc<str>,
     port: u16,
 }
 
@@ -51,9 +54,22 @@ pub struct OriginUrlError {
 }
 
 impl OriginUrl {
+    /// Longest, in bytes.
+    pub const BYTES_MAX: usize = 2048;
+
     /// The port of TCP to which it is connected.
     pub fn port(&self) -> u16 {
         self.port
+    }
+
+    /// It is connected to with TLS.
+    pub fn is_secure(&self) -> bool {
+        self.text.starts_with("https:")
+    }
+
+    /// All of it.
+    pub fn text(&self) -> &Arc<str> {
+        &self.text
     }
 
     /// The URL of a target there.
@@ -72,35 +88,42 @@ impl FromStr for OriginUrl {
             text: text.to_owned(),
             why,
         };
+        if text.len() > OriginUrl::BYTES_MAX {
+            return Err(failed("it is too long"));
+        }
         let uri: Uri = text.parse().map_err(|_| failed("it is no URL"))?;
-        let default = match uri.scheme_str() {
-            Some("http") => 80,
-            Some("https") => 443,
+        let (scheme, default) = match uri.scheme_str() {
+            Some("http") => ("http", 80),
+            Some("https") => ("https", 443),
             _ => return Err(failed("it begins with neither http:// nor https://")),
         };
         let authority = uri.authority().ok_or_else(|| failed("it names no host"))?;
-        if uri.host().is_none_or(str::is_empty) {
-            return Err(failed("it names no host"));
-        }
+        let host = uri.host().filter(|host| !host.is_empty());
+        let host = host.ok_or_else(|| failed("it names no host"))?;
         if authority.as_str().contains('@') {
             return Err(failed("it has a user name, and origins are asked without"));
+        }
+        if text.contains(['"', '\\']) {
+            return Err(failed("it has a byte that no URL may have"));
         }
         if text.contains(['?', '#']) {
             return Err(failed(
                 "a query or fragment cannot stand before the path that is asked for",
             ));
         }
-        let has_port = !authority.as_str().ends_with(']') && {
-            let host_bytes = uri.host().map_or(0, str::len);
-            authority.as_str().len() > host_bytes
-        };
+        let has_port = !authority.as_str().ends_with(']') && authority.as_str().len() > host.len();
         let port = match uri.port_u16() {
             Some(port) if port > 0 => port,
             None if !has_port => default,
             _ => return Err(failed("its port is none")),
         };
+        let mut text = format!("{scheme}://{}", host.to_ascii_lowercase());
+        if port != default {
+            text.push_str(&format!(":{port}"));
+        }
+        text.push_str(uri.path().trim_end_matches('/'));
         Ok(OriginUrl {
-            text: text.trim_end_matches('/').to_owned(),
+            text: text.into(),
             port,
         })
     }
@@ -215,7 +238,7 @@ impl std::error::Error for TrustError {}
 #[derive(Debug)]
 pub(crate) struct Upstream {
     pub(crate) url: OriginUrl,
-    client: Client<HttpsConnector<HttpConnector>, Empty<Bytes>>,
+    client: Client<HttpsConnector<HttpConnector<Resolver>>, Empty<Bytes>>,
     pub(crate) timeouts: Timeouts,
     circuit: Mutex<Circuit>,
     slots: Arc<Semaphore>,
@@ -229,7 +252,7 @@ impl Upstream {
             .expect("the provider has suites for both versions")
             .with_root_certificates(trust.0.clone())
             .with_no_client_auth();
-        let mut http = HttpConnector::new();
+        let mut http = HttpConnector::new_with_resolver(Resolver::new(timeouts.connect));
         http.enforce_http(false);
         http.set_nodelay(true);
         http.set_connect_timeout(Some(timeouts.connect));
@@ -283,15 +306,11 @@ impl Upstream {
             let answer = self.get_once(&uri, fields).await;
             match answer {
                 Ok(answer) => {
-                    if self.circuit().on_answer() {
-                        tracing::warn!(origin = %self.url, "the origin answers again");
-                    }
+                    self.note_answer();
                     return Ok(answer);
                 }
                 Err(failure) => {
-                    if self.circuit().on_failure(Instant::now()) {
-                        tracing::error!(origin = %self.url, "the origin has failed too often, and is left alone for a while: {failure}");
-                    }
+                    self.note(&failure);
                     // Who has waited so long already has waited long enough.
                     if attempt >= ATTEMPTS_MAX || matches!(failure, Failure::Late(_)) {
                         return Err(failure);
@@ -303,6 +322,23 @@ impl Upstream {
             wait *= 2;
         }
         Err(Failure::LeftAlone)
+    }
+
+    fn note_answer(&self) {
+        if self.circuit().on_answer() {
+            tracing::warn!(origin = %self.url, "the origin answers again");
+        }
+    }
+
+    fn note(&self, failure: &Failure) {
+        if failure.is_of_target() {
+            self.note_answer();
+        } else if self.circuit().on_failure(Instant::now()) {
+            tracing::error!(
+                origin = %self.url,
+                "the origin has failed too often, and is left alone for a while: {failure}"
+            );
+        }
     }
 
     async fn get_once(&self, uri: &Uri, fields: &HeaderMap) -> Result<Response<Incoming>, Failure> {
@@ -322,7 +358,7 @@ impl Upstream {
             Ok(Ok(answer)) => answer,
         };
         match answer.status().as_u16() {
-            // Others may be about this target alone.
+            // Another attempt may help.
             status @ (502..=504) => Err(Failure::Status(status)),
             _ => Ok(answer),
         }
@@ -361,6 +397,15 @@ mod tests {
                 target,
                 format!("{}/x/y.mp4?a=b", text.trim_end_matches('/'))
             );
+        }
+        for (text, same) in [
+            ("HTTP://A.Example:80/", "http://a.example"),
+            ("https://a.example:443/Base//", "https://a.example/Base"),
+            ("http://[FD00::1]:443", "http://[fd00::1]:443"),
+        ] {
+            let url: OriginUrl = text.parse().unwrap();
+            assert_eq!(&**url.text(), same);
+            assert_eq!(same.parse(), Ok(url));
         }
         for text in [
             "",

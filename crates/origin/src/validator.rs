@@ -30,6 +30,11 @@ impl Validators {
         }
     }
 
+    /// The origin can be asked whether it is still the same.
+    pub(crate) fn is_some(&self) -> bool {
+        self.etag.is_some() || self.last_modified.is_some()
+    }
+
     /// For `If-Range`: nothing else is a part of this version.
     pub(crate) fn strong(&self) -> Option<&str> {
         let tag = self.etag.as_deref();

@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use host::app::{AppEvent, Application, FileHandle, FileMeta, Io, StreamId};
+use host::app::{AppEvent, Application, FileHandle, FileMeta, Io, ListPlace, StreamId};
 use server::{Config, Server};
 use testbed::instructions::{Count, check};
 
@@ -117,6 +117,10 @@ impl Io for Net {
         std::hint::black_box(path);
         self.opens += 1;
         FileHandle(self.opens)
+    }
+
+    fn list(&mut self, _: StreamId, _: &[u8], _: Option<ListPlace>) -> FileHandle {
+        unreachable!("nobody asks for a directory")
     }
 
     fn close_file(&mut self, _: FileHandle) {}

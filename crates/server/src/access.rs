@@ -11,6 +11,7 @@ use host::app::{TlsAgreed, TlsCipher, TlsVersion};
 use serde::{Deserialize, Serialize};
 
 use crate::encoding::Coding;
+use crate::pull::How;
 
 /// Longest packet, in bytes, unless a single record is longer.
 const PACKET_BYTES: usize = 32 << 10;
@@ -57,6 +58,8 @@ pub struct AccessRecord<'a> {
     pub tls: Option<(&'a str, &'a str)>,
     /// Content coding of what was sent of a file, if it has one.
     pub coding: Option<&'a str>,
+    /// What the cache had to do with it, if it comes from an origin: [`How::name`](crate::How::name).
+    pub cache: Option<&'a str>,
     /// First name of the site, if it was found and has one.
     pub site: Option<&'a str>,
     /// The request's first line without its end, as far as it had come.
@@ -214,6 +217,8 @@ pub(crate) struct Accesses {
     request: u32,
     /// How the file is coded of which the response in hand will be.
     coding: Option<Coding>,
+    /// How the answer of an origin to it has come.
+    how: Option<How>,
     /// When the head of the request in hand was complete, in microseconds.
     begun_us: u64,
     /// Responses that are not over, in their order.
@@ -228,6 +233,7 @@ struct Response {
     first_byte_us: Option<u64>,
     status: u16,
     coding: Option<&'static str>,
+    cache: Option<&'static str>,
     /// Where it begins in the stream, and where its body does.
     start: u64,
     body_start: u64,
@@ -263,6 +269,7 @@ impl Accesses {
             }),
             request: 0,
             coding: None,
+            how: None,
             begun_us: 0,
             responses: VecDeque::new(),
         }
@@ -272,6 +279,12 @@ impl Accesses {
     pub(crate) fn on_request(&mut self, now_us: u64, number: u32) {
         self.request = number;
         self.begun_us = now_us;
+        self.how = None;
+    }
+
+    /// An origin has answered it so.
+    pub(crate) fn on_how(&mut self, how: How) {
+        self.how = Some(how);
     }
 
     /// The response to it will be of a file that is coded so.
@@ -290,6 +303,7 @@ impl Accesses {
             first_byte_us: None,
             status: begun.status,
             coding: self.coding.take().map(Coding::name),
+            cache: self.how.map(How::name),
             start: begun.start,
             body_start: begun.start + begun.head_bytes as u64,
             end: None,
@@ -378,6 +392,7 @@ impl Accesses {
             is_cut_short,
             tls: self.tls,
             coding: response.coding,
+            cache: response.cache,
             site: text.site(),
             request_line: text.request_line(),
             host: text.field(0),

@@ -16,6 +16,11 @@ pub struct Config {
     /// A directory below the NIC stack's root of which no client may name a file: where what comes from origins lies.
     /// Default: none.
     pub hidden: Option<RelativePath>,
+    /// Files come first, and an origin is asked for what is not there. If not, there is nothing below the root but what
+    /// comes from origins. Default: true.
+    pub files_come_first: bool,
+    /// What comes from an origin says how, in `Cache-Status` (RFC 9211). Default: false.
+    pub cache_status: bool,
     /// Longest request head: request line, header fields and the empty lines before and after.
     /// Beyond: 431. A connection's input buffer grows up to it. Default: 16 KiB.
     pub head_bytes_max: usize,
@@ -86,6 +91,8 @@ impl Default for Config {
         Config {
             sites: vec![Site::default()],
             hidden: None,
+            files_come_first: true,
+            cache_status: false,
             head_bytes_max: 16 << 10,
             request_line_bytes_max: 8 << 10,
             body_bytes_max: 64 << 10,

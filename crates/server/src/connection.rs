@@ -11,6 +11,8 @@
 //! Queueing a file costs nothing, so the next request is taken up as soon as the response to the last one
 //! is queued, not when it is acknowledged; how many responses may be under way is bounded.
 
+mod listing;
+
 use std::collections::{HashMap, VecDeque};
 use std::mem;
 use std::sync::Arc;
@@ -32,11 +34,13 @@ use crate::encoding::{Acceptable, Coding};
 use crate::etag::ETag;
 use crate::fields::{Field, Head};
 use crate::input::{Input, Pool};
+use crate::listing::Listing;
 use crate::output::{Body, Flushed, Output, Splice};
-use crate::pull::{News, Origins, Pull, Ticket};
+use crate::pull::{News, Origins, RulePull, Ticket};
 use crate::rate::{self, Bound, Rates, Source};
 use crate::request::{self, Method, Parsed, Persistence, Place, Request};
 use crate::response::{self, Common, Entity};
+use crate::rule::Rule;
 use crate::site::{Names, Site};
 use crate::target::Kind;
 use crate::watch::{Expiry, Wait, Watch};
@@ -66,6 +70,8 @@ pub(crate) struct Shared {
     pub(crate) rates: Rates,
     /// Each connection closes with its next response, or when it has nothing to do.
     pub(crate) is_draining: bool,
+    /// Memory that connections hold for listings, in bytes.
+    pub(crate) listings_bytes: usize,
     /// Whoever fetches what comes from elsewhere.
     pub(crate) origins: Option<Box<dyn Origins>>,
     /// Whose tickets they are.
@@ -92,6 +98,10 @@ impl Shared {
     }
 }
 
+/// Objects that are queued, and where they end in the stream; who fetches them keeps them until that is acknowledged.
+#[derive(Debug, Default)]
+struct Held(VecDeque<(u64, Ticket)>);
+
 /// A connection.
 #[derive(Debug)]
 pub(crate) struct Connection {
@@ -114,11 +124,15 @@ pub(crate) struct Connection {
     output: Output,
     /// Where queued responses end in the stream, as far as they are not acknowledged.
     in_flight: VecDeque<u64>,
+    /// Most connections have none.
+    held: Option<Box<Held>>,
     /// How fast it may be sent to for its own sake.
     rate_max: Bound,
     /// The same once the stream has drained, if a part of the response waits for that.
     later_rate_max: Bound,
     watch: Watch,
+    /// Memory that it holds for a listing, in bytes.
+    listing_bytes: u32,
     /// What the access log is to have of it, if there is one.
     accesses: Option<Box<Accesses>>,
 }
@@ -131,7 +145,7 @@ const _: () = assert!(
 /// A connection, as people are shown it.
 #[derive(Clone, Debug)]
 pub struct ConnectionInfo {
-    /// What it is at: `reading` a request, `asking` for an object of an origin, `opening` its file, `sending` the response
+    /// What it is at: `reading` a request, `asking` for an object of an origin, `opening` its file, `listing` its directory, `sending` the response
     /// as far as the stream takes it, `lingering` after the last one, `aborted`. A response that is queued to its end is not waited for.
     pub phase: &'static str,
     /// Requests so far, whole or broken.
@@ -150,6 +164,12 @@ enum Phase {
         media_type: &'static str,
         request: Request,
         wanted: Wanted,
+    },
+    /// Waiting for part of what is in a directory. The request's head is still in the input.
+    Listing {
+        file: FileHandle,
+        request: Request,
+        listing: Box<Listing>,
     },
     /// Waiting for what comes from an origin. The request's head is still in the input.
     Asking { ticket: Ticket, request: Request },
@@ -186,9 +206,11 @@ impl Connection {
             requests: 0,
             output: Output::default(),
             in_flight: VecDeque::new(),
+            held: None,
             rate_max: None,
             later_rate_max: None,
             watch: Watch::default(),
+            listing_bytes: 0,
             accesses: accesses.map(Box::new),
         }
     }
@@ -200,6 +222,7 @@ impl Connection {
             AppEvent::PeerFinished { .. } => (self.unread, self.peer_finished) = (true, true),
             AppEvent::Opened { file, ref meta, .. } => self.opened(io, shared, file, meta),
             AppEvent::OpenFailed { file, errno, .. } => self.open_failed(io, shared, file, errno),
+            AppEvent::Listed { file, ref part, .. } => self.listed(io, shared, file, part),
             AppEvent::Timer { .. } => self.expired(io, shared),
             AppEvent::Drained { .. } => self.drained(io, shared),
             AppEvent::Writable { .. } => self.output.on_writable(),
@@ -234,6 +257,9 @@ impl Connection {
             let retransmissions = io.retransmissions(self.stream);
             accesses.on_acknowledged(log, io.now_us(), acknowledged, retransmissions);
         }
+        if self.held.is_some() {
+            self.release(shared, io.acknowledged(self.stream));
+        }
         self.input.release_if_empty(&mut shared.pool);
         if let Some(wait) = self.wait(io) {
             let acknowledged = io.acknowledged(self.stream);
@@ -250,6 +276,7 @@ impl Connection {
                 Phase::Reading => "reading",
                 Phase::Asking { .. } => "asking",
                 Phase::Opening { .. } => "opening",
+                Phase::Listing { .. } => "listing",
                 Phase::Sending { .. } => "sending",
                 Phase::Lingering { .. } => "lingering",
                 Phase::Aborted => "aborted",
@@ -268,9 +295,12 @@ impl Connection {
         retransmissions: u32,
     ) {
         self.end_ticket(shared);
+        self.hold(shared, 0);
         if let (Some(accesses), Some(log)) = (self.accesses, &mut shared.access_log) {
             let unanswered = match &self.phase {
-                Phase::Opening { request, .. } | Phase::Asking { request, .. } => {
+                Phase::Opening { request, .. }
+                | Phase::Listing { request, .. }
+                | Phase::Asking { request, .. } => {
                     let head = &self.input.bytes()[..request.head_bytes];
                     Some((head, request.site_name()))
                 }
@@ -285,8 +315,24 @@ impl Connection {
         shared.rates.end(io, self.stream, self.source);
     }
 
+    /// Objects of which so many bytes of the stream hold all are not needed any more.
+    fn release(&mut self, shared: &mut Shared, acknowledged: u64) {
+        let Some(Held(held)) = self.held.as_deref_mut() else {
+            return;
+        };
+        while let Some((_, ticket)) = held.pop_front_if(|(end, _)| *end <= acknowledged) {
+            if let Some(origins) = &mut shared.origins {
+                origins.done(ticket);
+            }
+        }
+        if held.is_empty() {
+            self.held = None;
+        }
+    }
+
     /// Whatever it has asked an origin for is not needed any more.
     fn end_ticket(&mut self, shared: &mut Shared) {
+        self.release(shared, u64::MAX);
         let asked = match self.phase {
             Phase::Asking { ticket, .. } => Some(ticket),
             _ => None,
@@ -339,11 +385,18 @@ impl Connection {
                 // All of its object is queued, though perhaps not what follows.
                 if let Some(ticket) = ticket.filter(|_| self.output.ticket().is_none()) {
                     shared.tickets.remove(&ticket);
+                    let end = self.output.queued_bytes();
+                    self.held.get_or_insert_default().0.push_back((end, ticket));
                 }
                 if flushed != Flushed::All {
                     return false;
                 }
                 shared.out = self.output.take_buffer();
+                if self.listing_bytes > 0 {
+                    // Too large to be kept for the next response.
+                    shared.out = Vec::new();
+                    self.hold(shared, 0);
+                }
                 self.answered = true;
                 self.in_flight.push_back(self.output.queued_bytes());
                 if close {
@@ -365,7 +418,10 @@ impl Connection {
                 self.input.release(&mut shared.pool);
                 false
             }
-            Phase::Opening { .. } | Phase::Asking { .. } | Phase::Aborted => false,
+            Phase::Opening { .. }
+            | Phase::Listing { .. }
+            | Phase::Asking { .. }
+            | Phase::Aborted => false,
         }
     }
 
@@ -426,7 +482,7 @@ impl Connection {
         if let Some(accesses) = &mut self.accesses {
             // One that was not opened in time has been in hand already.
             match self.phase {
-                Phase::Opening { .. } | Phase::Asking { .. } => {}
+                Phase::Opening { .. } | Phase::Listing { .. } | Phase::Asking { .. } => {}
                 _ => accesses.on_request(io.now_us(), self.requests),
             }
         }
@@ -481,11 +537,12 @@ impl Connection {
             let status = redirect.status();
             return self.send_elsewhere(io, shared, request, status);
         }
-        if let Some(pull) = pulled(&site, &shared.path, kind, &mut shared.file_path)
-            && !pull.after_files
-        {
-            let origin = pull.origin;
-            return self.ask(io, shared, request, origin);
+        if !shared.config.files_come_first {
+            let (path, absolute) = (&shared.path, &mut shared.file_path);
+            let origin = pulled(&site, request.rule(), path, kind, absolute).map(Arc::clone);
+            if let Some(origin) = origin {
+                return self.ask(io, shared, request, &origin);
+            }
         }
         let acceptable = match site.precompressed.is_empty() {
             true => Acceptable::IDENTITY,
@@ -623,6 +680,7 @@ impl Connection {
             coding,
             varies,
             object,
+            tells_how: shared.config.cache_status,
         };
         // Nothing says whether a coding is that of a part or of what the parts come from.
         let is_coded = object.is_some_and(|it| it.content(&CONTENT_ENCODING).is_some());
@@ -697,7 +755,7 @@ impl Connection {
     }
 
     /// Asks an origin for what the request names; `shared.path` is what its target names.
-    fn ask(&mut self, io: &mut dyn Io, shared: &mut Shared, request: Request, origin: u16) {
+    fn ask(&mut self, io: &mut dyn Io, shared: &mut Shared, request: Request, origin: &Arc<str>) {
         let target = &self.input.bytes()[request.target.clone()];
         let Ok(kind) = target::resolve(target, &mut shared.path) else {
             return self.refuse(io, shared, request, StatusCode::BAD_REQUEST);
@@ -734,6 +792,14 @@ impl Connection {
             }
         };
         self.watch.clear();
+        let how = match &news {
+            News::Object(object) => Some(object.how),
+            News::Refused { how, .. } => Some(*how),
+            News::Segment(_) | News::Lost => None,
+        };
+        if let (Some(accesses), Some(how)) = (&mut self.accesses, how) {
+            accesses.on_how(how);
+        }
         match news {
             News::Object(object) => {
                 let target = &self.input.bytes()[request.target.clone()];
@@ -754,7 +820,9 @@ impl Connection {
                 };
                 self.answer(io, shared, request, found);
             }
-            News::Refused { status, location } => {
+            News::Refused {
+                status, location, ..
+            } => {
                 shared.tickets.remove(&ticket);
                 match location {
                     Some(location) => {
@@ -790,6 +858,9 @@ impl Connection {
             None => {}
             Some(true) => return,
             Some(false) => return self.give_up(io, shared),
+        }
+        if self.listing_failed(io, shared, file, errno) {
+            return;
         }
         let Some((_, request, wanted)) = self.request_awaiting(file) else {
             return;
@@ -829,17 +900,22 @@ impl Connection {
         self.refuse(io, shared, request, status);
     }
 
-    /// No file is there. An origin may have what is asked for.
+    /// No file is there. An origin may have what is asked for, or it is a directory that is listed.
     fn not_found(&mut self, io: &mut dyn Io, shared: &mut Shared, request: Request) {
         let target = &self.input.bytes()[request.target.clone()];
         let site = request.site();
-        let pull = site.and_then(|site| {
+        let origin = site.and_then(|site| {
             let kind = target::resolve(target, &mut shared.path).ok()?;
-            pulled(site, &shared.path, kind, &mut shared.file_path)
+            let (path, absolute) = (&shared.path, &mut shared.file_path);
+            pulled(site, request.rule(), path, kind, absolute).map(Arc::clone)
         });
-        match pull.map(|pull| pull.origin) {
-            Some(origin) => self.ask(io, shared, request, origin),
-            None => self.refuse(io, shared, request, StatusCode::NOT_FOUND),
+        match origin {
+            Some(origin) => self.ask(io, shared, request, &origin),
+            None => {
+                if let Some(request) = self.list(io, shared, request) {
+                    self.refuse(io, shared, request, StatusCode::NOT_FOUND);
+                }
+            }
         }
     }
 
@@ -998,9 +1074,10 @@ impl Connection {
     fn wait(&self, io: &dyn Io) -> Option<Wait> {
         match self.phase {
             Phase::Aborted => None,
-            Phase::Opening { .. } | Phase::Asking { .. } | Phase::Sending { .. } => {
-                Some(Wait::Progress)
-            }
+            Phase::Opening { .. }
+            | Phase::Listing { .. }
+            | Phase::Asking { .. }
+            | Phase::Sending { .. } => Some(Wait::Progress),
             Phase::Reading | Phase::Lingering { .. } if io.unacknowledged(self.stream) > 0 => {
                 Some(Wait::Progress)
             }
@@ -1033,13 +1110,16 @@ impl Connection {
             }
             Expiry::Overdue(Wait::Progress) => {
                 let status = match self.phase {
-                    Phase::Opening { .. } => Some(StatusCode::SERVICE_UNAVAILABLE),
+                    Phase::Opening { .. } | Phase::Listing { .. } => {
+                        Some(StatusCode::SERVICE_UNAVAILABLE)
+                    }
                     Phase::Asking { .. } => Some(StatusCode::GATEWAY_TIMEOUT),
                     _ => None,
                 };
                 if let Some(status) = status.filter(|_| io.unacknowledged(self.stream) == 0) {
                     shared.counters.open_timeouts += 1;
                     self.end_ticket(shared);
+                    self.hold(shared, 0);
                     // Should the answer come after all, no request awaits it.
                     let request = Request::broken(self.input.bytes(), status);
                     self.take_up(io, shared, request);
@@ -1066,13 +1146,24 @@ struct Found {
     varies: bool,
 }
 
-/// Where what a request names comes from, if not from a file; `path` is what [`target::resolve`] has made of its target.
-fn pulled<'a>(site: &'a Site, path: &[u8], kind: Kind, absolute: &mut Vec<u8>) -> Option<&'a Pull> {
-    if site.pulls.is_empty() {
-        return None;
+/// The origin that what a request names comes from, if it is no file; `path` is what [`target::resolve`] has made of its
+/// target.
+fn pulled<'a>(
+    site: &'a Site,
+    rule: Option<&'a Rule>,
+    path: &[u8],
+    kind: Kind,
+    absolute: &mut Vec<u8>,
+) -> Option<&'a Arc<str>> {
+    match rule.and_then(|rule| rule.pull.as_ref()) {
+        Some(RulePull::Off) => None,
+        Some(RulePull::From(origin)) => Some(origin),
+        None if site.pulls.is_empty() => None,
+        None => {
+            target::absolute(path, kind, absolute);
+            site.pull(absolute).map(|pull| &pull.origin)
+        }
     }
-    target::absolute(path, kind, absolute);
-    site.pull(absolute)
 }
 
 /// What the answer to a request says in any case.

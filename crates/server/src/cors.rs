@@ -12,7 +12,7 @@ pub struct Cors {
     /// Request fields that a page may set, besides those that it always may. Default: `Range` and the conditions.
     pub request_fields: Vec<HeaderName>,
     /// Response fields that a page gets to see, besides those that it always does. Default: what a player of media wants to
-    /// know of ranges.
+    /// know of ranges, and whether a listing is whole.
     pub exposed_fields: Vec<HeaderName>,
     /// How long a browser may remember that it is allowed. Default: a day.
     pub max_age: Duration,
@@ -72,6 +72,7 @@ impl Cors {
                 header::CONTENT_RANGE,
                 header::DATE,
                 header::ETAG,
+                HeaderName::from_static("listing-truncated"),
             ],
             max_age: Duration::from_secs(86_400),
         }
@@ -165,7 +166,8 @@ mod tests {
             assert!(text.starts_with(
                 "Access-Control-Allow-Origin: *\r\nAccess-Control-Expose-Headers: accept-ranges, "
             ));
-            assert!(text.contains("content-range") && !text.contains("Credentials"));
+            assert!(text.contains("content-range") && text.contains("listing-truncated"));
+            assert!(!text.contains("Credentials"));
         }
         let text = written(&cors, Some("https://a.org"), true);
         assert!(

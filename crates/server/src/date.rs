@@ -1,5 +1,6 @@
 //! `Date` and `Last-Modified`: IMF-fixdate (RFC 9110 §5.6.7).
 
+use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use httpdate::HttpDate;
@@ -48,6 +49,37 @@ pub(crate) fn http_date(second: u64) -> Option<HttpDate> {
         .then(|| HttpDate::from(SystemTime::UNIX_EPOCH + Duration::from_secs(second)))
 }
 
+/// A second since the epoch, as a page has it: year, month, day, hour and minute in UTC.
+pub(crate) struct Minute(pub(crate) u64);
+
+impl fmt::Display for Minute {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const DAY_S: u64 = 86_400;
+        // Years that begin in March, so that a leap day is the last, in cycles of 400: E. G. Richards's way
+        // (Explanatory Supplement to the Astronomical Almanac, 2013, §15.11.3), from the first of March of the year 0.
+        let days = self.0 / DAY_S + 719_468;
+        let (cycle, day) = (days / 146_097, days % 146_097);
+        let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+        let day = day - (365 * year + year / 4 - year / 100);
+        let month = (5 * day + 2) / 153;
+        let day = day - (153 * month + 2) / 5 + 1;
+        let (month, after) = if month < 10 {
+            (month + 3, 0)
+        } else {
+            (month - 9, 1)
+        };
+        let year = 400 * cycle + year + after;
+        let (hour, minute) = (self.0 % DAY_S / 3600, self.0 % 3600 / 60);
+        let two = |number: u64| [b'0' + (number / 10) as u8, b'0' + (number % 10) as u8];
+        let mut text = *b"-00-00 00:00";
+        for (at, number) in [(1, month), (4, day), (7, hour), (10, minute)] {
+            text[at..at + 2].copy_from_slice(&two(number));
+        }
+        write!(f, "{year:04}")?;
+        f.write_str(std::str::from_utf8(&text).unwrap_or_default())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -77,6 +109,26 @@ mod tests {
             cache.at(Duration::from_secs(YEAR_10000_S - 1)),
             Some("Fri, 31 Dec 9999 23:59:59 GMT")
         );
+    }
+
+    #[test]
+    fn every_day_has_its_name() {
+        let mut second = 0;
+        for year in 1970..2500 {
+            let is_leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+            let february = if is_leap { 29 } else { 28 };
+            let lengths = [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
+            for (month, length) in (1..).zip(lengths) {
+                for day in 1..=length {
+                    let expected = format!("{year}-{month:02}-{day:02} 13:07");
+                    assert_eq!(
+                        Minute(second + 13 * 3600 + 7 * 60 + 59).to_string(),
+                        expected
+                    );
+                    second += 86_400;
+                }
+            }
+        }
     }
 
     #[test]

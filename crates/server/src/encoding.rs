@@ -156,7 +156,7 @@ fn weighted(element: &[u8]) -> Option<(&[u8], u16)> {
 }
 
 /// `qvalue`: 0 to 1 with up to three digits after the point.
-fn thousandths(value: &[u8]) -> Option<u16> {
+pub(crate) fn thousandths(value: &[u8]) -> Option<u16> {
     let (&whole, rest) = value.split_first()?;
     let digits = match rest.split_first() {
         None => rest,

@@ -107,13 +107,12 @@ impl<'a> Head<'a> {
         } else {
             &[]
         };
-        let name = field.name().as_bytes();
-        // Lines end with LF, and nothing else does: folded lines and stray CRs were refused.
-        bytes.split(|&byte| byte == b'\n').filter_map(move |line| {
-            let (found, rest) = line.split_at_checked(name.len())?;
-            let value = rest.strip_prefix(b":")?;
-            found.eq_ignore_ascii_case(name).then(|| value.trim_ascii())
-        })
+        values(bytes, field.name())
+    }
+
+    /// The same of a field of another name, in small letters, which parsing does not note: it hardly ever matters.
+    pub(crate) fn values_named(self, name: &'static str) -> impl Iterator<Item = &'a [u8]> + Clone {
+        values(self.bytes, name)
     }
 
     /// The value of a field that is no list: `None` also if there are several, which mean nothing.
@@ -122,6 +121,17 @@ impl<'a> Head<'a> {
         let value = values.next()?;
         values.next().is_none().then_some(value)
     }
+}
+
+/// The values of a field in a head.
+fn values<'a>(bytes: &'a [u8], name: &'static str) -> impl Iterator<Item = &'a [u8]> + Clone {
+    let name = name.as_bytes();
+    // Lines end with LF, and nothing else does: folded lines and stray CRs were refused.
+    bytes.split(|&byte| byte == b'\n').filter_map(move |line| {
+        let (found, rest) = line.split_at_checked(name.len())?;
+        let value = rest.strip_prefix(b":")?;
+        found.eq_ignore_ascii_case(name).then(|| value.trim_ascii())
+    })
 }
 
 #[cfg(test)]

@@ -29,6 +29,7 @@
 //! | `encoding` | which variants of a file a client takes |
 //! | `attempt` | which files may answer a request |
 //! | `target` | from a request target to a path |
+//! | `listing` | what a directory without an index is answered with |
 //! | `answer` | what of a file a request gets |
 //! | `conditional` | whether a file is what the client thinks it is |
 //! | `etag` | which version of a file it is |
@@ -64,6 +65,7 @@ mod encoding;
 mod etag;
 mod fields;
 mod input;
+mod listing;
 mod mime;
 mod number;
 mod open_failure;
@@ -89,7 +91,7 @@ pub use cors::{Cors, OriginError};
 pub use counters::Counters;
 pub use encoding::{Coding, CodingError};
 pub use pattern::{Pattern, PatternError};
-pub use pull::{News, Object, Origins, Pull, Ticket};
+pub use pull::{How, News, Object, Origins, Pull, RulePull, Ticket};
 pub use rate::Pace;
 pub use redirect::{Redirect, RedirectError};
 pub use rule::{ExtraField, ExtraFieldError, Rule};

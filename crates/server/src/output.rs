@@ -167,7 +167,7 @@ impl Output {
         self.segments()?.on_open_failed(file, errno, origins)
     }
 
-    /// Queues what there is.
+    /// Queues what there is. The ticket of an object that is queued is its caller's to end.
     pub(crate) fn flush(
         &mut self,
         io: &mut dyn Io,
@@ -225,7 +225,7 @@ impl Output {
             match body.later.pop() {
                 Some(next) => body.next = next,
                 None => {
-                    body.content.close(io, origins.as_deref_mut());
+                    body.content.close_file(io);
                     self.body = None;
                 }
             }

@@ -22,6 +22,14 @@ pub struct PatternError {
 }
 
 impl Pattern {
+    /// All paths.
+    pub fn all() -> Self {
+        Pattern {
+            before: "/".into(),
+            after: Some("".into()),
+        }
+    }
+
     /// What stands in the place of the star, empty if there is none; `None` if the path is another one.
     pub(crate) fn captures<'a>(&self, path: &'a [u8]) -> Option<&'a [u8]> {
         let rest = path.strip_prefix(self.before.as_bytes())?;

@@ -4,6 +4,7 @@ use std::fmt;
 use std::io::Write;
 use std::num::NonZeroU64;
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 
 use http::{HeaderName, HeaderValue, StatusCode};
 
@@ -19,17 +20,24 @@ pub struct Ticket(pub u64);
 pub struct Pull {
     /// Compared with a path as a rule's is.
     pub pattern: Pattern,
-    /// Which origin, by its number.
-    pub origin: u16,
-    /// Files of the site come first, and the origin is asked for what is not there.
-    pub after_files: bool,
+    /// Which origin: its URL.
+    pub origin: Arc<str>,
+}
+
+/// Where a rule has what it is about come from, whatever its site says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RulePull {
+    /// From no origin: it is a file, or it is not there.
+    Off,
+    /// From this origin: its URL.
+    From(Arc<str>),
 }
 
 /// Whoever fetches objects from origins.
 pub trait Origins: Send {
-    /// Asks for an object: its path and query, escaped, with a slash at the start. [`News::Object`], [`News::Refused`] or
-    /// [`News::Lost`] follows.
-    fn ask(&mut self, ticket: Ticket, origin: u16, target: &str);
+    /// Asks an origin for an object: its path and query, escaped, with a slash at the start. [`News::Object`],
+    /// [`News::Refused`] or [`News::Lost`] follows.
+    fn ask(&mut self, ticket: Ticket, origin: &Arc<str>, target: &str);
     /// Asks for a segment of an object. [`News::Segment`] or [`News::Lost`] follows.
     fn want(&mut self, ticket: Ticket, segment: u64);
     /// The ticket is not needed any more. Nothing follows.
@@ -51,6 +59,8 @@ pub enum News {
         status: StatusCode,
         /// Where it is sent, if this is a redirect.
         location: Option<HeaderValue>,
+        /// How that has come.
+        how: How,
     },
     /// The segment is there.
     Segment(u64),
@@ -80,6 +90,55 @@ pub struct Object {
     pub age_s: u64,
     /// Segments that are there, as far as is known, as runs: the first one, and the one behind the last.
     pub present: Vec<(u64, u64)>,
+    /// How it has come.
+    pub how: How,
+}
+
+/// What a cache had to do with an answer, in nginx's words (`$upstream_cache_status`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum How {
+    /// It was there.
+    Hit,
+    /// It was not there.
+    Miss,
+    /// What was there was stale, and the origin had another one.
+    Expired,
+    /// What was there was stale, and the origin says that it is still good.
+    Revalidated,
+    /// It is stale, and stands in for an origin that fails.
+    Stale,
+    /// It is stale, and given while the origin is being asked.
+    Updating,
+    /// It is for one client alone.
+    Bypass,
+}
+
+impl How {
+    /// As the access log has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            How::Hit => "hit",
+            How::Miss => "miss",
+            How::Expired => "expired",
+            How::Revalidated => "revalidated",
+            How::Stale => "stale",
+            How::Updating => "updating",
+            How::Bypass => "bypass",
+        }
+    }
+
+    /// The value of `Cache-Status` (RFC 9211 §2).
+    pub(crate) fn cache_status(self) -> &'static str {
+        match self {
+            How::Hit => "splitway; hit",
+            How::Miss => "splitway; fwd=uri-miss; stored",
+            How::Expired => "splitway; fwd=stale; stored",
+            How::Revalidated => "splitway; fwd=stale; fwd-status=304",
+            How::Stale => "splitway; fwd=stale; detail=stale-if-error",
+            How::Updating => "splitway; hit; detail=stale-while-revalidate",
+            How::Bypass => "splitway; fwd=uri-miss",
+        }
+    }
 }
 
 impl Object {

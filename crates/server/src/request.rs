@@ -96,6 +96,12 @@ impl Request {
         site.rules.get(usize::from((*rule)?))
     }
 
+    /// A directory that it names, and that has no index, is listed.
+    pub(crate) fn lists(&self) -> bool {
+        let own = self.rule().and_then(|rule| rule.listing);
+        own.unwrap_or_else(|| self.site().is_some_and(|site| site.listing))
+    }
+
     /// The answer has no body, whatever it says.
     pub(crate) fn head_only(&self) -> bool {
         self.method == Method::Head

@@ -60,6 +60,8 @@ pub(crate) struct Entity<'a> {
     pub(crate) varies: bool,
     /// What its origin says of it, if it comes from one.
     pub(crate) object: Option<&'a Object>,
+    /// Also how it has come from there.
+    pub(crate) tells_how: bool,
 }
 
 impl Entity<'_> {
@@ -94,6 +96,9 @@ impl Entity<'_> {
             }
         }
         field(out, "Age", object.age_s);
+        if self.tells_how {
+            text(out, "Cache-Status", object.how.cache_status());
+        }
     }
 
     fn content_type(&self, out: &mut Vec<u8>) {
@@ -194,6 +199,43 @@ pub(crate) fn parts(
 pub(crate) fn not_modified(out: &mut Vec<u8>, common: &Common<'_>, entity: &Entity<'_>) {
     begin(out, common, StatusCode::NOT_MODIFIED, None, entity.varies);
     entity.validators(out, common);
+    end(out);
+}
+
+/// What is said about a listing of a directory.
+pub(crate) struct Listed {
+    pub(crate) media_type: &'static str,
+    pub(crate) etag: ETag,
+    /// How many entries it has, if there are more.
+    pub(crate) truncated_after: Option<usize>,
+}
+
+impl Listed {
+    fn validators(&self, out: &mut Vec<u8>) {
+        // Beside what `begin` may have said of other fields: lists may come in several lines (RFC 9110 §5.3).
+        text(out, "Vary", "Accept");
+        etag(out, &self.etag);
+        if let Some(count) = self.truncated_after {
+            field(out, "Listing-Truncated", count);
+        }
+    }
+}
+
+/// Writes a 200 with a listing of a directory.
+pub(crate) fn listing(out: &mut Vec<u8>, common: &Common<'_>, listed: &Listed, body: &[u8]) {
+    begin(out, common, StatusCode::OK, Some(body.len() as u64), false);
+    content_type(out, listed.media_type);
+    listed.validators(out);
+    end(out);
+    if !common.head_only {
+        out.extend_from_slice(body);
+    }
+}
+
+/// Writes a 304 for a listing of a directory.
+pub(crate) fn listing_not_modified(out: &mut Vec<u8>, common: &Common<'_>, listed: &Listed) {
+    begin(out, common, StatusCode::NOT_MODIFIED, None, false);
+    listed.validators(out);
     end(out);
 }
 

@@ -7,6 +7,7 @@ use http::{HeaderName, HeaderValue, StatusCode};
 
 use crate::cors::Cors;
 use crate::pattern::Pattern;
+use crate::pull::RulePull;
 use crate::rate::Pace;
 use crate::redirect::Redirect;
 use crate::signed::SigningKeys;
@@ -31,6 +32,10 @@ pub struct Rule {
     pub signed: Option<SigningKeys>,
     /// How fast files are sent.
     pub pace: Option<Pace>,
+    /// Whether directories without an index are listed; `None`: as the site has it.
+    pub listing: Option<bool>,
+    /// Whether what is not there comes from an origin. Default: as the site has it.
+    pub pull: Option<RulePull>,
 }
 
 impl Rule {
@@ -45,6 +50,8 @@ impl Rule {
             redirect: None,
             signed: None,
             pace: None,
+            listing: None,
+            pull: None,
         }
     }
 }

@@ -64,6 +64,7 @@ impl Server {
                 file_path: Vec::new(),
                 names: Names::new(&config.sites),
                 origins: None,
+                listings_bytes: 0,
                 tickets: HashMap::new(),
                 ticket_last: 0,
                 rates: Rates::new(
@@ -174,6 +175,7 @@ impl Application for Server {
             | AppEvent::Drained { stream }
             | AppEvent::Opened { stream, .. }
             | AppEvent::OpenFailed { stream, .. }
+            | AppEvent::Listed { stream, .. }
             | AppEvent::Timer { stream } => stream,
         };
         if let Some(connection) = self.connections.get_mut(&stream) {

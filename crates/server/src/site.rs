@@ -27,6 +27,8 @@ pub struct Site {
     /// Codings in which files may lie beside themselves (`a.css.br`), the one to be preferred first; what is compressed by
     /// itself, as videos are, is never looked for. Default: none.
     pub precompressed: Vec<Coding>,
+    /// Directories without an index are listed, unless a rule says otherwise. Default: they are not.
+    pub listing: bool,
     /// Which of its paths come from an origin; the first one that is about a path counts. Default: none.
     pub pulls: Vec<Pull>,
     /// What is special about some of its paths; the first rule that is about a path counts. Default: none.
@@ -52,12 +54,17 @@ impl Site {
 
     /// Writes the path of a file of the site, below the NIC stack's root.
     pub(crate) fn path(&self, file: &RelativePath, out: &mut Vec<u8>) {
+        self.below(file.as_bytes(), out);
+    }
+
+    /// Writes a path below the site's root, or that itself for an empty one, as one below the NIC stack's root.
+    pub(crate) fn below(&self, path: &[u8], out: &mut Vec<u8>) {
         out.clear();
         out.extend_from_slice(self.root.as_bytes());
-        if !out.is_empty() {
+        if !out.is_empty() && !path.is_empty() {
             out.push(b'/');
         }
-        out.extend_from_slice(file.as_bytes());
+        out.extend_from_slice(path);
     }
 
     /// What is offered twice would take the place of another coding.
@@ -87,6 +94,7 @@ impl Default for Site {
             root: RelativePath::default(),
             index: vec![RelativePath("index.html".into())],
             precompressed: Vec::new(),
+            listing: false,
             pulls: Vec::new(),
             rules: Vec::new(),
             error_pages: Vec::new(),

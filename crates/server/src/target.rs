@@ -36,6 +36,10 @@ pub(crate) const NOT_PCHAR: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'@')
     .remove(b'/');
 
+/// What may stand in a query as it is. RFC 3986 §3.4 has fewer bytes, but browsers leave these as they are (URL Standard,
+/// "query percent-encode set"), and origins expect them so.
+const NOT_QUERY: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'#').add(b'<').add(b'>');
+
 /// Writes the path that a target names into `path`: relative to its site's root, decoded, without `.`, `..` or empty
 /// segments, and without a slash at its end.
 ///
@@ -47,7 +51,12 @@ pub(crate) const NOT_PCHAR: &AsciiSet = &NON_ALPHANUMERIC
 /// no file's name.
 pub(crate) fn resolve(target: &[u8], path: &mut Vec<u8>) -> Result<Kind, StatusCode> {
     path.clear();
-    let Some(segments) = origin_path(split_query(target).0).strip_prefix(b"/") else {
+    let (before_query, query) = split_query(target);
+    // A fragment is no part of a target (RFC 9112 §3.2); that there is none in the path is seen on the way.
+    if query.is_some_and(|query| query.contains(&b'#')) {
+        return Err(StatusCode::BAD_REQUEST);
+    }
+    let Some(segments) = origin_path(before_query).strip_prefix(b"/") else {
         return Err(StatusCode::BAD_REQUEST);
     };
     let mut kind = Kind::Directory;
@@ -89,7 +98,8 @@ pub(crate) fn absolute(path: &[u8], kind: Kind, out: &mut Vec<u8>) {
     }
 }
 
-/// Writes what an origin is asked for: the path of a target, of which `path` is what [`resolve`] has made, and this query.
+/// Writes what an origin is asked for: the path of a target, of which `path` is what [`resolve`] has made, and this query,
+/// in which what no URL may have is escaped.
 pub(crate) fn at_origin(path: &[u8], kind: Kind, query: Option<&[u8]>) -> String {
     let mut out = Vec::new();
     out.push(b'/');
@@ -99,7 +109,7 @@ pub(crate) fn at_origin(path: &[u8], kind: Kind, query: Option<&[u8]>) -> String
     }
     if let Some(query) = query {
         out.push(b'?');
-        extend(&mut out, percent_encode(query, CONTROLS));
+        extend(&mut out, percent_encode(query, NOT_QUERY));
     }
     // What is escaped is ASCII.
     String::from_utf8(out).unwrap_or_default()
@@ -122,6 +132,26 @@ pub(crate) fn redirect(target: &[u8], path: &mut Vec<u8>, location: &mut Vec<u8>
         extend(location, percent_encode(query, CONTROLS));
     }
     Some(())
+}
+
+/// Writes `Location` for a directory's target, of which `path` is what [`resolve`] has made, if relative links in an answer
+/// to it would lead elsewhere, since it ends with `..` or the like: the same path without that. False if they would not.
+pub(crate) fn canonical(target: &[u8], path: &[u8], location: &mut Vec<u8>) -> bool {
+    let (raw, query) = split_query(target);
+    if origin_path(raw).ends_with(b"/") {
+        return false;
+    }
+    location.clear();
+    location.push(b'/');
+    if !path.is_empty() {
+        extend(location, percent_encode(path, NOT_PCHAR));
+        location.push(b'/');
+    }
+    if let Some(query) = query {
+        location.push(b'?');
+        extend(location, percent_encode(query, CONTROLS));
+    }
+    true
 }
 
 pub(crate) fn extend<'a>(out: &mut Vec<u8>, pieces: impl Iterator<Item = &'a str>) {
@@ -170,7 +200,8 @@ fn origin_path(target: &[u8]) -> &[u8] {
     let Some(rest) = after_scheme(target) else {
         return target;
     };
-    match rest.iter().position(|&byte| byte == b'/') {
+    match rest.iter().position(|byte| b"/#".contains(byte)) {
+        Some(at) if rest[at] == b'#' => b"",
         // RFC 9110 §4.2.1: an http URI with an empty host is invalid.
         Some(0) => b"",
         Some(at) => &rest[at..],
@@ -200,7 +231,6 @@ fn decode(segment: &[u8], path: &mut Vec<u8>) -> Result<(), StatusCode> {
                     decoded => path.push(decoded),
                 }
             }
-            // A fragment is not part of a target (RFC 9112 §3.2).
             b'#' => return Err(StatusCode::BAD_REQUEST),
             _ => path.push(byte),
         }
@@ -306,6 +336,10 @@ mod tests {
             "/%00",
             "/a%00.html",
             "/a#b",
+            "/a?b#c",
+            "/a?#",
+            "http://h#/a",
+            "http://h/a?b#",
         ] {
             assert_eq!(path_of(target), Err(400), "{target}");
         }

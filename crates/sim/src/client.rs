@@ -13,7 +13,7 @@ use crate::merge::Merged;
 use crate::random::Random;
 use crate::responses::{Expected, Responses};
 use crate::router::ROUTER_MAC;
-use crate::scenario::{ClientPlan, Manner, Parting, Trouble};
+use crate::scenario::{self, ClientPlan, Manner, Parting, Trouble};
 use crate::secure::Secure;
 use crate::shelf::{Asked, Shelf};
 use crate::site::Wanted;
@@ -475,7 +475,9 @@ impl Client {
             let version = self.shelf.version(number);
             open.asked.push(self.shelf.ask(number));
             let file = self.shelf.file(number);
+            let is_directory = number == self.shelf.len() + scenario::DIRECTORY;
             let expected = match file {
+                None if is_directory => Expected::Listing,
                 None => Expected::Missing,
                 Some(file) if file.trouble == Trouble::Nothing => {
                     Expected::File { number, version }
@@ -483,7 +485,10 @@ impl Client {
                 Some(file) if file.trouble == Trouble::Scribbled => Expected::Scribbled { number },
                 Some(_) => Expected::Broken { number },
             };
-            let is_sound = matches!(expected, Expected::File { .. } | Expected::Missing);
+            let is_sound = matches!(
+                expected,
+                Expected::File { .. } | Expected::Missing | Expected::Listing
+            );
             open.broken |= !is_sound;
             open.responses.expect(expected);
             let last = open.requests.is_empty();
@@ -491,8 +496,11 @@ impl Client {
                 true => "Connection: close\r\n",
                 false => "",
             };
-            let path = path_of(number);
-            let request = format!("GET /{path} HTTP/1.1\r\nHost: sim\r\n{close}\r\n");
+            let (path, accept) = match is_directory {
+                true => (String::new(), "Accept: application/json\r\n"),
+                false => (path_of(number), ""),
+            };
+            let request = format!("GET /{path} HTTP/1.1\r\nHost: sim\r\n{accept}{close}\r\n");
             open.write(request.as_bytes())?;
             if last && self.plan.parting == Parting::HalfClose && !open.shut_down {
                 open.shut_down()?;

@@ -6,6 +6,7 @@ use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 
 use contract::FileMeta;
+use contract::listing::{Entry, EntryKind, Part};
 use nic::reader::{Completion, FileToken, Opened, Read, Reader};
 
 use crate::content;
@@ -54,10 +55,24 @@ enum Asked {
         file: FileToken,
         number: Option<usize>,
     },
+    /// The directory, if it is one.
+    List {
+        file: FileToken,
+        is_directory: bool,
+        from: u64,
+    },
     Read {
         of: Option<Version>,
         read: Read,
     },
+}
+
+/// Entries in a part of a listing: few, so that much can happen between two of them.
+const LISTED_MAX: usize = 2;
+
+/// When a version came about.
+fn changed_ns(version: u32) -> i64 {
+    1_700_000_000_000_000_000 + i64::from(version)
 }
 
 /// The path of a file.
@@ -139,6 +154,17 @@ impl State {
     fn perform(&mut self, asked: Asked) -> Completion {
         let completion = match asked {
             Asked::Open { file, number } => self.open(file, number),
+            Asked::List {
+                file,
+                is_directory,
+                from,
+            } => Completion::Listed {
+                file,
+                result: match is_directory {
+                    true => Ok(Box::new(self.list(from))),
+                    false => Err(ENOENT),
+                },
+            },
             Asked::Read { of, read } => self.read(of, read),
         };
         if self.logs {
@@ -162,7 +188,7 @@ impl State {
                 let settled = stored.settled;
                 let version = self.shelf.version(number);
                 self.open.insert(file, Version { number, version });
-                let changed_ns = 1_700_000_000_000_000_000 + i64::from(version);
+                let changed_ns = changed_ns(version);
                 Ok(Opened {
                     meta: FileMeta {
                         size: self.shelf.size(number, version),
@@ -177,6 +203,40 @@ impl State {
             }
         };
         Completion::Opened { file, result }
+    }
+
+    /// Few of the files that are there: a place is the number of the next one.
+    fn list(&self, from: u64) -> Part {
+        let mut part = Part::default();
+        let mut number = from as usize;
+        while number < self.shelf.len() && part.entries.iter().count() < LISTED_MAX {
+            let version = self.shelf.version(number);
+            let name = path_of(number);
+            if self.root.has(number) {
+                let entry = Entry {
+                    kind: EntryKind::File,
+                    size: self.shelf.size(number, version),
+                    mtime_ns: changed_ns(version),
+                    name: name.as_bytes(),
+                };
+                // So few always fit.
+                let _ = part.entries.push(&entry);
+            }
+            number += 1;
+        }
+        if number < self.shelf.len() {
+            part.next = number as u64;
+        }
+        // Whatever happens in it happens to its own time.
+        let versions = (0..self.shelf.len()).map(|number| self.shelf.version(number));
+        let changed_ns = changed_ns(versions.sum());
+        part.directory = FileMeta {
+            mtime_ns: changed_ns,
+            ctime_ns: changed_ns,
+            device: 1 + self.root.nic as u64,
+            ..FileMeta::default()
+        };
+        part
     }
 
     fn read(&self, of: Option<Version>, mut read: Read) -> Completion {
@@ -208,6 +268,16 @@ impl Reader for Disk {
         let state = &mut *self.0.borrow_mut();
         let number = (0..state.shelf.len()).find(|&number| path_of(number).as_bytes() == path);
         state.waiting.push_back(Asked::Open { file, number });
+        state.start();
+    }
+
+    fn list(&mut self, file: FileToken, path: &[u8], from: u64) {
+        let state = &mut *self.0.borrow_mut();
+        state.waiting.push_back(Asked::List {
+            file,
+            is_directory: path.is_empty(),
+            from,
+        });
         state.start();
     }
 

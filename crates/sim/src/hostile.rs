@@ -23,6 +23,8 @@ pub(crate) struct Hostile {
     next_us: u64,
     acts_left: u32,
     port: u16,
+    /// The server's end.
+    server_port: u16,
     /// What a well-behaved peer would send next, as far as this one keeps count.
     seq: u32,
     ack: Option<u32>,
@@ -53,6 +55,7 @@ impl Hostile {
             next_us: now_us + plan.begins_us,
             acts_left: plan.acts,
             port: 1_000,
+            server_port: machine::PORT,
             seq: 0,
             ack: None,
             plan,
@@ -94,6 +97,7 @@ impl Hostile {
     /// A handshake, begun from a new port.
     fn open(&mut self, frames: &mut Vec<Vec<u8>>) {
         self.port += 1;
+        self.server_port = self.random.pick(&[machine::PORT, machine::TLS_PORT]);
         self.seq = self.random.next() as u32;
         self.ack = None;
         let random = &mut self.random;
@@ -253,7 +257,7 @@ impl Hostile {
     }
 
     fn template(&self) -> TcpTemplate {
-        template(SocketAddr::new(self.address, self.port), machine::PORT)
+        template(SocketAddr::new(self.address, self.port), self.server_port)
     }
 }
 

@@ -273,7 +273,9 @@ impl Relay {
                             },
                             Some(fairness),
                         ) => fairness.on_flow_over(*flow),
-                        (Command::Open { .. }, _) => self.opens_unanswered += 1,
+                        (Command::Open { .. } | Command::List { .. }, _) => {
+                            self.opens_unanswered += 1;
+                        }
                         _ => {}
                     }
                     if matches!(command, Command::Send(_)) && self.random.happens(self.loss_ppm) {
@@ -306,7 +308,11 @@ impl Relay {
             match said {
                 Ok(Some(event)) => {
                     self.events_max -= 1;
-                    if matches!(event, Event::Opened { .. } | Event::OpenFailed { .. }) {
+                    let answers_open = matches!(
+                        event,
+                        Event::Opened { .. } | Event::OpenFailed { .. } | Event::Listed { .. }
+                    );
+                    if answers_open {
                         self.opens_unanswered = self.opens_unanswered.saturating_sub(1);
                     }
                     trace.event(now_us, number, &event);
@@ -466,6 +472,10 @@ impl Machine {
             head_timeout: Duration::from_secs(120),
             idle_timeout: Duration::from_secs(240),
             stall_timeout: Duration::from_secs(240),
+            sites: vec![server::Site {
+                listing: true,
+                ..server::Site::default()
+            }],
             ..server::Config::default()
         });
         Machine {

@@ -13,6 +13,8 @@ pub(crate) enum Expected {
     File { number: usize, version: u32 },
     /// 404.
     Missing,
+    /// 200 and a listing of the directory that all files are in: each once, of a size that it has had.
+    Listing,
     /// The server cannot open the file, or not read it to the end: an error, or a part of the file.
     Broken { number: usize },
     /// 200 and as many bytes as the file has, or a part of them: nobody knows what they are.
@@ -33,6 +35,8 @@ pub(crate) struct Responses {
 struct Body {
     /// The versions that it can be of, if it must be a file's.
     versions: Option<Vec<usize>>,
+    /// What has arrived, if it is a listing.
+    listing: Option<Vec<u8>>,
     offset: u64,
     len: u64,
 }
@@ -75,6 +79,9 @@ impl Responses {
                 Some(body) => {
                     let len = (body.len - body.offset).min(bytes.len() as u64) as usize;
                     let (now, later) = bytes.split_at(len);
+                    if let Some(listing) = &mut body.listing {
+                        listing.extend_from_slice(now);
+                    }
                     body.check(now)?;
                     body.offset += len as u64;
                     later
@@ -85,12 +92,40 @@ impl Responses {
                 .as_ref()
                 .is_some_and(|body| body.offset == body.len)
             {
-                self.body = None;
+                let listing = self.body.take().and_then(|body| body.listing);
+                if let Some(listing) = listing {
+                    self.check_listing(&String::from_utf8_lossy(&listing))?;
+                }
                 self.expected.pop_front();
                 self.completed += 1;
             }
         }
         Ok(())
+    }
+
+    /// A listing, of one entry in a line.
+    fn check_listing(&self, listing: &str) -> Check {
+        let wrong = || violation(format!("no listing of the files that there are: {listing}"));
+        let mut sizes = vec![None; self.shelf.len()];
+        for line in listing.lines().filter(|line| !matches!(*line, "[" | "]")) {
+            let name = line.strip_prefix("{ \"name\":\"f");
+            let number = name.and_then(|rest| rest.split('"').next()?.parse::<usize>().ok());
+            let size = line.split("\"size\":").nth(1);
+            let size = size.and_then(|rest| rest.split(' ').next()?.parse::<u64>().ok());
+            let slot = number.and_then(|number| sizes.get_mut(number));
+            let (Some(slot @ None), Some(_)) = (slot, size) else {
+                return wrong();
+            };
+            *slot = size;
+        }
+        let had = |(number, size): (usize, &Option<u64>)| {
+            let mut versions = 0..=self.shelf.version(number);
+            versions.any(|version| Some(self.shelf.size(number, version)) == *size)
+        };
+        match sizes.iter().enumerate().all(had) {
+            true => Ok(()),
+            false => wrong(),
+        }
     }
 
     fn take_head<'a>(&mut self, bytes: &'a [u8]) -> Result<&'a [u8], Violation> {
@@ -135,6 +170,7 @@ impl Responses {
             (Expected::Broken { number }, 200) => Some(as_long(number, 0)),
             (Expected::Scribbled { number }, 200) if self.shelf.size(number, 0) == len => None,
             (Expected::Missing, 404) | (Expected::Broken { .. }, 500..) => None,
+            (Expected::Listing, 200) => None,
             _ => Some(Vec::new()),
         };
         if versions.as_ref().is_some_and(Vec::is_empty) {
@@ -142,6 +178,7 @@ impl Responses {
         }
         self.body = Some(Body {
             versions,
+            listing: (*expected == Expected::Listing).then(Vec::new),
             offset: 0,
             len,
         });
@@ -235,6 +272,41 @@ mod tests {
             assert!(responses.are_complete());
             assert_eq!(responses.completed, 4);
         }
+    }
+
+    #[test]
+    fn a_listing_has_each_file_once() {
+        let entry = |number, size| {
+            format!("{{ \"name\":\"f{number}\", \"type\":\"file\", \"size\":{size} }}")
+        };
+        let all = [(0, 7), (1, 7), (2, 7), (3, 1000), (4, 0)];
+        let answered = |entries: &[(usize, u64)]| {
+            let entries: Vec<_> = entries
+                .iter()
+                .map(|&(number, size)| entry(number, size))
+                .collect();
+            let body = format!("[\n{}\n]\n", entries.join(",\n"));
+            let mut responses = Responses::new(shelf());
+            responses.expect(Expected::Listing);
+            let mut pieces = response("200 OK", body.as_bytes());
+            let rest = pieces.split_off(50);
+            responses.take(&pieces)?;
+            responses.take(&rest)
+        };
+        assert_eq!(answered(&all), Ok(()));
+        assert!(answered(&all[1..]).is_err(), "one is missing");
+        assert!(
+            answered(&[&all[..], &all[..1]].concat()).is_err(),
+            "one is there twice"
+        );
+        assert!(
+            answered(&[&all[1..], &[(0, 8)]].concat()).is_err(),
+            "another size"
+        );
+        assert!(
+            answered(&[&all[1..], &[(9, 7)]].concat()).is_err(),
+            "another file"
+        );
     }
 
     #[test]

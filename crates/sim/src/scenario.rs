@@ -13,6 +13,12 @@ use crate::shelf::Replacing;
 /// has to come to an end then must do so.
 pub(crate) const CALM_US: u64 = 20_000_000;
 
+/// A request by this number behind those of the files is for one that is not there.
+const MISSING: usize = 7;
+
+/// The same for the directory that they are in.
+pub(crate) const DIRECTORY: usize = 8;
+
 /// So long at most a NIC process is gone that has files which no other has, in microseconds: less than the host waits.
 const GONE_US_MAX: u64 = 4_000_000;
 
@@ -654,7 +660,9 @@ impl ClientPlan {
     fn draw(random: &mut Random, files: &[File], paths: &[PathPlan]) -> ClientPlan {
         let missing = random.one_in(10);
         let ask = |random: &mut Random| match missing && random.one_in(4) {
-            true => files.len() + 7,
+            // Without a draw of its own, so that all else of a seed stays as it is.
+            true if random.clone().one_in(2) => files.len() + DIRECTORY,
+            true => files.len() + MISSING,
             false => random.within(0..files.len() as u64) as usize,
         };
         let connections = (0..random.pick(&[1, 1, 1, 2, 3]))

@@ -228,6 +228,10 @@ fn describe_command(command: &Command<'_>) -> String {
         Command::Open { file, path } => {
             format!("OPEN {} {}", file.0, String::from_utf8_lossy(path))
         }
+        Command::List { file, from, path } => {
+            let path = String::from_utf8_lossy(path);
+            format!("LIST {} {path} from {from}", file.0)
+        }
         Command::Close { file } => format!("CLOS {}", file.0),
         Command::Acked {
             flow,

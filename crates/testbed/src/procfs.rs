@@ -83,6 +83,85 @@ fn switches_in(status: &str) -> (u64, u64) {
     )
 }
 
+/// A thread's time on a CPU, and for one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wait {
+    /// Its id.
+    pub thread: i32,
+    /// Its name.
+    pub name: String,
+    /// Time for which it could have run and had no CPU, since its start, in nanoseconds.
+    pub waited_ns: u64,
+}
+
+/// How long the threads of a process have waited for a CPU.
+pub fn waits(pid: Pid) -> Result<Vec<Wait>> {
+    let tasks = format!("/proc/{}/task", pid.as_raw_nonzero());
+    let mut waits = Vec::new();
+    for task in fs::read_dir(&tasks).context(|| format!("reading {tasks}"))? {
+        let task = task.context(|| format!("reading {tasks}"))?;
+        let file = |name: &str| fs::read_to_string(task.path().join(name));
+        // A thread may have ended since.
+        let (Ok(name), Ok(schedstat)) = (file("comm"), file("schedstat")) else {
+            continue;
+        };
+        let thread = task.file_name().to_str().and_then(|name| name.parse().ok());
+        if let (Some(thread), Some(waited_ns)) = (thread, waited_in(&schedstat)) {
+            waits.push(Wait {
+                thread,
+                name: name.trim().to_owned(),
+                waited_ns,
+            });
+        }
+    }
+    Ok(waits)
+}
+
+/// `time on the CPU, time waiting for it, times that it got one` (the kernel's sched-stats.rst).
+fn waited_in(schedstat: &str) -> Option<u64> {
+    schedstat.split_whitespace().nth(1)?.parse().ok()
+}
+
+/// A process, and what it has had of the CPUs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Runner {
+    /// Its id.
+    pub pid: i32,
+    /// Its name.
+    pub name: String,
+    /// Time on a CPU of all its threads, in nanoseconds, to the clock's tick.
+    pub cpu_ns: u64,
+    /// It goes before everybody who is scheduled as usual (`SCHED_FIFO`, `SCHED_RR`).
+    pub is_real_time: bool,
+}
+
+/// The processes that this process can see.
+pub fn runners() -> Result<Vec<Runner>> {
+    let mut found = Vec::new();
+    for (pid, _) in processes()? {
+        // It may have ended since.
+        let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else {
+            continue;
+        };
+        found.extend(runner_in(pid, &stat));
+    }
+    Ok(found)
+}
+
+fn runner_in(pid: i32, stat: &str) -> Option<Runner> {
+    let (user, system) = ticks_in(stat)?;
+    let (front, rest) = stat.rsplit_once(')')?;
+    let (_, name) = front.split_once('(')?;
+    // rt_priority and policy, fields 40 and 41 (proc(5)).
+    let priority: u32 = rest.split_whitespace().nth(37)?.parse().ok()?;
+    Some(Runner {
+        pid,
+        name: name.to_owned(),
+        cpu_ns: (user + system) * TICK_NS,
+        is_real_time: priority > 0,
+    })
+}
+
 /// Memory of a process, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Memory {
@@ -260,6 +339,40 @@ mod tests {
         let stat = "77 (a) b (c) S 1 77 77 0 -1 4194560 100 0 0 0 250 31 0 0 20 0 1 0 5 6 7";
         assert_eq!(ticks_in(stat), Some((250, 31)));
         assert_eq!(ticks_in("77 (a"), None);
+    }
+
+    #[test]
+    fn what_goes_before_others_is_told() {
+        let stat = |priority| {
+            format!(
+                "77 (a) b (c) S 1 77 77 0 -1 4194560 100 0 0 0 250 31 0 0 20 0 1 0 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 \
+                 21 3 {priority} 2 0 0"
+            )
+        };
+        let runner = runner_in(77, &stat(1)).unwrap();
+        assert_eq!(
+            (runner.name.as_str(), runner.cpu_ns),
+            ("a) b (c", 2_810_000_000)
+        );
+        assert!(runner.is_real_time && !runner_in(77, &stat(0)).unwrap().is_real_time);
+        let own = std::process::id();
+        assert!(
+            runners()
+                .unwrap()
+                .iter()
+                .any(|runner| runner.pid.unsigned_abs() == own)
+        );
+    }
+
+    #[test]
+    fn every_thread_has_waited_for_some_time() {
+        let own = waits(rustix::process::getpid()).unwrap();
+        assert!(
+            !own.is_empty() && own.iter().all(|wait| !wait.name.is_empty()),
+            "{own:?}"
+        );
+        assert_eq!(waited_in("5000 700 3\n"), Some(700));
+        assert_eq!(waited_in(""), None);
     }
 
     #[test]

@@ -4,25 +4,31 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::num::{NonZeroU32, NonZeroU64};
 use std::path::Path;
+use std::sync::Arc;
 
 use ::http::{HeaderName, HeaderValue, StatusCode};
 use ::link::conditions::Rate;
+use origin::OriginUrl;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use server::{ExtraField, SigningKeys};
+use server::{ExtraField, Pull, RulePull, SigningKeys};
 use zeroize::Zeroizing;
 
 use super::place::{Place, Problem};
 use super::site::{Cors, Pace, Redirect, Rule, Site};
 use super::text::{Text, Time};
-use super::{Config, Http, file};
+use super::{Config, Http, Origin, file};
 use crate::cache_option::Size;
 use crate::error::Failure;
 use crate::key_file;
+use crate::origin_options::{CachePlace, OriginChoice, OriginPlan};
 
 /// What crosses to the host process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Content {
     http: Http,
+    origin: Origin,
+    /// Where what comes from origins lies, if anything does.
+    cache: Option<CachePlace>,
     site: Vec<Site>,
     replicas: bool,
     secrets: BTreeMap<String, Secret>,
@@ -60,12 +66,13 @@ const HEAD_MAX: Size = Size(1 << 20);
 const TIMEOUT_MAX: Time = Time::from_secs(24 * 3600);
 
 impl Content {
-    /// What this configuration says, with the secrets that are in files by now.
-    pub(crate) fn read(config: &Config) -> Result<Self, Failure> {
-        let content = Self::new(config, |name, path| {
+    /// What this configuration says, with the secrets that are in files by now, and what there is to be fetched.
+    pub(crate) fn read(config: &Config, plan: Option<&OriginPlan>) -> Result<Self, Failure> {
+        let mut content = Self::new(config, |name, path| {
             read_secret(path)
                 .map_err(|failure| Failure::input(format!("signing key {name:?}"), failure))
         })?;
+        content.cache = plan.map(|plan| plan.place.clone());
         // A secret may be no good.
         let problems = content.server_config().err().unwrap_or_default();
         file::failure(&problems).map_or(Ok(content), Err)
@@ -87,10 +94,17 @@ impl Content {
         let secrets = secrets.map(|(name, path)| Ok((name.clone(), Secret(secret(name, path)?))));
         Ok(Self {
             http: config.http.clone(),
+            origin: config.origin.clone(),
+            cache: None,
             site: config.site.clone(),
             replicas: config.nic.replicas,
             secrets: secrets.collect::<Result<_, E>>()?,
         })
+    }
+
+    /// Where what comes from origins lies, if anything does.
+    pub(crate) fn cache(&self) -> Option<&CachePlace> {
+        self.cache.as_ref()
     }
 
     /// The same for the server; or all that is wrong with it.
@@ -106,12 +120,20 @@ impl Content {
             false => &self.site,
         };
         self.check_names(&mut problems);
+        let hidden = self.cache.as_ref().map(|it| it.directory(origin::OBJECTS));
+        let hidden = hidden.transpose().unwrap_or_else(|error| {
+            let place = Place::of("origin").key("cache_dir");
+            problems.push(Problem::new(place, error));
+            None
+        });
         let sites = sites.iter().enumerate();
         let sites = sites.map(|(number, site)| {
             self.lower_site(site, &Place::of("site").index(number), &keys, &mut problems)
         });
         let config = server::Config {
-            hidden: server::Config::default().hidden,
+            hidden,
+            files_come_first: self.cache.as_ref().is_none_or(|it| it.is_among_files),
+            cache_status: self.origin.cache_status,
             sites: sites.collect(),
             head_bytes_max: bytes(http.head_max),
             request_line_bytes_max: bytes(http.request_line_max),
@@ -243,13 +265,35 @@ impl Content {
             .as_ref()
             .unwrap_or(&self.http.precompressed);
         server::Site {
-            pulls: Vec::new(),
+            pulls: self.pulls(site),
             names: site.names.iter().map(|name| name.0.clone()).collect(),
             root: site.root.0.clone(),
             index: index.iter().map(|name| name.0.clone()).collect(),
             precompressed: codings.iter().map(|coding| coding.0).collect(),
+            listing: site.listing.unwrap_or(self.http.listing),
             rules,
             error_pages,
+        }
+    }
+
+    /// Where what a site has not comes from.
+    fn pulls(&self, site: &Site) -> Vec<Pull> {
+        let pull = |pattern: server::Pattern, url: &OriginUrl| Pull {
+            pattern,
+            origin: Arc::clone(url.text()),
+        };
+        match &site.origin {
+            Some(Text(OriginChoice::Off)) => Vec::new(),
+            Some(Text(OriginChoice::Url(url))) => vec![pull(server::Pattern::all(), url)],
+            None => {
+                let places = self.origin.urls.iter();
+                places
+                    .map(|Text(place)| {
+                        let pattern = place.pattern.clone();
+                        pull(pattern.unwrap_or_else(server::Pattern::all), &place.url)
+                    })
+                    .collect()
+            }
         }
     }
 }
@@ -301,6 +345,7 @@ fn lower_rule(
         }
     }
     lowered.expires = rule.expires.map(|time| time.0.0);
+    lowered.listing = rule.listing;
     for (at, line) in rule.fields.iter().enumerate() {
         let (name, value) = line.split_once(':').unwrap_or((line, ""));
         match ExtraField::new(name, value.trim()) {
@@ -337,6 +382,10 @@ fn lower_rule(
             Err((key, why)) => wrong(place.key("cors").key(key), &why),
         }
     }
+    lowered.pull = rule.origin.as_ref().map(|Text(choice)| match choice {
+        OriginChoice::Off => RulePull::Off,
+        OriginChoice::Url(url) => RulePull::From(Arc::clone(url.text())),
+    });
     if let Some(pace) = &rule.pace {
         match lower_pace(pace) {
             Ok(pace) => lowered.pace = Some(pace),
@@ -453,6 +502,50 @@ mod tests {
     }
 
     #[test]
+    fn sites_and_rules_name_origins_of_their_own_or_none() {
+        let config = lowered(
+            r#"
+            [origin]
+            urls = ["/vod/*=http://vod.example", "http://all.example/"]
+            cache_status = true
+            [[site]]
+            [[site.rule]]
+            path = "/own/*"
+            origin = "off"
+            [[site.rule]]
+            path = "/x"
+            origin = "HTTPS://X.example:443"
+            [[site.rule]]
+            path = "/y"
+            [[site]]
+            names = ["b.org"]
+            origin = "http://b.example/base"
+            [[site]]
+            names = ["c.org"]
+            origin = "off"
+            "#,
+        )
+        .unwrap();
+        let [a, b, c] = &config.sites[..] else {
+            panic!()
+        };
+        let urls = |site: &server::Site| -> Vec<String> {
+            let pulls = site.pulls.iter();
+            pulls.map(|pull| pull.origin.to_string()).collect()
+        };
+        assert_eq!(urls(a), ["http://vod.example", "http://all.example"]);
+        assert_eq!(urls(b), ["http://b.example/base"]);
+        assert_eq!(urls(c), [""; 0]);
+        let pulls: Vec<_> = a.rules.iter().map(|rule| rule.pull.clone()).collect();
+        let from = |url: &str| Some(RulePull::From(url.into()));
+        assert_eq!(
+            pulls,
+            [Some(RulePull::Off), from("https://x.example"), None]
+        );
+        assert!(config.cache_status && config.files_come_first);
+    }
+
+    #[test]
     fn a_rule_can_say_all_that_a_server_can_do() {
         let config = lowered(
             r#"
@@ -554,14 +647,14 @@ mod tests {
         testbed::site::write_secret(&path, "0123456789abcdef0123\n").unwrap();
         let mut config = Config::default();
         config.signing_keys.insert("k".into(), path.clone());
-        let content = Content::read(&config).unwrap();
+        let content = Content::read(&config, None).unwrap();
         let crossed = serde_json::to_vec(&content).unwrap();
         let crossed: Content = serde_json::from_slice(&crossed).unwrap();
         assert_eq!(crossed, content);
         assert_eq!(*crossed.secrets["k"].0, b"0123456789abcdef0123");
         assert!(!format!("{content:?}").contains("48"), "{content:?}");
         std::fs::remove_file(&path).unwrap();
-        let failure = Content::read(&config).unwrap_err().to_string();
+        let failure = Content::read(&config, None).unwrap_err().to_string();
         assert!(
             failure.contains("\"k\"") && failure.contains("openssl rand"),
             "{failure}"

@@ -17,6 +17,9 @@ pub(crate) struct Http {
     /// Codings in which files may lie beside themselves, the best first, of `"br"` (`NAME.br`), `"zstd"` (`NAME.zst`) and
     /// `"gzip"` (`NAME.gz`), in sites that do not say themselves.
     pub(crate) precompressed: Vec<Text<Coding>>,
+    /// List directories that have no index, in sites that do not say themselves: as a page, or as JSON for those who prefer
+    /// it. Names that begin with a dot are not told.
+    pub(crate) listing: bool,
     /// How fast a connection is sent to at most, such as `"20mbit"`. Without it, as fast as it goes.
     pub(crate) rate_per_connection: Option<Text<Rate>>,
     /// How fast all connections of one source together are sent to at most: of an IPv4 address, or of an IPv6 network of 64
@@ -68,6 +71,7 @@ impl Default for Http {
                 .map(Text)
                 .collect(),
             precompressed: Vec::new(),
+            listing: false,
             rate_per_connection: None,
             rate_per_source: None,
             head_max: size(head_bytes_max),

@@ -8,7 +8,7 @@ use super::http::Http;
 use super::network::Listen;
 use super::place::Place;
 use super::text::Text;
-use super::{Config, Logs, Nic};
+use super::{Config, Logs, Nic, Origin};
 use crate::args::ServeArgs;
 use crate::error::Failure;
 
@@ -24,6 +24,18 @@ pub(crate) fn load(args: &ServeArgs) -> Result<Config, Failure> {
         None => Config::default(),
     };
     let overridden = lay_over(args, &mut config)?;
+    let said = &args.origins;
+    let is_in_vain = config.origins().is_empty();
+    for (option, is_said) in [
+        ("--cache-dir", said.cache_dir.is_some()),
+        ("--origin-cache-bytes", said.origin_cache_bytes.is_some()),
+        ("--origin-ca", said.origin_ca.is_some()),
+    ] {
+        if is_said && is_in_vain {
+            return Err(Failure::input(option, "nothing comes from an origin")
+                .remedy("Name one with --origin URL, or in the configuration file."));
+        }
+    }
     checked(config, file.as_ref(), &overridden)
 }
 
@@ -44,6 +56,11 @@ fn checked(
             port: HTTP_PORT,
             tls: false,
         });
+    }
+    // Who has no files of his own serves what comes from origins.
+    let has_content = config.nic.root.is_some() || !config.nic.attach.is_empty();
+    if !has_content && !config.origins().is_empty() {
+        config.nic.root.clone_from(&config.origin.cache_dir);
     }
     let problems = config.problems();
     let failure = match file {
@@ -158,6 +175,7 @@ fn lay_over(args: &ServeArgs, config: &mut Config) -> Result<Vec<Place>, Failure
     let Http {
         index,
         precompressed,
+        listing,
         rate_per_connection,
         rate_per_source,
         ..
@@ -169,6 +187,11 @@ fn lay_over(args: &ServeArgs, config: &mut Config) -> Result<Vec<Place>, Failure
         precompressed,
         Text,
     );
+    over.value(
+        &place.key("listing"),
+        args.http.listing.then_some(true),
+        listing,
+    );
     over.option(
         &place.key("rate_per_connection"),
         &args.http.rate_per_connection.map(Text),
@@ -178,6 +201,28 @@ fn lay_over(args: &ServeArgs, config: &mut Config) -> Result<Vec<Place>, Failure
         &place.key("rate_per_source"),
         &args.http.rate_per_source.map(Text),
         rate_per_source,
+    );
+    let place = Place::of("origin");
+    let Origin {
+        urls,
+        cache_dir,
+        cache_max,
+        ca,
+        cache_status,
+    } = &mut config.origin;
+    let said = &args.origins;
+    over.list(&place.key("urls"), &said.origin, urls, Text);
+    over.option(&place.key("cache_dir"), &said.cache_dir, cache_dir);
+    over.value(
+        &place.key("cache_max"),
+        said.origin_cache_bytes.map(Text),
+        cache_max,
+    );
+    over.option(&place.key("ca"), &said.origin_ca, ca);
+    over.value(
+        &place.key("cache_status"),
+        said.cache_status.then_some(true),
+        cache_status,
     );
     over.option(
         &Place::of("operation").key("control_socket"),

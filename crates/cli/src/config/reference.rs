@@ -260,6 +260,7 @@ const VALUES: &[(&str, &[(&str, Values)])] = &[
         &[
             ("index", &["[]", "['a', 'b/c']"]),
             ("precompressed", &["['zstd', 'br']"]),
+            ("listing", &["true"]),
             ("rate_per_connection", &["'1.5mbit'", "'1001bit'"]),
             ("rate_per_source", &["'1000gbit'"]),
             ("head_max", &["'1M'"]),
@@ -275,6 +276,19 @@ const VALUES: &[(&str, &[(&str, Values)])] = &[
         ],
     ),
     (
+        "[origin]",
+        &[
+            (
+                "urls",
+                &["['http://a.example', '/x/*=https://b.example/c']", "[]"],
+            ),
+            ("cache_dir", &["'/srv/cache'"]),
+            ("cache_max", &["'16M'", "'50G'"]),
+            ("ca", &["'/ca'"]),
+            ("cache_status", &["true"]),
+        ],
+    ),
+    (
         "[signing_keys]",
         &[("old", &["'/k'"]), ("\"a.b\"", &["'/l'"])],
     ),
@@ -285,6 +299,8 @@ const VALUES: &[(&str, &[(&str, Values)])] = &[
             ("root", &["'a/b'"]),
             ("index", &["[]", "['x']"]),
             ("precompressed", &["['gzip']"]),
+            ("listing", &["true", "false"]),
+            ("origin", &["'https://a.example:8443'", "'off'"]),
             (
                 "error_pages",
                 &["{ 404 = 'e' }", "{ 500 = 'a', '502' = 'b' }"],
@@ -299,6 +315,7 @@ const VALUES: &[(&str, &[(&str, Values)])] = &[
             ("expires", &["'0s'"]),
             ("fields", &["['A: \"b\"', 'C: d']"]),
             ("signed_by", &["['old']"]),
+            ("listing", &["true", "false"]),
             (
                 "redirect",
                 &["{ to = '/x/*' }", "{ status = 308, to = 'https://a.org' }"],
@@ -317,14 +334,18 @@ const VALUES: &[(&str, &[(&str, Values)])] = &[
                     "{ media_rate = '2mbit', percent = 90, ahead = '3s' }",
                 ],
             ),
+            ("origin", &["'off'", "'http://[fd00::1]/base'"]),
         ],
     ),
-    ("[[site]]", &[("names", &["['second']"])]),
+    (
+        "[[site]]",
+        &[("names", &["['second']"]), ("origin", &["'off'"])],
+    ),
     (
         "[logs]",
         &[
             ("access", &["'-'", "'/a'"]),
-            ("access_format", &["'json'"]),
+            ("access_format", &["'json'", "'combined-cache'"]),
             ("error", &["'/e'"]),
         ],
     ),

@@ -4,8 +4,9 @@ use std::path::Path;
 
 use super::content::Content;
 use super::place::{Place, Problem};
-use super::{Config, Network};
+use super::{Config, Network, Text};
 use crate::control_link::NicPlace;
+use crate::origin_options::{CACHE_BYTES_MIN, ORIGINS_MAX};
 
 /// NIC workers of a process.
 const WORKERS_MAX: u16 = 64;
@@ -21,6 +22,7 @@ impl Config {
         self.check_ports(&mut problems);
         self.check_nic(&mut problems);
         self.check_tls(&mut problems);
+        self.check_origins(&mut problems);
         if let Err(wrong) = Content::without_secrets(self).server_config() {
             problems.extend(wrong);
         }
@@ -95,7 +97,15 @@ impl Config {
     fn check_nic(&self, problems: &mut Vec<Problem>) {
         let nic = &self.nic;
         let here = |key: &str| Place::of("nic").key(key);
-        if nic.root.is_none() && nic.attach.is_empty() {
+        let is_anything = nic.root.is_some() || !nic.attach.is_empty();
+        if !is_anything && !self.origins().is_empty() {
+            let why = "--cache-dir is missing";
+            problems.push(
+                Problem::new(Place::of("origin").key("cache_dir"), why)
+                    .option("--origin")
+                    .remedy("Give the directory in which what comes from the origin is to be kept: --cache-dir, or cache_dir in [origin]."),
+            );
+        } else if !is_anything {
             problems.push(
                 Problem::new(here("root"), "there is nothing to serve")
                     .option("serve")
@@ -198,6 +208,40 @@ impl Config {
         {
             let why = format!("it is not from {least} to {most}");
             problems.push(Problem::new(here("key_records"), why).option("--tls-key-records"));
+        }
+    }
+
+    fn check_origins(&self, problems: &mut Vec<Problem>) {
+        let here = |key: &str| Place::of("origin").key(key);
+        let Text(cache_max) = self.origin.cache_max;
+        if cache_max < CACHE_BYTES_MIN {
+            let why =
+                "too little: objects are kept in segments of 1M, and several are read at once";
+            problems.push(
+                Problem::new(here("cache_max"), why)
+                    .option(format!("--origin-cache-bytes {cache_max}"))
+                    .remedy(format!("Give at least {CACHE_BYTES_MIN}.")),
+            );
+        }
+        let origins = self.origins();
+        if origins.len() > ORIGINS_MAX {
+            let why = format!("{} origins; there may be {ORIGINS_MAX}", origins.len());
+            problems.push(
+                Problem::new(here("urls"), why)
+                    .option("--origin")
+                    .remedy("Name fewer: sites and rules may share one."),
+            );
+        }
+        if !origins.is_empty() && !self.nic.attach.is_empty() {
+            problems.push(
+                Problem::new(here("urls"), "the NIC stack has its files elsewhere")
+                    .option("--origin with --nic")
+                    .remedy(
+                        "What comes from an origin is written by this server, and must be read by its own NIC process:\n\
+                         give ROOT or --cache-dir instead of --nic. With the NIC stack on another machine, an origin can\n\
+                         not be used yet.",
+                    ),
+            );
         }
     }
 }

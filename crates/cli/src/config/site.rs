@@ -8,6 +8,7 @@ use server::{Coding, HostName, Pattern, RelativePath};
 
 use super::text::{Text, Time};
 use crate::cache_option::Size;
+use crate::origin_options::OriginChoice;
 
 /// What is served under some names.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -22,6 +23,10 @@ pub(crate) struct Site {
     pub(crate) index: Option<Vec<Text<RelativePath>>>,
     /// Codings in which files may lie beside themselves. Without it, those of `http`.
     pub(crate) precompressed: Option<Vec<Text<Coding>>>,
+    /// List directories that have no index. Without it, as `http` has it.
+    pub(crate) listing: Option<bool>,
+    /// Where what is not there comes from: `"https://origin.example"`, or `"off"`. Without it, from those of `origin`.
+    pub(crate) origin: Option<Text<OriginChoice>>,
     /// Files, below its root, that are sent with these statuses: `404 = "errors/404.html"`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) error_pages: BTreeMap<String, Text<RelativePath>>,
@@ -58,6 +63,12 @@ pub(crate) struct Rule {
     /// How fast files are sent.
     #[serde(default)]
     pub(crate) pace: Option<Pace>,
+    /// List directories that have no index, or do not. Without it, as the site has it.
+    #[serde(default)]
+    pub(crate) listing: Option<bool>,
+    /// Where what is not there comes from: `"https://origin.example"`, or `"off"`. Without it, as the site has it.
+    #[serde(default)]
+    pub(crate) origin: Option<Text<OriginChoice>>,
 }
 
 /// Where clients are sent.
@@ -89,7 +100,8 @@ pub(crate) struct Cors {
     /// Header fields that a page may set, besides those that it always may. Without it, `Range` and the conditions.
     #[serde(default)]
     pub(crate) request_fields: Option<Vec<String>>,
-    /// Header fields that a page gets to see, besides those that it always does. Without it, what a player of media wants.
+    /// Header fields that a page gets to see, besides those that it always does. Without it, what a player of media wants,
+    /// and `Listing-Truncated`.
     #[serde(default)]
     pub(crate) exposed_fields: Option<Vec<String>>,
     /// How long a browser may remember that it is allowed. Without it, a day.

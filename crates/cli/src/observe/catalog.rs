@@ -188,6 +188,7 @@ const NIC: [(&str, &str, Kind, &str); nic::Counters::ROWS] = {
     use Kind::{Counter, Gauge};
     [
         ("OPEN commands", "opens", Counter, "OPEN commands taken."),
+        ("LIST commands", "lists", Counter, "LIST commands taken."),
         ("CLOS commands", "closes", Counter, "CLOS commands taken."),
         ("SEND commands", "sends", Counter, "SEND commands taken."),
         ("ACKD commands", "ackds", Counter, "ACKD commands taken."),
@@ -201,7 +202,7 @@ const NIC: [(&str, &str, Kind, &str); nic::Counters::ROWS] = {
             "opens failed",
             "opens_failed",
             Counter,
-            "OPENs that failed.",
+            "OPENs and LISTs that failed.",
         ),
         (
             "reads failed",
@@ -406,6 +407,96 @@ const NIC: [(&str, &str, Kind, &str); nic::Counters::ROWS] = {
         ),
     ]
 };
+
+/// What a fetcher counts, in its order: the first ones by origin.
+const FETCHER: [(&str, Kind, &str); 15] = {
+    use Kind::{Counter, Gauge};
+    [
+        (
+            "origin_asked",
+            Counter,
+            "Objects of an origin that clients have asked for.",
+        ),
+        (
+            "origin_hits",
+            Counter,
+            "Of these, those that were there, fresh or stale.",
+        ),
+        (
+            "origin_misses",
+            Counter,
+            "Of these, those that the origin was asked for, was being asked for, or is left alone with.",
+        ),
+        (
+            "origin_coalesced",
+            Counter,
+            "Of these, those that waited for a request that was under way.",
+        ),
+        (
+            "origin_stale",
+            Counter,
+            "Answered from what was stale, while the origin was asked or because it failed.",
+        ),
+        (
+            "origin_passed",
+            Counter,
+            "For one client alone, since they may not be shared.",
+        ),
+        (
+            "origin_requests",
+            Counter,
+            "Requests to an origin, without those repeated after a failure.",
+        ),
+        (
+            "origin_revalidated",
+            Counter,
+            "Of these, those that were answered 304.",
+        ),
+        (
+            "origin_failures",
+            Counter,
+            "Of these, those that have failed or were broken off.",
+        ),
+        (
+            "origin_lost",
+            Counter,
+            "Downloads that ended early because the rest of their version was not to be had.",
+        ),
+        (
+            "origin_fetched_bytes",
+            Counter,
+            "Content that has come from an origin.",
+        ),
+        (
+            "origin_evicted_objects",
+            Counter,
+            "Objects that have made room for others in the cache directory.",
+        ),
+        (
+            "origin_evicted_bytes",
+            Counter,
+            "Content that was removed from the cache directory, for others or because it was out of date.",
+        ),
+        (
+            "origin_cached_objects",
+            Gauge,
+            "Objects in the cache directory, whole or in parts.",
+        ),
+        (
+            "origin_cached_bytes",
+            Gauge,
+            "Content in the cache directory.",
+        ),
+    ]
+};
+
+/// What a fetcher counts.
+pub(crate) fn fetcher() -> Vec<Counted> {
+    let rows = FETCHER.iter();
+    let rows =
+        rows.map(|(name, kind, meaning)| Counted::new((*name).to_owned(), name, *kind, meaning));
+    rows.collect()
+}
 
 /// What the host process counts.
 pub(crate) fn host() -> Vec<Counted> {

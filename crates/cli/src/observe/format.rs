@@ -34,7 +34,7 @@ impl Clock {
     }
 }
 
-/// Appends the line of a record.
+/// Appends the line of a record. What the cache had to do with it is in nginx's words, and written as nginx does.
 pub(crate) fn write(
     format: AccessFormat,
     clock: Clock,
@@ -44,8 +44,20 @@ pub(crate) fn write(
     let ended = clock.at(record.ended_us);
     match format {
         AccessFormat::Combined => combined(ended, record, lines),
+        AccessFormat::CombinedCache => {
+            combined(ended, record, lines);
+            lines.push(b' ');
+            lines.extend(
+                record
+                    .cache
+                    .unwrap_or("-")
+                    .bytes()
+                    .map(|it| it.to_ascii_uppercase()),
+            );
+        }
         AccessFormat::Json => json(ended, record, lines),
     }
+    lines.push(b'\n');
 }
 
 const MONTHS: [&str; 12] = [
@@ -71,7 +83,7 @@ fn combined(ended: OffsetDateTime, record: &AccessRecord<'_>, lines: &mut Vec<u8
     escape(record.referer, lines);
     lines.extend_from_slice(b"\" \"");
     escape(record.user_agent, lines);
-    lines.extend_from_slice(b"\"\n");
+    lines.push(b'"');
 }
 
 /// As nginx does by default: what is no printable ASCII, a quotation mark and a backslash become `\xXX`; what is not
@@ -109,6 +121,7 @@ struct Line<'a> {
     referer: Option<Cow<'a, str>>,
     user_agent: Option<Cow<'a, str>>,
     content_coding: Option<&'a str>,
+    cache: Option<&'a str>,
     first_byte_us: Option<u64>,
     total_us: u64,
     cut_short: bool,
@@ -147,6 +160,7 @@ fn json(ended: OffsetDateTime, record: &AccessRecord<'_>, lines: &mut Vec<u8>) {
         referer: record.referer.map(text),
         user_agent: record.user_agent.map(text),
         content_coding: record.coding,
+        cache: record.cache,
         first_byte_us: record.first_byte_us,
         total_us: record.total_us,
         cut_short: record.is_cut_short,
@@ -156,7 +170,6 @@ fn json(ended: OffsetDateTime, record: &AccessRecord<'_>, lines: &mut Vec<u8>) {
     };
     // Neither these types nor writing to memory fail.
     let _ = serde_json::to_writer(&mut *lines, &line);
-    lines.push(b'\n');
 }
 
 /// Method, target and protocol of a request line; of one that is none, all of it in the target's place.
@@ -190,6 +203,7 @@ pub(crate) mod tests {
             is_cut_short: true,
             tls: Some(("TLSv1.3", "AES-128-GCM")),
             coding: Some("br"),
+            cache: Some("hit"),
             site: Some("example.org"),
             request_line: b"GET /a%20b?q=\"x\" HTTP/1.1",
             host: Some(b"example.org:8443"),
@@ -220,6 +234,8 @@ pub(crate) mod tests {
             "2001:db8::7 - - [02/Nov/2026:03:04:05 +0000] \"GET /a%20b?q=\\x22x\\x22 HTTP/1.1\" 206 1000 \
              \"https://example.net/\\x5C\" \"na\\xC3\\xAFve\\x7F\\x01\"\n"
         );
+        let with_cache = line(AccessFormat::CombinedCache, &record());
+        assert!(with_cache.ends_with("\\x7F\\x01\" HIT\n"), "{with_cache}");
         let bare = AccessRecord {
             peer: "192.0.2.1:1".parse().unwrap(),
             status: 408,
@@ -227,8 +243,11 @@ pub(crate) mod tests {
             request_line: b"",
             referer: None,
             user_agent: Some(b""),
+            cache: None,
             ..record()
         };
+        let with_cache = line(AccessFormat::CombinedCache, &bare);
+        assert!(with_cache.ends_with("\"-\" \"\" -\n"), "{with_cache}");
         assert_eq!(
             line(AccessFormat::Combined, &bare),
             "192.0.2.1 - - [02/Nov/2026:03:04:05 +0000] \"-\" 408 0 \"-\" \"\"\n"
@@ -246,7 +265,7 @@ pub(crate) mod tests {
                 r#""range":"bytes=0-999","referer":"https://example.net/\\","user_agent":"naïve"#,
                 "\u{7f}",
                 r#"\u0001","#,
-                r#""content_coding":"br","first_byte_us":56,"total_us":1234,"cut_short":true,"retransmissions":2,"#,
+                r#""content_coding":"br","cache":"hit","first_byte_us":56,"total_us":1234,"cut_short":true,"retransmissions":2,"#,
                 r#""tls_version":"TLSv1.3","tls_cipher":"AES-128-GCM"}"#,
                 "\n"
             )

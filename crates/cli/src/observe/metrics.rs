@@ -32,6 +32,19 @@ pub(crate) struct WorkerReport {
     pub(crate) report: Report,
 }
 
+/// What a fetcher has told.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct FetcherReport {
+    /// The how manyth it is.
+    pub(crate) process: u64,
+    /// The URL of an origin; `None`: all together.
+    pub(crate) origin: Option<String>,
+    pub(crate) report: Report,
+}
+
+/// Most origins of which something is known: twice as many as a fetcher tells of.
+const ORIGINS_MAX: usize = 128;
+
 /// See the [module documentation](self).
 #[derive(Debug)]
 pub(crate) struct Metrics {
@@ -40,6 +53,7 @@ pub(crate) struct Metrics {
     since: SystemTime,
     host: Vec<Counted>,
     nic: Vec<Counted>,
+    fetcher: Vec<Counted>,
 }
 
 #[derive(Debug)]
@@ -53,7 +67,16 @@ struct State {
     workers: BTreeMap<(usize, usize), Report>,
     /// Which process of each NIC stack that was.
     processes: BTreeMap<usize, u64>,
+    fetcher: Fetched,
     accesses: Accesses,
+}
+
+/// What a fetcher has told last.
+#[derive(Debug, Default)]
+struct Fetched {
+    process: u64,
+    all: Option<Report>,
+    origins: BTreeMap<String, Report>,
 }
 
 /// What access records add up to.
@@ -76,6 +99,7 @@ impl Metrics {
             heard_at: None,
             workers: BTreeMap::new(),
             processes: BTreeMap::new(),
+            fetcher: Fetched::default(),
             accesses: Accesses::default(),
         };
         Self {
@@ -84,6 +108,7 @@ impl Metrics {
             since: SystemTime::now(),
             host: catalog::host(),
             nic: catalog::nic(),
+            fetcher: catalog::fetcher(),
         }
     }
 
@@ -137,6 +162,29 @@ impl Metrics {
             state.workers.retain(|(nic, _), _| *nic != told.nic);
         }
         state.workers.insert((told.nic, told.worker), told.report);
+    }
+
+    /// The fetcher has.
+    pub(crate) fn on_fetcher(&self, mut told: FetcherReport) {
+        let is_known = |name: &str| self.fetcher.iter().any(|counted| counted.counter == name);
+        told.report.counters.retain(|(name, _)| is_known(name));
+        let fetcher = &mut self.lock().fetcher;
+        if told.process < fetcher.process {
+            return;
+        }
+        // Another one counts from zero.
+        if told.process > fetcher.process {
+            *fetcher = Fetched::default();
+            fetcher.process = told.process;
+        }
+        match told.origin {
+            None => fetcher.all = Some(told.report),
+            Some(origin) => {
+                if fetcher.origins.len() < ORIGINS_MAX || fetcher.origins.contains_key(&origin) {
+                    fetcher.origins.insert(origin, told.report);
+                }
+            }
+        }
     }
 
     /// Whether requests are served; if not, why.
@@ -194,6 +242,7 @@ impl Metrics {
                 );
             }
         }
+        state.fetcher.expose(&self.fetcher, &mut text);
         let accesses = &state.accesses;
         text.metric(&own.responses);
         for (status, count) in &accesses.statuses {
@@ -241,6 +290,7 @@ impl Metrics {
             "health": health.err(),
             "host": host.map(|report| json!({ "counters": counters(report), "cpu_us": cpu_us(report) })),
             "workers": workers,
+            "fetcher": state.fetcher.all.as_ref().map(counters),
             "statuses": accesses.statuses,
             "body_bytes": accesses.body_bytes,
             "offloaded_bytes": accesses.offloaded_bytes,
@@ -271,7 +321,9 @@ impl State {
         let nics = nics
             .into_iter()
             .map(|(nic, report)| ("nic", nic.to_string(), report));
-        let all: Vec<_> = host.chain(nics).collect();
+        let fetcher = self.fetcher.all.iter();
+        let fetcher = fetcher.map(|report| ("fetcher", String::new(), report));
+        let all: Vec<_> = host.chain(nics).chain(fetcher).collect();
         text.metric(&own.cpu);
         for (process, nic, report) in &all {
             for (mode, us) in [
@@ -286,6 +338,31 @@ impl State {
         for (process, nic, report) in &all {
             let labels: Labels<'_> = &[("process", process), ("nic", nic)];
             text.sample(&own.memory, "", labels, report.memory_bytes_max);
+        }
+    }
+}
+
+impl Fetched {
+    fn expose(&self, all: &[Counted], text: &mut Exposition) {
+        let (of_origins, of_cache) = all.split_at(origin::Counters::OF_ORIGIN);
+        for counted in of_origins {
+            let values = self.origins.iter();
+            let values =
+                values.filter_map(|(url, report)| Some((url, report.counter(&counted.counter)?)));
+            let mut values = values.peekable();
+            if values.peek().is_some() {
+                text.metric(&counted.metric);
+            }
+            for (url, value) in values {
+                sample(text, counted, &[("origin", url)], value);
+            }
+        }
+        for counted in of_cache {
+            let all = self.all.as_ref();
+            if let Some(value) = all.and_then(|report| report.counter(&counted.counter)) {
+                text.metric(&counted.metric);
+                sample(text, counted, &[], value);
+            }
         }
     }
 }
@@ -372,7 +449,7 @@ fn own() -> Own {
         cpu: metric(
             "process_cpu_seconds_total",
             Counter,
-            "CPU time of the host process and of the NIC processes, in seconds.",
+            "CPU time of the host process, of the NIC processes and of the fetcher, in seconds.",
         ),
         memory: metric(
             "process_resident_memory_max_bytes",
@@ -536,6 +613,11 @@ mod tests {
                     .map(|(name, _)| catalog::beside_stack(&format!("http_{name}"))),
             )
             .collect();
+        let fetcher = origin::Counters::default().rows();
+        assert_eq!(
+            known(catalog::fetcher()),
+            fetcher.map(|(name, _)| name.to_owned())
+        );
         let cataloged = known(catalog::host());
         assert_eq!(cataloged[..host.len()], host);
     }
@@ -549,6 +631,7 @@ mod tests {
             .cloned()
             .chain(catalog::host().into_iter().map(|counted| counted.metric))
             .chain(catalog::nic().into_iter().map(|counted| counted.metric))
+            .chain(catalog::fetcher().into_iter().map(|counted| counted.metric))
             .collect();
         let rows: String = metrics
             .iter()
@@ -612,6 +695,57 @@ mod tests {
         on_worker(1, 1, 9_500_000);
         assert_eq!(cpu(), 1.0);
         assert_eq!(metrics.lock().workers.len(), 1);
+    }
+
+    #[test]
+    fn what_a_fetcher_has_told_is_shown_by_origin_and_ends_with_it() {
+        let metrics = metrics();
+        let rows = catalog::fetcher();
+        let report = |from: u64| Report {
+            counters: rows
+                .iter()
+                .zip(from..)
+                .map(|(counted, value)| (counted.counter.clone(), value))
+                .collect(),
+            cpu_user_us: 3_000_000,
+            ..Report::default()
+        };
+        let on_fetcher = |process, origin: Option<&str>, from| {
+            metrics.on_fetcher(FetcherReport {
+                process,
+                origin: origin.map(str::to_owned),
+                report: report(from),
+            });
+        };
+        on_fetcher(1, Some("http://a.example"), 100);
+        on_fetcher(1, Some("http://b.example/\"x\""), 200);
+        on_fetcher(1, None, 300);
+        let text = metrics.text();
+        let samples = parse(&text);
+        for (place, counted) in rows.iter().enumerate() {
+            let name = &counted.metric.name;
+            match place < origin::Counters::OF_ORIGIN {
+                true => {
+                    let value = samples[&format!("{name}{{origin=\"http://a.example\"}}")];
+                    assert_eq!(value, 100.0 + place as f64, "{name}");
+                    assert!(text.contains("origin=\"http://b.example/\\\"x\\\"\""));
+                }
+                false => assert_eq!(samples[name], 300.0 + place as f64, "{name}"),
+            }
+        }
+        let cpu = "splitway_process_cpu_seconds_total{process=\"fetcher\",nic=\"\",mode=\"user\"}";
+        assert_eq!(samples[cpu], 3.0);
+        let status: serde_json::Value = serde_json::from_str(&metrics.status()).unwrap();
+        assert_eq!(status["fetcher"]["origin_hits"], 301);
+        // The next one counts from zero, and the one before is not heard any more.
+        on_fetcher(2, Some("http://a.example"), 1);
+        on_fetcher(1, Some("http://b.example"), 200);
+        let text = metrics.text();
+        assert!(!text.contains("b.example"), "{text}");
+        for number in 0..2 * ORIGINS_MAX {
+            on_fetcher(2, Some(&format!("http://{number}")), 1);
+        }
+        assert_eq!(metrics.lock().fetcher.origins.len(), ORIGINS_MAX);
     }
 
     #[test]

@@ -42,14 +42,15 @@ use crate::handover;
 use crate::lockdown;
 use crate::log_options::AccessFormat;
 use crate::messages::Message;
-use crate::signals::EndSignals;
+use crate::seccomp;
+use crate::signals::Signals;
 
 pub(crate) use self::catalog::beside_stack;
 use self::format::Clock;
 use self::lines::Lines;
 use self::log_file::LogFile;
 use self::metrics::Metrics;
-pub(crate) use self::metrics::WorkerReport;
+pub(crate) use self::metrics::{FetcherReport, WorkerReport};
 pub(crate) use self::packet::{PACKET_BYTES_MAX, Packet, REPORT, SocketSink};
 
 /// Losses are not told of more often.
@@ -69,6 +70,8 @@ pub(crate) mod pass {
     pub(crate) const ADMIN: u8 = 5;
     /// What a worker of a NIC process has told follows, and no descriptor.
     pub(crate) const WORKER: u8 = 6;
+    /// What the fetcher has told follows, and no descriptor.
+    pub(crate) const FETCHER: u8 = 7;
     /// This was all.
     pub(crate) const ALL: u8 = 0;
 }
@@ -76,9 +79,11 @@ pub(crate) mod pass {
 /// Runs until the supervisor ends it; then it takes in what the others have said last.
 pub(crate) fn run(args: &ObserveArgs) -> Result<(), Failure> {
     let control = child::adopt_control_socket(c"splitway-observ")?;
-    let signals = EndSignals::catch()?;
+    lockdown::forbid_core_dumps()?;
+    let signals = Signals::catch_ends()?;
     lockdown::keep_capabilities(CapabilitySet::empty())?;
     lockdown::confine_to_nothing()?;
+    seccomp::allow_only(seccomp::Kind::Observer)?;
     let Some(given) = Given::wait(&control, signals.as_fd())? else {
         return Ok(());
     };
@@ -119,6 +124,15 @@ pub(crate) fn run(args: &ObserveArgs) -> Result<(), Failure> {
                         Ok(told) => metrics.on_worker(told),
                         Err(error) => {
                             tracing::warn!(%error, "a NIC process told something that makes no sense")
+                        }
+                    }
+                    continue;
+                }
+                pass::FETCHER => {
+                    match serde_json::from_slice(&packet[1..length]) {
+                        Ok(told) => metrics.on_fetcher(told),
+                        Err(error) => {
+                            tracing::warn!(%error, "the fetcher told something that makes no sense")
                         }
                     }
                     continue;

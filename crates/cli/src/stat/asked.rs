@@ -10,6 +10,7 @@ use crate::child::retry;
 use crate::control::Control;
 use crate::error::Failure;
 use crate::family::{Family, Role};
+use crate::fetch_keeper::FetchKeeper;
 use crate::handover;
 use crate::nic_keeper::NicKeeper;
 use crate::stat::document::{Process, Server};
@@ -21,7 +22,7 @@ const PIPE_BYTES: usize = 1 << 20;
 pub(crate) fn answer(
     control: &mut Control,
     family: &Family,
-    keepers: &[NicKeeper],
+    keepers: (&[NicKeeper], &FetchKeeper),
     to_host: &OwnedFd,
 ) {
     let pipe = ask_host(to_host).inspect_err(|failure| tracing::warn!("{failure}"));
@@ -55,13 +56,14 @@ fn ask_host(to_host: &OwnedFd) -> Result<OwnedFd, Failure> {
     ask().map_err(|errno| Failure::broken(what, errno))
 }
 
-fn server(family: &Family, keepers: &[NicKeeper]) -> Server {
+fn server(family: &Family, (keepers, fetcher): (&[NicKeeper], &FetchKeeper)) -> Server {
     Server {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         supervisor: Process::look_at(std::process::id()),
         host: family.pid(Role::Host).map(Process::look_at),
         is_host_asked: false,
         nics: keepers.iter().map(|keeper| keeper.info(family)).collect(),
+        fetcher: fetcher.info(family),
     }
 }
 

@@ -33,6 +33,8 @@ pub(crate) struct Server {
     /// `false`: it takes no requests any more.
     pub(crate) is_host_asked: bool,
     pub(crate) nics: Vec<Nic>,
+    /// `null`: nothing comes from an origin.
+    pub(crate) fetcher: Option<Fetcher>,
 }
 
 /// A process.
@@ -60,6 +62,17 @@ pub(crate) struct Nic {
     pub(crate) counters: BTreeMap<String, u64>,
     /// The same in a line for people.
     pub(crate) status: String,
+}
+
+/// Whoever fetches what comes from origins, as the supervisor knows it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Fetcher {
+    /// `null`: there is none at the moment.
+    pub(crate) process: Option<Process>,
+    /// Most that the cache directory may hold.
+    pub(crate) cache_max_bytes: u64,
+    /// What it has counted, of all origins together; nothing of one that has not told yet.
+    pub(crate) counters: BTreeMap<String, u64>,
 }
 
 /// What the host process knows besides connections.

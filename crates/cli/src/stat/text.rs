@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::document::{Connection, Document, Nic, Process, Tcp};
+use super::document::{Connection, Document, Fetcher, Nic, Process, Tcp};
 use super::rates::Rates;
 use crate::report::grouped;
 
@@ -110,6 +110,7 @@ fn summary(document: &Document, rates: &Rates) -> Vec<String> {
         lines.push(format!("{}{used}", nic.status));
         lines.extend(cache(nic));
     }
+    lines.extend(server.fetcher.iter().flat_map(fetcher));
     let Some(host) = &document.host else {
         return lines;
     };
@@ -180,6 +181,30 @@ fn cache(nic: &Nic) -> Option<String> {
         grouped(count("superpackets")?),
         grouped(count("bytes_read")?),
     ))
+}
+
+/// What comes from origins.
+fn fetcher(fetcher: &Fetcher) -> [String; 2] {
+    let who = fetcher.process.as_ref();
+    let who = who.map_or_else(|| "none at the moment".to_owned(), process);
+    let count = |name: &str| fetcher.counters.get(name).copied().unwrap_or(0);
+    let asked = count("origin_asked");
+    let hits = match (count("origin_hits") * 100).checked_div(asked) {
+        Some(percent) => format!("{percent} % of {} were there", grouped(asked)),
+        None => "nothing was asked for yet".to_owned(),
+    };
+    [
+        format!("fetcher: {who}"),
+        format!(
+            "  {hits}; {} requests, {} failed; {} bytes fetched; {} objects, {} of {} bytes kept",
+            grouped(count("origin_requests")),
+            grouped(count("origin_failures")),
+            grouped(count("origin_fetched_bytes")),
+            grouped(count("origin_cached_objects")),
+            grouped(count("origin_cached_bytes")),
+            grouped(fetcher.cache_max_bytes),
+        ),
+    ]
 }
 
 fn process(process: &Process) -> String {
@@ -436,6 +461,17 @@ pub(super) mod tests {
                     .into(),
                     status: "NIC process: serves for 5 s, 1 worker, process 12".to_owned(),
                 }],
+                fetcher: Some(Fetcher {
+                    process: Some(process(13)),
+                    cache_max_bytes: 10_000_000,
+                    counters: [
+                        ("origin_asked", 40),
+                        ("origin_hits", 30),
+                        ("origin_requests", 12),
+                    ]
+                    .map(|(name, count)| (name.to_owned(), count))
+                    .into(),
+                }),
             },
             host: Some(Host {
                 usage: Usage {
@@ -461,6 +497,8 @@ pub(super) mod tests {
             "host process: process 11 (CPU 1.25 s, 12,345 kB)",
             "NIC process: serves for 5 s, 1 worker, process 12 (CPU",
             "  5,000,000 bytes of files sent in 21 superpackets; 65,536 bytes read; in the cache: 75 % of 40 blocks",
+            "fetcher: process 13 (CPU 1.25 s, 12,345 kB)",
+            "  75 % of 40 were there; 12 requests, 0 failed; 0 bytes fetched; 0 objects, 0 of 10,000,000 bytes kept",
             "so far: 0 connections, 12,345 requests",
             "NIC 0/0: 1 connections, 2 of them wait for room",
             "ESTABLISHED  4000    10.77.0.2:80        10.77.0.1:40312    0/1  films/movie?[2J.mp4 @ 1000 of 5000",

@@ -102,7 +102,7 @@ impl Machines {
         .unwrap();
     }
 
-    fn nic_stack(&self) -> NicMachine {
+    pub(crate) fn nic_stack(&self) -> NicMachine {
         NicMachine::start(&self.site, self.path.beyond())
     }
 
@@ -123,7 +123,13 @@ impl Machines {
     }
 
     pub(crate) fn host_stack(&self, nic: &NicMachine) -> Splitway {
-        Splitway::start(&mut self.host_command(&nic.mac, "key", &ADDRESSES)).unwrap()
+        self.host_stack_with(nic, &[])
+    }
+
+    /// The same with further arguments.
+    pub(crate) fn host_stack_with(&self, nic: &NicMachine, arguments: &[&str]) -> Splitway {
+        let mut command = self.host_command(&nic.mac, "key", &ADDRESSES);
+        Splitway::start(command.args(arguments)).unwrap()
     }
 
     /// What a host stack says that does not come to serve; it has an address of its own.

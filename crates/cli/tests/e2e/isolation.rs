@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use rustix::process::{Pid, Signal};
@@ -12,11 +12,13 @@ use testbed::namespace::isolated;
 use testbed::process::signal;
 use testbed::site::Site;
 use testbed::splitway::Splitway;
+use testbed::web::{Reply, Web, content};
 
-use crate::support::{FAMILIES, program, serve, serve_with, started};
+use crate::origin::get;
+use crate::support::{FAMILIES, SOON, fetcher, observer, program, serve, serve_with, started};
 
-const EPERM: i32 = 1;
-pub(crate) const EACCES: i32 = 13;
+pub(crate) const EPERM: i32 = 1;
+const EACCES: i32 = 13;
 
 /// `openat2`, `AT_FDCWD`, and `O_RDONLY` without a condition: a `struct open_how` full of zeros.
 const OPENAT2: &str = "437, -100";
@@ -111,12 +113,16 @@ fn the_nic_process_cannot_open_what_is_not_served() {
 }
 
 #[test]
-fn both_processes_have_a_system_call_filter_in_all_threads() {
+fn all_processes_have_a_system_call_filter_in_all_threads() {
     isolated(|site| {
         let file = site.file("file", 100_000).unwrap();
-        let splitway = serve_with(&site, &["--workers", "2"]);
+        let web = Web::new(|_| Reply::ok("", &content(100_000, 1)));
+        let (splitway, _) = serve_all(&site, &web, &["--workers", "2"]);
         download(FAMILIES[0], &file).unwrap();
-        for pid in [splitway.host(), splitway.nic()] {
+        // Both of these have threads by now.
+        assert!(get("/from-origin").body == content(100_000, 1));
+        let others = [fetcher(&splitway), observer(&splitway)].map(Option::unwrap);
+        for pid in [splitway.host(), splitway.nic()].into_iter().chain(others) {
             let tasks = std::fs::read_dir(format!("/proc/{}/task", pid.as_raw_nonzero())).unwrap();
             for task in tasks {
                 let thread = task.unwrap().file_name().into_string().unwrap();
@@ -149,6 +155,62 @@ fn a_nic_process_that_does_what_it_may_not_is_killed_and_replaced() {
             .line(|line| line.contains("serves in the place of the one before"))
             .unwrap();
         connection.read_file_part(&file, half..file.size()).unwrap();
+    });
+}
+
+/// A server of a site and of an origin, with a log: where that is.
+fn serve_all(site: &Site, web: &Web, arguments: &[&str]) -> (Splitway, PathBuf) {
+    let log = site.outside().join("access.log");
+    let mut all = vec!["--access-log", log.to_str().unwrap(), "--origin", &web.url];
+    all.extend(arguments);
+    (serve_with(site, &all), log)
+}
+
+/// Runs a program.
+const PROGRAM: &str = "((int (*)(const char *, void *, void *)) execve)(\"/bin/true\", 0, 0)";
+
+#[test]
+fn an_observer_that_does_what_it_may_not_is_killed_and_replaced() {
+    isolated(|site| {
+        let file = site.file("file", 1_000).unwrap();
+        let web = Web::new(|_| Reply::default());
+        let (mut splitway, log) = serve_all(&site, &web, &[]);
+        for call in [SOCKET, PROGRAM, CODE] {
+            let before = observer(&splitway).unwrap();
+            assert_eq!(call_within(before, call), None, "{call}");
+            let is_another = || observer(&splitway).filter(|&pid| pid != before);
+            testbed::wait::until(SOON, "another observer", is_another).unwrap();
+        }
+        splitway
+            .line(|line| line.contains("observer process") && line.contains("may not make"))
+            .unwrap();
+        download(FAMILIES[0], &file).unwrap();
+        testbed::wait::until(SOON, "a line", || {
+            let text = std::fs::read_to_string(&log).ok()?;
+            text.contains("GET /file ").then_some(())
+        })
+        .unwrap();
+    });
+}
+
+#[test]
+fn a_fetcher_that_does_what_it_may_not_is_refused_or_killed_and_replaced() {
+    isolated(|site| {
+        let web = Web::new(|_| Reply::ok("", &content(100_000, 1)));
+        let (mut splitway, _) = serve_all(&site, &web, &[]);
+        let first = fetcher(&splitway).unwrap();
+        // What a module that resolves names may try does not end it.
+        let packets = "((int (*)(int, int, int)) socket)(17, 3, 0)";
+        for call in [packets, CODE] {
+            assert_eq!(call_within(first, call), Some((-1, EPERM)), "{call}");
+        }
+        assert!(call_within(first, SOCKET).is_some_and(|(socket, _)| socket >= 0));
+        assert_eq!(call_within(first, PROGRAM), None);
+        splitway
+            .line(|line| line.contains("fetcher") && line.contains("may not make"))
+            .unwrap();
+        assert!(get("/x").body == content(100_000, 1));
+        assert!(fetcher(&splitway).is_some_and(|pid| pid != first));
     });
 }
 

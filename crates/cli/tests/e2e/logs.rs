@@ -5,25 +5,15 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use rustix::process::{Pid, Signal};
+use rustix::process::Signal;
 use testbed::http::Connection;
 use testbed::namespace::isolated;
 use testbed::process::{run, signal};
-use testbed::procfs::children;
 use testbed::site::Site;
 use testbed::splitway::{HTTP_V4, HTTP_V6, Splitway};
 use testbed::wait;
 
-use crate::support::{FAMILIES, SOON, program, serve_with, sh, started};
-
-/// The observer process of a server.
-pub(crate) fn observer(splitway: &Splitway) -> Option<Pid> {
-    let mut children = children(splitway.supervisor()).unwrap().into_iter();
-    children.find(|pid| {
-        let name = fs::read_to_string(format!("/proc/{}/comm", pid.as_raw_nonzero()));
-        name.is_ok_and(|name| name.trim() == "splitway-observ")
-    })
-}
+use crate::support::{FAMILIES, SOON, observer, program, serve_with, sh, started};
 
 /// Lines of a log, once they are so many.
 #[track_caller]
@@ -141,7 +131,7 @@ fn lines_in_json_have_everything() {
             assert!(number("remote_port").unwrap() > 1023);
             assert!(number("retransmissions").is_some());
             assert!(value["time"].as_str().unwrap().starts_with("20"), "{value}");
-            assert_eq!(value.as_object().unwrap().len(), 23, "{value}");
+            assert_eq!(value.as_object().unwrap().len(), 24, "{value}");
         }
         assert_eq!(connections.len(), 4);
         let known = |value: &serde_json::Value| {
@@ -163,7 +153,8 @@ fn lines_in_json_have_everything() {
             "remote_addr": "fd77::1", "connection_request": 1, "method": "GET", "target": "/clip.mp4?q=%22",
             "protocol": "HTTP/1.1", "host": "example.org:80", "site": null, "status": 206, "body_bytes": 2_000_000,
             "offloaded_bytes": 2_000_000, "range": "bytes=10-2000009", "referer": "http://example.net/\"x\"",
-            "user_agent": "naïve \\ 1.0", "content_coding": null, "cut_short": false, "tls_version": null,
+            "user_agent": "naïve \\ 1.0", "content_coding": null, "cache": null, "cut_short": false,
+            "tls_version": null,
             "tls_cipher": null,
         });
         assert_eq!(known(&values[3]), first);
@@ -381,9 +372,14 @@ fn the_observer_may_do_nothing_but_write_what_it_was_given() {
         assert_eq!(status("CapEff"), "0000000000000000");
         assert_eq!(status("CapPrm"), "0000000000000000");
         assert_eq!(status("NoNewPrivs"), "1");
+        let limits = fs::read_to_string(format!("/proc/{}/limits", observer.as_raw_nonzero()));
+        let core = |line: &&str| line.starts_with("Max core file size");
+        let limits = limits.unwrap();
+        let core = limits.lines().find(core).unwrap();
+        assert_eq!(core.split_whitespace().nth(4), Some("0"), "{core}");
         assert_eq!(
             crate::isolation::open_within(observer, site.root()),
-            Err(crate::isolation::EACCES)
+            Err(crate::isolation::EPERM)
         );
     });
 }

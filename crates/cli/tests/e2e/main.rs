@@ -22,6 +22,7 @@ mod idle;
 mod isolation;
 mod lifetime;
 mod links;
+mod listing;
 mod logs;
 mod metrics;
 mod notice;

@@ -13,8 +13,7 @@ use testbed::site::Site;
 use testbed::splitway::{HTTP_V4, HTTP_V6, Splitway};
 use testbed::wait;
 
-use crate::logs::observer;
-use crate::support::{SOON, serve_with, sh, started};
+use crate::support::{SOON, observer, serve_with, sh, started};
 
 pub(crate) const ADMIN: &str = "127.0.0.1:9180";
 

@@ -5,6 +5,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::time::Duration;
 
 use testbed::http::be_patient;
 use testbed::namespace::isolated_long;
@@ -12,6 +13,7 @@ use testbed::process::{Process, tool};
 use testbed::site::{KnownFile, Site, write_secret};
 use testbed::splitway::{HTTP_V4, Splitway};
 use testbed::wait;
+use testbed::web::{Reply, Request, Web, content};
 
 use crate::http::parts_of;
 use crate::support::{SOON, program};
@@ -26,7 +28,7 @@ const CADDY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHO
 const SIZE: u64 = 100_000;
 
 /// A request, and why not all answer alike; empty if they do. `$E` is the server's tag of `/clip.mp4`, `$L` its time of
-/// modification, `$X` stands for 20,000 letters.
+/// modification, `$S` the path of `/private/a.mp4` signed as the server wants it, `$X` stands for 20,000 letters.
 type Row = (&'static str, &'static [&'static str], &'static str);
 
 const ROWS: &[Row] = &[
@@ -159,6 +161,28 @@ const ROWS: &[Row] = &[
         &[],
         "where there is no index and no listing, there is nothing",
     ),
+    (
+        "GET /listed/",
+        &[],
+        "a link that leads out of the root is nothing here that could be asked for; Caddy tells names that begin with a dot; whoever has JSON as well says so",
+    ),
+    (
+        "GET /listed/",
+        &["Accept: application/json"],
+        "as above; nginx has one of both for all, lighttpd has pages only, Caddy does not say that it has both",
+    ),
+    ("HEAD /listed/", &[], "whoever has JSON as well says so"),
+    ("GET /listed/sub/", &[], "whoever has JSON as well says so"),
+    (
+        "GET /listed/sub",
+        &[],
+        "nginx names the host, which need not be the one that the client sees; Caddy's redirect is 308",
+    ),
+    (
+        "GET /listed/with-index/",
+        &[],
+        "an index comes first; whoever looks for variants says so",
+    ),
     ("GET /missing", &[], ""),
     (
         "OPTIONS /clip.mp4",
@@ -267,6 +291,7 @@ const ROWS: &[Row] = &[
         &[],
         "Caddy has no signed URLs, and lighttpd was not told to have them: its mod_secdownload has signatures in paths",
     ),
+    ("GET $S", &[], ""),
     (
         "GET /clip.mp4",
         &["X: $X"],
@@ -284,14 +309,107 @@ const ROWS: &[Row] = &[
     ),
 ];
 
+/// What comes from an origin: the request, what the origin answers ([`reply`]), and why not all do alike. Each row finds
+/// what those before it have left in caches.
+const PULLS: &[(&str, &[&str], &str, &str)] = &[
+    ("GET /pulled/a.mp4", &[], "fresh", ""),
+    (
+        "GET /pulled/a.mp4",
+        &[],
+        "fresh",
+        "Caddy and lighttpd have no cache",
+    ),
+    (
+        "GET /pulled/a.mp4",
+        &["Range: bytes=2000000-2000009"],
+        "fresh",
+        "Caddy and lighttpd have no cache, and pass ranges on",
+    ),
+    (
+        "GET /pulled/b.mp4",
+        &["Range: bytes=2000000-2000009"],
+        "fresh",
+        "whoever has a cache fetches more than the range",
+    ),
+    (
+        "GET /pulled/b.mp4",
+        &["Range: bytes=0-9"],
+        "fresh",
+        "Caddy and lighttpd have no cache, and pass ranges on",
+    ),
+    ("GET /pulled/private.mp4", &[], "private", ""),
+    ("GET /pulled/private.mp4", &[], "private", ""),
+    ("GET /pulled/cookie.mp4", &[], "a cookie", ""),
+    ("GET /pulled/cookie.mp4", &[], "a cookie", ""),
+    ("GET /pulled/stale.mp4", &[], "fresh for 1 s", ""),
+    (
+        "GET /pulled/stale.mp4",
+        &[],
+        "500",
+        "what is stale stands in, where there is a cache",
+    ),
+    (
+        "GET /pulled/stale.mp4",
+        &[],
+        "fresh for 1 s",
+        "whoever has a cache asks whether it is still good",
+    ),
+    ("GET /pulled/missing.mp4", &[], "404", ""),
+    (
+        "GET /pulled/500.mp4",
+        &[],
+        "500",
+        "others pass on what went wrong behind them; it is 502 here",
+    ),
+    (
+        "GET /pulled/503.mp4",
+        &[],
+        "503",
+        "it may be over in a moment: Splitway asks three times",
+    ),
+    (
+        "GET /pulled/504.mp4",
+        &[],
+        "504",
+        "it may be over in a moment: Splitway asks three times",
+    ),
+    (
+        "GET /dead/a.mp4",
+        &[],
+        "nothing",
+        "lighttpd takes it for a fault of its own",
+    ),
+];
+
+/// Bytes of what the origin has.
+const PULLED_BYTES: usize = 3_000_000;
+
+/// What the origin answers that is said to answer so.
+fn reply(kind: &str, request: &Request) -> Reply {
+    let body = content(PULLED_BYTES, 1);
+    match kind {
+        "fresh" => Reply::in_parts(request, "\"v\"", "Cache-Control: max-age=1000", &body),
+        "fresh for 1 s" => {
+            let fields = "Cache-Control: max-age=1, stale-if-error=1000";
+            Reply::in_parts(request, "\"v\"", fields, &body)
+        }
+        "private" => Reply::ok("Cache-Control: private", &body),
+        "a cookie" => Reply::ok("Cache-Control: max-age=1000\nSet-Cookie: a=b", &body),
+        status => Reply::status(status.parse().unwrap()),
+    }
+}
+
 /// A server, and what it is called.
 struct Peer {
     name: String,
+    /// `/private/a.mp4`, signed for it.
+    signed: String,
     address: SocketAddr,
     _process: Option<Process>,
 }
 
-fn nginx(site: &Site) -> Peer {
+fn nginx(site: &Site, web: &Web) -> Peer {
+    let origin = &web.url;
     let (root, prefix) = (site.root().display(), site.outside().display());
     let configuration = site.outside().join("nginx.conf");
     let text = format!(
@@ -300,13 +418,22 @@ fn nginx(site: &Site) -> Peer {
             types {{ text/css css; video/mp4 mp4; }}
             access_log off; gzip_static on; gzip_vary on;
             client_body_temp_path {prefix}/body; proxy_temp_path {prefix}/proxy;
+            proxy_cache_path {prefix}/cache keys_zone=cache:1m;
             fastcgi_temp_path {prefix}/fastcgi; uwsgi_temp_path {prefix}/uwsgi; scgi_temp_path {prefix}/scgi;
             server {{
                 listen {NGINX}; server_name site; root {root};
                 error_page 404 /errors/404.html;
+                location /listed/ {{ autoindex on; }}
                 location /cached/ {{ expires 10m; }}
                 location /old/ {{ rewrite ^/old/(.*)$ /new/$1 permanent; }}
                 location /cors/ {{ add_header Access-Control-Allow-Origin https://example.org; }}
+                location /pulled/ {{
+                    proxy_pass {origin};
+                    proxy_cache cache;
+                    proxy_cache_revalidate on;
+                    proxy_cache_use_stale error timeout http_500 http_502 http_503 http_504;
+                }}
+                location /dead/ {{ proxy_pass {DEAD}; }}
                 location /private/ {{
                     secure_link $arg_signature,$arg_expires;
                     secure_link_md5 \"$secure_link_expires$uri secret\";
@@ -322,19 +449,30 @@ fn nginx(site: &Site) -> Peer {
     command.arg("-c").arg(&configuration);
     command.arg("-e").arg(site.outside().join("error.log"));
     let version = tool("nginx -v").output().unwrap().stderr;
-    peer(command, &String::from_utf8(version).unwrap(), NGINX)
+    let mac = md5(&format!("{EXPIRES}/private/a.mp4 secret"));
+    let mac = mac.replace('+', "-").replace('/', "_");
+    let signed = format!(
+        "/private/a.mp4?signature={}&expires={EXPIRES}",
+        mac.trim_end_matches('=')
+    );
+    let version = String::from_utf8(version).unwrap();
+    peer(command, &version, signed, NGINX)
 }
 
-fn lighttpd(site: &Site) -> Peer {
+fn lighttpd(site: &Site, web: &Web) -> Peer {
+    let port = port_of(web);
     let root = site.root().display();
     let configuration = site.outside().join("lighttpd.conf");
     let text = format!(
         "server.document-root = \"{}\"\nserver.bind = \"{}\"\nserver.port = {}\n\
          index-file.names = ( \"index.html\" )\nmimetype.assign = ( \".css\" => \"text/css\", \".mp4\" => \"video/mp4\" )\n\
-         server.modules = ( \"mod_redirect\", \"mod_expire\", \"mod_setenv\" )\n\
+         server.modules = ( \"mod_redirect\", \"mod_expire\", \"mod_setenv\", \"mod_proxy\" )\n\
+         $HTTP[\"url\"] =~ \"^/pulled/\" {{ proxy.server = ( \"\" => (( \"host\" => \"127.0.0.1\", \"port\" => {port} )) ) }}\n\
+         $HTTP[\"url\"] =~ \"^/dead/\" {{ proxy.server = ( \"\" => (( \"host\" => \"127.0.0.1\", \"port\" => 1 )) ) }}\n\
          server.errorfile-prefix = \"{root}/errors/\"\n\
          expire.url = ( \"/cached/\" => \"access plus 10 minutes\" )\n\
          url.redirect = ( \"^/old/(.*)$\" => \"/new/$1\" )\n\
+         $HTTP[\"url\"] =~ \"^/listed/\" {{ dir-listing.activate = \"enable\" }}\n\
          $HTTP[\"url\"] =~ \"^/cors/\" {{ setenv.add-response-header = ( \"Access-Control-Allow-Origin\" => \"https://example.org\" ) }}\n\
          $HTTP[\"host\"] == \"media.example\" {{ server.document-root = \"{root}/media\" }}\n",
         site.root().display(),
@@ -345,10 +483,13 @@ fn lighttpd(site: &Site) -> Peer {
     let mut command = tool("lighttpd -D");
     command.arg("-f").arg(&configuration);
     let version = tool("lighttpd -v").output().unwrap().stdout;
-    peer(command, &String::from_utf8(version).unwrap(), LIGHTTPD)
+    let version = String::from_utf8(version).unwrap();
+    let unsigned = "/private/a.mp4".to_owned();
+    peer(command, &version, unsigned, LIGHTTPD)
 }
 
-fn caddy(site: &Site) -> Peer {
+fn caddy(site: &Site, web: &Web) -> Peer {
+    let port = port_of(web);
     let configuration = site.outside().join("Caddyfile");
     let text = format!(
         "{{
@@ -362,6 +503,9 @@ fn caddy(site: &Site) -> Peer {
             header /cors/* Access-Control-Allow-Origin https://example.org
             @old path_regexp old ^/old/(.*)$
             redir @old /new/{{re.old.1}} 301
+            file_server /listed/* browse
+            reverse_proxy /pulled/* 127.0.0.1:{port}
+            reverse_proxy /dead/* 127.0.0.1:1
             file_server {{
                 precompressed br zstd gzip
             }}
@@ -395,13 +539,44 @@ fn caddy(site: &Site) -> Peer {
         .next()
         .unwrap()
         .trim_start_matches('v');
-    peer(command, &format!("Caddy/{number}"), CADDY)
+    let unsigned = "/private/a.mp4".to_owned();
+    peer(command, &format!("Caddy/{number}"), unsigned, CADDY)
+}
+
+/// Nobody listens there.
+const DEAD: &str = "http://127.0.0.1:1";
+
+/// Until when signed URLs are good, where they say that.
+const EXPIRES: u64 = 4_000_000_000;
+
+const SECRET: &str = "more than sixteen bytes";
+
+fn port_of(web: &Web) -> &str {
+    web.url.rsplit(':').next().unwrap()
+}
+
+/// MD5 of a text in base64, as nginx has it in signed URLs.
+fn md5(text: &str) -> String {
+    piped("openssl dgst -md5 -binary | openssl base64", text)
+}
+
+/// What a line of the shell makes of a text.
+fn piped(line: &str, text: &str) -> String {
+    let mut shell = std::process::Command::new("sh");
+    let shell = shell.args(["-c", line]).stdin(Stdio::piped());
+    let mut shell = shell.stdout(Stdio::piped()).spawn().unwrap();
+    let mut stdin = shell.stdin.take().unwrap();
+    stdin.write_all(text.as_bytes()).unwrap();
+    drop(stdin);
+    let output = shell.wait_with_output().unwrap();
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
 /// Splitway, with the same.
-fn splitway(site: &Site) -> Splitway {
+fn splitway(site: &Site, web: &Web) -> Splitway {
+    let origin = &web.url;
     let configuration = site.outside().join("splitway.toml");
-    write_secret(&site.outside().join("key"), "more than sixteen bytes").unwrap();
+    write_secret(&site.outside().join("key"), SECRET).unwrap();
     let text = format!(
         "[[listen]]
         port = 80
@@ -424,8 +599,17 @@ fn splitway(site: &Site) -> Splitway {
         path = \"/cors/*\"
         cors = {{ origins = [\"https://example.org\"] }}
         [[site.rule]]
+        path = \"/listed/*\"
+        listing = true
+        [[site.rule]]
         path = \"/private/*\"
         signed_by = [\"key\"]
+        [[site.rule]]
+        path = \"/pulled/*\"
+        origin = {origin:?}
+        [[site.rule]]
+        path = \"/dead/*\"
+        origin = {DEAD:?}
         [[site]]
         names = [\"media.example\"]
         root = \"media\"\n",
@@ -439,7 +623,12 @@ fn splitway(site: &Site) -> Splitway {
 
 /// Starts a server, and waits until it answers. What it says of its version has the name and the number in a word of
 /// the kind `nginx/1.22.1`.
-fn peer(mut command: std::process::Command, version: &str, address: SocketAddr) -> Peer {
+fn peer(
+    mut command: std::process::Command,
+    version: &str,
+    signed: String,
+    address: SocketAddr,
+) -> Peer {
     let process = Process::spawn(command.stdin(Stdio::null()).stderr(Stdio::null())).unwrap();
     wait::until(SOON, "a peer answering", || {
         TcpStream::connect(address).ok()
@@ -448,6 +637,7 @@ fn peer(mut command: std::process::Command, version: &str, address: SocketAddr) 
     let word = version.split_whitespace().find(|word| word.contains('/'));
     Peer {
         name: word.unwrap().replace('/', " "),
+        signed,
         address,
         _process: Some(process),
     }
@@ -457,7 +647,9 @@ fn peer(mut command: std::process::Command, version: &str, address: SocketAddr) 
 fn ask(peer: &Peer, line: &str, fields: &[String]) -> Vec<u8> {
     let fields: String = fields.iter().map(|field| format!("{field}\r\n")).collect();
     let request = format!("{line} HTTP/1.1\r\nHost: site\r\nConnection: close\r\n{fields}\r\n");
-    let request = request.replace("$X", &"x".repeat(20_000));
+    let request = request
+        .replace("$X", &"x".repeat(20_000))
+        .replace("$S", &peer.signed);
     let mut stream = TcpStream::connect(peer.address).unwrap();
     be_patient(&stream).unwrap();
     stream.write_all(request.as_bytes()).unwrap();
@@ -486,15 +678,58 @@ fn field<'a>(head: &'a str, name: &str) -> Option<&'a str> {
     })
 }
 
+/// The names that a listing of a directory tells, in the order of the alphabet.
+fn listed(body: &[u8]) -> Vec<String> {
+    let text = String::from_utf8(body.to_vec()).unwrap();
+    let mut names: Vec<String> = match serde_json::from_str::<Vec<serde_json::Value>>(&text) {
+        Ok(entries) => {
+            let names = entries.iter();
+            names
+                .map(|entry| {
+                    entry["name"]
+                        .as_str()
+                        .unwrap()
+                        .trim_end_matches('/')
+                        .to_owned()
+                })
+                .collect()
+        }
+        Err(_) => text
+            .split("href=\"")
+            .skip(1)
+            .map(|rest| rest.split('"').next().unwrap())
+            .map(|link| link.trim_start_matches("./"))
+            // What leads up, sorts, or belongs to the page.
+            .filter(|link| {
+                !link.is_empty() && !link.starts_with("..") && !link.starts_with(['?', '/', '#'])
+            })
+            .filter(|link| !link.contains(':'))
+            .map(|link| {
+                link.trim_end_matches('/')
+                    .replace("%25", "%")
+                    .replace("%20", " ")
+            })
+            .collect(),
+    };
+    names.sort();
+    names.dedup();
+    names
+}
+
 /// What matters of a response, in a few words; whatever it has of a file is compared with that.
 fn summary(site: &Site, known: &[KnownFile], line: &str, response: &[u8]) -> String {
     let (head, body) = split(response);
     let name = line.split_once(' ').unwrap().1;
     let name = match name.trim_start_matches('/') {
         "" => "index.html".to_owned(),
+        "$S" => "private/a.mp4".to_owned(),
         name => name.replace("http://media.example", "media"),
     };
     let name = name.split('?').next().unwrap();
+    let name = match name {
+        "listed/with-index/" => "listed/with-index/index.html",
+        name => name,
+    };
     let known = known.iter().find(|file| file.name() == name);
     let status = head.split(' ').nth(1).unwrap();
     let mut words = vec![status.to_owned()];
@@ -521,6 +756,8 @@ fn summary(site: &Site, known: &[KnownFile], line: &str, response: &[u8]) -> Str
         }
     } else if status == "404" && body == fs::read(site.root().join("errors/404.html")).unwrap() {
         words.push("its page".to_owned());
+    } else if status == "200" && line.starts_with("GET ") && name.ends_with("/") {
+        words.push(format!("lists {}", listed(body).join(", ")));
     } else if status == "200" && line.starts_with("GET ") {
         let packed = match field(&head, "content-encoding") {
             None => "",
@@ -561,9 +798,11 @@ fn table(peers: &[Peer], site: &Site, known: &[KnownFile]) -> String {
     let mut text = format!(
         "# HTTP next to others\n\n\
          What is answered to the same requests by {}, made by `e2e/peers.rs`, which compares every byte of a file that \
-         comes. `$E` is the server's own tag of the file, `$L` its time of modification, `$X` stands for 20,000 letters. All are \
+         comes. `$E` is the server's own tag of the file, `$L` its time of modification, `$S` is `/private/a.mp4` \
+         signed as the server wants it (Splitway with HMAC-SHA256, nginx's secure_link with MD5, the others not at \
+         all), `$X` stands for 20,000 letters. All are \
          configured alike as far as they can be: variants, a page for 404, `Cache-Control` for `/cached/`, a redirect from `/old/`, \
-         CORS for `/cors/`, signed URLs in `/private/`, a site of its own at `media.example`. What shows in no single answer is not \
+         CORS for `/cors/`, signed URLs in `/private/`, listings below `/listed/`, a site of its own at `media.example`. What shows in no single answer is not \
          here: rates, pacing, limits of connections and times ([http.md](http.md)). To make the table anew:\n\n\
          ```sh\n{UPDATE}\n```\n\n\
          | Request | {} | Why they differ |\n|---|{}---|\n",
@@ -608,6 +847,82 @@ fn table(peers: &[Peer], site: &Site, known: &[KnownFile]) -> String {
     text
 }
 
+/// What of a response that comes from an origin matters, and what the origin was asked for it.
+fn pulled(peer: &Peer, web: &Web, line: &str, fields: &[&str]) -> String {
+    let asked_before = web.requests().len();
+    let fields: Vec<String> = fields.iter().map(|field| (*field).to_owned()).collect();
+    let response = ask(peer, line, &fields);
+    let (head, body) = split(&response);
+    let status = head.split(' ').nth(1).unwrap();
+    let mut words = vec![status.to_owned()];
+    let whole = content(PULLED_BYTES, 1);
+    match (status, field(&head, "content-range")) {
+        ("200", _) => assert!(body == whole, "{}: {line}: {head}", peer.name),
+        ("206", Some(range)) => {
+            let first = range.trim_start_matches("bytes ").split('-').next();
+            let first: usize = first.unwrap().parse().unwrap();
+            assert!(whole[first..].starts_with(body), "{}: {line}", peer.name);
+            words.push(range.to_owned());
+        }
+        _ => {}
+    }
+    let requests = web.requests().split_off(asked_before);
+    let asked = requests.iter().map(|request| {
+        let conditions = ["range", "if-none-match"].map(|name| request.field(name));
+        let conditions: Vec<&str> = conditions.into_iter().flatten().collect();
+        format!("asked {}", conditions.join(" "))
+            .trim_end()
+            .to_owned()
+    });
+    words.extend(asked);
+    words.join("; ")
+}
+
+fn pull_table(peers: &[Peer], web: &Web) -> String {
+    let names: Vec<_> = peers.iter().map(|peer| peer.name.as_str()).collect();
+    let mut unexplained = Vec::new();
+    let mut text = format!(
+        "\n## From an origin\n\n\
+         The same next to nginx's `proxy_cache`, lighttpd's mod_proxy and Caddy's `reverse_proxy`, which have no cache. Requests are made one \
+         after the other; `asked`: what the origin was asked for this one, with `Range` or `If-None-Match`. Every byte is \
+         compared.\n\n\
+         | Request | The origin has | {} | Why they differ |\n|---|---|{}---|\n",
+        names.join(" | "),
+        "---|".repeat(names.len()),
+    );
+    let mut stale_at = None;
+    for &(line, fields, kind, why) in PULLS {
+        let is_about_staleness = line.contains("/stale");
+        if let Some(stale_at) = stale_at.filter(|_| is_about_staleness) {
+            let is_stale = || (std::time::Instant::now() > stale_at).then_some(());
+            wait::until(SOON, "what is fresh, or left alone, for a second", is_stale).unwrap();
+        }
+        if kind != "nothing" {
+            web.answers(move |request| reply(kind, request));
+        }
+        let answers = peers.iter().map(|peer| pulled(peer, web, line, fields));
+        let answers: Vec<String> = answers.collect();
+        if is_about_staleness {
+            stale_at = Some(std::time::Instant::now() + Duration::from_millis(2_100));
+        }
+        let alike = answers.iter().all(|answer| *answer == answers[0]);
+        if alike != why.is_empty() {
+            unexplained.push(format!("{line} {fields:?}: {answers:#?} {why}"));
+        }
+        let request = [&[line], fields].concat().join("`<br>`");
+        text += &format!(
+            "| `{request}` | {kind} | {} | {why} |\n",
+            answers.join(" | ")
+        );
+    }
+    assert!(
+        unexplained.is_empty(),
+        "explain these: {}",
+        unexplained.join("\n")
+    );
+    text
+}
+
 #[test]
 #[ignore = "needs nginx, lighttpd and Caddy"]
 fn the_table_of_what_others_answer_is_true() {
@@ -635,12 +950,29 @@ fn the_table_of_what_others_answer_is_true() {
             fs::write(site.root().join(name), content).unwrap();
         }
         fs::create_dir(site.root().join("dir")).unwrap();
+        for directory in ["sub", "with-index"] {
+            fs::create_dir_all(site.root().join("listed").join(directory)).unwrap();
+        }
+        for name in [
+            "100% a.txt",
+            "b.mp4",
+            ".hidden",
+            "sub/c",
+            "with-index/index.html",
+        ] {
+            fs::write(site.root().join("listed").join(name), name).unwrap();
+        }
+        std::os::unix::fs::symlink("/etc/passwd", site.root().join("listed/passwd")).unwrap();
         // Tags are weak while a file is fresh.
         let touch = "touch -d 2020-01-01 clip.mp4 cached/a.mp4 5GiB.mp4 index.html style.css style.css.br style.css.gz style.css.zst";
         testbed::process::run(tool(touch).current_dir(site.root())).unwrap();
-        let _splitway = splitway(&site);
+        let web = Web::new(|_| Reply::status(404));
+        let _splitway = splitway(&site, &web);
+        let mut keys = server::SigningKeys::default();
+        keys.add("key", SECRET.as_bytes()).unwrap();
         let own = Peer {
             name: "Splitway".to_owned(),
+            signed: keys.sign("/private/a.mp4", "key", EXPIRES).unwrap(),
             address: HTTP_V4,
             _process: None,
         };
@@ -652,8 +984,13 @@ fn the_table_of_what_others_answer_is_true() {
                 .then_some(())
         })
         .unwrap();
-        let peers = [own, nginx(&site), lighttpd(&site), caddy(&site)];
-        let found = table(&peers, &site, &[clip, large]);
+        let peers = [
+            own,
+            nginx(&site, &web),
+            lighttpd(&site, &web),
+            caddy(&site, &web),
+        ];
+        let found = table(&peers, &site, &[clip, large]) + &pull_table(&peers, &web);
         let page: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/http-peers.md");
         if std::env::var_os("UPDATE_PEERS").is_some() {
             fs::write(&page, &found).unwrap();

@@ -210,3 +210,32 @@ fn a_file_comes_from_the_machine_that_has_it() {
         assert!(host.end_with(Signal::INT).unwrap().success());
     });
 }
+
+#[test]
+fn a_directory_is_that_of_all_machines_whose_roots_are_no_copies() {
+    isolated(|site| {
+        let machines = Machines::new(site);
+        let second = machines.second_root();
+        // Each has so many that its part of the listing comes in several.
+        for number in 0..400 {
+            let roots = [machines.site.root(), &second];
+            let directory = roots[number % 2].join("d");
+            fs::create_dir_all(&directory).unwrap();
+            fs::write(directory.join(format!("{number:04}")), "x").unwrap();
+        }
+        let (_first, first_mac) = machines.nic_stack(0, machines.site.root());
+        let (_second, second_mac) = machines.nic_stack(1, &second);
+        let _host = machines.host_stack([&first_mac, &second_mac], &["--listing"]);
+        for _ in 0..4 {
+            let mut curl = tool("curl --silent --fail --max-time 20");
+            curl.args(["--header", "Accept: application/json"]);
+            let answer = run(curl.arg("http://10.91.0.2/d/")).unwrap();
+            let entries: Vec<serde_json::Value> = serde_json::from_str(&answer).unwrap();
+            let names = entries.iter().map(|entry| entry["name"].as_str().unwrap());
+            assert!(
+                names.eq((0..400).map(|number| format!("{number:04}"))),
+                "{answer}"
+            );
+        }
+    });
+}

@@ -6,8 +6,10 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use rustix::process::Pid;
 use testbed::http::Connection;
 use testbed::process::{run, tool};
+use testbed::procfs::children;
 use testbed::site::{KnownFile, Site};
 use testbed::splitway::{HTTP_V4, HTTP_V6, Splitway};
 
@@ -54,6 +56,25 @@ pub(crate) fn started(server: SocketAddr, file: &KnownFile) -> Connection {
     connection.send_get(file.name()).unwrap();
     connection.read_file_head(file).unwrap();
     connection
+}
+
+/// A process of a server, by the name that it has for `ps`.
+pub(crate) fn process(splitway: &Splitway, name: &str) -> Option<Pid> {
+    let mut children = children(splitway.supervisor()).unwrap().into_iter();
+    children.find(|pid| {
+        let found = fs::read_to_string(format!("/proc/{}/comm", pid.as_raw_nonzero()));
+        found.is_ok_and(|found| found.trim() == name)
+    })
+}
+
+/// The fetcher of a server.
+pub(crate) fn fetcher(splitway: &Splitway) -> Option<Pid> {
+    process(splitway, "splitway-fetch")
+}
+
+/// The observer process of a server.
+pub(crate) fn observer(splitway: &Splitway) -> Option<Pid> {
+    process(splitway, "splitway-observ")
 }
 
 /// Runs a line of words without quotes; its output.

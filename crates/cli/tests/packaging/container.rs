@@ -87,19 +87,24 @@ fn the_manifest_is_of_nodes_behind_one_service() {
         assert_eq!(selector, labels);
     }
     let container = &pod["containers"][0];
-    let port = &container["ports"][0];
+    let [port, admin] = [&container["ports"][0], &container["ports"][1]];
     assert_eq!(
         document("Service")["spec"]["ports"][0]["targetPort"],
         port["name"]
     );
-    for (probe, way) in [
-        ("startupProbe", "httpGet"),
-        ("readinessProbe", "httpGet"),
-        ("livenessProbe", "tcpSocket"),
+    for (probe, asked) in [
+        ("startupProbe", port),
+        ("readinessProbe", port),
+        ("livenessProbe", admin),
     ] {
-        assert_eq!(container[probe][way]["port"], port["name"], "{probe}");
+        assert_eq!(
+            container[probe]["httpGet"]["port"], asked["name"],
+            "{probe}"
+        );
     }
-    let (_, passed_on) = pod_commands();
+    let (args, passed_on) = pod_commands();
+    let listener = format!("--admin=0.0.0.0:{}", admin["containerPort"]);
+    assert!(args.contains(&listener), "{listener}: {args:?}");
     assert_eq!(passed_on, [port["containerPort"].to_string()]);
     let volumes: Vec<&Value> = pod["volumes"]
         .as_array()
@@ -144,7 +149,11 @@ fn downloads_may_end_before_a_container_or_a_pod_is_killed() {
     let least_s = drain_timeout_s() + 5;
     let pod = &document("Deployment")["spec"]["template"]["spec"];
     let grace_s = pod["terminationGracePeriodSeconds"].as_u64().unwrap();
-    assert!(grace_s >= least_s, "{grace_s} s");
+    let goes_on = &pod["containers"][0]["lifecycle"]["preStop"]["sleep"]["seconds"];
+    assert!(
+        grace_s >= least_s + goes_on.as_u64().unwrap(),
+        "{grace_s} s"
+    );
     let recipe = fs::read_to_string(tree("deploy/Containerfile")).unwrap();
     let (_, after) = recipe.split_once("--stop-timeout ").unwrap();
     let given_s: u64 = after.split(' ').next().unwrap().parse().unwrap();

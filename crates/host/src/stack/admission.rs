@@ -19,6 +19,7 @@ use super::arrival::Bare;
 use crate::config::Admission;
 use crate::keyed_hash::KeyedHash;
 use crate::sources::Sources;
+use crate::spent_cookies::SpentCookies;
 use crate::syn_queue::SynQueue;
 use crate::tuple::Tuple;
 
@@ -32,6 +33,7 @@ pub(super) struct Gate {
     limits: Admission,
     syn_queue: SynQueue,
     cookies: SynCookies,
+    spent: SpentCookies,
     /// Established connections of which nothing was heard; with TLS, until the end of its handshake.
     unheard: usize,
     sources: Sources,
@@ -77,6 +79,7 @@ impl Gate {
             limits,
             syn_queue: SynQueue::new(&hash_key),
             cookies: SynCookies::new(cookie_key),
+            spent: SpentCookies::new(&hash_key),
             unheard: 0,
             sources: Sources::new(limits.connections_per_source, KeyedHash(hash_key)),
             flood: Episode::default(),
@@ -103,6 +106,11 @@ impl Gate {
     pub(super) fn on_forgotten(&mut self, remote: IpAddr, heard: bool) {
         self.unheard -= usize::from(!heard);
         self.sources.remove(remote);
+    }
+
+    /// The connection that a cookie has opened is broken off.
+    pub(super) fn on_cookie_spent(&mut self, now_us: u64, tuple: Tuple, cookie: u32) {
+        self.spent.add(now_us, tuple, cookie);
     }
 
     /// Forgets what is half-open.
@@ -154,7 +162,7 @@ impl Stack {
             HalfOpenReaction::Opened(connection) => match self.admit(now_us, &tuple) {
                 Ok(()) => {
                     self.gate.syn_queue.remove(&tuple);
-                    self.open(now_us, tuple, connection);
+                    self.open(now_us, tuple, connection, None);
                 }
                 Err(Refusal::Later) => {}
                 Err(Refusal::Reset) => {
@@ -196,6 +204,8 @@ impl Stack {
             .gate
             .cookies
             .accept(config, local, remote, segment, ts_offset, now);
+        let cookie = segment.header.ack.wrapping_sub(1);
+        let opened = opened.filter(|_| !self.gate.spent.contains(&tuple, cookie));
         let Some(connection) = opened else {
             self.counters.syn_cookies_invalid += 1;
             return false;
@@ -203,7 +213,7 @@ impl Stack {
         match self.admit(now_us, &tuple) {
             Ok(()) => {
                 self.counters.syn_cookies_accepted += 1;
-                self.open(now_us, tuple, connection);
+                self.open(now_us, tuple, connection, Some(cookie));
             }
             Err(Refusal::Later) => {}
             Err(Refusal::Reset) => self.refuse(now_us, tuple, segment),
@@ -285,8 +295,14 @@ impl Stack {
         Ok(())
     }
 
-    /// A connection takes its place in the table.
-    fn open(&mut self, now_us: u64, tuple: Tuple, mut connection: tcp::Connection) {
+    /// A connection takes its place in the table; a cookie may have opened it.
+    fn open(
+        &mut self,
+        now_us: u64,
+        tuple: Tuple,
+        mut connection: tcp::Connection,
+        cookie: Option<u32>,
+    ) {
         let tls = self.secure_layer(now_us, tuple.local.port());
         if let Err(error) = &tls {
             tracing::error!(%error, "no TLS for a new connection: it is reset");
@@ -298,6 +314,7 @@ impl Stack {
             .insert(connection, tuple, route, &self.nic_stacks);
         if let Some(entry) = self.connections.get_mut(index) {
             entry.tls = tls.ok().flatten();
+            entry.cookie = cookie;
         }
         self.gate.unheard += 1;
         self.gate.sources.add(tuple.remote.ip());

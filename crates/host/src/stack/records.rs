@@ -279,15 +279,18 @@ impl Stack {
             }
             match nic.channel.receive() {
                 Ok(Some(event)) => {
-                    nic.note(&event);
-                    if let Event::Sealed {
-                        flow,
-                        epoch,
-                        number,
-                        tags,
-                    } = event
-                    {
-                        self.on_sealed(worker, flow, epoch, number, &tags);
+                    nic.is_garbled |= nic.has_said_last;
+                    match event {
+                        Event::Sealed {
+                            flow,
+                            epoch,
+                            number,
+                            tags,
+                        } => {
+                            self.on_sealed(worker, flow, epoch, number, &tags);
+                        }
+                        Event::Ended => nic.has_said_last = true,
+                        _ => {}
                     }
                 }
                 Ok(None) => return !nic.is_garbled,

@@ -29,8 +29,10 @@ impl Stack {
             for _ in 0..budget {
                 match self.nics[worker].channel.receive() {
                     Ok(Some(event)) => {
-                        let makes_sense = self.nics[worker].note(&event);
-                        self.counters.events_invalid += u64::from(!makes_sense);
+                        if self.nics[worker].has_said_last {
+                            self.counters.events_invalid += 1;
+                            self.nics[worker].is_garbled = true;
+                        }
                         self.on_event(now_us, worker, event);
                     }
                     Ok(None) => break,
@@ -50,17 +52,31 @@ impl Stack {
         Ok(taken)
     }
 
+    #[inline]
     fn on_event(&mut self, now_us: u64, worker: usize, event: Event) {
+        let Event::Departed {
+            send,
+            flow,
+            departed_us,
+        } = event
+        else {
+            return self.on_other_event(worker, event);
+        };
+        if !self.on_departed(now_us, worker, send, flow, departed_us) {
+            self.on_invalid_event(worker, &event);
+        }
+    }
+
+    /// What comes once for many departures.
+    #[inline(never)]
+    fn on_other_event(&mut self, worker: usize, event: Event) {
         let valid = match event {
-            Event::Departed {
-                send,
-                flow,
-                departed_us,
-            } => self.on_departed(now_us, worker, send, flow, departed_us),
+            Event::Departed { .. } => unreachable!("it is dealt with"),
             Event::Opened { file, meta } if self.on_reopened(worker, file, Some(meta)) => true,
             Event::OpenFailed { file, .. } if self.on_reopened(worker, file, None) => true,
             Event::Opened { file, meta } => self.on_opened(worker, file, meta),
             Event::OpenFailed { file, errno } => self.on_open_failed(worker, file, errno),
+            Event::Listed { file, ref part } => self.on_listed(worker, file, part),
             Event::ReadFailed {
                 flow,
                 file,
@@ -93,13 +109,20 @@ impl Stack {
                 ..
             } => self.on_seal_mismatch(worker, flow, epoch, number),
             Event::Rejected { reason, id } => self.on_rejected(worker, reason, id),
-            // It counts when the worker is left.
-            Event::Ended => true,
+            Event::Ended => {
+                self.nics[worker].has_said_last = true;
+                true
+            }
         };
         if !valid {
-            self.counters.events_invalid += 1;
-            tracing::debug!(worker, ?event, "an event that makes no sense");
+            self.on_invalid_event(worker, &event);
         }
+    }
+
+    #[cold]
+    fn on_invalid_event(&mut self, worker: usize, event: &Event) {
+        self.counters.events_invalid += 1;
+        tracing::debug!(worker, ?event, "an event that makes no sense");
     }
 
     fn on_departed(

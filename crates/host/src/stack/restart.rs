@@ -8,7 +8,7 @@ use contract::channel::HostChannel;
 use contract::{FileId, FileMeta};
 
 use super::Stack;
-use super::workers::{Deferred, Nic};
+use super::workers::Nic;
 use crate::files::{Reopened, Reopening};
 use crate::nic_stacks::NicSet;
 
@@ -39,12 +39,17 @@ impl Stack {
                 self.mark_dirty(index);
             }
         }
-        for Reopening { file, path, waits } in self.files.reopen(nic, worker) {
+        for Reopening {
+            file,
+            path,
+            list_from,
+            waits,
+        } in self.files.reopen(nic, worker)
+        {
             if let Some(entry) = waits.and_then(|stream| self.connections.by_stream_mut(stream)) {
                 entry.files_reopening += 1;
             }
-            self.counters.opens += 1;
-            self.nics[worker].send_or_defer(Deferred::Open { file, path });
+            self.open_below(worker, file, &path, list_from);
         }
         self.retry_waiting_room();
     }

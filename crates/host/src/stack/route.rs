@@ -14,6 +14,7 @@ use contract::{FileId, FileMeta};
 use rustix::io::Errno;
 
 use super::Stack;
+use super::listing::may_have_some;
 use super::workers::{Deferred, Nic};
 use crate::app::{AppEvent, FileHandle, StreamId};
 use crate::files::State;
@@ -128,7 +129,7 @@ impl Stack {
         let nic = self.nic_stacks.of(worker);
         let opened = self.files.open(stream, nic, worker, path)?;
         match self.nic_stacks.is_there(nic) {
-            true => self.open_below(worker, opened.0, path),
+            true => self.open_below(worker, opened.0, path, None),
             false => {
                 if let Some(file) = self.files.by_id_mut(opened.0) {
                     file.asked = NicSet::default();
@@ -162,7 +163,9 @@ impl Stack {
     pub(super) fn on_open_failed(&mut self, worker: usize, file: FileId, errno: u16) -> bool {
         let known = self.files.by_id(file).is_some();
         if let Some(found) = self.files.opening(worker, file) {
-            if found.errno.is_none() || i32::from(errno) == Errno::ISDIR.raw_os_error() {
+            let is_directory = i32::from(errno) == Errno::ISDIR.raw_os_error();
+            let fails_listing = found.listing.is_some() && may_have_some(errno);
+            if found.errno.is_none() || is_directory || fails_listing {
                 found.errno = Some(errno);
             }
             found.state = State::Waiting;
@@ -173,7 +176,7 @@ impl Stack {
 
     /// Asks a NIC stack for a file that waits, one that was not asked yet; if all were, tells its stream. If some are
     /// away that may have it, it is waited for them, but not for long.
-    fn ask(&mut self, file: FileId) {
+    pub(super) fn ask(&mut self, file: FileId) {
         let Some(found) = self.files.by_id(file) else {
             return;
         };
@@ -182,8 +185,11 @@ impl Stack {
         let home = home.map(|entry| entry.worker);
         // A directory is found, too: its stream asks for what is in it.
         let is_directory = answer == Some(Errno::ISDIR.raw_os_error() as u16);
-        if home.is_none() || !found.is_needed() || is_directory {
+        if home.is_none() || !found.is_needed() || is_directory || self.fails_listing(found) {
             return self.tell_open_failed(file, answer.unwrap_or(NO_FILE));
+        }
+        if let Some(nic) = found.bound_to() {
+            return self.wait_to_go_on(file, nic, answer);
         }
         let Some(worker) = self.worker_to_ask(home, asked) else {
             return self.wait_for_nic(file, home, asked, answer);
@@ -194,8 +200,8 @@ impl Stack {
         found.worker = worker;
         found.state = State::Opening;
         found.asked.insert(self.nic_stacks.of(worker));
-        let path = found.path.clone();
-        self.open_below(worker, file, &path);
+        let (path, list_from) = (found.path.clone(), found.list_from());
+        self.open_below(worker, file, &path, list_from);
     }
 
     /// A worker that is there, of none of the NIC stacks that were asked: the connection's own, if it can be.
@@ -235,12 +241,17 @@ impl Stack {
                 }
             }
             // Nobody is there.
-            (None, None) => {}
+            (None, None) => {
+                self.ends_listing(file);
+            }
         }
     }
 
     /// OPEN has failed wherever the file could be.
-    fn tell_open_failed(&mut self, file: FileId, errno: u16) {
+    pub(super) fn tell_open_failed(&mut self, file: FileId, errno: u16) {
+        if self.ends_listing(file) {
+            return;
+        }
         let Some((stream, file)) = self.files.open_failed(file) else {
             return;
         };
@@ -445,7 +456,7 @@ impl Stack {
         found.state = State::Reopening;
         entry.files_reopening += 1;
         let path = found.path.clone();
-        self.open_below(worker, file, &path);
+        self.open_below(worker, file, &path, None);
     }
 
     /// A file of which the stream knows is open nowhere, and this worker is to open it.

@@ -119,7 +119,7 @@ impl Stack {
                 ConnectionEvent::Drained if tls.is_drained() => {
                     return Some(AppEvent::Drained { stream });
                 }
-                ConnectionEvent::Closed { reason } => return self.on_closed(index, reason),
+                ConnectionEvent::Closed { reason } => return self.on_closed(now_us, index, reason),
                 ConnectionEvent::Connected
                 | ConnectionEvent::Writable
                 | ConnectionEvent::Drained

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use contract::channel::HostChannel;
-use contract::{Command, Event, FileId, FlowId};
+use contract::{Command, FileId, FlowId};
 
 use crate::waiting::Waiting;
 
@@ -38,6 +38,11 @@ pub(super) enum Deferred {
         file: FileId,
         path: Box<[u8]>,
     },
+    List {
+        file: FileId,
+        from: u64,
+        path: Box<[u8]>,
+    },
     Close {
         file: FileId,
     },
@@ -53,9 +58,22 @@ pub(super) enum Deferred {
 }
 
 impl Deferred {
+    /// OPEN, or LIST from a place on.
+    pub(super) fn open(file: FileId, path: Box<[u8]>, list_from: Option<u64>) -> Deferred {
+        match list_from {
+            None => Deferred::Open { file, path },
+            Some(from) => Deferred::List { file, from, path },
+        }
+    }
+
     fn command(&self) -> Command<'_> {
         match self {
             Deferred::Open { file, path } => Command::Open { file: *file, path },
+            Deferred::List { file, from, path } => Command::List {
+                file: *file,
+                from: *from,
+                path,
+            },
             Deferred::Close { file } => Command::Close { file: *file },
             Deferred::Acked {
                 flow,
@@ -87,14 +105,6 @@ impl Nic {
             retries: 0,
             backlog: VecDeque::new(),
         }
-    }
-
-    /// It has said this. False if that makes no sense, since it had ended.
-    pub(super) fn note(&mut self, event: &Event) -> bool {
-        let makes_sense = !self.has_said_last;
-        self.is_garbled |= !makes_sense;
-        self.has_said_last |= matches!(event, Event::Ended);
-        makes_sense
     }
 
     /// Its NIC stack is gone.

@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 
 use tcp::State;
-use wire::tcp::{Flags, Header};
+use wire::tcp::{Flags, Header, Timestamps};
 
 use crate::rig::{CLIENT, Rig, answer};
 
@@ -117,6 +117,46 @@ fn a_cookie_is_good_although_the_syn_has_come_again_and_found_room() {
     rig.run_until(|rig| rig.received.len() == 1002);
     assert_eq!(rig.stack.counters().syn_cookies_accepted, 1);
     assert_eq!(rig.stack.half_open(), 0);
+}
+
+/// A client that has missed the reset, and asks again, is not to get another answer with the same sequence numbers.
+#[test]
+fn a_cookie_opens_no_second_connection_once_the_first_is_broken_off() {
+    let mut rig = Rig::with(|config| config.admission.half_open_max = 1);
+    rig.inject_syn(random_source(0));
+    rig.run_until(|rig| !rig.trace.is_empty());
+    let (cookie, _) = *rig.trace.last().expect("the client has its SYN,ACK");
+    rig.ask(&["1000"]);
+    rig.run_until(|rig| rig.received.len() == 1002);
+    assert_eq!(rig.stack.counters().syn_cookies_accepted, 1);
+    let segment = |flags, seq, ack| Header {
+        seq,
+        ack,
+        flags,
+        window: 1000,
+        ..Header::default()
+    };
+    let (last, _) = *rig.trace.last().expect("the answer");
+    let reset = segment(Flags::RST, last.ack, 0);
+    rig.inject_segment(rig.client_address(), &reset, &[]);
+    rig.step();
+    assert_eq!(rig.stack.connections(), 0);
+    let mut first = segment(Flags::ACK, cookie.ack, cookie.seq.wrapping_add(1));
+    // Part of the cookie.
+    first.options.timestamps = cookie.options.timestamps.map(|sent| Timestamps {
+        value: sent.echo_reply,
+        echo_reply: sent.value,
+    });
+    rig.inject_segment(rig.client_address(), &first, b"1000\n");
+    rig.step();
+    assert_eq!(rig.stack.connections(), 0);
+    assert_eq!(rig.stack.counters().syn_cookies_accepted, 1);
+    let (answer, _) = rig.trace.last().expect("it is told");
+    assert!(answer.flags.contains(Flags::RST));
+    // What it begins anew is as good as any.
+    rig.reconnect_from(rig.client_address().port());
+    rig.ask(&["2000"]);
+    rig.run_until(|rig| rig.received.len() == 2002);
 }
 
 /// Covers: RFC 4987 §3.6

@@ -13,7 +13,8 @@ use std::ops::Range;
 use std::time::Duration;
 
 use contract::channel::{NicChannel, in_memory};
-use contract::{Command, Event, FileId, FileMeta, FlowId, Segment, SendId};
+use contract::listing::Part;
+use contract::{Command, Entry, EntryKind, Event, FileId, FileMeta, FlowId, Segment, SendId};
 use host::app::{AppEvent, Application, FileHandle, Io, StreamId};
 use host::{Admission, Link, Stack, StackConfig};
 use port::memory::{self, MemoryPort, pair};
@@ -65,6 +66,25 @@ impl Application for FileServer {
                 assert!(self.lenient || (header, body, past_the_end) == expected);
                 io.close_file(file);
             }
+            AppEvent::Listed {
+                stream, ref part, ..
+            } => {
+                if part.has_changed {
+                    io.write(stream, b"! ");
+                }
+                for entry in &part.entries {
+                    io.write(stream, entry.name);
+                    io.write(stream, b" ");
+                }
+                match part.next {
+                    None => {
+                        io.write(stream, b".");
+                    }
+                    place => {
+                        io.list(stream, b"dir", place);
+                    }
+                }
+            }
             AppEvent::OpenFailed { stream, .. } => {
                 io.write(stream, b"no");
             }
@@ -101,6 +121,9 @@ impl FileServer {
                     }
                     line if line.starts_with(b"hold ") => {
                         self.held = Some(io.open(stream, &line[5..]));
+                    }
+                    b"list" => {
+                        io.list(stream, b"dir", None);
                     }
                     b"drop" => io.close_file(self.held.take().expect("one is held")),
                     path => {
@@ -161,6 +184,16 @@ pub(crate) struct FakeNic {
     /// Bytes of files that have left it.
     pub(crate) file_bytes: usize,
     pub(crate) sealer: Option<Box<dyn Sealer>>,
+    /// What is in its only directory, `dir`; nothing: there is none.
+    pub(crate) names: Vec<&'static str>,
+    /// What it says to LIST instead of them.
+    pub(crate) list_errno: Option<u16>,
+    /// Directories that it was asked for, from which place on.
+    pub(crate) listed: Vec<u64>,
+    /// LISTs that are not answered.
+    pub(crate) lists: VecDeque<(FileId, u64)>,
+    /// It answers none.
+    pub(crate) holds_lists: bool,
 }
 
 impl FakeNic {
@@ -179,6 +212,41 @@ impl FakeNic {
             is_stuck: false,
             file_bytes: 0,
             sealer: None,
+            names: Vec::new(),
+            list_errno: None,
+            listed: Vec::new(),
+            lists: VecDeque::new(),
+            holds_lists: false,
+        }
+    }
+
+    /// Answers LISTs, each with two names.
+    pub(crate) fn list(&mut self) {
+        while let Some((file, from)) = self.lists.pop_front() {
+            let nothing = self.names.is_empty().then_some(2);
+            if let Some(errno) = self.list_errno.or(nothing) {
+                self.report(&Event::OpenFailed { file, errno });
+                continue;
+            }
+            let mut part = Part {
+                directory: self.meta,
+                ..Part::default()
+            };
+            let rest = &self.names[from as usize..];
+            for name in rest.iter().take(2) {
+                let entry = Entry {
+                    kind: EntryKind::File,
+                    size: 1,
+                    mtime_ns: 2,
+                    name: name.as_bytes(),
+                };
+                part.entries.push(&entry).expect("few entries");
+            }
+            if rest.len() > 2 {
+                part.next = from + 2;
+            }
+            let part = Box::new(part);
+            self.report(&Event::Listed { file, part });
         }
     }
 
@@ -200,6 +268,11 @@ impl FakeNic {
                     let before = self.sizes.insert(file, size.unwrap_or(u64::MAX));
                     assert!(before.is_none() || self.lenient, "OPEN of a free id");
                     self.work.push_back(Work::Open(file, path.to_vec()));
+                }
+                Command::List { file, from, path } => {
+                    assert_eq!(path, b"dir");
+                    self.listed.push(from);
+                    self.lists.push_back((file, from));
                 }
                 Command::Close { file } => {
                     let open = self.sizes.remove(&file).is_some();
@@ -397,6 +470,7 @@ impl Rig {
         let nic = self.nic(number);
         nic.is_there = false;
         nic.work.clear();
+        nic.lists.clear();
         nic.sizes.clear();
         self.stack.on_nic_lost(self.now_us, number);
     }
@@ -406,9 +480,11 @@ impl Rig {
         let (host_channel, channel) = in_memory();
         let nic = self.nic(number);
         let (lacks, meta) = (std::mem::take(&mut nic.lacks), nic.meta);
+        let names = std::mem::take(&mut nic.names);
         *nic = FakeNic {
             lacks,
             meta,
+            names,
             ..FakeNic::new(channel)
         };
         self.stack.on_nic_come(number, vec![host_channel]).unwrap();
@@ -457,6 +533,9 @@ impl Rig {
             let nic = self.nic(number);
             if nic_takes && nic.is_there && !nic.is_stuck {
                 nic.take();
+                if !nic.holds_lists {
+                    nic.list();
+                }
             }
             while self.nic_works
                 && let Some(work) = self.nic(number).work.pop_front()

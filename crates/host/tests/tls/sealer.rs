@@ -222,7 +222,7 @@ impl Sealer for ReferenceSealer {
                     flow.acknowledge(send.acked_offset);
                 }
             }
-            Command::Open { .. } | Command::Close { .. } => {}
+            Command::Open { .. } | Command::List { .. } | Command::Close { .. } => {}
         }
     }
 

@@ -17,7 +17,7 @@ pub struct ReadDelay {
     pub seed: u64,
 }
 
-/// A reader whose reads are done by another one and reported some time later. Opens are not delayed.
+/// A reader whose reads are done by another one and reported some time later. Opens and listings are not delayed.
 pub struct DelayReader {
     inner: Box<dyn Reader>,
     delay: ReadDelay,
@@ -68,6 +68,10 @@ impl Reader for DelayReader {
         self.inner.open(file, path);
     }
 
+    fn list(&mut self, file: FileToken, path: &[u8], from: u64) {
+        self.inner.list(file, path, from);
+    }
+
     fn close(&mut self, file: FileToken) {
         self.inner.close(file);
     }
@@ -86,7 +90,7 @@ impl Reader for DelayReader {
 
     fn next(&mut self) -> Option<Completion> {
         while let Some(completion) = self.inner.next() {
-            if matches!(completion, Completion::Opened { .. }) {
+            if !matches!(completion, Completion::Read { .. }) {
                 return Some(completion);
             }
             let due_us = (self.clock)().saturating_add(self.next_delay_us());

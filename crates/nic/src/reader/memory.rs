@@ -1,10 +1,11 @@
 //! Files in memory, with scripted delays and errors: for tests and simulation.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use contract::FileMeta;
+use contract::listing::{Entry, EntryKind, Part};
 use rustix::io::Errno;
 
 use super::{Completion, FileToken, Opened, Read, Reader};
@@ -49,14 +50,25 @@ pub struct ReadSeen {
 
 #[derive(Debug)]
 enum Asked {
-    Open { file: FileToken, path: Vec<u8> },
-    Read { path: Vec<u8>, read: Read },
+    Open {
+        file: FileToken,
+        path: Vec<u8>,
+    },
+    List {
+        file: FileToken,
+        path: Vec<u8>,
+        from: u64,
+    },
+    Read {
+        path: Vec<u8>,
+        read: Read,
+    },
 }
 
 impl Asked {
     fn path(&self) -> &[u8] {
         match self {
-            Asked::Open { path, .. } | Asked::Read { path, .. } => path,
+            Asked::Open { path, .. } | Asked::List { path, .. } | Asked::Read { path, .. } => path,
         }
     }
 }
@@ -164,8 +176,53 @@ impl State {
                 }
                 Completion::Opened { file, result }
             }
+            Asked::List { file, path, from } => Completion::Listed {
+                file,
+                result: self.list(&path, from),
+            },
             Asked::Read { path, read } => self.read(&path, read),
         }
+    }
+
+    /// A place in a directory is the number of an entry in it, by name.
+    fn list(&self, path: &[u8], from: u64) -> Result<Box<Part>, u16> {
+        let prefix = match path {
+            b"" => Vec::new(),
+            _ => [path, b"/"].concat(),
+        };
+        let mut names = BTreeMap::new();
+        for (path, stored) in &self.files {
+            let Some(below) = path.strip_prefix(&prefix[..]) else {
+                continue;
+            };
+            let name = below.split(|&byte| byte == b'/').next().unwrap_or(below);
+            let kind = match name.len() == below.len() {
+                true => EntryKind::File,
+                false => EntryKind::Directory,
+            };
+            names.insert(name, (kind, stored.meta));
+        }
+        if names.is_empty() && !path.is_empty() {
+            return Err(Errno::NOENT.raw_os_error() as u16);
+        }
+        let mut part = Part {
+            next: from,
+            ..Part::default()
+        };
+        for (name, (kind, meta)) in names.into_iter().skip(from as usize) {
+            let entry = Entry {
+                kind,
+                size: meta.size,
+                mtime_ns: meta.mtime_ns,
+                name,
+            };
+            if part.entries.push(&entry).is_err() {
+                return Ok(Box::new(part));
+            }
+            part.next += 1;
+        }
+        part.next = 0;
+        Ok(Box::new(part))
     }
 
     fn read(&self, path: &[u8], mut read: Read) -> Completion {
@@ -197,6 +254,13 @@ impl Reader for MemoryDisk {
     fn open(&mut self, file: FileToken, path: &[u8]) {
         let path = path.to_vec();
         self.lock().queue.push_back(Asked::Open { file, path });
+    }
+
+    fn list(&mut self, file: FileToken, path: &[u8], from: u64) {
+        let path = path.to_vec();
+        self.lock()
+            .queue
+            .push_back(Asked::List { file, path, from });
     }
 
     fn close(&mut self, file: FileToken) {

@@ -1,4 +1,4 @@
-//! Readers open files and read blocks, without making the worker wait.
+//! Readers open files, read blocks and list directories, without making the worker wait.
 //!
 //! | Reader | Where |
 //! |---|---|
@@ -10,6 +10,7 @@
 use std::os::fd::BorrowedFd;
 
 use contract::FileMeta;
+use contract::listing::Part;
 
 use crate::buffer::{Buffer, Region};
 
@@ -55,6 +56,13 @@ pub enum Completion {
         /// What it is, or an `errno` of Linux.
         result: Result<Opened, u16>,
     },
+    /// A listing.
+    Listed {
+        /// The directory, of which nothing is kept.
+        file: FileToken,
+        /// Some of what is in it, or an `errno` of Linux.
+        result: Result<Box<Part>, u16>,
+    },
     /// A read.
     Read {
         /// The read.
@@ -79,7 +87,7 @@ pub struct Opened {
     pub settled: bool,
 }
 
-/// Opens files and reads blocks. Nothing here waits for a disk.
+/// Opens files, reads blocks and lists directories. Nothing here waits for a disk.
 pub trait Reader {
     /// Tells where the buffers of later reads lie: in this region, and seldom elsewhere. Called once, before
     /// anything else; what can be prepared for them is prepared.
@@ -88,6 +96,9 @@ pub trait Reader {
     }
     /// Starts opening a file below the root. One completion follows.
     fn open(&mut self, file: FileToken, path: &[u8]);
+    /// Starts listing a directory below the root, or the root itself for an empty path, from a place on: zero, or where
+    /// a part before has ended. One completion follows, and nothing is to be closed then.
+    fn list(&mut self, file: FileToken, path: &[u8], from: u64);
     /// Forgets a file whose open has completed. Reads under way still complete.
     fn close(&mut self, file: FileToken);
     /// Takes a read; it starts with the next [`Reader::submit`] at the latest. One completion follows.

@@ -1,5 +1,5 @@
 //! A reader of threads, for where io_uring is forbidden; and for paths that the kernel does not have
-//! in memory.
+//! in memory, and directories.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
+use contract::listing::Part;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
@@ -41,12 +42,35 @@ impl Opener {
     fn open_complete(&self, path: &[u8]) -> Result<OpenFile, Errno> {
         self.root.open_file(path, Lookup::Complete, self.direct)
     }
+
+    /// Does a task to its end, however long it takes.
+    fn perform(&self, task: Task) -> Done {
+        match task {
+            Task::Open { file, path } => Done::Opened {
+                file,
+                result: self.open_complete(&path),
+            },
+            Task::Read(transfer) => Done::Read(run(transfer)),
+            Task::List(Listing { file, path, from }) => Done::Listed {
+                file,
+                result: self.root.list(&path, from).map(Box::new),
+            },
+        }
+    }
 }
 
 /// What a thread does.
 enum Task {
     Open { file: FileToken, path: Box<[u8]> },
     Read(Transfer),
+    List(Listing),
+}
+
+/// A directory to be listed.
+struct Listing {
+    file: FileToken,
+    path: Box<[u8]>,
+    from: u64,
 }
 
 /// What a thread has done.
@@ -56,6 +80,10 @@ enum Done {
         result: Result<OpenFile, Errno>,
     },
     Read(Transfer),
+    Listed {
+        file: FileToken,
+        result: Result<Box<Part>, Errno>,
+    },
 }
 
 struct Shared {
@@ -69,9 +97,24 @@ struct Shared {
 #[derive(Default)]
 struct State {
     tasks: VecDeque<Task>,
+    listings: VecDeque<Listing>,
+    /// A thread lists a directory: no other does, so that threads are left for files.
+    is_listing: bool,
     done: VecDeque<Done>,
     idle: usize,
     closed: bool,
+}
+
+impl State {
+    fn next_task(&mut self) -> Option<Task> {
+        if !self.is_listing
+            && let Some(listing) = self.listings.pop_front()
+        {
+            self.is_listing = true;
+            return Some(Task::List(listing));
+        }
+        self.tasks.pop_front()
+    }
 }
 
 impl Shared {
@@ -86,7 +129,7 @@ impl Shared {
             if state.closed {
                 return;
             }
-            let Some(task) = state.tasks.pop_front() else {
+            let Some(task) = state.next_task() else {
                 state.idle += 1;
                 state = self
                     .work
@@ -96,14 +139,9 @@ impl Shared {
                 continue;
             };
             drop(state);
-            let done = match task {
-                Task::Open { file, path } => Done::Opened {
-                    file,
-                    result: opener.open_complete(&path),
-                },
-                Task::Read(transfer) => Done::Read(run(transfer)),
-            };
+            let done = opener.perform(task);
             state = self.lock();
+            state.is_listing &= !matches!(done, Done::Listed { .. });
             state.done.push_back(done);
             if state.done.len() == 1 {
                 // Cannot fail: the counter of an eventfd has room for more than one.
@@ -151,8 +189,12 @@ impl PoolReader {
     /// slow is better than never.
     fn hand_over(&mut self, task: Task) {
         let mut state = self.shared.lock();
-        state.tasks.push_back(task);
-        let start = state.tasks.len() > state.idle && self.threads < self.threads_max;
+        match task {
+            Task::List(listing) => state.listings.push_back(listing),
+            task => state.tasks.push_back(task),
+        }
+        let waiting = state.tasks.len() + usize::from(!state.listings.is_empty());
+        let start = waiting > state.idle && self.threads < self.threads_max;
         drop(state);
         if start {
             let shared = Arc::clone(&self.shared);
@@ -174,15 +216,15 @@ impl PoolReader {
     }
 
     fn work_here(&mut self) {
-        let tasks = std::mem::take(&mut self.shared.lock().tasks);
-        for task in tasks {
-            let done = match task {
-                Task::Open { file, path } => Done::Opened {
-                    file,
-                    result: self.opener.open_complete(&path),
-                },
-                Task::Read(transfer) => Done::Read(run(transfer)),
-            };
+        let mut state = self.shared.lock();
+        let tasks = std::mem::take(&mut state.tasks);
+        let listings = std::mem::take(&mut state.listings);
+        drop(state);
+        for task in tasks
+            .into_iter()
+            .chain(listings.into_iter().map(Task::List))
+        {
+            let done = self.opener.perform(task);
             self.complete(done);
         }
     }
@@ -193,6 +235,10 @@ impl PoolReader {
             Done::Opened { file, result } => Completion::Opened {
                 file,
                 result: self.opened(file, result),
+            },
+            Done::Listed { file, result } => Completion::Listed {
+                file,
+                result: result.map_err(|errno| errno.raw_os_error() as u16),
             },
         };
         self.completions.push_back(completion);
@@ -218,6 +264,12 @@ impl Reader for PoolReader {
             }),
             result => self.complete(Done::Opened { file, result }),
         }
+    }
+
+    /// Directories are never read in the worker: nothing says beforehand whether that would wait.
+    fn list(&mut self, file: FileToken, path: &[u8], from: u64) {
+        let path = path.into();
+        self.hand_over(Task::List(Listing { file, path, from }));
     }
 
     fn close(&mut self, file: FileToken) {
@@ -272,5 +324,36 @@ impl fmt::Debug for PoolReader {
             .field("files", &self.files.len())
             .field("threads", &self.threads)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_all_threads_one_lists_directories() {
+        let mut state = State::default();
+        let listing = |number| Listing {
+            file: FileToken(number),
+            path: Box::default(),
+            from: 0,
+        };
+        state.listings.extend([listing(1), listing(2)]);
+        for number in [3, 4] {
+            state.tasks.push_back(Task::Open {
+                file: FileToken(number),
+                path: Box::default(),
+            });
+        }
+        let mut next = || match state.next_task()? {
+            Task::Open { file, .. } => Some(file.0),
+            Task::List(listing) => Some(listing.file.0),
+            Task::Read(_) => None,
+        };
+        assert_eq!([next(), next(), next()], [1, 3, 4].map(Some));
+        assert_eq!(next(), None, "one is at it");
+        state.is_listing = false;
+        assert!(matches!(state.next_task(), Some(Task::List(_))));
     }
 }

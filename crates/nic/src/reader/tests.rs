@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use contract::listing::Part;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use tempfile::TempDir;
@@ -126,6 +127,59 @@ fn files_of_all_sizes_are_read_whole() {
             }
             reader.close(FileToken(1));
         });
+    }
+}
+
+#[test]
+fn directories_are_listed_beside_files() {
+    let root = TempDir::new().unwrap();
+    fs::create_dir(root.path().join("d")).unwrap();
+    for name in ["a", "b", "c"] {
+        fs::write(root.path().join("d").join(name), name).unwrap();
+    }
+    each_reader(root.path(), |which, reader| {
+        for token in 0..100 {
+            let path: &[u8] = [&b"d"[..], b"d/a"][token as usize % 2];
+            reader.list(FileToken(token), path, 0);
+        }
+        let opened = open_amid(reader, 100, b"d/b");
+        assert_eq!(opened.meta.size, 1, "{which}");
+        let mut listed: Vec<u64> = Vec::new();
+        while listed.len() < 100 {
+            match next(reader) {
+                Completion::Listed { file, result } => {
+                    check_listing(file.0, result);
+                    listed.push(file.0);
+                }
+                Completion::Opened { .. } | Completion::Read { .. } => panic!("{which}"),
+            }
+        }
+        assert!(listed.is_sorted(), "{which}: one after the other");
+        reader.close(FileToken(100));
+    });
+
+    /// Opens a file while listings are under way, whose answers may come before; the others come later.
+    fn open_amid(reader: &mut dyn Reader, token: u64, path: &[u8]) -> Opened {
+        // The path is known to the kernel, so that nothing waits.
+        reader.open(FileToken(token), path);
+        match reader.next() {
+            Some(Completion::Opened { file, result }) => {
+                assert_eq!(file, FileToken(token));
+                result.unwrap()
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn check_listing(token: u64, result: Result<Box<Part>, u16>) {
+        let part = match token % 2 {
+            0 => result.unwrap(),
+            _ => return assert_eq!(result.err(), Some(errno(Errno::NOTDIR))),
+        };
+        let mut names: Vec<&[u8]> = part.entries.iter().map(|entry| entry.name).collect();
+        names.sort_unstable();
+        assert_eq!(names, [b"a", b"b", b"c"]);
+        assert_eq!(part.next, 0);
     }
 }
 

@@ -24,7 +24,7 @@ const DROP_SECONDS_MAX: u64 = 2;
 const IORING_REGISTER_BUFFERS2: u8 = 15;
 const IORING_REGISTER_BUFFERS_UPDATE: u8 = 16;
 
-/// Threads for paths that the kernel does not have in memory.
+/// Threads for paths that the kernel does not have in memory, and for directories.
 const OPEN_THREADS: usize = 2;
 
 /// Reads with io_uring. Opens a file at once if the kernel knows its path, else in a thread.
@@ -232,6 +232,10 @@ impl Reader for UringReader {
 
     fn open(&mut self, file: FileToken, path: &[u8]) {
         self.files.open(file, path);
+    }
+
+    fn list(&mut self, file: FileToken, path: &[u8], from: u64) {
+        self.files.list(file, path, from);
     }
 
     fn close(&mut self, file: FileToken) {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use testbed::wait;
 
 use crate::host::{Host, Outcome, cached};
+use origin::message::How;
 use testbed::web::{Reply, Web, content};
 
 #[test]
@@ -45,6 +46,46 @@ fn what_is_stale_is_asked_for_again_and_304_costs_no_content() {
     let counters = host.end();
     assert_eq!((counters.revalidated, counters.fetched_bytes), (2, 4000));
     assert_eq!(counters.cached_bytes, 2500);
+}
+
+#[test]
+fn each_answer_says_how_it_has_come() {
+    let root = tempfile::tempdir().unwrap();
+    let web = Web::new(|_| Reply::status(404));
+    let mut host = Host::new(root.path(), &web.url);
+    for (fields, hows) in [
+        ("max-age=100", [How::Miss, How::Hit, How::Hit]),
+        ("no-cache", [How::Miss, How::Revalidated, How::Expired]),
+        (
+            "max-age=0, stale-while-revalidate=100",
+            [How::Miss, How::Updating, How::Updating],
+        ),
+        ("private", [How::Bypass; 3]),
+    ] {
+        let target = format!("/{}", fields.len());
+        for (how, version) in hows.into_iter().zip(["\"1\"", "\"1\"", "\"2\""]) {
+            let fields = format!("Cache-Control: {fields}");
+            web.answers(move |request| Reply::in_parts(request, version, &fields, b"x"));
+            assert_eq!(host.how(&target), how, "{target} {version}");
+        }
+    }
+    let stands_in = "Cache-Control: max-age=0, stale-if-error=100";
+    web.answers(|request| Reply::in_parts(request, "\"1\"", stands_in, b"x"));
+    assert_eq!(host.how("/stale"), How::Miss);
+    web.answers(|_| Reply::status(500));
+    assert_eq!(host.how("/stale"), How::Stale);
+    web.answers(|_| Reply {
+        status: 404,
+        fields: "Cache-Control: max-age=100\r\n".to_owned(),
+        ..Reply::default()
+    });
+    assert_eq!(
+        [host.how("/none"), host.how("/none")],
+        [How::Miss, How::Hit]
+    );
+    let counters = host.end();
+    let asked = (counters.asked, counters.hits + counters.misses);
+    assert_eq!(asked, (16, 16), "{counters:?}");
 }
 
 #[test]
@@ -274,13 +315,71 @@ fn redirects_and_what_is_not_there_are_passed_on_and_kept_if_that_is_said() {
         ("/gone", 410, 1),
         ("/moved", 302, 2),
         ("/none", 404, 2),
-        ("/secret", 502, 2),
+        // It is left alone for a moment.
+        ("/secret", 502, 1),
     ] {
         let before = web.requests().len();
         for _ in 0..2 {
             assert_eq!(host.get(target), Outcome::Refused(status), "{target}");
         }
         assert_eq!(web.requests().len() - before, requests, "{target}");
+    }
+}
+
+#[test]
+fn what_the_origin_denies_is_given_to_nobody_and_not_thrown_away() {
+    let fields = "Cache-Control: max-age=0, stale-if-error=1000, stale-while-revalidate=0";
+    for (denied, told) in [(400, 400), (401, 502), (402, 402), (403, 403), (409, 409)] {
+        let good = move |request: &_| Reply::in_parts(request, "\"v\"", fields, &content(2500, 1));
+        let web = Web::new(good);
+        let root = tempfile::tempdir().unwrap();
+        let mut host = Host::new(root.path(), &web.url);
+        assert!(host.get("/x") == Outcome::Content(content(2500, 1)));
+        web.answers(move |_| Reply::status(denied));
+        assert_eq!(host.get("/x"), Outcome::Refused(told));
+        // Nor does it stand in from then on, also after a restart.
+        web.answers(|_| Reply::status(500));
+        host.end();
+        let mut host = Host::new(root.path(), &web.url);
+        assert_eq!(host.get("/x"), Outcome::Refused(502));
+        // But when the origin says that it is still the same, none of it comes again.
+        web.answers(good);
+        wait::until(Duration::from_secs(20), "it to be asked for again", || {
+            (host.get("/x") == Outcome::Content(content(2500, 1))).then_some(())
+        })
+        .unwrap();
+        assert_eq!(host.end().fetched_bytes, 0, "{denied}");
+    }
+}
+
+#[test]
+fn what_is_denied_while_it_is_served_stale_is_served_no_more() {
+    let fields = "Cache-Control: max-age=0, stale-while-revalidate=1000";
+    let web = Web::new(move |request| Reply::in_parts(request, "\"v\"", fields, &content(10, 1)));
+    let root = tempfile::tempdir().unwrap();
+    let mut host = Host::new(root.path(), &web.url);
+    assert!(host.get("/x") == Outcome::Content(content(10, 1)));
+    web.answers(|_| Reply::status(403));
+    wait::until(Duration::from_secs(20), "what the origin says", || {
+        (host.get("/x") == Outcome::Refused(403)).then_some(())
+    })
+    .unwrap();
+}
+
+#[test]
+fn what_has_gone_has_gone() {
+    let fields = "Cache-Control: max-age=0, stale-if-error=1000";
+    for gone in [404, 410, 451] {
+        let good = move |request: &_| Reply::in_parts(request, "\"v\"", fields, &content(2500, 1));
+        let web = Web::new(good);
+        let root = tempfile::tempdir().unwrap();
+        let mut host = Host::new(root.path(), &web.url);
+        assert!(host.get("/x") == Outcome::Content(content(2500, 1)));
+        web.answers(move |_| Reply::status(gone));
+        assert_eq!(host.get("/x"), Outcome::Refused(gone));
+        web.answers(good);
+        assert!(host.get("/x") == Outcome::Content(content(2500, 1)));
+        assert_eq!(host.end().fetched_bytes, 5000, "{gone}");
     }
 }
 

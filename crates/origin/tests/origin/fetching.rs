@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use origin::message::{Answer, Ask};
+use origin::message::{Answer, Ask, Order};
 use testbed::wait;
 
 use crate::host::{Host, Outcome, SEGMENT_BYTES, cached, config};
@@ -264,6 +264,123 @@ fn what_nobody_waits_for_any_more_is_not_asked_for() {
 }
 
 #[test]
+fn an_origin_is_known_by_its_url_whatever_its_place() {
+    let [one, other] = [1, 2].map(|seed| {
+        Web::new(move |request| Reply::in_parts(request, "\"v\"", FRESH, &content(1500, seed)))
+    });
+    let root = tempfile::tempdir().unwrap();
+    for order in [[&one, &other, &one], [&other, &one, &other]] {
+        let mut host = Host::with(origin::Config {
+            origins: order.map(|it| it.url.parse().unwrap()).to_vec(),
+            ..config(root.path(), &one.url)
+        });
+        let mut tags = Vec::new();
+        for (web, seed) in [(&one, 1), (&other, 2)] {
+            let ticket = host.ask_of(&web.url, "/x");
+            tags.push(host.object(ticket).unwrap().tag);
+            let ticket = host.ask_of(&web.url, "/x");
+            assert!(host.read(ticket) == Outcome::Content(content(1500, seed)));
+        }
+        assert_ne!(tags[0], tags[1], "what has the same tag there has not here");
+        host.end();
+    }
+    assert_eq!([one.requests().len(), other.requests().len()], [1, 1]);
+}
+
+#[test]
+fn what_is_counted_is_told_by_origin() {
+    let [one, other] = [1, 2].map(|seed| Web::new(move |_| Reply::ok(FRESH, &content(1500, seed))));
+    let root = tempfile::tempdir().unwrap();
+    let mut host = Host::with(origin::Config {
+        origins: [&one, &other].map(|it| it.url.parse().unwrap()).to_vec(),
+        ..config(root.path(), &one.url)
+    });
+    for web in [&one, &other, &other] {
+        let ticket = host.ask_of(&web.url, "/x");
+        host.read(ticket);
+    }
+    let told = loop {
+        let told = host.told();
+        let total: u64 = told.iter().map(|(_, counters)| counters.asked).sum();
+        if total == 3 {
+            break told;
+        }
+    };
+    for (web, hits) in [(&one, 0), (&other, 1)] {
+        let of_it = told.iter().find(|(url, _)| *url == web.url).unwrap();
+        let (hits_told, bytes) = (of_it.1.hits, of_it.1.fetched_bytes);
+        assert_eq!((hits_told, bytes), (hits, 1500));
+    }
+    let total = host.end();
+    assert_eq!((total.asked, total.hits, total.misses), (3, 1, 2));
+    assert_eq!((total.cached_objects, total.cached_bytes), (2, 3000));
+}
+
+#[test]
+fn an_origin_may_become_known_and_the_cache_smaller_while_it_is_at_work() {
+    let [one, other] = [1, 2].map(|seed| {
+        Web::new(move |request| Reply::in_parts(request, "\"v\"", FRESH, &content(9000, seed)))
+    });
+    let root = tempfile::tempdir().unwrap();
+    let mut host = Host::new(root.path(), &one.url);
+    assert!(host.get("/x") == Outcome::Content(content(9000, 1)));
+    let ticket = host.ask_of(&other.url, "/x");
+    assert_eq!(host.read(ticket), Outcome::Refused(503), "it is not known");
+    host.order(&Order::Use {
+        origins: vec![one.url.clone(), other.url.clone(), "nonsense".to_owned()],
+        bytes_max: 20_000,
+    });
+    let ticket = host.ask_of(&other.url, "/x");
+    assert!(host.read(ticket) == Outcome::Content(content(9000, 2)));
+    assert!(host.get("/x") == Outcome::Content(content(9000, 1)));
+    let requests = [one.requests().len(), other.requests().len()];
+    assert!(requests[0] <= 2 && requests[1] == 1, "{requests:?}");
+    assert!(host.end().cached_bytes <= 20_000);
+}
+
+#[test]
+fn one_that_retires_waits_for_what_the_next_one_could_not_go_on_with() {
+    let web = Web::new(|request| match request.target.as_str() {
+        "/whole" => Reply {
+            gate_at: Some(2500),
+            ..Reply::ok(FRESH, &content(5000, 1))
+        },
+        _ => Reply::in_parts(request, "\"v\"", FRESH, &content(5000, 2)),
+    });
+    let root = tempfile::tempdir().unwrap();
+    let mut host = Host::new(root.path(), &web.url);
+    let [part, whole] = ["/part", "/whole"].map(|target| {
+        let ticket = host.ask(target);
+        (ticket, host.object(ticket).unwrap())
+    });
+    host.order(&Order::Retire);
+    let (ticket, object) = whole;
+    assert!(host.segment(ticket, &object, 1).unwrap() == content(5000, 1)[1000..2000]);
+    // This is for the next one, which may know of it.
+    let late = [host.ask("/part"), host.ask_of("http://b.example", "/x")];
+    host.want(ticket, 4);
+    host.segment(part.0, &part.1, 0).unwrap();
+    assert!(!host.has_ended());
+    web.open_gate();
+    assert_eq!(host.hear(ticket), Answer::Segment { ticket, segment: 4 });
+    wait::until(Duration::from_secs(20), "its end", || {
+        host.has_ended().then_some(())
+    })
+    .unwrap();
+    assert!(host.said_nothing_to(&late));
+    let mut next = Host::new(root.path(), &web.url);
+    assert!(next.get("/whole") == Outcome::Content(content(5000, 1)));
+    assert!(next.get("/part") == Outcome::Content(content(5000, 2)));
+    assert!(
+        web.requests()
+            .iter()
+            .filter(|it| it.target == "/whole")
+            .count()
+            == 1
+    );
+}
+
+#[test]
 fn a_slow_origin_does_not_keep_another_waiting() {
     let slow = Web::new(|_| Reply {
         is_silent: true,
@@ -278,12 +395,7 @@ fn a_slow_origin_does_not_keep_another_waiting() {
     for number in 0..300 {
         host.ask(&format!("/{number}"));
     }
-    let ticket = 1000;
-    host.say(&Ask::Object {
-        ticket,
-        origin: 1,
-        target: "/x".to_owned(),
-    });
+    let ticket = host.ask_of(&web.url, "/x");
     assert!(host.read(ticket) == Outcome::Content(content(1500, 1)));
 }
 
@@ -302,4 +414,97 @@ fn a_cache_that_takes_long_to_read_does_not_hold_up_the_start() {
     let ticket = host.ask("/x");
     drop(std::fs::OpenOptions::new().write(true).open(&meta).unwrap());
     assert!(host.read(ticket) == Outcome::Content(content(1500, 1)));
+}
+
+/// A fetcher after the one that `root` is from.
+fn next(root: &std::path::Path, web: &Web) -> Host {
+    let host = Host::new(root, &web.url);
+    host.ready();
+    host
+}
+
+#[test]
+fn a_fetcher_that_follows_another_goes_on_with_what_is_read_and_asks_nobody() {
+    let body = content(5500, 1);
+    for field in [
+        "Cache-Control: max-age=0",
+        "Cache-Control: max-age=0, must-revalidate",
+        // For one client, and that is he who goes on.
+        "Cache-Control: no-store",
+        "Set-Cookie: a=b",
+    ] {
+        let web = Web::new({
+            let body = body.clone();
+            move |request| Reply::in_parts(request, "W/\"whole\"", field, &body)
+        });
+        let root = tempfile::tempdir().unwrap();
+        let mut host = Host::new(root.path(), &web.url);
+        let ticket = host.ask("/x");
+        let object = host.object(ticket).unwrap();
+        assert!(host.segment(ticket, &object, 5).unwrap() == body[5000..]);
+        host.end();
+        web.answers(|_| Reply::status(500));
+        let requests = web.requests().len();
+        let mut host = next(root.path(), &web);
+        let (again, other) = (
+            host.again("/x", &object.directory),
+            host.again("/y", &object.directory),
+        );
+        let nowhere = host.again("/x", "objects/00/0000000000000000");
+        host.say(&Ask::Settled);
+        assert!(
+            host.read(again) == Outcome::Content(body.clone()),
+            "{field}"
+        );
+        for ticket in [other, nowhere] {
+            assert_eq!(host.read(ticket), Outcome::Lost);
+        }
+        assert_eq!(web.requests().len(), requests);
+        assert_eq!(host.get("/x"), Outcome::Refused(502), "{field}");
+        host.end();
+    }
+}
+
+#[test]
+fn what_is_read_of_a_version_that_is_not_the_latest_outlives_its_fetcher() {
+    let fields = "Cache-Control: no-cache";
+    let web =
+        Web::new(move |request| Reply::in_parts(request, "\"v1\"", fields, &content(2500, 1)));
+    let root = tempfile::tempdir().unwrap();
+    let mut host = Host::new(root.path(), &web.url);
+    assert!(host.get("/x") == Outcome::Content(content(2500, 1)));
+    let ticket = host.ask("/x");
+    let object = host.object(ticket).unwrap();
+    web.answers(move |request| Reply::in_parts(request, "\"v2\"", fields, &content(3500, 2)));
+    assert!(host.get("/x") == Outcome::Content(content(3500, 2)));
+    host.end();
+    let mut host = next(root.path(), &web);
+    let again = host.again("/x", &object.directory);
+    host.say(&Ask::Settled);
+    assert!(host.read(again) == Outcome::Content(content(2500, 1)));
+    assert!(host.get("/x") == Outcome::Content(content(3500, 2)));
+    host.end();
+    assert_eq!(
+        cached(root.path()),
+        (4, 3500),
+        "the old one went with its reader"
+    );
+}
+
+#[test]
+fn what_nobody_goes_on_with_and_nobody_else_may_have_goes() {
+    let web = Web::new(|_| Reply::ok("Cache-Control: private", &content(2500, 1)));
+    let root = tempfile::tempdir().unwrap();
+    let mut host = Host::new(root.path(), &web.url);
+    let ticket = host.ask("/x");
+    let object = host.object(ticket).unwrap();
+    host.segment(ticket, &object, 2).unwrap();
+    host.end();
+    let host = next(root.path(), &web);
+    host.say(&Ask::Settled);
+    wait::until(Duration::from_secs(20), "nothing to be left", || {
+        (cached(root.path()) == (0, 0)).then_some(())
+    })
+    .unwrap();
+    host.end();
 }

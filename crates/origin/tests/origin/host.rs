@@ -8,8 +8,8 @@ use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use origin::message::{Answer, Ask, MESSAGE_BYTES_MAX, Object, segment_name};
-use origin::{Config, Counters, Timeouts, Trust};
+use origin::message::{Answer, Ask, How, MESSAGE_BYTES_MAX, Object, Order, segment_name};
+use origin::{Config, Counters, Ends, Timeouts, Trust};
 
 /// Nothing here takes so long.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -20,12 +20,17 @@ pub(crate) const SEGMENT_BYTES: u64 = 1000;
 /// See the [module documentation](self).
 pub(crate) struct Host {
     socket: Option<UnixDatagram>,
+    orders: UnixDatagram,
     fetcher: Option<JoinHandle<Counters>>,
     directory: PathBuf,
+    /// What it is asked for is there.
+    origin: String,
     ticket: u64,
     /// Answers that have come before those that were waited for.
     early: Vec<Answer>,
     ready: mpsc::Receiver<()>,
+    /// What each origin has a part in, as it was told last.
+    told: mpsc::Receiver<Vec<(String, Counters)>>,
 }
 
 /// How a request for an object has ended.
@@ -54,25 +59,56 @@ impl Host {
 
     pub(crate) fn with(config: Config) -> Host {
         let (socket, end) = UnixDatagram::pair().unwrap();
+        let (orders, its_orders) = UnixDatagram::pair().unwrap();
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
         let directory = config.cache_dir.clone();
+        let origin = config.origins[0].to_string();
         let (is_ready, ready) = mpsc::channel();
+        let (tell, told) = mpsc::channel();
         let fetcher = thread::spawn(move || {
             let (_never, stop) = UnixStream::pair().unwrap();
             let is_ready = || {
                 // Not every test waits for it.
                 let _ = is_ready.send(());
             };
-            origin::run(&config, OwnedFd::from(end), OwnedFd::from(stop), is_ready).unwrap()
+            let ends = Ends {
+                host: OwnedFd::from(end),
+                orders: OwnedFd::from(its_orders),
+                stop: OwnedFd::from(stop),
+            };
+            origin::run(&config, ends, is_ready, |counted| {
+                let origins = counted.origins.iter();
+                let origins = origins.map(|(url, counters)| ((*url).to_owned(), *counters));
+                tell.send(origins.collect()).is_ok()
+            })
+            .unwrap()
         });
         Host {
             socket: Some(socket),
+            orders,
             fetcher: Some(fetcher),
             directory,
+            origin,
             ticket: 0,
             early: Vec::new(),
             ready,
+            told,
         }
+    }
+
+    /// Waits until the fetcher tells what each origin has a part in.
+    pub(crate) fn told(&self) -> Vec<(String, Counters)> {
+        self.told.recv_timeout(PATIENCE).unwrap()
+    }
+
+    pub(crate) fn order(&self, order: &Order) {
+        let bytes = serde_json::to_vec(order).unwrap();
+        self.orders.send(&bytes).unwrap();
+    }
+
+    /// Whether the fetcher has ended by itself.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.fetcher.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
     /// Waits until the fetcher says that it is.
@@ -94,11 +130,29 @@ impl Host {
 
     /// Asks for an object; the ticket.
     pub(crate) fn ask(&mut self, target: &str) -> u64 {
+        let origin = self.origin.clone();
+        self.ask_of(&origin, target)
+    }
+
+    /// The same of an origin that is perhaps not the first.
+    pub(crate) fn ask_of(&mut self, origin: &str, target: &str) -> u64 {
         self.ticket += 1;
         self.say(&Ask::Object {
             ticket: self.ticket,
-            origin: 0,
+            origin: origin.to_owned(),
             target: target.to_owned(),
+        });
+        self.ticket
+    }
+
+    /// Goes on with a version, as one who has begun with it at another fetcher; the ticket.
+    pub(crate) fn again(&mut self, target: &str, directory: &str) -> u64 {
+        self.ticket += 1;
+        self.say(&Ask::Again {
+            ticket: self.ticket,
+            origin: self.origin.clone(),
+            target: target.to_owned(),
+            directory: directory.to_owned(),
         });
         self.ticket
     }
@@ -113,12 +167,7 @@ impl Host {
 
     /// The next answer to this ticket.
     pub(crate) fn hear(&mut self, ticket: u64) -> Answer {
-        let is_it = |answer: &Answer| match *answer {
-            Answer::Object { ticket: known, .. }
-            | Answer::Refused { ticket: known, .. }
-            | Answer::Segment { ticket: known, .. }
-            | Answer::Lost { ticket: known } => known == ticket,
-        };
+        let is_it = |answer: &Answer| ticket_of(answer) == ticket;
         loop {
             if let Some(index) = self.early.iter().position(is_it) {
                 return self.early.remove(index);
@@ -129,6 +178,19 @@ impl Host {
             self.early
                 .push(serde_json::from_slice(&bytes[..count]).unwrap());
         }
+    }
+
+    /// Whether nothing that has come so far is for these tickets.
+    pub(crate) fn said_nothing_to(&mut self, tickets: &[u64]) -> bool {
+        let socket = self.socket.as_ref().unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let mut bytes = vec![0; MESSAGE_BYTES_MAX];
+        let mut all = std::mem::take(&mut self.early);
+        while let Ok(count) = socket.recv(&mut bytes) {
+            all.push(serde_json::from_slice(&bytes[..count]).unwrap());
+        }
+        all.iter()
+            .all(|answer| !tickets.contains(&ticket_of(answer)))
     }
 
     /// The object, or how else it has ended.
@@ -161,6 +223,17 @@ impl Host {
         Ok(fs::read(path).unwrap())
     }
 
+    /// How an object, or that there is none, has come that is asked for now.
+    pub(crate) fn how(&mut self, target: &str) -> How {
+        let ticket = self.ask(target);
+        let answer = self.hear(ticket);
+        self.done(ticket);
+        match answer {
+            Answer::Object { how, .. } | Answer::Refused { how, .. } => how,
+            answer => panic!("{answer:?}"),
+        }
+    }
+
     /// All of an object that was asked for.
     pub(crate) fn read(&mut self, ticket: u64) -> Outcome {
         let object = match self.object(ticket) {
@@ -183,6 +256,15 @@ impl Host {
     pub(crate) fn get(&mut self, target: &str) -> Outcome {
         let ticket = self.ask(target);
         self.read(ticket)
+    }
+}
+
+fn ticket_of(answer: &Answer) -> u64 {
+    match *answer {
+        Answer::Object { ticket, .. }
+        | Answer::Refused { ticket, .. }
+        | Answer::Segment { ticket, .. }
+        | Answer::Lost { ticket } => ticket,
     }
 }
 

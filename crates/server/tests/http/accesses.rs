@@ -82,6 +82,7 @@ fn a_response_is_noted_with_all_that_is_known_of_it() {
             is_cut_short: false,
             tls: None,
             coding: Some("gzip"),
+            cache: None,
             site: Some("example.org"),
             request_line: b"GET /page.html?q HTTP/1.1",
             host: Some(b"example.org"),

@@ -7,7 +7,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use host::app::{AppEvent, Application, CloseReason, FileHandle, FileMeta, Io, StreamId};
+use host::app::{
+    AppEvent, Application, CloseReason, Entry, EntryKind, FileHandle, FileMeta, Io, ListPart,
+    ListPlace, StreamId,
+};
 use server::{AccessRecord, AccessSink, Config, Origins, Server};
 
 /// RFC 9110 §5.6.7's example date: Sun, 06 Nov 1994 08:49:37 GMT.
@@ -51,7 +54,25 @@ struct Net {
     handle_last: u64,
     inode_last: u64,
     hold_opens: bool,
+    lists: Lists,
     events: VecDeque<AppEvent>,
+}
+
+/// How directories are listed.
+#[derive(Default)]
+struct Lists {
+    /// Entries in a part.
+    entries_max: usize,
+    /// What was asked for: paths, and whether from the beginning.
+    asked: Vec<(String, bool)>,
+    /// So many answers say that the directory has changed.
+    changes: usize,
+    /// So many answers say that the listing cannot go on.
+    losses: usize,
+    /// Nothing is answered.
+    is_held: bool,
+    /// What was found in the directory that was begun last.
+    read: Vec<(Vec<u8>, (EntryKind, FileMeta))>,
 }
 
 /// A file, or why there is none.
@@ -141,6 +162,10 @@ impl Lab {
                 handle_last: 0,
                 inode_last: 0,
                 hold_opens: false,
+                lists: Lists {
+                    entries_max: 3,
+                    ..Lists::default()
+                },
                 events: VecDeque::new(),
             },
             keeper: Keeper::default(),
@@ -150,8 +175,13 @@ impl Lab {
     /// The same with an access log.
     pub(crate) fn logging(config: Config) -> Self {
         let mut lab = Lab::with(config);
-        lab.server.log_accesses(Box::new(lab.keeper.clone()));
+        lab.log_accesses();
         lab
+    }
+
+    /// From now on there is an access log.
+    pub(crate) fn log_accesses(&mut self) {
+        self.server.log_accesses(Box::new(self.keeper.clone()));
     }
 
     /// The keeper of the log takes nothing, or goes on.
@@ -265,6 +295,31 @@ impl Lab {
 
     pub(crate) fn directory(&mut self, path: &str) {
         self.fails(path, libc::EISDIR);
+    }
+
+    /// Of a listing's parts that go on where another has ended, so many say that the directory has changed.
+    pub(crate) fn directory_changes(&mut self, times: usize) {
+        self.net.lists.changes = times;
+    }
+
+    /// So many of them cannot go on.
+    pub(crate) fn listing_is_lost(&mut self, times: usize) {
+        self.net.lists.losses = times;
+    }
+
+    /// Most entries in a part of a listing.
+    pub(crate) fn list_in_parts_of(&mut self, entries: usize) {
+        self.net.lists.entries_max = entries;
+    }
+
+    /// LIST is not answered.
+    pub(crate) fn hold_lists(&mut self) {
+        self.net.lists.is_held = true;
+    }
+
+    /// Paths that were to be listed since the last call, and whether from the beginning.
+    pub(crate) fn listed(&mut self) -> Vec<(String, bool)> {
+        std::mem::take(&mut self.net.lists.asked)
     }
 
     /// OPEN is answered only when [`Lab::answer_opens`] says so.
@@ -674,6 +729,95 @@ impl Net {
     }
 }
 
+impl Net {
+    /// The answer to LIST: what is below a path, by what is below the whole root.
+    fn listing(
+        &mut self,
+        stream: StreamId,
+        file: FileHandle,
+        path: &[u8],
+        from: usize,
+    ) -> AppEvent {
+        let failed = |errno: i32| AppEvent::OpenFailed {
+            stream,
+            file,
+            errno: errno as u16,
+        };
+        if from > 0 && self.lists.losses > 0 {
+            self.lists.losses -= 1;
+            return failed(libc::ESTALE);
+        }
+        match self.files.get(path) {
+            Some(File::Errno(errno)) if i32::from(*errno) != libc::EISDIR => {
+                return failed((*errno).into());
+            }
+            Some(File::Errno(_)) => {}
+            Some(_) => return failed(libc::ENOTDIR),
+            None => {}
+        }
+        if from == 0 {
+            self.lists.read = self.names_in(path);
+        }
+        let names = &self.lists.read;
+        if names.is_empty() && !self.files.contains_key(path) {
+            return failed(libc::ENOENT);
+        }
+        let mut part = ListPart::default();
+        let mut end = from;
+        for (name, (kind, meta)) in names.iter().skip(from).take(self.lists.entries_max) {
+            let entry = Entry {
+                kind: *kind,
+                size: meta.size,
+                mtime_ns: meta.mtime_ns,
+                name,
+            };
+            if part.entries.push(&entry).is_err() {
+                break;
+            }
+            end += 1;
+        }
+        part.next = (end < names.len()).then(|| ListPlace::at(end as u64));
+        if from > 0 && self.lists.changes > 0 {
+            self.lists.changes -= 1;
+            part.has_changed = true;
+        }
+        let part = Box::new(part);
+        AppEvent::Listed { stream, file, part }
+    }
+
+    /// What is in a directory, the other way round than it is to be told.
+    fn names_in(&self, path: &[u8]) -> Vec<(Vec<u8>, (EntryKind, FileMeta))> {
+        let prefix = match path {
+            b"" => Vec::new(),
+            _ => [path, b"/"].concat(),
+        };
+        let mut names = BTreeMap::new();
+        for (path, stored) in &self.files {
+            let Some(below) = path.strip_prefix(&prefix[..]).filter(|it| !it.is_empty()) else {
+                continue;
+            };
+            let name = below.split(|&byte| byte == b'/').next().unwrap();
+            let (kind, meta) = match stored {
+                _ if name.len() < below.len() => (EntryKind::Directory, FileMeta::default()),
+                File::Bytes(_, meta) => (EntryKind::File, *meta),
+                File::Zeros(size) => {
+                    let meta = FileMeta {
+                        size: *size,
+                        ..FileMeta::default()
+                    };
+                    (EntryKind::File, meta)
+                }
+                File::Errno(errno) if i32::from(*errno) == libc::EISDIR => {
+                    (EntryKind::Directory, FileMeta::default())
+                }
+                File::Errno(_) => continue,
+            };
+            names.insert(name.to_vec(), (kind, meta));
+        }
+        names.into_iter().rev().collect()
+    }
+}
+
 impl Io for Net {
     fn read(&mut self, stream: StreamId, buffer: &mut [u8]) -> usize {
         let inbox = &mut self.wire(stream).inbox;
@@ -745,6 +889,26 @@ impl Io for Net {
         );
         if !self.hold_opens {
             self.answer_open(file);
+        }
+        file
+    }
+
+    fn list(&mut self, stream: StreamId, path: &[u8], from: Option<ListPlace>) -> FileHandle {
+        assert!(!path.starts_with(b"/") && !path.ends_with(b"/"));
+        let number = match from {
+            None => 0,
+            Some(place) => {
+                let known = (0..).find(|&number| ListPlace::at(number) == place);
+                known.expect("a place that was given out")
+            }
+        };
+        let text = String::from_utf8_lossy(path).into_owned();
+        self.lists.asked.push((text, number == 0));
+        self.handle_last += 1;
+        let file = FileHandle(self.handle_last);
+        if !self.lists.is_held {
+            let event = self.listing(stream, file, path, number as usize);
+            self.events.push_back(event);
         }
         file
     }

@@ -5,6 +5,7 @@ mod conditions;
 mod drain;
 mod keep_alive;
 mod lab;
+mod listings;
 mod pipelining;
 mod pulls;
 mod ranges;

@@ -8,16 +8,18 @@ use std::time::Duration;
 
 use host::app::StreamId;
 use http::{HeaderName, HeaderValue, StatusCode};
-use server::{Config, News, Object, Origins, Pull, Rule, SigningKeys, Site, Ticket};
+use server::{Config, How, News, Object, Origins, Pull, Rule, RulePull, SigningKeys, Site, Ticket};
 
 use crate::lab::{Lab, START, get, get_with, head};
 
 const SEGMENT_BYTES: usize = 1000;
 
+const ORIGIN: &str = "http://a.example";
+
 /// What the server has said, and what it is going to hear.
 #[derive(Default)]
 struct Said {
-    asks: Vec<(Ticket, u16, String)>,
+    asks: Vec<(Ticket, String, String)>,
     wants: Vec<(Ticket, u64)>,
     done: Vec<Ticket>,
     news: Vec<(Ticket, News)>,
@@ -29,9 +31,10 @@ struct Fake {
 }
 
 impl Origins for Fake {
-    fn ask(&mut self, ticket: Ticket, origin: u16, target: &str) {
+    fn ask(&mut self, ticket: Ticket, origin: &Arc<str>, target: &str) {
         let mut said = self.said.lock().unwrap();
-        said.asks.push((ticket, origin, target.to_owned()));
+        said.asks
+            .push((ticket, origin.to_string(), target.to_owned()));
     }
 
     fn want(&mut self, ticket: Ticket, segment: u64) {
@@ -57,11 +60,10 @@ struct Bench {
     said: Arc<Mutex<Said>>,
 }
 
-fn pull(pattern: &str, after_files: bool) -> Pull {
+fn pull(pattern: &str) -> Pull {
     Pull {
         pattern: pattern.parse().unwrap(),
-        origin: 3,
-        after_files,
+        origin: ORIGIN.into(),
     }
 }
 
@@ -69,10 +71,11 @@ fn pull(pattern: &str, after_files: bool) -> Pull {
 fn config() -> Config {
     Config {
         sites: vec![Site {
-            pulls: vec![pull("/*", false)],
+            pulls: vec![pull("/*")],
             ..Site::default()
         }],
         hidden: Some("cache".parse().unwrap()),
+        files_come_first: false,
         ..Config::default()
     }
 }
@@ -102,6 +105,7 @@ fn object(size_bytes: usize) -> Box<Object> {
         caching: fields(&[("cache-control", "max-age=9"), ("expires", "0")]),
         age_s: 4,
         present: Vec::new(),
+        how: How::Hit,
     })
 }
 
@@ -126,7 +130,7 @@ impl Bench {
     /// What was asked for last.
     fn asked(&self) -> (Ticket, String) {
         let (ticket, origin, target) = self.said().asks.last().expect("something").clone();
-        assert_eq!(origin, 3);
+        assert_eq!(origin, ORIGIN);
         (ticket, target)
     }
 
@@ -208,6 +212,65 @@ fn an_object_comes_with_what_its_origin_says_of_it() {
 }
 
 #[test]
+fn how_it_has_come_is_told_where_that_is_wanted() {
+    for (how, value) in [
+        (How::Hit, "splitway; hit"),
+        (How::Revalidated, "splitway; fwd=stale; fwd-status=304"),
+    ] {
+        for wanted in [true, false] {
+            let mut bench = Bench::new(Config {
+                cache_status: wanted,
+                ..config()
+            });
+            bench.put_all(10);
+            let stream = bench.lab.connect();
+            bench.lab.send(stream, get("/x"));
+            let object = Object { how, ..*object(10) };
+            bench.tell(bench.asked().0, News::Object(Box::new(object)));
+            bench.serve_all();
+            let response = bench.lab.response(stream);
+            assert_eq!(response.header("cache-status"), wanted.then_some(value));
+        }
+    }
+}
+
+#[test]
+fn the_access_log_gets_to_know_how_it_has_come() {
+    let config = Config {
+        files_come_first: true,
+        ..config()
+    };
+    let mut bench = Bench::new(config);
+    bench.lab.log_accesses();
+    bench.lab.file("own.txt", "own");
+    bench.put_all(10);
+    let stream = bench.lab.connect();
+    for target in ["/x", "/own.txt", "/none"] {
+        bench.lab.send(stream, get(target));
+        let news = match target {
+            "/own.txt" => continue,
+            "/x" => News::Object(object(10)),
+            _ => News::Refused {
+                status: StatusCode::NOT_FOUND,
+                location: None,
+                how: How::Stale,
+            },
+        };
+        bench.tell(bench.asked().0, news);
+        bench.serve_all();
+    }
+    let mut caches = Vec::new();
+    bench.lab.records(|record| {
+        caches.push((record.status, record.cache.map(str::to_owned)));
+    });
+    let told = |how: &str| Some(how.to_owned());
+    assert_eq!(
+        caches,
+        [(200, told("hit")), (200, None), (404, told("stale"))]
+    );
+}
+
+#[test]
 fn what_is_asked_for_is_written_in_one_way() {
     for (target, asked) in [
         ("/", "/"),
@@ -217,6 +280,9 @@ fn what_is_asked_for_is_written_in_one_way() {
         ("/x?", "/x?"),
         ("http://h.example/x?y", "/x?y"),
         ("/na\u{ef}ve", "/na%C3%AFve"),
+        ("/x?<a>=\"\u{ef}\"", "/x?%3Ca%3E=%22%C3%AF%22"),
+        ("/x?%3ca%3e=%22%c3%af%22", "/x?%3ca%3e=%22%c3%af%22"),
+        ("/x?a[]={'|'}\\^`%", "/x?a[]={'|'}\\^`%"),
     ] {
         let mut bench = Bench::new(config());
         bench.ask(&get(target), 10);
@@ -319,6 +385,43 @@ fn what_is_known_to_be_there_is_not_asked_for_unless_it_has_gone() {
 }
 
 #[test]
+fn an_object_is_kept_until_all_of_it_is_acknowledged() {
+    let mut bench = Bench::new(config());
+    bench.put_all(2500);
+    let stream = bench.lab.connect();
+    bench.lab.acknowledges(stream, false);
+    for number in 1..=2 {
+        bench.lab.send(stream, get("/x"));
+        let (ticket, _) = bench.asked();
+        bench.tell(ticket, News::Object(object(2500)));
+        bench.serve_all();
+        assert_eq!(bench.said().asks.len(), number);
+    }
+    let queued = bench.lab.unacknowledged_bytes(stream);
+    assert!(queued > 5000, "both responses are queued");
+    bench.lab.acknowledge(stream, queued / 2);
+    bench
+        .lab
+        .send(stream, "OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n");
+    let first = bench.said().asks[0].0;
+    assert_eq!(
+        bench.said().done,
+        [first],
+        "the second one may be sent again"
+    );
+    let rest = bench.lab.unacknowledged_bytes(stream);
+    bench.lab.acknowledge(stream, rest);
+    bench.all_done();
+    // Who leaves has acknowledged all that he is going to.
+    bench.lab.send(stream, get("/x"));
+    let (ticket, _) = bench.asked();
+    bench.tell(ticket, News::Object(object(2500)));
+    bench.serve_all();
+    bench.lab.reset(stream);
+    bench.all_done();
+}
+
+#[test]
 fn a_slow_client_keeps_few_segments_open() {
     const SIZE_BYTES: usize = 5_000_000;
     const LARGE_BYTES: usize = 100_000;
@@ -362,6 +465,7 @@ fn refusals_and_redirects_of_the_origin_are_told() {
         let news = News::Refused {
             status: StatusCode::from_u16(status).unwrap(),
             location: location.map(HeaderValue::from_static),
+            how: How::Miss,
         };
         bench.tell(ticket, news);
         let response = bench.lab.response(stream);
@@ -455,14 +559,13 @@ fn who_acknowledges_nothing_and_waits_for_an_origin_is_cut_off_and_leaves_nothin
 #[test]
 fn files_come_first_where_that_is_wanted_and_the_cache_is_no_place_to_ask_for() {
     let mut config = config();
-    config.sites[0].pulls = vec![pull("/vod/*", false), pull("/*", true)];
+    config.files_come_first = true;
     config.sites[0].precompressed = vec![server::Coding::Gzip];
     let mut bench = Bench::new(config);
     bench.lab.file("own.txt", "own");
-    bench.lab.file("vod/own.txt", "own");
     assert_eq!(bench.lab.get("/own.txt").body, b"own");
     assert!(bench.said().asks.is_empty());
-    for target in ["/vod/own.txt", "/other.txt", "/cachet"] {
+    for target in ["/other.txt", "/cachet"] {
         bench.ask(&get(target), 10);
         assert_eq!(bench.asked().1, target);
     }
@@ -476,6 +579,51 @@ fn files_come_first_where_that_is_wanted_and_the_cache_is_no_place_to_ask_for() 
         assert_eq!(bench.lab.get(target).status, 404, "{target}");
     }
     assert_eq!(bench.said().asks.len(), asks);
+}
+
+#[test]
+fn a_rule_may_name_another_origin_or_none() {
+    let mut config = config();
+    config.files_come_first = true;
+    let other = "http://b.example";
+    let rules = [
+        ("/other/*", Some(RulePull::From(other.into()))),
+        ("/own/*", Some(RulePull::Off)),
+        ("/plain/*", None),
+        ("*", Some(RulePull::From("http://never.example".into()))),
+    ];
+    config.sites[0].rules = Vec::from(rules.map(|(path, pull)| Rule {
+        pull,
+        ..Rule::new(path.parse().unwrap())
+    }));
+    config.sites.push(Site {
+        names: vec!["b.org".parse().unwrap()],
+        pulls: vec![Pull {
+            origin: other.into(),
+            ..pull("/vod/*")
+        }],
+        ..Site::default()
+    });
+    let mut bench = Bench::new(config);
+    for (host, path, origin) in [
+        ("a.org", "/other/x", Some(other)),
+        ("a.org", "/own/x", None),
+        ("a.org", "/plain/x", Some(ORIGIN)),
+        ("a.org", "/x", Some("http://never.example")),
+        ("b.org", "/vod/x", Some(other)),
+        ("b.org", "/x", None),
+    ] {
+        let asks = bench.said().asks.len();
+        let stream = bench.lab.connect();
+        let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n");
+        bench.lab.send(stream, request);
+        let asked = bench.said().asks.get(asks).cloned();
+        let asked = asked.map(|(_, origin, _)| origin);
+        assert_eq!(asked.as_deref(), origin, "{host}{path}");
+        if origin.is_none() {
+            assert_eq!(bench.lab.response(stream).status, 404);
+        }
+    }
 }
 
 #[test]
