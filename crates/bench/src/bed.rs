@@ -85,7 +85,7 @@ impl Ground {
     }
 
     /// A load on these files.
-    pub(crate) fn load(&self, server: &Server, connections: usize, seconds: u64) -> load::Settings {
+    pub(crate) fn load(&self, server: &Server, connections: usize, seconds: f64) -> load::Settings {
         load::Settings {
             server: server.addresses.clone(),
             connections,
@@ -258,10 +258,18 @@ pub(crate) fn end_splitway(splitway: &mut Splitway) -> Result<serde_json::Value>
     serde_json::from_str(&line).context(|| format!("splitway printed {line:?}"))
 }
 
-/// So many cores for servers, as `taskset` has them: all but the client's.
+/// So many cores for servers, as `taskset` has them: all but the client's, unless it takes all.
 pub(crate) fn server_cores(count: usize) -> String {
-    let cores = (0..).filter(|core| *core != CLIENT_CORE).take(count);
-    let cores: Vec<String> = cores.map(|core: usize| core.to_string()).collect();
+    server_cores_of(
+        count,
+        std::thread::available_parallelism().map_or(1, usize::from),
+    )
+}
+
+fn server_cores_of(count: usize, there: usize) -> String {
+    let others = (0..there).filter(|core| *core != CLIENT_CORE);
+    let cores = others.chain([CLIENT_CORE]).take(count);
+    let cores: Vec<String> = cores.map(|core| core.to_string()).collect();
     cores.join(",")
 }
 
@@ -350,8 +358,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn servers_have_all_cores_but_the_clients() {
-        assert_eq!(server_cores(1), "0");
-        assert_eq!(server_cores(3), "0,2,3");
+    fn servers_have_the_clients_core_only_if_they_have_all() {
+        assert_eq!(server_cores_of(1, 2), "0");
+        assert_eq!(server_cores_of(3, 8), "0,2,3");
+        assert_eq!(server_cores_of(2, 2), "0,1");
     }
 }

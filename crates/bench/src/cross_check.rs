@@ -26,10 +26,12 @@ pub(crate) fn run(
     ground: &Ground,
     server: &Server,
     connections: usize,
-    seconds: u64,
+    seconds: f64,
 ) -> Result<Measures> {
     let script = write_script(ground)?;
     let address = server.addresses[0];
+    // It knows whole seconds only.
+    let seconds = seconds.ceil();
     let mut command = tool(&format!(
         "taskset --cpu-list {CLIENT_CORE} wrk --threads 1 --connections {connections} --duration {seconds}s --script"
     ));

@@ -9,6 +9,7 @@ use testbed::{Context, Failure, Result};
 
 use crate::bed::{Ground, end_splitway, splitway_server, start_splitway};
 use crate::paper;
+use crate::plan::Plan;
 use crate::results::{Bound, Measures, Plot, Results, Table, column};
 use crate::rounds::Rounds;
 use crate::run;
@@ -19,7 +20,8 @@ const FILE_BYTES: u64 = 500_000;
 
 /// The connections of the run that must see no timeout, and its length in seconds.
 const PROMISE_CONNECTIONS: usize = 200;
-const PROMISE_SECONDS: u64 = 10;
+const PROMISE_SECONDS: f64 = 10.0;
+const QUICK_PROMISE_SECONDS: f64 = 2.0;
 
 /// What is measured.
 #[derive(clap::Args, Clone, Debug, Serialize)]
@@ -33,6 +35,16 @@ pub(crate) struct Settings {
     /// How much longer each read takes
     #[arg(long, default_value = "1ms..5ms")]
     read_delay: String,
+}
+
+impl Settings {
+    fn connections(&self) -> &[usize] {
+        match (self.connections.as_slice(), self.rounds.is_quick()) {
+            ([], true) => &[64],
+            ([], false) => &[1, 4, 16, 64, 200],
+            (given, _) => given,
+        }
+    }
 }
 
 /// Parts of the results.
@@ -85,6 +97,16 @@ const TIMESTAMP_VARIANTS: [Variant; 2] = [
     },
 ];
 
+/// What is measured of each part.
+fn parts(rounds: &Rounds) -> [(&'static str, &'static [Variant]); 2] {
+    // With the least RTO that is usual, this disk makes no difference.
+    let first = if rounds.is_quick() { 3 } else { 0 };
+    [
+        (TIMERS, &TIMER_VARIANTS[first..]),
+        (TIMESTAMPS, &TIMESTAMP_VARIANTS),
+    ]
+}
+
 /// The counters that are looked at, of the line that `--report-json` prints.
 #[derive(Deserialize)]
 struct Counted {
@@ -115,28 +137,34 @@ struct NicCounted {
     refused: u64,
 }
 
+/// How long it takes.
+pub(crate) fn plan(settings: &Settings) -> Plan {
+    let rounds = &settings.rounds;
+    let mut plan = Plan::new();
+    plan.files(FILES, FILE_BYTES);
+    for (_, variants) in parts(rounds) {
+        for &connections in settings.connections() {
+            let runs = variants.len() * rounds.count();
+            plan.splitways(runs);
+            plan.runs(runs, connections, FILE_BYTES, rounds.seconds());
+        }
+    }
+    plan.splitways(1);
+    plan.runs(1, PROMISE_CONNECTIONS, FILE_BYTES, promise_seconds(rounds));
+    plan
+}
+
 pub(crate) fn measure(settings: &Settings) -> Result<()> {
     let ground = Ground::prepare(FILES, FILE_BYTES)?;
     let rounds = &settings.rounds;
-    let connections = match (settings.connections.as_slice(), rounds.is_quick()) {
-        ([], true) => &[64][..],
-        ([], false) => &[1, 4, 16, 64, 200],
-        (given, _) => given,
-    };
     let title = format!(
         "Figure 10: what the echo and the timestamp correction are good for. {FILES} files of {FILE_BYTES} bytes, each read \
          takes {} longer",
         settings.read_delay
     );
     let mut results = Results::new("figure10", title, settings)?;
-    // With the least RTO that is usual, this disk makes no difference.
-    let first = if rounds.is_quick() { 3 } else { 0 };
-    let parts = [
-        (TIMERS, &TIMER_VARIANTS[first..]),
-        (TIMESTAMPS, &TIMESTAMP_VARIANTS),
-    ];
-    for (part, variants) in parts {
-        for &connections in connections {
+    for (part, variants) in parts(rounds) {
+        for &connections in settings.connections() {
             rounds.take_turns(variants, |variant| {
                 let measures = run(
                     &ground,
@@ -152,11 +180,7 @@ pub(crate) fn measure(settings: &Settings) -> Result<()> {
             })?;
         }
     }
-    let seconds = if rounds.is_quick() {
-        3
-    } else {
-        PROMISE_SECONDS
-    };
+    let seconds = promise_seconds(rounds);
     let measures = run(&ground, settings, &[], PROMISE_CONNECTIONS, seconds)?;
     eprintln!("{AS_SHIPPED:45} {}", told(&measures));
     let timeouts = measures["timeouts"];
@@ -172,6 +196,14 @@ pub(crate) fn measure(settings: &Settings) -> Result<()> {
     }
 }
 
+/// Length of the run that must see no timeout. What is promised holds for ten seconds, whatever the others take.
+fn promise_seconds(rounds: &Rounds) -> f64 {
+    match rounds.is_quick() {
+        true => QUICK_PROMISE_SECONDS,
+        false => PROMISE_SECONDS,
+    }
+}
+
 /// The series of the run that must see no timeout.
 const AS_SHIPPED: &str = "Splitway as it is";
 
@@ -181,7 +213,7 @@ fn run(
     settings: &Settings,
     switches: &[&str],
     connections: usize,
-    seconds: u64,
+    seconds: f64,
 ) -> Result<Measures> {
     let delay = format!("--read-delay={}", settings.read_delay);
     let arguments = [switches, &["--report-json", &delay]].concat();
@@ -240,22 +272,18 @@ fn report(results: &mut Results, timeouts: f64) {
         (TIMESTAMPS, "10b: round-trip times by timestamps"),
         (PROMISE, "With the corrections on"),
     ] {
-        results.table(Table {
-            part,
-            title,
-            series: "Variant",
-            conditions: &[("connections", "Connections")],
-            columns: vec![
-                column("gbit_per_s", "Gbit/s", 2),
-                column("timeouts", "Timeouts", 0),
-                column("spurious_timeouts", "Found to be spurious", 0),
-                column("retransmissions", "Retransmissions", 0),
-                column("rtt_ms", "RTT for the RTO, ms", 3),
-                column("timestamp_rtt_ms", "RTT by timestamps, ms", 3),
-                column("read_share", "Blocks read", 2),
-                column("drops", "Packets dropped", 0),
-            ],
-        });
+        let columns = vec![
+            column("gbit_per_s", "Gbit/s", 2),
+            column("timeouts", "Timeouts", 0),
+            column("spurious_timeouts", "Found to be spurious", 0),
+            column("retransmissions", "Retransmissions", 0),
+            column("rtt_ms", "RTT for the RTO, ms", 3),
+            column("timestamp_rtt_ms", "RTT by timestamps, ms", 3),
+            column("read_share", "Blocks read", 2),
+            column("drops", "Packets dropped", 0),
+        ];
+        let table = Table::of(part, columns).titled(title).of_each("Variant");
+        results.table(table.over(&[("connections", "Connections")]));
     }
     for (file, part, title, y) in [
         (

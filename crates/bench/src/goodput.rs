@@ -31,6 +31,7 @@ use testbed::splitway::Splitway;
 use testbed::{Context, Failure, Result, wait};
 
 use crate::bed::Ground;
+use crate::plan::Plan;
 use crate::results::Results;
 use crate::rounds::Rounds;
 use crate::{SERVER_CORE, nginx};
@@ -114,10 +115,22 @@ impl Settings {
         self.rounds.count_or(3) as u64
     }
 
+    /// Who takes turns in a cell.
+    fn senders(&self, cell: &Cell) -> Vec<Sender> {
+        let mut senders = Vec::new();
+        if !self.mixed_only {
+            senders.extend([Sender::Splitway, Sender::Kernel]);
+        }
+        if cell.shows_fairness() {
+            senders.push(Sender::Mixed);
+        }
+        senders
+    }
+
     /// How long a run of a cell takes. Windows grow and shrink by the round trip: on a long path, seconds alone
     /// would show how slow start went.
     fn length(&self, cell: &Cell) -> Duration {
-        let seconds = Duration::from_secs(self.rounds.seconds_or(3));
+        let seconds = Duration::from_secs_f64(self.rounds.seconds_or(3.0));
         match cell.shows_fairness() && !self.rounds.is_quick() {
             true => seconds * SECONDS_FAIR + cell.rtt() * ROUND_TRIPS_FAIR,
             false => seconds + cell.rtt() * ROUND_TRIPS,
@@ -166,6 +179,20 @@ struct Bed<'a> {
     _nginx: Process,
 }
 
+/// Of each run, emulator, servers and their end.
+const AROUND_SECONDS: f64 = 0.8;
+
+/// How long it takes.
+pub(crate) fn plan(settings: &Settings) -> Plan {
+    let mut plan = Plan::new();
+    plan.beds(1);
+    for cell in settings.matrix.cells(settings.rounds.is_quick()) {
+        let runs = settings.senders(&cell).len() * settings.rounds() as usize;
+        plan.also(runs, settings.length(&cell).as_secs_f64() + AROUND_SECONDS);
+    }
+    plan
+}
+
 /// Measures.
 pub(crate) fn measure(settings: &Settings) -> Result<()> {
     let ground = Ground::prepare(0, 0)?;
@@ -182,13 +209,7 @@ pub(crate) fn measure(settings: &Settings) -> Result<()> {
         .set_congestion_control(&settings.congestion);
     for cell in settings.matrix.cells(settings.rounds.is_quick()) {
         eprintln!("{cell}");
-        let mut senders = Vec::new();
-        if !settings.mixed_only {
-            senders.extend([Sender::Splitway, Sender::Kernel]);
-        }
-        if cell.shows_fairness() {
-            senders.push(Sender::Mixed);
-        }
+        let senders = settings.senders(&cell);
         let mut runs = Vec::new();
         for round in 0..settings.rounds() {
             for place in 0..senders.len() {

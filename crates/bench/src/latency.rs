@@ -6,6 +6,7 @@ use testbed::Result;
 use crate::bed::{Bed, Ground, NGINX, SPLITWAY, Wanted};
 use crate::load;
 use crate::paper;
+use crate::plan::Plan;
 use crate::results::{Bound, Plot, Results};
 use crate::rounds::Rounds;
 use crate::run::{self, Server};
@@ -16,6 +17,9 @@ const PART: &str = "latency";
 
 /// What is wanted: first bytes no later than this behind nginx's, in microseconds.
 const FIRST_BYTE_LATER_US_MAX: f64 = 30.0;
+
+/// So many files of each size.
+const FILES: usize = 100;
 
 /// Before each request the client rests so long that servers fall asleep.
 const REST_US: u64 = 2_000;
@@ -35,11 +39,22 @@ pub(crate) struct Settings {
 }
 
 /// One connection, which rests before each request.
-pub(crate) fn idle(ground: &Ground, server: &Server, seconds: u64) -> load::Settings {
+pub(crate) fn idle(ground: &Ground, server: &Server, seconds: f64) -> load::Settings {
     load::Settings {
         rest_us: REST_US,
         ..ground.load(server, 1, seconds)
     }
+}
+
+/// How long it takes.
+pub(crate) fn plan(settings: &Settings) -> Plan {
+    let mut plan = Plan::new();
+    for &file_bytes in &settings.file_bytes {
+        plan.files(FILES, file_bytes);
+        plan.beds(1);
+        plan.turns(&settings.rounds, 3, 1, file_bytes);
+    }
+    plan
 }
 
 pub(crate) fn measure(settings: &Settings) -> Result<()> {
@@ -48,7 +63,7 @@ pub(crate) fn measure(settings: &Settings) -> Result<()> {
     let mut results = Results::new("latency", title, settings)?;
     let mut output = None;
     for &file_bytes in &settings.file_bytes {
-        let ground = Ground::prepare(100, file_bytes)?;
+        let ground = Ground::prepare(FILES, file_bytes)?;
         let wanted = Wanted {
             splitway: settings.splitway.clone(),
             ..Wanted::default()
@@ -57,7 +72,7 @@ pub(crate) fn measure(settings: &Settings) -> Result<()> {
         bed.describe(&mut results)?;
         let servers = bed.servers()?;
         for server in &servers {
-            run::warm_up(rounds, server, ground.load(server, 1, 1))?;
+            run::warm_up(rounds, server, ground.load(server, 1, rounds.seconds()))?;
         }
         rounds.take_turns(&servers, |server| {
             let run = run::run(server, &idle(&ground, server, rounds.seconds()))?;

@@ -57,7 +57,7 @@ pub(crate) struct Settings {
     pub(crate) file_bytes: u64,
     /// Length of the measured span, in seconds.
     #[arg(long)]
-    pub(crate) seconds: u64,
+    pub(crate) seconds: f64,
     /// Have the kernel drop bodies unread.
     #[arg(long)]
     pub(crate) discard: bool,
@@ -187,6 +187,8 @@ struct Connection {
     first_byte: Instant,
     /// The server closes it behind this response.
     is_last: bool,
+    /// It has had a response.
+    is_served: bool,
 }
 
 struct Generator<'a> {
@@ -196,6 +198,8 @@ struct Generator<'a> {
     buffer: Vec<u8>,
     random: u64,
     asked: u64,
+    /// Connections that have had a response.
+    served: usize,
     total: Outcome,
     latencies: Latencies,
 }
@@ -217,6 +221,7 @@ pub(crate) fn generate(settings: &Settings) -> Result<()> {
         buffer: vec![0; TURN_BYTES_MAX],
         random: 0x5eed,
         asked: 0,
+        served: 0,
         total: Outcome::default(),
         latencies: Latencies::new(),
     };
@@ -258,12 +263,11 @@ impl Generator<'_> {
         }
 
         let mut events = Vec::with_capacity(256);
-        let span = Duration::from_secs(self.settings.seconds);
+        let span = Duration::from_secs_f64(self.settings.seconds);
         let mut began: Option<(Instant, Outcome)> = None;
         loop {
             match began {
-                // Until every connection has had something to do, on average twice.
-                None if self.total.responses >= 2 * connections.len() as u64 => {
+                None if self.is_under_way() => {
                     print_line(READY)?;
                     self.latencies = Latencies::new();
                     began = Some((Instant::now(), self.total));
@@ -304,6 +308,8 @@ impl Generator<'_> {
                 let index = event.data.u64() as usize;
                 if self.turn(&mut connections[index])? {
                     connections[index] = self.join(index, &waiting)?;
+                    // The one before was, in whose place it is.
+                    connections[index].is_served = true;
                 }
             }
         }
@@ -329,7 +335,17 @@ impl Generator<'_> {
             .set_nodelay(true)
             .context(|| "setting options of a socket".into())?;
         let mut tls = match self.tls.clone() {
-            Some(config) => Some(Box::new(self.begin_tls(config, &stream, index)?)),
+            Some(config) => {
+                let session = self.begin_tls(config, &stream, index);
+                let session = session.context(|| {
+                    format!(
+                        "connection {index} of {}, to {server}: TLS and a first response, for each piece of which there \
+                         are {PATIENCE:?}",
+                        self.settings.connections
+                    )
+                });
+                Some(Box::new(session?))
+            }
             None => None,
         };
         stream
@@ -344,6 +360,7 @@ impl Generator<'_> {
             asked: Instant::now(),
             first_byte: Instant::now(),
             is_last: false,
+            is_served: false,
         };
         self.ask(&mut connection, tls.as_deref_mut())?;
         connection.tls = tls;
@@ -386,6 +403,14 @@ impl Generator<'_> {
         })?;
         self.total.compared += u64::from(is_whole);
         Ok(session)
+    }
+
+    /// Every connection has had a response, so that its window is open, and on average two. Where each file is asked for
+    /// once, some connection may have its first with the last of them, and the average decides.
+    fn is_under_way(&self) -> bool {
+        let connections = self.settings.connections;
+        (self.settings.once || self.served >= connections)
+            && self.total.responses >= 2 * connections as u64
     }
 
     /// Each file is asked for once, and all have come.
@@ -569,6 +594,10 @@ impl Generator<'_> {
         self.latencies.record(asked, first_byte, Instant::now());
         self.total.responses += 1;
         self.total.compared += u64::from(connection.compare);
+        if !connection.is_served {
+            connection.is_served = true;
+            self.served += 1;
+        }
         connection.phase = Phase::Head(Vec::new());
         Ok(true)
     }
@@ -647,6 +676,48 @@ mod tests {
             assert!((value / expected - 1.0).abs() < 0.002, "{found:?}");
         }
         assert!(Percentiles::of(&latencies.response_ns).p50_us > 1e6);
+    }
+
+    fn generator(settings: &Settings, served: usize, responses: u64) -> Generator<'_> {
+        Generator {
+            settings,
+            tls: None,
+            files: Vec::new(),
+            buffer: Vec::new(),
+            random: 1,
+            asked: 0,
+            served,
+            total: Outcome {
+                responses,
+                ..Outcome::default()
+            },
+            latencies: Latencies::new(),
+        }
+    }
+
+    #[test]
+    fn nothing_counts_until_every_window_is_open() {
+        let mut settings = Settings {
+            server: Vec::new(),
+            connections: 4,
+            files: 100,
+            file_bytes: 1,
+            seconds: 1.0,
+            discard: true,
+            once: false,
+            certificate: None,
+            rest_us: 0,
+        };
+        fn is_under_way(settings: &Settings, served: usize, responses: u64) -> bool {
+            generator(settings, served, responses).is_under_way()
+        }
+        assert!(!is_under_way(&settings, 3, 800), "one has had no response");
+        assert!(!is_under_way(&settings, 4, 7), "not two on average");
+        assert!(is_under_way(&settings, 4, 8));
+        // Of each file once, the last may be the first of a connection.
+        settings.once = true;
+        assert!(is_under_way(&settings, 3, 8));
+        assert!(!is_under_way(&settings, 3, 7));
     }
 
     #[test]

@@ -4,24 +4,31 @@
 //! | Module | What it holds |
 //! |---|---|
 //! | [`client`] | the clients, which compare every byte and keep account of every request |
+//! | [`pace`] | whether the load generator gets its turns |
+//! | [`watch`] | who had the cores |
 //! | [`shelf`] | the files, and what is asked of them |
 
 pub(crate) mod client;
+mod pace;
 mod shelf;
+mod watch;
 
 use std::path::{Path, PathBuf};
-use std::thread::sleep;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread::{scope, sleep};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal};
+use rustix::process::{Pid, Signal, getpid};
 use serde::Serialize;
 use testbed::process::{run, signal};
-use testbed::procfs::{MachineTime, children, huge_mappings, machine_time, memory};
+use testbed::procfs::{MachineTime, children, huge_mappings, machine_time, memory, processes};
 use testbed::{Context, Failure, Result};
 
 use crate::bed::{Bed, Ground, NGINX, SPLITWAY, Wanted};
 use crate::load_mix::client::Outcome;
 use crate::load_mix::shelf::Shelf;
+use crate::load_mix::watch::Watch;
+use crate::plan::Plan;
 use crate::results::{Bound, Measures, Results, Table, column};
 use crate::rounds::Rounds;
 use crate::run::Generator;
@@ -34,6 +41,9 @@ const PERIOD: Duration = Duration::from_secs(1);
 
 /// Memory that may come to be used between the first third of the span and the last, in megabytes.
 const GROWTH_MB_MAX: f64 = 10.0;
+
+/// Before each run every connection has an answer, and behind it what is under way must come.
+const BEFORE_AND_AFTER_SECONDS: f64 = 10.0;
 
 /// What is measured.
 #[derive(clap::Args, Clone, Debug, Serialize)]
@@ -59,9 +69,8 @@ impl Settings {
         self.connections.unwrap_or(usual)
     }
 
-    fn seconds(&self) -> u64 {
-        self.rounds
-            .seconds_or(if self.rounds.is_quick() { 3 } else { 60 })
+    fn seconds(&self) -> f64 {
+        self.rounds.seconds_of(3.0, 60.0)
     }
 }
 
@@ -110,6 +119,18 @@ struct Subject {
     /// Its first process; all others descend from it.
     parent: Pid,
     reload: Reload,
+}
+
+/// How long it takes.
+pub(crate) fn plan(settings: &Settings) -> Plan {
+    let mut plan = Plan::new();
+    plan.files(1, Shelf::new().files().iter().map(|file| file.size()).sum());
+    plan.beds(1);
+    plan.also(
+        2 * settings.rounds.count_or(1),
+        settings.seconds() + BEFORE_AND_AFTER_SECONDS,
+    );
+    plan
 }
 
 pub(crate) fn measure(settings: &Settings) -> Result<()> {
@@ -163,10 +184,14 @@ pub(crate) fn measure(settings: &Settings) -> Result<()> {
     let mut failures = 0;
     for _ in 0..settings.rounds.count_or(1) {
         for subject in &subjects {
-            let (outcome, measures) = load(settings, subject)?;
+            let (outcome, measures, watch) = load_watched(settings, subject)?;
             eprintln!("{:9} {}", subject.name, told(&outcome, &measures));
             for complaint in &outcome.complaints {
                 results.note(format!("{}: {complaint}", subject.name));
+            }
+            for seen in [outcome.pauses.to_string(), watch.to_string()] {
+                eprintln!("{:9} {seen}", "");
+                results.note(format!("{}: {seen}.", subject.name));
             }
             if subject.name == SPLITWAY {
                 failures += outcome.wrong + outcome.lost;
@@ -185,7 +210,64 @@ pub(crate) fn measure(settings: &Settings) -> Result<()> {
     }
 }
 
-/// Loads one of them, and watches it.
+/// Loads one of them, and watches from its start to its end who has the cores. If it fails, that is told as well: it may
+/// not be the server's fault.
+fn load_watched(settings: &Settings, subject: &Subject) -> Result<(Outcome, Measures, Watch)> {
+    let (loaded, watch) = scope(|scope| {
+        let (end, ended) = channel::<()>();
+        let watcher = scope.spawn(move || -> Result<Watch> {
+            let mut watch = Watch::new();
+            loop {
+                watch.look(&watched(subject)?)?;
+                if ended.recv_timeout(PERIOD) != Err(RecvTimeoutError::Timeout) {
+                    return Ok(watch);
+                }
+            }
+        });
+        let loaded = load(settings, subject);
+        drop(end);
+        (loaded, watcher.join().expect("it does not panic"))
+    });
+    let watch = watch?;
+    let (outcome, mut measures) =
+        loaded.map_err(|failure| Failure::new(format!("{failure}; {watch}")))?;
+    for (process, ms) in watch.waited_ms() {
+        measures.insert(format!("waited_ms.{process}"), ms);
+    }
+    Ok((outcome, measures, watch))
+}
+
+/// What a load generator's process is called by the kernel.
+const GENERATOR: &str = "splitway-bench";
+
+/// The processes of a server, its load generator, and this one.
+fn watched(subject: &Subject) -> Result<Vec<(String, Pid)>> {
+    let servers = family(subject.parent)?.into_iter();
+    let mut watched: Vec<(String, Pid)> =
+        servers.map(|pid| (subject.name.to_owned(), pid)).collect();
+    let names = processes()?;
+    let is_generator = |pid: &Pid| {
+        let mut names = names.iter();
+        names.any(|(number, name)| *number == pid.as_raw_nonzero().get() && name == GENERATOR)
+    };
+    let generators = children(getpid())?.into_iter().filter(is_generator);
+    watched.extend(generators.map(|pid| ("load generator".to_owned(), pid)));
+    watched.push(("benchmark".to_owned(), getpid()));
+    Ok(watched)
+}
+
+/// A process and all that descend from it.
+fn family(parent: Pid) -> Result<Vec<Pid>> {
+    let mut family = Vec::new();
+    let mut left = vec![parent];
+    while let Some(pid) = left.pop() {
+        left.extend(children(pid)?);
+        family.push(pid);
+    }
+    Ok(family)
+}
+
+/// Loads one of them, and looks at its memory.
 fn load(settings: &Settings, subject: &Subject) -> Result<(Outcome, Measures)> {
     let arguments = client::Settings {
         server: subject.address,
@@ -196,18 +278,35 @@ fn load(settings: &Settings, subject: &Subject) -> Result<(Outcome, Measures)> {
     let mut generator = Generator::start(subject.name, arguments.arguments())?;
     let start = Instant::now();
     let busy_before = machine_time()?;
-    let (mut samples, mut reloads) = (Vec::new(), 0);
-    while start.elapsed() < Duration::from_secs(settings.seconds()) {
-        reloads += 1;
-        subject.reload.carry_out(subject.parent, reloads)?;
+    let mut reloads = Reloads::default();
+    let mut samples = Vec::new();
+    while start.elapsed() < Duration::from_secs_f64(settings.seconds()) {
+        reloads.carry_out(subject)?;
         samples.push(Sample::take(subject.parent)?);
-        sleep((start + reloads * PERIOD).saturating_duration_since(Instant::now()));
+        sleep((start + reloads.count * PERIOD).saturating_duration_since(Instant::now()));
     }
     let busy_after = machine_time()?;
     let outcome = generator.outcome()?;
     generator.end()?;
     let measures = measures(&outcome, &samples, reloads, [busy_before, busy_after]);
     Ok((outcome, measures))
+}
+
+/// How often a configuration was read anew, and how long that took at most.
+#[derive(Clone, Copy, Debug, Default)]
+struct Reloads {
+    count: u32,
+    longest: Duration,
+}
+
+impl Reloads {
+    fn carry_out(&mut self, subject: &Subject) -> Result<()> {
+        self.count += 1;
+        let begun = Instant::now();
+        subject.reload.carry_out(subject.parent, self.count)?;
+        self.longest = self.longest.max(begun.elapsed());
+        Ok(())
+    }
 }
 
 /// Memory of all processes of a server at one moment.
@@ -223,9 +322,7 @@ impl Sample {
     /// Of a process and all its descendants.
     fn take(parent: Pid) -> Result<Sample> {
         let mut sample = Sample::default();
-        let mut left = vec![parent];
-        while let Some(pid) = left.pop() {
-            left.extend(children(pid)?);
+        for pid in family(parent)? {
             // It may have ended since: nginx's former workers do.
             let (Ok(memory), Ok(huge)) = (memory(pid), huge_mappings(pid)) else {
                 continue;
@@ -251,7 +348,7 @@ fn most(samples: &[Sample], is_last: bool, of: impl Fn(&Sample) -> u64) -> f64 {
 fn measures(
     outcome: &Outcome,
     samples: &[Sample],
-    reloads: u32,
+    reloads: Reloads,
     busy: [MachineTime; 2],
 ) -> Measures {
     let elapsed_s = outcome.elapsed_ns as f64 / 1e9;
@@ -267,7 +364,10 @@ fn measures(
             "cpu_s_per_gb.machine",
             busy_ns as f64 / outcome.body_bytes as f64,
         ),
-        ("reloads", f64::from(reloads)),
+        ("reloads", f64::from(reloads.count)),
+        ("reload_ms", 1e3 * reloads.longest.as_secs_f64()),
+        ("kept_ms", outcome.pauses.kept_ms),
+        ("silent_ms", outcome.pauses.silent_ms),
         ("compared_gb", outcome.compared_bytes as f64 / 1e9),
         ("opened", outcome.opened as f64),
         ("aborted", outcome.aborted as f64),
@@ -310,54 +410,48 @@ fn told(outcome: &Outcome, measures: &Measures) -> String {
 }
 
 fn report(results: &mut Results) {
-    let mut table = |columns: Vec<_>| {
-        results.table(Table {
-            part: PART,
-            title: "",
-            series: "Server",
-            conditions: &[],
-            columns,
-        });
-    };
-    table(vec![
-        column("gbit_per_s", "Gbit/s", 2),
-        column("requests_per_s", "requests/s", 0),
-        column("cpu_s_per_gb.machine", "CPU s/GB, machine", 4),
-        column("reloads", "reloads", 0),
-    ]);
-    table(vec![
-        column("compared_gb", "compared, GB", 1),
-        column("wrong", "wrong answers", 0),
-        column("lost", "lost requests", 0),
-        column("repeated", "sent again", 0),
-        column("aborted", "given up by clients", 0),
-        column("opened", "connections opened", 0),
-    ]);
-    table(vec![
-        column("memory_mb.first", "memory in the first third, MB", 1),
-        column("memory_mb.last", "in the last, MB", 1),
-        column("cache_mb", "block cache, MB", 0),
-        column("processes", "processes", 0),
-    ]);
-    for (measure, what, bound) in [
-        ("wrong", "answers with a wrong byte", Bound::AtMost(0.0)),
-        (
-            "lost",
-            "requests that were not answered",
-            Bound::AtMost(0.0),
-        ),
-        (
-            "repeated",
-            "requests that had to be sent again",
-            Bound::AtMost(0.0),
-        ),
-        (
-            "memory_mb.growth",
-            "growth of memory, MB",
-            Bound::AtMost(GROWTH_MB_MAX),
-        ),
+    for columns in [
+        vec![
+            column("gbit_per_s", "Gbit/s", 2),
+            column("requests_per_s", "requests/s", 0),
+            column("cpu_s_per_gb.machine", "CPU s/GB, machine", 4),
+            column("reloads", "reloads", 0),
+            column("reload_ms", "the longest, ms", 0),
+        ],
+        vec![
+            column("compared_gb", "compared, GB", 1),
+            column("wrong", "wrong answers", 0),
+            column("lost", "lost requests", 0),
+            column("repeated", "sent again", 0),
+            column("aborted", "given up by clients", 0),
+            column("opened", "connections opened", 0),
+        ],
+        vec![
+            column("memory_mb.first", "memory in the first third, MB", 1),
+            column("memory_mb.last", "in the last, MB", 1),
+            column("memory_mb.growth", "growth, MB", 1),
+            column("cache_mb", "block cache, MB", 0),
+            column("processes", "processes", 0),
+        ],
+        vec![
+            column("silent_ms", "nothing came for, ms", 0),
+            column("kept_ms", "load generator kept from its core, ms", 0),
+            column(
+                "waited_ms.*",
+                "a thread waited for a core, ms within a second",
+                0,
+            ),
+        ],
     ] {
-        for (server, bound) in [(SPLITWAY, bound), (NGINX, Bound::None)] {
+        results.table(Table::of(PART, columns));
+    }
+    for (measure, what, most) in [
+        ("wrong", "answers with a wrong byte", 0.0),
+        ("lost", "requests that were not answered", 0.0),
+        ("repeated", "requests that had to be sent again", 0.0),
+        ("memory_mb.growth", "growth of memory, MB", GROWTH_MB_MAX),
+    ] {
+        for (server, bound) in [(SPLITWAY, Bound::AtMost(most)), (NGINX, Bound::None)] {
             let most = results.of(PART, server).spread(measure).max;
             results.check(format!("{what}, {server}"), most, bound);
         }
@@ -365,7 +459,8 @@ fn report(results: &mut Results) {
     results.note(
         "Every byte is compared. A request is sent again if a server closes a connection between two answers, and lost if it \
          is not answered to its end otherwise. Memory is that of all processes together, without the block cache; of each third \
-         of the span, the most counts.",
+         of the span, the most counts. Where the load generator was kept from its core for long, or a thread waited for one, the \
+         machine was doing something else, and silence says nothing of the server.",
     );
 }
 
@@ -392,7 +487,7 @@ mod tests {
             elapsed_ns: 1,
             ..Outcome::default()
         };
-        let measures = measures(&outcome, &samples, 7, [busy, busy]);
+        let measures = measures(&outcome, &samples, Reloads::default(), [busy, busy]);
         assert_eq!(measures["memory_mb.first"], 9.0);
         assert_eq!(measures["memory_mb.growth"], 3.0);
     }

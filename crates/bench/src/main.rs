@@ -27,6 +27,8 @@
 //! | [`table1`] | where CPU time goes |
 //! | [`table2`] | what a second core is good for |
 //! | [`all`] | several of these |
+//! | [`index`] | the page of all that was measured together |
+//! | [`plan`] | how long it takes |
 //! | [`ceiling`] | how much one host core controls |
 //! | [`model`] | simulated: hardware that is not here, and 100 to 800 Gbit/s |
 //! | [`latency`] | one client of an idle server |
@@ -43,6 +45,7 @@ mod disk;
 mod figure10;
 mod figures;
 mod goodput;
+mod index;
 mod latency;
 mod lighttpd;
 mod link;
@@ -53,6 +56,7 @@ mod nginx;
 mod paper;
 mod perf;
 mod plain;
+mod plan;
 mod publish;
 mod results;
 mod rounds;
@@ -68,6 +72,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use testbed::namespace::{self, Privilege};
+
+use crate::plan::Plan;
 
 /// Core of the servers, and of the kernel's receive work for them.
 const SERVER_CORE: usize = 0;
@@ -139,8 +145,16 @@ enum Benchmark {
     Link(goodput::Settings),
     /// Measures how much one host core controls, with a stub in the NIC stack's place.
     Ceiling(ceiling::Settings),
-    /// Draws figures that need hardware which is not here, by a model: IO-TCP's 3 and 12a, table 4, and what it takes to
-    /// reach 100 to 800 Gbit/s.
+    /// What part of a core it takes to saturate disks, simulated (IO-TCP, figure 3).
+    Figure3(model::Settings),
+    /// Lookups of connections beside disk I/O, simulated (IO-TCP, figure 12a).
+    #[command(name = "figure12a")]
+    Figure12a(model::Settings),
+    /// Instructions per cycle of the control plane, simulated (IO-TCP, table 4).
+    Table4(model::Settings),
+    /// Host cores, and what else it takes to reach 100 to 800 Gbit/s, simulated (IO-TCP, figure 7).
+    Cores(model::Settings),
+    /// All that is simulated: `figure3`, `figure12a`, `table4`, `cores`.
     Model(model::Settings),
     /// Runs a host stack for `ceiling`.
     #[command(hide = true)]
@@ -188,7 +202,11 @@ fn main() -> ExitCode {
         Benchmark::Handshakes(settings) => tls::handshakes::generate(&settings),
         Benchmark::Fetch(settings) => goodput::fetch::fetch(&settings),
         Benchmark::Ceiling(settings) => ceiling::measure(&settings),
-        Benchmark::Model(settings) => model::draw(&settings),
+        Benchmark::Figure3(settings) => model::draw(&[model::Name::Figure3], &settings),
+        Benchmark::Figure12a(settings) => model::draw(&[model::Name::Figure12a], &settings),
+        Benchmark::Table4(settings) => model::draw(&[model::Name::Table4], &settings),
+        Benchmark::Cores(settings) => model::draw(&[model::Name::Cores], &settings),
+        Benchmark::Model(settings) => model::draw(&model::Name::ALL, &settings),
         Benchmark::CeilingHost(settings) => ceiling::host_process::serve(&settings),
         Benchmark::CeilingLockstep(settings) => ceiling::lockstep::count(&settings),
         _ if std::env::var_os(INSIDE).is_none() => return enter(),
@@ -231,11 +249,54 @@ fn measure(benchmark: Benchmark) -> testbed::Result<()> {
         | Benchmark::Handshakes(_)
         | Benchmark::Fetch(_)
         | Benchmark::Ceiling(_)
+        | Benchmark::Figure3(_)
+        | Benchmark::Figure12a(_)
+        | Benchmark::Table4(_)
+        | Benchmark::Cores(_)
         | Benchmark::Model(_)
         | Benchmark::CeilingHost(_)
         | Benchmark::CeilingLockstep(_) => {
             unreachable!("they need no namespaces")
         }
+    }
+}
+
+/// How long a benchmark takes; nothing of what a measurement starts of itself.
+fn plan(benchmark: &Benchmark) -> Plan {
+    use figures::Name;
+    match benchmark {
+        Benchmark::Targets(settings) => targets::plan(settings),
+        Benchmark::Plain(settings) => plain::plan(settings),
+        Benchmark::Disk(settings) => disk::plan(settings),
+        Benchmark::Workers(settings) => workers::plan(settings),
+        Benchmark::Tls(settings) => tls::plan(settings),
+        Benchmark::Figure10(settings) => figure10::plan(settings),
+        Benchmark::Figure2(settings) => figures::plan(Name::Figure2, settings),
+        Benchmark::Figure7(settings) => figures::plan(Name::Figure7, settings),
+        Benchmark::Figure8a(settings) => figures::plan(Name::Figure8a, settings),
+        Benchmark::Figure8b(settings) => figures::plan(Name::Figure8b, settings),
+        Benchmark::Figure9(settings) => figures::plan(Name::Figure9, settings),
+        Benchmark::Figure11a(settings) => figures::plan(Name::Figure11a, settings),
+        Benchmark::Figure11b(settings) => figures::plan(Name::Figure11b, settings),
+        Benchmark::Figure12b(settings) => figures::plan(Name::Figure12b, settings),
+        Benchmark::Table1(settings) => table1::plan(settings),
+        Benchmark::Table2(settings) => table2::plan(settings),
+        Benchmark::Latency(settings) => latency::plan(settings),
+        Benchmark::LoadMix(settings) => load_mix::plan(settings),
+        Benchmark::Fairness(settings) => goodput::plan(&settings.settings()),
+        Benchmark::Link(settings) => goodput::plan(settings),
+        Benchmark::Ceiling(settings) => ceiling::plan(settings),
+        Benchmark::Model(settings) => model::plan(&model::Name::ALL, settings),
+        Benchmark::Figure3(settings) => model::plan(&[model::Name::Figure3], settings),
+        Benchmark::Figure12a(settings) => model::plan(&[model::Name::Figure12a], settings),
+        Benchmark::Table4(settings) => model::plan(&[model::Name::Table4], settings),
+        Benchmark::Cores(settings) => model::plan(&[model::Name::Cores], settings),
+        Benchmark::Load(_)
+        | Benchmark::LoadMixClient(_)
+        | Benchmark::Handshakes(_)
+        | Benchmark::Fetch(_)
+        | Benchmark::CeilingHost(_)
+        | Benchmark::CeilingLockstep(_) => Plan::default(),
     }
 }
 

@@ -89,6 +89,15 @@ pub(crate) const FIGURE_7: &[Published] = &[
     gbit_per_s("figure 7, §5.2: at most", "lighttpd", Some(10.0), 57.0),
     gbit_per_s("figure 7, §1", "lighttpd, TLS", Some(10.0), 37.4),
     gbit_per_s("figure 7, §5.2", "Atlas, TLS", Some(10.0), 44.2),
+    gbit_per_s(
+        "figure 7, §5.2: as much as IO-TCP",
+        "Atlas",
+        Some(4.0),
+        78.1,
+    ),
+    gbit_per_s("§5.2", "TAS", Some(10.0), 8.0),
+    gbit_per_s("§5.2", "mTCP", Some(10.0), 21.4),
+    gbit_per_s("§5.2", "F-Stack", Some(10.0), 36.0),
 ];
 
 /// Over file sizes; maxima, over any number of cores.
@@ -100,6 +109,12 @@ pub(crate) const FIGURE_8A: &[Published] = &[
         1.38,
         "× (to 1.51 ×) its throughput",
     ),
+    gbit_per_s(
+        "figure 8a, §5.2: 10 cores",
+        "lighttpd",
+        Some(500.0 * KB),
+        57.0,
+    ),
 ];
 
 /// The same over TLS.
@@ -110,6 +125,12 @@ pub(crate) const FIGURE_8B: &[Published] = &[
         "lighttpd, TLS",
         Some(500.0 * KB),
         37.4,
+    ),
+    gbit_per_s(
+        "figure 8b, §5.2: with 10 cores",
+        "Atlas, TLS",
+        Some(500.0 * KB),
+        44.2,
     ),
     told(
         "figure 8b, §5.2",

@@ -6,22 +6,27 @@
 //! | Module | What it holds |
 //! |---|---|
 //! | [`machine`] | where it was measured |
+//! | [`counts`] | what Splitway counts itself |
+//! | [`saved`] | the same, read again |
 //! | [`markdown`] | tables |
 //! | [`plot`] | line charts and bars |
 
+mod counts;
 pub(crate) mod machine;
 mod markdown;
 mod plot;
+mod saved;
 
 use std::collections::BTreeMap;
 use std::fmt::{Display, Formatter};
 use std::path::Path;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use testbed::{Context, Result};
 
 pub(crate) use machine::Machine;
-pub(crate) use plot::{Chart, Line, Plot};
+pub(crate) use plot::Plot;
+pub(crate) use saved::Saved;
 
 use crate::publish::publish;
 use crate::table::Spread;
@@ -54,7 +59,7 @@ struct Summary {
 }
 
 /// What is promised of a value, or hoped for.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Bound {
     AtMost(f64),
@@ -125,6 +130,34 @@ pub(crate) struct Table {
     pub(crate) columns: Vec<Column>,
 }
 
+impl Table {
+    /// Of servers that differ in nothing else.
+    pub(crate) fn of(part: &'static str, columns: Vec<Column>) -> Table {
+        Table {
+            part,
+            title: "",
+            series: "Server",
+            conditions: &[],
+            columns,
+        }
+    }
+
+    /// Below a title.
+    pub(crate) fn titled(self, title: &'static str) -> Table {
+        Table { title, ..self }
+    }
+
+    /// Of something else than servers.
+    pub(crate) fn of_each(self, series: &'static str) -> Table {
+        Table { series, ..self }
+    }
+
+    /// With a column for each of these conditions.
+    pub(crate) fn over(self, conditions: crate::table::Conditions) -> Table {
+        Table { conditions, ..self }
+    }
+}
+
 /// A column with medians and spread of a measure. A measure `cpu_s_per_gb.*` stands for that of each process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Column {
@@ -147,6 +180,8 @@ pub(crate) const fn column(measure: &'static str, heading: &'static str, digits:
 pub(crate) struct Results {
     benchmark: &'static str,
     title: String,
+    /// It was computed, and not measured.
+    is_simulated: bool,
     command: String,
     machine: Machine,
     settings: serde_json::Value,
@@ -173,6 +208,7 @@ impl Results {
         Ok(Results {
             benchmark,
             title: title.into(),
+            is_simulated: false,
             command: std::env::args().collect::<Vec<_>>().join(" "),
             machine: Machine::read()?,
             settings: serde_json::to_value(settings).context(|| "writing JSON".into())?,
@@ -185,6 +221,18 @@ impl Results {
             tables: Vec::new(),
             plots: Vec::new(),
         })
+    }
+
+    /// The same, but of what is computed by a model.
+    pub(crate) fn simulated(
+        benchmark: &'static str,
+        title: impl std::fmt::Display,
+        settings: &impl Serialize,
+    ) -> Result<Results> {
+        let mut results = Results::new(benchmark, format!("Simulated: {title}"), settings)?;
+        results.is_simulated = true;
+        results.machine.has_no_network();
+        Ok(results)
     }
 
     pub(crate) fn machine(&mut self) -> &mut Machine {
@@ -210,13 +258,6 @@ impl Results {
     /// Adds what a server has counted.
     pub(crate) fn count(&mut self, counters: serde_json::Value) {
         self.counters.push(counters);
-    }
-
-    /// Something that a server's process has counted, all servers together.
-    pub(crate) fn counter(&self, process: &str, name: &str) -> f64 {
-        let counters = self.counters.iter();
-        let values = counters.filter_map(|counted| counted[process][name].as_f64());
-        values.sum()
     }
 
     #[cfg(test)]
@@ -269,10 +310,31 @@ impl Results {
         condition: &'static str,
         value: f64,
     ) -> Selection<'_> {
+        self.under(part, series, &[(condition, value)])
+    }
+
+    /// The median of a measure of one series, as a multiple of that of another; no number unless both were measured.
+    pub(crate) fn ratio(
+        &self,
+        part: &'static str,
+        (own, measure): (&str, &str),
+        (other, other_measure): (&str, &str),
+    ) -> f64 {
+        self.of(part, own).median(measure) / self.of(part, other).median(other_measure)
+    }
+
+    /// The samples of a series under several conditions.
+    pub(crate) fn under(
+        &self,
+        part: &'static str,
+        series: &str,
+        conditions: &[(&'static str, f64)],
+    ) -> Selection<'_> {
         let mut selection = self.of(part, series);
-        selection
-            .samples
-            .retain(|sample| sample.conditions.get(condition) == Some(&value));
+        selection.samples.retain(|sample| {
+            let mut wanted = conditions.iter();
+            wanted.all(|(name, value)| sample.conditions.get(name) == Some(value))
+        });
         selection
     }
 
@@ -319,6 +381,7 @@ impl Results {
 
     /// Prints tables, and writes all of it to a directory, which is made if it is not there.
     pub(crate) fn publish(mut self, directory: &Path) -> Result<()> {
+        self.tell_counts();
         self.sum_up();
         let plots: Vec<(String, String)> = self
             .plots

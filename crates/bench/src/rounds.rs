@@ -14,9 +14,9 @@ pub(crate) struct Rounds {
     /// Runs of each kind; most often 5; 1 if it is to be quick
     #[arg(long)]
     rounds: Option<usize>,
-    /// Seconds of each run; most often 5; 1 if it is to be quick
-    #[arg(long)]
-    seconds: Option<u64>,
+    /// Seconds of each run, also fractions of one; most often 5; 0.5 if it is to be quick
+    #[arg(long, value_parser = seconds)]
+    seconds: Option<f64>,
     /// Where tables and plots go [default: target/bench]
     #[arg(long, value_name = "DIRECTORY")]
     output: Option<PathBuf>,
@@ -58,15 +58,35 @@ impl Rounds {
         Ok(())
     }
 
-    /// Of each run, at least one.
-    pub(crate) fn seconds(&self) -> u64 {
-        self.seconds_or(5)
+    /// Of each run.
+    pub(crate) fn seconds(&self) -> f64 {
+        self.seconds_or(5.0)
     }
 
     /// The same, for what takes another time by default.
-    pub(crate) fn seconds_or(&self, default: u64) -> u64 {
-        let default = if self.quick { 1 } else { default };
-        self.seconds.unwrap_or(default).max(1)
+    pub(crate) fn seconds_or(&self, default: f64) -> f64 {
+        self.seconds_of(QUICK_SECONDS, default)
+    }
+
+    /// The same, for what takes another time also if it is to be quick.
+    pub(crate) fn seconds_of(&self, quick: f64, default: f64) -> f64 {
+        let default = if self.quick { quick } else { default };
+        self.seconds.unwrap_or(default)
+    }
+}
+
+/// Of each run that is to be quick: more than ten of the kernel's ticks, by which it tells user time from system time.
+pub(crate) const QUICK_SECONDS: f64 = 0.5;
+
+/// Most seconds of a run.
+const SECONDS_MAX: f64 = 86_400.0;
+
+/// A span that can be measured.
+pub(crate) fn seconds(text: &str) -> std::result::Result<f64, String> {
+    let seconds: f64 = text.parse().map_err(|error| format!("{error}"))?;
+    match seconds > 0.0 && seconds <= SECONDS_MAX {
+        true => Ok(seconds),
+        false => Err(format!("more than 0 is meant, and at most {SECONDS_MAX}")),
     }
 }
 
@@ -87,5 +107,13 @@ mod tests {
         });
         taken.unwrap();
         assert_eq!(order, "abbaab");
+    }
+
+    #[test]
+    fn a_span_is_longer_than_nothing_and_ends() {
+        assert_eq!(seconds("0.5"), Ok(0.5));
+        for text in ["0", "-1", "inf", "NaN", "1e9", "soon"] {
+            assert!(seconds(text).is_err(), "{text}");
+        }
     }
 }

@@ -131,7 +131,8 @@ impl Run {
                     ratio(process.cpu_ns, load.responses) / 1e3,
                 ),
                 ("busy_cores", ratio(process.cpu_ns, load.elapsed_ns)),
-                ("user_share", ratio(process.user_ns, process.cpu_ns)),
+                ("user_s_per_gb", per_gb(process.user_ns)),
+                ("system_s_per_gb", per_gb(process.cpu_ns - process.user_ns)),
                 (
                     "voluntary_switches_per_gb",
                     process.voluntary_switches as f64 / gb,
@@ -175,12 +176,22 @@ pub(crate) fn run(server: &Server, load: &Settings) -> Result<Run> {
     measured(server, load, false)
 }
 
+/// Long enough for that.
+pub(crate) const WARM_UP_SECONDS: f64 = 1.0;
+
 /// Has caches warm up and windows open, and sees that the way is clear, where there is time for that.
 pub(crate) fn warm_up(rounds: &Rounds, server: &Server, load: Settings) -> Result<()> {
     if rounds.is_quick() {
         return Ok(());
     }
-    run(server, &Settings { seconds: 1, ..load }).map(drop)
+    run(
+        server,
+        &Settings {
+            seconds: WARM_UP_SECONDS,
+            ..load
+        },
+    )
+    .map(drop)
 }
 
 /// The same, and counts system calls, which makes them dearer. Nothing is counted where that is not allowed.
@@ -469,7 +480,8 @@ pub(crate) mod tests {
             ("cpu_s_per_gb.machine", 0.5),
             ("cpu_us_per_request.server", 400.0),
             ("busy_cores.master", 0.1),
-            ("user_share.server", 0.25),
+            ("user_s_per_gb.server", 0.05),
+            ("system_s_per_gb.server", 0.15),
             ("resident_mb.worker", 6.0),
             ("device_share", 0.25),
         ] {

@@ -58,12 +58,13 @@ pub(crate) fn verdict(met: bool) -> &'static str {
 pub(crate) type Conditions = &'static [(&'static str, &'static str)];
 
 /// What a run is about: throughput, and what each process, the server and the machine cost.
-pub(crate) const COST: [Column; 5] = [
+pub(crate) const COST: [Column; 6] = [
     column("gbit_per_s", "Gbit/s", 2),
     column("requests_per_s", "requests/s", 0),
     column("cpu_s_per_gb.*", "CPU s/GB, each process", 4),
     column("cpu_s_per_gb.server", "CPU s/GB, server", 4),
     column("cpu_s_per_gb.machine", "CPU s/GB, machine", 4),
+    column("busy_cores.server", "server's cores busy", 2),
 ];
 
 /// How long requests took.
@@ -77,8 +78,9 @@ const LATENCY: [Column; 6] = [
 ];
 
 /// How the processes ran.
-const PROCESSES: [Column; 4] = [
-    column("user_share.*", "part of CPU time in user mode", 2),
+const PROCESSES: [Column; 5] = [
+    column("user_s_per_gb.*", "user CPU s/GB", 4),
+    column("system_s_per_gb.*", "system CPU s/GB", 4),
     column("voluntary_switches_per_gb.*", "voluntary switches/GB", 0),
     column(
         "involuntary_switches_per_gb.*",
@@ -102,13 +104,12 @@ pub(crate) fn add_titled(
 ) {
     let tables = [&COST[..], &LATENCY, &PROCESSES];
     for (index, columns) in tables.into_iter().enumerate() {
-        results.table(Table {
-            part,
-            title: if index == 0 { title } else { "" },
-            series: "Server",
-            conditions,
-            columns: columns.to_vec(),
-        });
+        let title = if index == 0 { title } else { "" };
+        results.table(
+            Table::of(part, columns.to_vec())
+                .titled(title)
+                .over(conditions),
+        );
     }
 }
 

@@ -9,10 +9,11 @@ use serde::Serialize;
 use testbed::Result;
 
 use crate::bed::{Bed, Ground, Wanted};
-use crate::disk::{QUICK_CACHE, forget, open_all};
+use crate::disk::{QUICK_CACHE, forget, open_all, seconds_from_disk};
 use crate::load;
 use crate::paper;
 use crate::perf::{Profiler, Stack, must_see_kernel};
+use crate::plan::Plan;
 use crate::results::{Measures, Plot, Results, Table, column};
 use crate::rounds::Rounds;
 use crate::run;
@@ -31,8 +32,18 @@ pub(crate) struct Settings {
     files: Option<usize>,
 }
 
+impl Settings {
+    fn files(&self) -> usize {
+        let default = if self.rounds.is_quick() { 500 } else { 3000 };
+        self.files.unwrap_or(default)
+    }
+}
+
 const FILE_BYTES: u64 = 1_000_000;
-const SECONDS_MAX: u64 = 10;
+const SECONDS_MAX: f64 = 10.0;
+
+/// `perf` takes so many times as long to say what it has seen.
+const PERF: f64 = 2.0;
 
 /// Functions that are shown by name, of each process.
 const TOP: usize = 8;
@@ -246,11 +257,26 @@ impl Group {
     }
 }
 
+/// How long it takes.
+pub(crate) fn plan(settings: &Settings) -> Plan {
+    let files = settings.files();
+    let mut plan = Plan::new();
+    plan.files(files, FILE_BYTES);
+    plan.beds(1);
+    let seconds = seconds_from_disk(files, FILE_BYTES).min(SECONDS_MAX);
+    plan.runs(
+        2 * settings.rounds.count(),
+        settings.connections,
+        0,
+        (1.0 + PERF) * seconds,
+    );
+    plan
+}
+
 pub(crate) fn measure(settings: &Settings) -> Result<()> {
     must_see_kernel()?;
     let rounds = &settings.rounds;
-    let default = if rounds.is_quick() { 500 } else { 3000 };
-    let ground = Ground::prepare(settings.files.unwrap_or(default), FILE_BYTES)?;
+    let ground = Ground::prepare(settings.files(), FILE_BYTES)?;
     let files = open_all(&ground.site, ground.files())?;
     // All that it has read before is not to be in its cache.
     let wanted = Wanted {
@@ -333,16 +359,11 @@ fn report(results: &mut Results) {
             "The functions themselves in which each process was found most often",
         ),
     ] {
-        results.table(Table {
-            part,
-            title,
-            series: "Process",
-            conditions: &[],
-            columns: vec![
-                column("percent", "% of its CPU time", 2),
-                column("cpu_s_per_gb", "CPU s/GB", 4),
-            ],
-        });
+        let columns = vec![
+            column("percent", "% of its CPU time", 2),
+            column("cpu_s_per_gb", "CPU s/GB", 4),
+        ];
+        results.table(Table::of(part, columns).titled(title).of_each("Process"));
     }
     results.plot(Plot::bars(
         "table1",

@@ -9,6 +9,7 @@ use testbed::Result;
 use crate::bed::{Bed, Ground, Wanted, move_to_core};
 use crate::paper;
 use crate::plain;
+use crate::plan::Plan;
 use crate::results::{Bound, Plot, Results};
 use crate::rounds::Rounds;
 use crate::run::{self, Server};
@@ -26,6 +27,13 @@ pub(crate) struct Settings {
     connections: Option<usize>,
 }
 
+impl Settings {
+    fn connections(&self) -> usize {
+        let default = if self.rounds.is_quick() { 64 } else { 1600 };
+        self.connections.unwrap_or(default)
+    }
+}
+
 const FILES: usize = 300;
 const FILE_BYTES: u64 = 300_000;
 
@@ -38,10 +46,18 @@ const BOTH: &str = "lighttpd on each of two cores";
 const SPLIT: &str = "Splitway, host and NIC process on a core each";
 const TOGETHER: &str = "Splitway, both on one core";
 
+/// How long it takes.
+pub(crate) fn plan(settings: &Settings) -> Plan {
+    let mut plan = Plan::new();
+    plan.files(FILES, FILE_BYTES);
+    plan.beds(1);
+    plan.turns(&settings.rounds, 4, settings.connections(), FILE_BYTES);
+    plan
+}
+
 pub(crate) fn measure(settings: &Settings) -> Result<()> {
     let rounds = &settings.rounds;
-    let default = if rounds.is_quick() { 64 } else { 1600 };
-    let connections = settings.connections.unwrap_or(default);
+    let connections = settings.connections();
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let second_core = second_core(cores);
     let ground = Ground::prepare(FILES, FILE_BYTES)?;
@@ -84,7 +100,11 @@ pub(crate) fn measure(settings: &Settings) -> Result<()> {
     };
     for (way, server) in &ways {
         place(way, server)?;
-        run::warm_up(rounds, server, ground.load(server, connections, 1))?;
+        run::warm_up(
+            rounds,
+            server,
+            ground.load(server, connections, rounds.seconds()),
+        )?;
     }
     rounds.take_turns(&ways, |(way, server)| {
         place(way, server)?;
@@ -121,9 +141,7 @@ fn report(results: &mut Results, second_core: usize) {
         );
     }
     results.note(plain::NOTE);
-    let ratio = |a: &str, b: &str, measure: &str| {
-        results.of(PART, a).median(measure) / results.of(PART, b).median(measure)
-    };
+    let ratio = |a, b, measure| results.ratio(PART, (a, measure), (b, measure));
     let checks = [
         (
             "throughput, split against lighttpd on both cores",

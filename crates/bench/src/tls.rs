@@ -17,6 +17,7 @@ use testbed::Result;
 use testbed::process::{run as run_tool, tool};
 
 use crate::bed::{Bed, Ground, LIGHTTPD, NGINX, SPLITWAY, Wanted};
+use crate::plan::Plan;
 use crate::results::{Bound, Measures, Results, Table, column};
 use crate::rounds::Rounds;
 use crate::run::{self, Server};
@@ -81,6 +82,26 @@ what it receives. The client decrypts one response in a hundred, and counts the 
 handshake in a hundred. Where a server's core is not busy all the time, it is the client that was slow, and its rate says \
 little. Machines are noisy: compare ratios of one invocation.";
 
+/// How long it takes.
+pub(crate) fn plan(settings: &Settings) -> Plan {
+    let rounds = &settings.rounds;
+    let mut plan = Plan::new();
+    plan.files(settings.files, settings.file_bytes);
+    plan.beds(1);
+    plan.tls_turns(rounds, 3, settings.connections, settings.file_bytes);
+    let kinds: usize = [SPLITWAY, NGINX, LIGHTTPD]
+        .iter()
+        .map(|server| kinds(server).len())
+        .sum();
+    plan.runs(
+        kinds * rounds.count(),
+        settings.connections,
+        0,
+        rounds.seconds(),
+    );
+    plan
+}
+
 pub(crate) fn measure(settings: &Settings) -> Result<()> {
     let rounds = &settings.rounds;
     let ground = Ground::prepare(settings.files, settings.file_bytes)?;
@@ -102,7 +123,11 @@ pub(crate) fn measure(settings: &Settings) -> Result<()> {
     let mut results = Results::new("tls", title, settings)?;
     bed.describe(&mut results)?;
     for server in &servers {
-        run::warm_up(rounds, server, ground.load(server, settings.connections, 1))?;
+        run::warm_up(
+            rounds,
+            server,
+            ground.load(server, settings.connections, rounds.seconds()),
+        )?;
     }
     rounds.take_turns(&servers, |server| {
         let load = ground.load(server, settings.connections, rounds.seconds());
@@ -176,17 +201,12 @@ fn handshake_measures(outcome: &handshakes::Outcome, cpu_ns: u64) -> Measures {
 fn report(results: &mut Results) {
     table::add(results, FILES, &[]);
     for (part, title) in [(NEW, "New handshakes"), (RESUMED, "Resumed handshakes")] {
-        results.table(Table {
-            part,
-            title,
-            series: "Server",
-            conditions: &[],
-            columns: vec![
-                column("handshakes_per_s", "per s", 0),
-                column("handshakes_per_cpu_s", "per CPU-s", 0),
-                column("busy_cores.server", "its core busy", 2),
-            ],
-        });
+        let columns = vec![
+            column("handshakes_per_s", "per s", 0),
+            column("handshakes_per_cpu_s", "per CPU-s", 0),
+            column("busy_cores.server", "its core busy", 2),
+        ];
+        results.table(Table::of(part, columns).titled(title));
     }
     let all = "cpu_s_per_gb.server";
     let rows = [
@@ -223,8 +243,7 @@ fn report(results: &mut Results) {
             _ => "",
         };
         for (peer, bound) in [(NGINX, bound), (LIGHTTPD, Bound::None)] {
-            let ratio =
-                results.of(part, SPLITWAY).median(own) / results.of(part, peer).median(theirs);
+            let ratio = results.ratio(part, (SPLITWAY, own), (peer, theirs));
             // Not everything is measured with both.
             if peer == NGINX || ratio.is_finite() {
                 results.check(format!("{what}{unit}, against {peer}"), ratio, bound);

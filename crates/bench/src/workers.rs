@@ -10,6 +10,7 @@ use testbed::Result;
 #[cfg(test)]
 use crate::bed::SPLITWAY;
 use crate::bed::{Ground, splitway_server, start_splitway_anywhere};
+use crate::plan::Plan;
 use crate::results::{Bound, Results};
 use crate::rounds::Rounds;
 use crate::run::{self, Run};
@@ -40,6 +41,32 @@ pub(crate) struct Settings {
 
 /// The one part of the results.
 const PART: &str = "workers";
+
+/// How long it takes.
+pub(crate) fn plan(settings: &Settings) -> Plan {
+    let rounds = &settings.rounds;
+    let mut plan = Plan::new();
+    plan.files(settings.files, settings.file_bytes);
+    for _ in 0..rounds.count() {
+        plan.splitways(settings.workers.len());
+        if !rounds.is_quick() {
+            let seconds = run::WARM_UP_SECONDS;
+            plan.runs(
+                settings.workers.len(),
+                settings.connections,
+                settings.file_bytes,
+                seconds,
+            );
+        }
+        plan.runs(
+            settings.workers.len(),
+            settings.connections,
+            settings.file_bytes,
+            rounds.seconds(),
+        );
+    }
+    plan
+}
 
 pub(crate) fn measure(settings: &Settings) -> Result<()> {
     let ground = Ground::prepare(settings.files, settings.file_bytes)?;
@@ -77,7 +104,7 @@ fn run_with(ground: &Ground, settings: &Settings, workers: usize) -> Result<Run>
     let mut splitway = start_splitway_anywhere(ground, &arguments)?;
     let server = splitway_server(&splitway);
     let load = |seconds| ground.load(&server, settings.connections, seconds);
-    run::warm_up(&settings.rounds, &server, load(1))?;
+    run::warm_up(&settings.rounds, &server, load(settings.rounds.seconds()))?;
     let run = run::run(&server, &load(settings.rounds.seconds()))?;
     splitway.end_with(Signal::TERM)?;
     Ok(run)
@@ -91,9 +118,9 @@ fn report(results: &mut Results, counts: &[usize]) {
             ("gbit_per_s", "throughput"),
             ("cpu_s_per_gb.server", "CPU per GB, both processes"),
         ] {
-            let median = |workers| results.of(PART, &series(workers)).median(measure);
-            let what = format!("{what}, {} against {}", series(workers), series(first));
-            results.check(what, median(workers) / median(first), Bound::None);
+            let (own, other) = (series(workers), series(first));
+            let ratio = results.ratio(PART, (&own, measure), (&other, measure));
+            results.check(format!("{what}, {own} against {other}"), ratio, Bound::None);
         }
     }
     results.note(

@@ -3,12 +3,10 @@
 //! Loads differ in how many of each they have, and so does what they cost: as many equations as unknowns. What a SEND
 //! costs contains its departure; what a request costs contains OPEN, CLOS, the response's head and its timers.
 
-use serde::{Deserialize, Serialize};
-
 use super::far::Counts;
 
 /// What each costs, in nanoseconds or in instructions.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Costs {
     pub(crate) ack: f64,
     pub(crate) send: f64,

@@ -9,7 +9,6 @@ use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvFlags, Shutdown, SocketFlags, SocketType, recv, shutdown, socketpair,
 };
-use serde::{Deserialize, Serialize};
 use testbed::process::Process;
 use testbed::procfs::{cpu_ns, memory};
 use testbed::{Context, Failure, Result};
@@ -32,7 +31,7 @@ const WARM_UP_RESPONSES: u64 = 2;
 const END: Duration = Duration::from_secs(5);
 
 /// What was measured in a run, between its warm-up and its end.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Run {
     /// Time by the clock.
     pub(crate) elapsed_ns: u64,
@@ -63,6 +62,12 @@ impl Run {
     }
 }
 
+/// How long it takes, most of the time, until a load is measured: processes, handshakes, responses, and the end.
+pub(super) fn seconds_before(load: &Load) -> f64 {
+    const CONNECTIONS_PER_S: f64 = 20_000.0;
+    0.3 + WARM_UP.as_secs_f64() + load.connections as f64 / CONNECTIONS_PER_S
+}
+
 struct Sample {
     at: Instant,
     host_cpu_ns: u64,
@@ -70,7 +75,7 @@ struct Sample {
 }
 
 /// Runs a load for so many seconds, not counting its warm-up.
-pub(crate) fn run(load: &Load, seconds: u64) -> Result<Run> {
+pub(crate) fn run(load: &Load, seconds: f64) -> Result<Run> {
     let (contract, contract_of_host) = pair()?;
     let (link, link_of_host) = pair()?;
     let executable = std::env::current_exe().context(|| "finding this program".into())?;
@@ -102,7 +107,7 @@ pub(crate) fn run(load: &Load, seconds: u64) -> Result<Run> {
         far.is_settled() && far.counts().responses >= wanted && begun.elapsed() >= WARM_UP
     })?;
     let before = sample(&far)?;
-    let span = Duration::from_secs(seconds);
+    let span = Duration::from_secs_f64(seconds);
     turn_until(&mut far, |_| before.at.elapsed() >= span)?;
     let after = sample(&far)?;
     let host_bytes = memory(host.pid())?.resident_bytes;

@@ -192,34 +192,32 @@ pub(super) fn add(results: &mut Results, cell: &Cell, runs: &[Run]) {
 
 /// Adds tables, plots and notes.
 pub(super) fn report(results: &mut Results, settings: &Settings) {
-    results.table(Table {
-        part: GOODPUT,
-        title: "Goodput",
-        series: "Sender",
-        conditions: CONDITIONS,
-        columns: vec![
+    let mut table = |part, title, columns| {
+        let table = Table::of(part, columns).titled(title);
+        results.table(table.of_each("Sender").over(CONDITIONS));
+    };
+    table(
+        GOODPUT,
+        "Goodput",
+        vec![
             column("mbit_per_s", "Mbit/s", 2),
             column("jain", "Jain's index", 3),
             column("unpunctual_permille", "Late or overrun, ‰", 2),
         ],
-    });
-    results.table(Table {
-        part: PAIRS,
-        title: "Pairs of runs under the same seed",
-        series: "",
-        conditions: CONDITIONS,
-        columns: vec![column("ratio", "Ratio of goodput", 3)],
-    });
-    results.table(Table {
-        part: FAIRNESS,
-        title: "Fairness, without loss, after the first third of the time",
-        series: "Sender",
-        conditions: CONDITIONS,
-        columns: vec![
+    );
+    table(
+        PAIRS,
+        "Pairs of runs under the same seed",
+        vec![column("ratio", "Ratio of goodput", 3)],
+    );
+    table(
+        FAIRNESS,
+        "Fairness, without loss, after the first third of the time",
+        vec![
             column("jain", "Jain's index", 3),
             column("splitway_share", "Splitway's share", 3),
         ],
-    });
+    );
     if settings.is_about_fairness {
         let y = ("jain", "Jain's index");
         results.plot(Plot::lines("fairness", FAIRNESS, ("flows", "flows"), y));

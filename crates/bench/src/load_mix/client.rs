@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use testbed::http::Head;
 use testbed::{Context, Failure, Result};
 
+use super::pace::{Pace, Pauses};
 use super::shelf::{Random, Shelf, Wish};
 use crate::load::{HEAD_BYTES_MAX, READY, conclude, print_line, take_place};
 
@@ -50,7 +51,7 @@ pub(crate) struct Settings {
     pub(crate) connections: usize,
     /// Length of the measured span, in seconds. What is under way at its end is waited for.
     #[arg(long)]
-    pub(crate) seconds: u64,
+    pub(crate) seconds: f64,
     /// What decides all that is random.
     #[arg(long)]
     pub(crate) seed: u64,
@@ -92,6 +93,8 @@ pub(crate) struct Outcome {
     pub(crate) lost: u64,
     /// Some of what was wrong or lost.
     pub(crate) complaints: Vec<String>,
+    /// The longest pauses of the generator, since the beginning.
+    pub(crate) pauses: Pauses,
 }
 
 /// What a client does.
@@ -194,6 +197,7 @@ struct Generator {
     /// Nothing new is asked for, and nobody is slow any more.
     is_ending: bool,
     total: Outcome,
+    pace: Pace,
 }
 
 /// Generates load until the measured span is over and all that was under way has come; prints [`READY`] when each
@@ -210,6 +214,7 @@ pub(crate) fn generate(settings: &Settings) -> Result<()> {
         opening: 0,
         is_ending: false,
         total: Outcome::default(),
+        pace: Pace::new(TICK),
     };
     conclude(&generator.run()?)
 }
@@ -221,7 +226,7 @@ impl Generator {
         // Those to be opened, and what they are to ask for if that is known.
         let mut closed: Vec<(usize, Option<Wish>)> =
             (0..count).map(|index| (index, None)).collect();
-        let span = Duration::from_secs(self.settings.seconds);
+        let span = Duration::from_secs_f64(self.settings.seconds);
         let mut began: Option<(Instant, Outcome)> = None;
         let mut measured = None;
         let mut events = Vec::with_capacity(256);
@@ -244,8 +249,7 @@ impl Generator {
                     began = Some((Instant::now(), self.total.clone()));
                 }
                 None if start.elapsed() > 4 * PATIENCE => {
-                    let complaints = self.total.complaints.join("; ");
-                    return Err(Failure::new(format!("too few answers: {complaints}")));
+                    return Err(self.failure("too few answers to begin with"));
                 }
                 Some((since, before)) if !self.is_ending && since.elapsed() >= span => {
                     measured = Some((
@@ -263,7 +267,9 @@ impl Generator {
             };
             events.clear();
             let room = rustix::buffer::spare_capacity(&mut events);
+            let before = (Instant::now(), self.total.body_bytes);
             epoll::wait(&self.waiting, room, Some(&timeout)).context(|| "epoll_wait".into())?;
+            let waited = before.0.elapsed();
             for event in &events {
                 let index = event.data.u64() as usize;
                 self.turn(index, &mut connections[index], &mut closed, TURN_BYTES_MAX)?;
@@ -281,6 +287,7 @@ impl Generator {
                     }
                 }
             }
+            self.pace.turned(waited, self.total.body_bytes > before.1);
         }
         let (elapsed, body_bytes, responses) = measured.expect("a span that has ended");
         Ok(Outcome {
@@ -288,8 +295,19 @@ impl Generator {
             body_bytes,
             responses,
             compared_bytes: self.total.body_bytes,
+            pauses: self.pace.pauses,
             ..self.total.clone()
         })
+    }
+
+    /// What has gone wrong, some of what led to it, and whether it was the generator itself that did not run.
+    fn failure(&self, what: &str) -> Failure {
+        let complaints = self.total.complaints.join("; ");
+        Failure::new(format!(
+            "{what}: {complaints}; {}; nothing has come since {:.0} ms",
+            self.pace.pauses,
+            1e3 * self.pace.silence().as_secs_f64()
+        ))
     }
 
     /// From here on, all that is under way is brought to its end.
@@ -419,10 +437,7 @@ impl Generator {
             }
         }
         if self.total.lost + self.total.wrong >= FAILURES_MAX {
-            let complaints = self.total.complaints.join("; ");
-            return Err(Failure::new(format!(
-                "{FAILURES_MAX} answers were wrong or lost: {complaints}"
-            )));
+            return Err(self.failure(&format!("{FAILURES_MAX} answers were wrong or lost")));
         }
         closed.push((index, again));
         Ok(())

@@ -2,83 +2,121 @@
 
 use std::path::Path;
 
-use serde::Deserialize;
 use sim::model::Calibration;
-use testbed::{Context, Failure, Result};
+use testbed::{Failure, Result};
 
+use crate::ceiling::costs::Costs;
 use crate::ceiling::far::Acks;
-use crate::ceiling::report::{Cell, CostRow};
-
-/// Superpackets, in bytes, of all NICs.
-const SUPERPACKET_BYTES: usize = 65_535;
+use crate::ceiling::found::{BENCHMARK, Found};
 
 /// What was measured, as far as the model wants it.
-#[derive(Debug, Deserialize)]
-pub(super) struct Measured {
-    pub(super) cells: Vec<Cell>,
-    pub(super) costs: Vec<CostRow>,
-    /// Clock of the cores, in GHz.
-    pub(super) core_ghz: f64,
+#[derive(Debug)]
+pub(crate) struct Measured {
+    found: Found,
+}
+
+/// What the host has, and takes, with so many connections.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Host {
+    pub(super) connections: usize,
+    /// CPU time for a response.
+    pub(super) ns: f64,
+    pub(super) memory_bytes: f64,
 }
 
 impl Measured {
-    pub(super) fn read(path: &Path) -> Result<Measured> {
-        let text = std::fs::read_to_string(path).context(|| {
-            format!(
-                "reading the calibration {}, which `splitway-bench ceiling` writes",
-                path.display()
-            )
+    /// From this file, or from where the benchmark leaves its results.
+    pub(super) fn read(file: Option<&Path>, output: &Path) -> Result<Measured> {
+        let found = match file {
+            Some(file) => Some(Found::read(file)?),
+            None => Found::beside(output)?,
+        };
+        let found = found.ok_or_else(|| {
+            Failure::new(format!(
+                "the model computes with what one host core was measured to control, and there is no {BENCHMARK}.json in {}; \
+                 `splitway-bench {BENCHMARK}` writes it, `--calibration FILE` takes another one",
+                output.display()
+            ))
         })?;
-        serde_json::from_str(&text).context(|| format!("understanding {}", path.display()))
+        Ok(Measured { found })
     }
 
-    /// The cell with the largest files, which are what content is, and superpackets as all NICs have them.
-    fn cell(&self, connections: usize, acks: Acks) -> Option<&Cell> {
-        let cells = self.cells.iter().filter(|cell| {
-            let load = &cell.load;
-            load.connections == connections
-                && load.acks == acks
-                && load.superpacket_bytes == SUPERPACKET_BYTES
-        });
-        cells.max_by_key(|cell| cell.load.file_bytes)
+    /// Where it is from.
+    pub(super) fn source(&self) -> String {
+        format!("Calibrated with {}.", self.found.file.display())
     }
 
     pub(super) fn calibration(&self, connections: usize) -> Result<Calibration> {
-        let costs = |acks| {
-            let run = self.cell(connections, acks).and_then(Cell::typical);
-            let run = run.ok_or_else(|| {
+        let of = |acks| {
+            self.found.of_content(connections, acks).ok_or_else(|| {
                 Failure::new(format!(
                     "the calibration has nothing measured with {connections} connections; \
-                     `splitway-bench ceiling --connections {connections}` measures it"
+                     `splitway-bench {BENCHMARK} --connections {connections}` measures it"
                 ))
-            })?;
-            let gb = run.counts.body_bytes as f64 / 1e9;
-            let s_per_gb = run.host_cpu_ns as f64 / 1e9 / gb;
-            Ok((s_per_gb, run.counts.acks as f64 / gb))
+            })
         };
-        let (superpacket_s_per_gb, superpacket_acks_per_gb) = costs(Acks::Superpacket)?;
-        let (two_packets_s_per_gb, two_packets_acks_per_gb) = costs(Acks::TwoPackets)?;
+        let (superpacket, two_packets) = (of(Acks::Superpacket)?, of(Acks::TwoPackets)?);
         Ok(Calibration {
             connections,
-            superpacket_s_per_gb,
-            superpacket_acks_per_gb,
-            two_packets_s_per_gb,
-            two_packets_acks_per_gb,
+            superpacket_s_per_gb: superpacket.cpu_s_per_gb,
+            superpacket_acks_per_gb: superpacket.acks_per_gb,
+            two_packets_s_per_gb: two_packets.cpu_s_per_gb,
+            two_packets_acks_per_gb: two_packets.acks_per_gb,
         })
     }
 
-    /// All numbers of connections, ascending, with CPU time and memory of the host for them: nanoseconds for a response,
-    /// and bytes.
-    pub(super) fn by_connections(&self) -> Vec<(usize, f64, u64)> {
-        let mut numbers: Vec<usize> = self.costs.iter().map(|row| row.connections).collect();
-        numbers.sort_unstable();
-        numbers.dedup();
+    /// All numbers of connections, ascending.
+    pub(super) fn hosts(&self) -> Vec<Host> {
         let of = |connections| {
-            let cell = self.cell(connections, Acks::Superpacket)?;
-            let run = cell.typical()?;
-            let ns = run.host_cpu_ns as f64 / run.counts.responses as f64;
-            Some((connections, ns, run.host_bytes))
+            let of = self.found.of_content(connections, Acks::Superpacket)?;
+            Some(Host {
+                connections,
+                ns: of.ns_per_response,
+                memory_bytes: 1e6 * of.memory_mb,
+            })
         };
-        numbers.into_iter().filter_map(of).collect()
+        self.found
+            .connections()
+            .into_iter()
+            .filter_map(of)
+            .collect()
+    }
+
+    /// What an ACK, a SEND and a request cost, in nanoseconds and in instructions; `None` unless both were measured.
+    pub(super) fn costs(&self, connections: usize) -> Option<(Costs, Costs)> {
+        let ns = self.found.ns(connections)?;
+        Some((ns, self.found.instructions(connections)?))
+    }
+
+    /// Clock of the cores, in GHz.
+    pub(super) fn core_ghz(&self) -> Result<f64> {
+        self.found.core_ghz()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::measured;
+
+    #[test]
+    fn a_core_controls_what_was_measured_less_the_reception_of_frames() {
+        let directory = tempfile::tempdir().unwrap();
+        let calibration = measured(directory.path()).calibration(1600).unwrap();
+        // 20 ms for a gigabyte, and 16,000 ACKs of 70 ns each.
+        let gbit_per_s = calibration.gbit_per_core(sim::model::pipeline::Acks::Superpacket);
+        assert!(
+            (gbit_per_s - 8.0 / (0.020 + 0.00112)).abs() < 0.1,
+            "{gbit_per_s}"
+        );
+    }
+
+    #[test]
+    fn what_was_not_measured_is_asked_for() {
+        let directory = tempfile::tempdir().unwrap();
+        let failure = measured(directory.path())
+            .calibration(7)
+            .unwrap_err()
+            .to_string();
+        assert!(failure.contains("--connections 7"), "{failure}");
     }
 }

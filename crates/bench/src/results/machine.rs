@@ -25,7 +25,8 @@ pub(crate) struct Machine {
     is_privileged: bool,
     /// What the programs say of themselves.
     versions: BTreeMap<&'static str, String>,
-    congestion_control: String,
+    /// Where there is a network.
+    congestion_control: Option<String>,
     /// The links' ends, those of all servers alike.
     link: Option<Sizes>,
 }
@@ -76,7 +77,7 @@ impl Machine {
             cores: std::thread::available_parallelism().map_or(1, usize::from),
             memory_bytes: kib.unwrap_or(0) << 10,
             versions: versions.collect(),
-            congestion_control: on_both("cubic"),
+            congestion_control: Some(on_both("cubic")),
             link: None,
         })
     }
@@ -86,9 +87,14 @@ impl Machine {
         self.link = Some(sizes);
     }
 
+    /// Notes that nothing crosses a network.
+    pub(crate) fn has_no_network(&mut self) {
+        self.congestion_control = None;
+    }
+
     /// Notes how servers are kept from sending too much.
     pub(crate) fn set_congestion_control(&mut self, name: &str) {
-        self.congestion_control = on_both(name);
+        self.congestion_control = Some(on_both(name));
     }
 }
 
@@ -103,10 +109,11 @@ impl Display for Machine {
             self.memory_bytes / 1_000_000_000,
             self.kernel,
         )?;
-        for version in self.versions.values() {
-            write!(f, "{version}; ")?;
+        let versions: Vec<&str> = self.versions.values().map(String::as_str).collect();
+        f.write_str(&versions.join("; "))?;
+        if let Some(name) = &self.congestion_control {
+            write!(f, "; congestion control {name}")?;
         }
-        write!(f, "congestion control {}", self.congestion_control)?;
         if let Some(sizes) = &self.link {
             write!(f, "; links: {sizes}")?;
         }

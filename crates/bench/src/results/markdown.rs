@@ -44,6 +44,9 @@ impl Results {
                 table.write(&groups, &mut text);
             }
         }
+        for plot in &self.plots {
+            text.line(format!("\n![{}]({}.svg)", plot.title(self), plot.file));
+        }
         if !self.checks.is_empty() {
             text.line("");
             self.write_checks(&mut text);

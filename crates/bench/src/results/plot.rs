@@ -56,11 +56,16 @@ impl Plot {
         self
     }
 
-    pub(super) fn svg(&self, results: &Results) -> Result<String> {
-        let title = match self.title.is_empty() {
+    /// What stands above it.
+    pub(super) fn title<'a>(&'a self, results: &'a Results) -> &'a str {
+        match self.title.is_empty() {
             true => &results.title,
             false => &self.title,
-        };
+        }
+    }
+
+    pub(super) fn svg(&self, results: &Results) -> Result<String> {
+        let title = self.title(results);
         let mut svg = String::new();
         let drawn = match self.x {
             Some((condition, heading)) => {
@@ -119,7 +124,7 @@ impl Plot {
         let published = results.published.iter();
         let published = published.filter(|published| published.measure == self.y.0);
         let others = published.map(|published| Bar {
-            name: format!("published: {}", published.series),
+            name: format!("published: {} ({})", published.series, published.source),
             value: published.value,
             is_published: true,
         });
@@ -140,10 +145,10 @@ fn add_point(lines: &mut Vec<Line>, name: &str, point: (f64, f64), is_published:
     }
 }
 
-const SIZE: (u32, u32) = (1100, 520);
+const SIZE: (u32, u32) = (1160, 520);
 
 /// What is left for names, right of a line chart, and left of bars.
-const NAMES_WIDTH: u32 = 330;
+const NAMES_WIDTH: u32 = 390;
 
 /// Height of a name, and of a bar.
 const ROW_HEIGHT: i32 = 20;
@@ -158,40 +163,21 @@ const TITLE_FONT: (&str, i32) = ("sans-serif", 18);
 type Drawn<'a> = std::result::Result<(), Box<dyn std::error::Error + 'a>>;
 
 /// A line chart. The x axis is logarithmic where it does not begin at 0.
-pub(crate) struct Chart<'a> {
-    pub(crate) title: &'a str,
-    pub(crate) x: &'a str,
-    pub(crate) y: &'a str,
-    pub(crate) lines: Vec<Line>,
+struct Chart<'a> {
+    title: &'a str,
+    x: &'a str,
+    y: &'a str,
+    lines: Vec<Line>,
 }
 
 /// A line through points in the order of x; points alone if others have published them.
-pub(crate) struct Line {
-    pub(crate) name: String,
-    pub(crate) points: Vec<(f64, f64)>,
-    pub(crate) is_published: bool,
-}
-
-impl Line {
-    /// A point that others have published.
-    pub(crate) fn published(what: impl std::fmt::Display, point: (f64, f64)) -> Line {
-        Line {
-            name: format!("published: {what}"),
-            points: vec![point],
-            is_published: true,
-        }
-    }
+struct Line {
+    name: String,
+    points: Vec<(f64, f64)>,
+    is_published: bool,
 }
 
 impl Chart<'_> {
-    /// Draws it.
-    pub(crate) fn svg(&self) -> Result<String> {
-        let mut svg = String::new();
-        self.draw(&mut svg)
-            .map_err(|error| Failure::new(format!("drawing {:?}: {error}", self.title)))?;
-        Ok(svg)
-    }
-
     fn draw<'s>(&self, svg: &'s mut String) -> Drawn<'s> {
         let points = || self.lines.iter().flat_map(|line| &line.points);
         let x_least = points().map(|point| point.0).fold(f64::INFINITY, f64::min);

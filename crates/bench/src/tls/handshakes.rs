@@ -53,7 +53,7 @@ pub(crate) struct Settings {
     pub(crate) connections: usize,
     /// Length of the measured span, in seconds.
     #[arg(long)]
-    pub(crate) seconds: u64,
+    pub(crate) seconds: f64,
     /// Resume sessions, each with the ticket of one before.
     #[arg(long)]
     pub(crate) resume: bool,
@@ -139,7 +139,7 @@ impl Generator<'_> {
         for index in 0..count {
             greetings.push(self.greet(index)?);
         }
-        let span = Duration::from_secs(self.settings.seconds);
+        let span = Duration::from_secs_f64(self.settings.seconds);
         let mut began: Option<(Instant, u64)> = None;
         let mut events = Vec::with_capacity(256);
         loop {
