@@ -31,8 +31,9 @@ use crate::error::Failure;
 use crate::signals::Signals;
 
 /// Packets come from several sockets, each in its order. They are held back for so long, so that one that was sent
-/// before another is written before it.
-const HOLD: Duration = Duration::from_millis(20);
+/// before another is written before it: the kernel notes the time of a packet, and may be held up before the packet is
+/// there to be read.
+const HOLD: Duration = Duration::from_millis(100);
 
 /// Packets taken from a socket at a time, and held back at most.
 const BATCH: usize = 4096;
@@ -251,8 +252,10 @@ impl Capture {
         let _ = writeln!(io::stderr(), "splitway: capturing on {}", self.device);
         loop {
             let begun = Instant::now();
-            let taken = self.take();
-            self.write_until(realtime_ns().saturating_sub(HOLD.as_nanos() as u64))?;
+            // From before they are taken: what comes into one socket while another is read is for the next time.
+            let settled_ns = realtime_ns().saturating_sub(HOLD.as_nanos() as u64);
+            let (taken, complete_until_ns) = self.take();
+            self.write_until(settled_ns.min(complete_until_ns))?;
             let is_late = deadline.is_some_and(|deadline| deadline <= begun);
             if self.is_full() || is_late || signals.take() {
                 return Ok(());
@@ -267,12 +270,14 @@ impl Capture {
         }
     }
 
-    /// Takes in what there is; returns how much that was.
-    fn take(&mut self) -> usize {
-        let mut taken = 0;
+    /// Takes in what there is; returns how much that was, and the time until which nothing is left in any socket.
+    fn take(&mut self) -> (usize, u64) {
+        let (mut taken, mut complete_until_ns) = (0, u64::MAX);
         for (tap, reader) in self.taps.iter_mut().enumerate() {
             let held = &mut self.held;
-            taken += reader.receive(BATCH, &mut |packet| {
+            let mut last_ns = 0;
+            let count = reader.receive(BATCH, &mut |packet| {
+                last_ns = packet.time_ns;
                 held.push(Held {
                     time_ns: packet.time_ns,
                     tap,
@@ -280,8 +285,12 @@ impl Capture {
                     bytes: packet.bytes.to_vec(),
                 });
             });
+            taken += count;
+            if count == BATCH {
+                complete_until_ns = complete_until_ns.min(last_ns);
+            }
         }
-        taken
+        (taken, complete_until_ns)
     }
 
     /// Writes what was sent or received before this time, in order.
@@ -340,10 +349,17 @@ impl Capture {
         Ok(false)
     }
 
-    /// Writes what is held back, and how it was.
+    /// Writes what is held back and what waits, and how it was.
     fn end(&mut self) -> Result<(), Stop> {
-        self.take();
-        self.write_until(u64::MAX)?;
+        let end_ns = realtime_ns();
+        // More may come all the time.
+        while !self.is_full() {
+            let (_, complete_until_ns) = self.take();
+            self.write_until(end_ns.min(complete_until_ns))?;
+            if complete_until_ns > end_ns {
+                break;
+            }
+        }
         let mut dropped = Vec::new();
         let now_ns = realtime_ns();
         for (number, tap) in self.taps.iter_mut().enumerate() {
