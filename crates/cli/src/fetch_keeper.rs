@@ -2,7 +2,7 @@
 //! the host process knows where it lies; what else is asked for waits. Origins that are named later are made known to the
 //! one that there is; if its confinement does not let it reach them, another one takes its place.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use nix::sched::{CloneFlags, setns};
 use origin::OriginUrl;
 use origin::message::{MESSAGE_BYTES_MAX, Order};
+use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
 
 use crate::backoff::Backoff;
@@ -60,6 +61,10 @@ impl Outside {
 /// How long a fetcher whose place another one is to take may wait for what that could not go on with.
 const RETIRE_WAIT: Duration = Duration::from_secs(10);
 
+/// How often one that has not heard everything yet is told the rest, and after how long it is taken not to hear.
+const TELL_PERIOD: Duration = Duration::from_millis(20);
+const TELL_MAX: Duration = Duration::from_secs(10);
+
 /// Origins that a fetcher goes on knowing though they are not named any more. Beyond, they are forgotten.
 const KNOWN_MAX: usize = 2 * ORIGINS_MAX;
 
@@ -98,6 +103,10 @@ pub(crate) struct FetchKeeper {
 struct Process {
     /// Where it is told more.
     orders: OwnedFd,
+    /// What the socket has not taken: it holds a few long messages.
+    untold: VecDeque<Vec<u8>>,
+    /// By then it has heard something more, or does not hear.
+    hears_by: Option<Instant>,
     /// It can connect to no others.
     ports: BTreeSet<u16>,
     /// It believes somebody, and so can speak TLS.
@@ -111,11 +120,27 @@ impl Process {
         self.ports.contains(&url.port()) && (self.is_secure || !url.is_secure())
     }
 
-    /// False if it does not hear.
-    fn tell(&self, order: &Order) -> bool {
-        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    /// It is told as soon as it takes that in; false if it never will.
+    fn tell(&mut self, order: &Order) -> bool {
         let message = serde_json::to_vec(order).unwrap_or_default();
-        retry(|| send(&self.orders, &message, flags)).is_ok()
+        self.untold.push_back(message);
+        self.go_on_telling(Instant::now())
+    }
+
+    /// Tells what it has not been told yet, as far as it listens; false if it never will.
+    fn go_on_telling(&mut self, now: Instant) -> bool {
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        while let Some(message) = self.untold.front() {
+            match retry(|| send(&self.orders, message, flags)) {
+                Ok(_) => {
+                    self.untold.pop_front();
+                    self.hears_by = None;
+                }
+                Err(Errno::AGAIN) => return now < *self.hears_by.get_or_insert(now + TELL_MAX),
+                Err(_) => return false,
+            }
+        }
+        true
     }
 
     /// Another one is to take its place.
@@ -239,6 +264,8 @@ impl FetchKeeper {
         self.counted = Report::default();
         self.process = Some(Process {
             orders,
+            untold: VecDeque::new(),
+            hears_by: None,
             ports: plan.origins.iter().map(OriginUrl::port).collect(),
             is_secure: plan.origins.iter().any(OriginUrl::is_secure),
             retires_by: None,
@@ -286,8 +313,15 @@ impl FetchKeeper {
 
     /// When [`FetchKeeper::on`] is to be called though nothing happens.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        let retires_by = self.process.as_ref().and_then(|it| it.retires_by);
-        self.next.into_iter().chain(retires_by).min()
+        let process = self.process.as_ref();
+        let retires_by = process.and_then(|it| it.retires_by);
+        let is_waiting = process.is_some_and(|it| !it.untold.is_empty());
+        let tells_at = is_waiting.then(|| Instant::now() + TELL_PERIOD);
+        self.next
+            .into_iter()
+            .chain(retires_by)
+            .chain(tells_at)
+            .min()
     }
 
     /// Something has happened, or time has passed.
@@ -318,6 +352,12 @@ impl FetchKeeper {
             }
             _ => {}
         }
+        if let Some(process) = &mut self.process
+            && !process.go_on_telling(now)
+            && process.retires_by.is_none()
+        {
+            process.retire();
+        }
         let is_late = |process: &mut Process| process.retires_by.is_some_and(|by| by <= now);
         if self.process.take_if(is_late).is_some() {
             family.dismiss(Role::Fetcher);
@@ -341,7 +381,7 @@ impl FetchKeeper {
 }
 
 /// Tells a fetcher of all origins, and how much it may keep; false if it does not hear.
-fn tell_all(process: &Process, plan: &OriginPlan) -> bool {
+fn tell_all(process: &mut Process, plan: &OriginPlan) -> bool {
     let origins: Vec<String> = plan.origins.iter().map(ToString::to_string).collect();
     origins.chunks(ORIGINS_PER_ORDER).all(|origins| {
         process.tell(&Order::Use {
@@ -374,6 +414,8 @@ mod tests {
         let mut keeper = FetchKeeper::new(Outside::here().unwrap(), &to_host, "warn").unwrap();
         keeper.process = Some(Process {
             orders,
+            untold: VecDeque::new(),
+            hears_by: None,
             ports: [80].into(),
             is_secure: false,
             retires_by: None,
@@ -431,6 +473,37 @@ mod tests {
         assert_eq!(heard(&orders), [None]);
         assert!(keeper.deadline().is_some());
         assert_eq!(keeper.plan.unwrap().origins.len(), 257);
+    }
+
+    #[test]
+    fn one_that_listens_slowly_is_told_everything_in_order_and_one_that_never_does_retires() {
+        let root = tempfile::tempdir().unwrap();
+        let plan = plan(root.path(), "16M", &["http://a.example".to_owned()]);
+        let (mut keeper, mut family, _host, orders) = at_work(plan);
+        let sizes: Vec<u64> = (0..5_000).map(|it| (16 << 20) + it).collect();
+        for &size in &sizes {
+            keeper.limit(Some(Size(size)));
+        }
+        let said = Happening::Said(Role::Fetcher, Message::FetcherReady);
+        let mut told = Vec::new();
+        while told.len() < sizes.len() - 1 {
+            let is_waiting = !keeper.process.as_ref().unwrap().untold.is_empty();
+            assert_eq!(keeper.deadline().is_some(), is_waiting);
+            let more = heard(&orders);
+            assert!(!more.is_empty());
+            told.extend(more);
+            keeper.on(&mut family, &said);
+        }
+        // The first is what it knew.
+        assert!(told.into_iter().flatten().eq(sizes[1..].iter().copied()));
+        assert_eq!(keeper.deadline(), None);
+        for &size in &sizes {
+            keeper.limit(Some(Size(size)));
+        }
+        let process = keeper.process.as_mut().unwrap();
+        let hears_by = process.hears_by.unwrap();
+        assert!(process.go_on_telling(hears_by - TELL_PERIOD));
+        assert!(!process.go_on_telling(hears_by));
     }
 
     #[test]
