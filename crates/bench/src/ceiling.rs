@@ -9,10 +9,11 @@
 //! | [`ring_port`] | frames in a ring |
 //! | [`run`] | both processes for some seconds |
 //! | [`lockstep`] | both in one thread and in virtual time, for counting instructions |
-//! | [`clock`] | how fast the core is
+//! | [`clock`] | how fast the core is |
 //! | [`costs`] | what an ACK, a SEND and a request cost |
 //! | [`report`] | tables |
 //! | [`found`] | what others read of it |
+//! | [`targeted`] | what others measure of it |
 
 mod client;
 mod clock;
@@ -21,9 +22,10 @@ pub(crate) mod far;
 pub(crate) mod found;
 pub(crate) mod host_process;
 pub(crate) mod lockstep;
-pub(crate) mod report;
+mod report;
 mod ring_port;
 mod run;
+pub(crate) mod targeted;
 
 use serde::Serialize;
 use testbed::Result;
@@ -40,7 +42,7 @@ use crate::results::Results;
 use crate::rounds::Rounds;
 
 /// Superpackets that any NIC cuts, and those of Splitway's own links.
-pub(crate) const SUPERPACKETS_BYTES: [usize; 2] = [65_535, 262_144];
+const SUPERPACKETS_BYTES: [usize; 2] = [65_535, 262_144];
 
 /// Files of which each takes one SEND and one ACK: requests are most of what they cost.
 const SMALL_FILE_BYTES: u64 = 10_000;
@@ -114,16 +116,21 @@ impl Settings {
 /// How long it takes.
 pub(crate) fn plan(settings: &Settings) -> Plan {
     let mut plan = Plan::default();
-    for load in settings.loads() {
-        let seconds = run::seconds_before(&load) + settings.rounds.seconds();
-        plan.also(settings.rounds.count(), seconds);
-    }
+    plan_loads(&mut plan, &settings.rounds, &settings.loads());
     let counted = settings
         .connections()
         .iter()
         .filter(|&&connections| settings.counts(connections));
     plan.also(counted.count(), COUNTING_SECONDS);
     plan
+}
+
+/// How long it takes to measure loads.
+pub(crate) fn plan_loads(plan: &mut Plan, rounds: &Rounds, loads: &[Load]) {
+    for load in loads {
+        let seconds = run::seconds_before(load) + rounds.seconds();
+        plan.also(rounds.count(), seconds);
+    }
 }
 
 /// What it takes to count instructions.

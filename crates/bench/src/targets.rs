@@ -7,16 +7,13 @@
 //! | 4,000 connections, whose client discards what comes | Splitway's CPU time per gigabyte with 64; nginx's beside it |
 //! | one connection that rests before each request | time to the first byte |
 //!
-//! How much one host core controls is measured by `ceiling`, which leaves its result where this one finds it.
+//! How much one host core controls is measured as in `ceiling`, without nginx and without a network.
 
 use serde::Serialize;
 use testbed::Result;
 
 use crate::bed::{Bed, Ground, NGINX, SPLITWAY, Wanted};
-use crate::ceiling::SUPERPACKETS_BYTES;
-use crate::ceiling::far::{Acks, Load};
-use crate::ceiling::found::Found;
-use crate::ceiling::report::TARGET_CONNECTIONS;
+use crate::ceiling::targeted;
 use crate::latency::idle;
 use crate::load;
 use crate::plain;
@@ -79,6 +76,7 @@ pub(crate) fn plan(settings: &Settings) -> Plan {
     plan.files(SMALL_FILES, SMALL_BYTES);
     plan.turns(rounds, 2, CONNECTIONS, SMALL_BYTES);
     plan.runs(2 * rounds.count(), 1, SMALL_BYTES, rounds.seconds());
+    targeted::plan(&mut plan, rounds, LARGE_BYTES);
     plan
 }
 
@@ -138,15 +136,8 @@ pub(crate) fn measure(settings: &Settings) -> Result<()> {
     })?;
     bed.end(&mut results)?;
 
-    let found = Found::beside(&output)?;
-    report(&mut results, found.as_ref().map_or(f64::NAN, ceiling));
-    results.note(match &found {
-        Some(found) => format!(
-            "What the control plane alone can do is from {}, where `splitway bench ceiling` has left it.",
-            found.file.display()
-        ),
-        None => "What the control plane alone can do is measured by `splitway bench ceiling`, before this one.".to_owned(),
-    });
+    targeted::measure(&mut results, rounds, LARGE_BYTES)?;
+    report(&mut results);
     results.publish(&output)
 }
 
@@ -183,23 +174,7 @@ fn compare(
     })
 }
 
-/// Gigabits per second that one core of the host controls: of the loads that the target is about, the one that is
-/// hardest. No number if none was measured.
-fn ceiling(found: &Found) -> f64 {
-    let of = SUPERPACKETS_BYTES
-        .into_iter()
-        .filter_map(|superpacket_bytes| {
-            found.of(&Load {
-                connections: TARGET_CONNECTIONS,
-                acks: Acks::Superpacket,
-                superpacket_bytes,
-                file_bytes: LARGE_BYTES,
-            })
-        });
-    of.map(|of| of.gbit_per_core).fold(f64::NAN, f64::min)
-}
-
-fn report(results: &mut Results, ceiling: f64) {
+fn report(results: &mut Results) {
     let ratio = |part, own, theirs| results.ratio(part, (SPLITWAY, own), (NGINX, theirs));
     // Of the bytes per second of CPU time.
     let lost = |server: &str| {
@@ -255,7 +230,7 @@ fn report(results: &mut Results, ceiling: f64) {
         ("the same of nginx", lost(NGINX), Bound::None),
         (
             "control plane alone, 1,600 connections: Gbit/s per host core",
-            ceiling,
+            targeted::reached(results, LARGE_BYTES),
             Bound::AtLeast(400.0),
         ),
         (
@@ -287,6 +262,7 @@ fn report(results: &mut Results, ceiling: f64) {
         "One connection that rests before each request, files of 10 KB",
         &[],
     );
+    targeted::report(results);
     results.note(
         "Over connections, the client has the kernel drop bodies unread (`MSG_TRUNC`) but for one response in a hundred, which it \
          compares, with 64 connections as with 4,000 and with both servers: else its core decides, and what it has not read \
@@ -299,7 +275,6 @@ fn report(results: &mut Results, ceiling: f64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ceiling::found;
     use crate::results::Measures;
     use crate::run::tests::run;
 
@@ -330,7 +305,7 @@ mod tests {
         }
         results.add(LATENCY, SPLITWAY, &[], first_byte(81.0));
         results.add(LATENCY, NGINX, &[], first_byte(50.0));
-        report(&mut results, f64::NAN);
+        report(&mut results);
         let met: Vec<bool> = results.checks().iter().map(|check| check.met).collect();
         let expected = [
             true, true, true, true, false, false, false, true, true, false, false,
@@ -338,11 +313,5 @@ mod tests {
         assert_eq!(met, expected, "{:#?}", results.checks());
         let last = results.checks().last().unwrap().value.unwrap();
         assert_eq!(last, 31.0);
-    }
-
-    #[test]
-    fn the_ceiling_is_that_of_the_hardest_load_that_the_target_is_about() {
-        let directory = tempfile::tempdir().unwrap();
-        assert_eq!(ceiling(&found::tests::found(directory.path())), 400.0);
     }
 }

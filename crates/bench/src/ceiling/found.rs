@@ -135,7 +135,7 @@ pub(crate) mod tests {
     use crate::results::Results;
 
     /// What a run says that took 10 µs for each response of 500 KB, and so many ACKs.
-    fn run(acks: u64, host_bytes: u64) -> Run {
+    pub(crate) fn run(acks: u64, host_bytes: u64) -> Run {
         Run {
             elapsed_ns: 2_000_000_000,
             host_cpu_ns: 1_000_000_000,

@@ -6,8 +6,8 @@ use super::run::Run;
 use crate::results::{Bound, Measures, Plot, Results, Table, column};
 
 /// What is meant to be reached with this many connections, in Gbit/s for each host core.
-pub(crate) const TARGET_GBIT_PER_S: f64 = 400.0;
-pub(crate) const TARGET_CONNECTIONS: usize = 1600;
+const TARGET_GBIT_PER_S: f64 = 400.0;
+pub(super) const TARGET_CONNECTIONS: usize = 1600;
 
 /// Parts of the results.
 pub(super) const LOADS: &str = "loads";
@@ -111,28 +111,31 @@ pub(super) fn add_clock(results: &mut Results, ghz: f64) {
     results.add(CLOCK, CORES, &[], [(GHZ.to_owned(), ghz)].into());
 }
 
+/// What came of each load, as a table.
+pub(super) fn loads_table() -> Table {
+    Table::of(
+        LOADS,
+        vec![
+            column(GBIT_PER_CORE, "Gbit/s per core", 0),
+            column("gbit_per_s", "Gbit/s by the clock", 0),
+            column("busy", "busy", 2),
+            column("ns_per_response", "ns for a response", 0),
+            column("acks_per_response", "ACKs for a response", 1),
+            column("sends_per_response", "SENDs for a response", 1),
+            column("memory_mb", "host's memory, MB", 0),
+        ],
+    )
+    .of_each("Clients send")
+    .over(&[
+        (CONNECTIONS, "Connections"),
+        (FILE_BYTES, "File, bytes"),
+        (SUPERPACKET_BYTES, "Superpackets up to, bytes"),
+    ])
+}
+
 /// Adds tables, plots, and what was to be reached; `targeted` are the loads that this is about.
 pub(super) fn report(results: &mut Results, targeted: &[Load]) {
-    results.table(
-        Table::of(
-            LOADS,
-            vec![
-                column(GBIT_PER_CORE, "Gbit/s per core", 0),
-                column("gbit_per_s", "Gbit/s by the clock", 0),
-                column("busy", "busy", 2),
-                column("ns_per_response", "ns for a response", 0),
-                column("acks_per_response", "ACKs for a response", 1),
-                column("sends_per_response", "SENDs for a response", 1),
-                column("memory_mb", "host's memory, MB", 0),
-            ],
-        )
-        .of_each("Clients send")
-        .over(&[
-            (CONNECTIONS, "Connections"),
-            (FILE_BYTES, "File, bytes"),
-            (SUPERPACKET_BYTES, "Superpackets up to, bytes"),
-        ]),
-    );
+    results.table(loads_table());
     results.table(
         Table::of(
             COSTS,
@@ -155,13 +158,12 @@ pub(super) fn report(results: &mut Results, targeted: &[Load]) {
     let lines = Plot::lines("ceiling", COSTS, x, ("ack", "an ACK: ns, or instructions"));
     results.plot(lines.titled("What an ACK costs the host, over connections"));
     for load in targeted {
-        let reached = of(results, load).median(GBIT_PER_CORE);
         results.check(
             format!(
                 "{} connections, an ACK for a superpacket of up to {} bytes: Gbit/s per core",
                 load.connections, load.superpacket_bytes
             ),
-            reached,
+            gbit_per_core(results, load),
             Bound::AtLeast(TARGET_GBIT_PER_S),
         );
     }
@@ -169,7 +171,8 @@ pub(super) fn report(results: &mut Results, targeted: &[Load]) {
     results.note(COLUMNS_NOTE);
 }
 
-/// The runs of a load.
-fn of<'a>(results: &'a Results, load: &Load) -> crate::results::Selection<'a> {
-    results.under(LOADS, series(load.acks), &conditions(load))
+/// What was measured of a load: Gbit/s for each core of the host.
+pub(super) fn gbit_per_core(results: &Results, load: &Load) -> f64 {
+    let runs = results.under(LOADS, series(load.acks), &conditions(load));
+    runs.median(GBIT_PER_CORE)
 }
