@@ -31,7 +31,7 @@ pub(crate) struct File {
     /// It is a directory, of which a listing is wanted, from this place on: its answer ends it.
     pub(crate) listing: Option<Box<ListPlace>>,
     /// For the log.
-    pub(crate) path: Box<[u8]>,
+    pub(crate) path: Vec<u8>,
     generation: u32,
     held: bool,
     extents_queued: u32,
@@ -89,6 +89,8 @@ impl File {
 pub(crate) struct FileTable {
     files: Slab<File>,
     generation: u32,
+    /// Memory for paths, of files that were closed.
+    spare: Vec<Vec<u8>>,
 }
 
 /// CLOS this file at this worker; its id is free again.
@@ -104,7 +106,7 @@ pub(crate) struct MayClose {
 #[derive(Debug)]
 pub(crate) struct Reopening {
     pub(crate) file: FileId,
-    pub(crate) path: Box<[u8]>,
+    pub(crate) path: Vec<u8>,
     /// Where a listing is to begin, if that is what is wanted.
     pub(crate) list_from: Option<u64>,
     /// The stream that may have sent some of it, and must not go on before it is known to be the same version.
@@ -135,6 +137,10 @@ impl FileTable {
     /// Most files open at once; the ids of a contract are 32 bits, and memory is bounded.
     pub(crate) const FILES_MAX: usize = 1 << 16;
 
+    /// Paths for which memory is kept, and most of each, in bytes.
+    const SPARE_MAX: usize = 1 << 10;
+    const SPARE_BYTES_MAX: usize = 256;
+
     /// Files that are open below, or being opened.
     pub(crate) fn len(&self) -> usize {
         self.files.len()
@@ -153,6 +159,8 @@ impl FileTable {
         }
         self.generation = self.generation.wrapping_add(1);
         let generation = self.generation;
+        let mut path_kept = self.spare.pop().unwrap_or_default();
+        path_kept.extend_from_slice(path);
         let index = self.files.insert(File {
             stream,
             worker,
@@ -162,7 +170,7 @@ impl FileTable {
             asked: NicSet::of(nic),
             errno: None,
             listing: None,
-            path: path.into(),
+            path: path_kept,
             generation,
             held: true,
             extents_queued: 0,
@@ -240,7 +248,7 @@ impl FileTable {
 
     /// OPEN has failed: the id is free. Returns the stream to tell, if it still cares.
     pub(crate) fn open_failed(&mut self, file: FileId) -> Option<(StreamId, FileHandle)> {
-        let found = self.files.try_remove(file.0 as usize)?;
+        let found = self.forget(file)?;
         found
             .held
             .then(|| (found.stream, handle(file.0 as usize, found.generation)))
@@ -314,7 +322,7 @@ impl FileTable {
         let stream = found.stream;
         let close = meta.map(|_| MayClose { worker, file });
         if !found.is_needed() {
-            self.files.remove(file.0 as usize);
+            self.forget(file);
             return Some((stream, Reopened::LetGo(close)));
         }
         let is_same = match (&found.meta, &meta) {
@@ -360,6 +368,18 @@ impl FileTable {
         self.may_close(file)
     }
 
+    /// Frees the id, and keeps the memory of the path for another one. What is returned has none.
+    fn forget(&mut self, file: FileId) -> Option<File> {
+        let mut found = self.files.try_remove(file.0 as usize)?;
+        let mut path = std::mem::take(&mut found.path);
+        if self.spare.len() < FileTable::SPARE_MAX && path.capacity() <= FileTable::SPARE_BYTES_MAX
+        {
+            path.clear();
+            self.spare.push(path);
+        }
+        Some(found)
+    }
+
     fn may_close(&mut self, file: FileId) -> Option<MayClose> {
         let found = &self.files[file.0 as usize];
         // While OPEN is unanswered the id stays taken, so that its answer cannot meet another file.
@@ -369,7 +389,7 @@ impl FileTable {
         }
         let is_open = matches!(found.state, State::Found | State::Open);
         let worker = found.worker;
-        self.files.remove(file.0 as usize);
+        self.forget(file);
         is_open.then_some(MayClose { worker, file })
     }
 }

@@ -594,7 +594,7 @@ impl Stack {
             None => self.counters.opens += 1,
             Some(_) => self.counters.lists += 1,
         }
-        self.nics[worker].send_or_defer(Deferred::open(file, path.into(), list_from));
+        self.nics[worker].open_or_defer(file, path, list_from);
     }
 
     /// Removes a connection from the table.

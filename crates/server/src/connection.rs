@@ -15,6 +15,7 @@ mod listing;
 
 use std::collections::{HashMap, VecDeque};
 use std::mem;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -180,6 +181,14 @@ enum Phase {
     Lingering { budget_bytes: u64 },
     /// RST is sent; `Closed` is on its way.
     Aborted,
+}
+
+/// What of the content a response has.
+#[derive(Debug)]
+enum Ranges {
+    None,
+    One(Range<u64>),
+    Several(Vec<Splice>),
 }
 
 /// What a file is opened for.
@@ -696,33 +705,30 @@ impl Connection {
             now,
             ranges_max,
         );
-        let (status, splices) = match answer {
+        let (status, ranges) = match answer {
             Answer::Whole => {
                 response::whole(out, &common, &entity);
                 let is_empty = request.head_only() || size_bytes == 0;
-                let whole = Splice {
-                    after_bytes: out.len(),
-                    range: 0..size_bytes,
+                let ranges = match is_empty {
+                    true => Ranges::None,
+                    false => Ranges::One(0..size_bytes),
                 };
-                let splices = (!is_empty).then(|| vec![whole]);
-                (StatusCode::OK, splices.unwrap_or_default())
+                (StatusCode::OK, ranges)
             }
             Answer::Part(range) => {
                 response::part(out, &common, &entity, &range);
-                let after_bytes = out.len();
-                let part = Splice { after_bytes, range };
-                (StatusCode::PARTIAL_CONTENT, vec![part])
+                (StatusCode::PARTIAL_CONTENT, Ranges::One(range))
             }
             Answer::Parts(ranges) => {
                 // Another one for each response of a connection, and for each connection.
                 let salt = self.stream.0.rotate_left(32) ^ self.output.queued_bytes();
                 let between = &mut shared.between;
                 let splices = response::parts(out, &common, &entity, ranges, between, salt);
-                (StatusCode::PARTIAL_CONTENT, splices)
+                (StatusCode::PARTIAL_CONTENT, Ranges::Several(splices))
             }
             Answer::NotModified => {
                 response::not_modified(out, &common, &entity);
-                (StatusCode::NOT_MODIFIED, Vec::new())
+                (StatusCode::NOT_MODIFIED, Ranges::None)
             }
             Answer::PreconditionFailed => {
                 self.let_go(io, shared, &content);
@@ -730,15 +736,17 @@ impl Connection {
             }
             Answer::Unsatisfiable => {
                 response::unsatisfiable(out, &common, size_bytes);
-                (StatusCode::RANGE_NOT_SATISFIABLE, Vec::new())
+                (StatusCode::RANGE_NOT_SATISFIABLE, Ranges::None)
             }
         };
-        let body = match splices.is_empty() {
-            true => {
+        let head_bytes = shared.out.len();
+        let body = match ranges {
+            Ranges::None => {
                 self.let_go(io, shared, &content);
                 None
             }
-            false => Some(Body::several(content, splices)),
+            Ranges::One(range) => Some(Body::one(content, head_bytes, range)),
+            Ranges::Several(splices) => Some(Body::several(content, splices)),
         };
         if let Some(accesses) = &mut self.accesses {
             accesses.on_coding(coding);

@@ -17,7 +17,7 @@ pub(crate) struct Pool {
 const SMALL_BYTES: usize = 2 << 10;
 
 /// Most spare buffers kept. What was wanted at once before may be wanted at once again, within reason.
-const SPARE_MAX: usize = 512;
+const SPARE_MAX: usize = 2048;
 
 impl Pool {
     /// Buffers of at most so many bytes.

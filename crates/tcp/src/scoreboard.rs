@@ -33,6 +33,9 @@ const SPLIT_RECORDS_MAX: usize = 2 * RECORDS_MAX;
 /// twice that if the path cuts them. So many more may stem from whatever else is odd.
 const ODD_CUTS_MAX: u64 = 64;
 
+/// Transmissions for which an empty scoreboard keeps memory: a response that is not long takes no more.
+const SPARE_MAX: usize = 4;
+
 /// Positions that share their fate.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Record {
@@ -176,10 +179,10 @@ pub(crate) struct Scoreboard {
 }
 
 impl Scoreboard {
-    /// Gives back the memory that is not in use.
+    /// Gives back the memory that is not in use, but for what a few transmissions need.
     pub(crate) fn shrink(&mut self) {
-        self.records.shrink_to_fit();
-        self.unreported.shrink_to_fit();
+        self.records.shrink_to(SPARE_MAX);
+        self.unreported.shrink_to(SPARE_MAX);
     }
 
     /// Bytes in flight: issued, and neither delivered nor lost (`pipe` of RFC 6675 §2).

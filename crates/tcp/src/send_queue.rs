@@ -14,6 +14,9 @@ const STREAM_BYTES_MAX: u64 = 1 << 62;
 /// A buffer that has grown beyond this is given back when it becomes empty.
 const IDLE_BYTES_MAX: usize = 16 << 10;
 
+/// Extents for which an empty queue keeps memory: of one response, its head and its content.
+const SPARE_MAX: usize = 4;
+
 /// A piece of a [`crate::Transmit`]'s payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Piece<'a> {
@@ -61,9 +64,9 @@ pub(crate) struct SendQueue {
 }
 
 impl SendQueue {
-    /// Gives back the memory that is not in use.
+    /// Gives back the memory that is not in use, but for a few extents.
     pub(crate) fn shrink(&mut self) {
-        self.extents.shrink_to_fit();
+        self.extents.shrink_to(SPARE_MAX);
     }
 
     /// First byte not acknowledged.

@@ -40,13 +40,18 @@ pub(crate) struct Counted {
 
 /// Runs, and prints what has happened in the turns that callgrind counts.
 pub(crate) fn count(settings: &Settings) -> Result<()> {
-    let counted = run(&settings.load, settings.responses)?;
+    let counted = run(&settings.load, settings.responses, counted_turn)?;
     let line = serde_json::to_string(&counted).context(|| "writing JSON".into())?;
     println!("{line}");
     Ok(())
 }
 
-fn run(load: &Load, responses: u64) -> Result<Counted> {
+/// Does the turns that are counted in `counted_turn`.
+fn run(
+    load: &Load,
+    responses: u64,
+    mut counted_turn: impl FnMut(&mut dyn FnMut()),
+) -> Result<Counted> {
     let (link, link_of_host) = in_memory();
     let (channel_of_host, nic) = in_memory();
     let socket = eventfd(0, EventfdFlags::CLOEXEC);
@@ -74,7 +79,11 @@ fn run(load: &Load, responses: u64) -> Result<Counted> {
                     account: host_process::account(&shard),
                 });
             }
-            Some(_) => counted_turn(|| shard.turn(now_us)),
+            Some(_) => {
+                let mut turned = Ok(false);
+                counted_turn(&mut || turned = shard.turn(now_us));
+                turned
+            }
         };
         turned.context(|| "running the host stack".into())?;
         idle_turns = if counts.responses > heard {
@@ -93,8 +102,8 @@ fn run(load: &Load, responses: u64) -> Result<Counted> {
 
 /// What callgrind counts.
 #[inline(never)]
-fn counted_turn<R>(turn: impl FnOnce() -> R) -> R {
-    turn()
+fn counted_turn(turn: &mut dyn FnMut()) {
+    turn();
 }
 
 /// The host's instructions for a load, and what has happened meanwhile; `None` if there is no valgrind.
@@ -104,6 +113,7 @@ pub(crate) fn instructions(
     directory: &std::path::Path,
 ) -> Result<Option<(u64, Counted)>> {
     let program = std::env::current_exe().context(|| "finding this program".into())?;
+    std::fs::create_dir_all(directory).context(|| format!("creating {}", directory.display()))?;
     let profile = directory.join("ceiling.callgrind");
     let acks = clap::ValueEnum::to_possible_value(&load.acks).expect("none is skipped");
     let output = Command::new("valgrind")
@@ -157,7 +167,7 @@ mod tests {
     #[test]
     fn every_response_is_whole_and_every_byte_is_accounted_for() {
         for acks in [Acks::Superpacket, Acks::TwoPackets] {
-            let Counted { counts, account } = run(&load(acks), 200).unwrap();
+            let Counted { counts, account } = run(&load(acks), 200, counted_turn).unwrap();
             assert!(counts.responses >= 200);
             // At both ends of what was counted, each connection may be in the midst of a response.
             let whole = counts.responses * 500_000;
@@ -176,7 +186,7 @@ mod tests {
     #[test]
     fn acks_are_as_many_as_superpackets_or_pairs_of_packets() {
         for (acks, bytes) in [(Acks::Superpacket, 44 * 1448), (Acks::TwoPackets, 2 * 1448)] {
-            let Counted { counts, .. } = run(&load(acks), 200).unwrap();
+            let Counted { counts, .. } = run(&load(acks), 200, counted_turn).unwrap();
             let least = counts.body_bytes / bytes;
             // The last piece of a SEND may be a short one.
             assert!(
@@ -187,8 +197,29 @@ mod tests {
     }
 
     #[test]
+    fn neither_a_request_nor_an_ack_allocates_memory() {
+        for file_bytes in [10_000, 500_000] {
+            let load = Load {
+                file_bytes,
+                ..load(Acks::Superpacket)
+            };
+            let mut allocations = 0;
+            let counted = run(&load, 400, |turn| {
+                allocations += allocation_counter::measure(|| turn()).count_total;
+            });
+            let counts = counted.unwrap().counts;
+            // Tables that all connections share may grow now and then.
+            assert!(
+                allocations * 20 < counts.responses,
+                "{allocations} allocations for {counts:?}"
+            );
+        }
+    }
+
+    #[test]
     fn the_same_load_is_the_same_run() {
         let load = load(Acks::Superpacket);
-        assert_eq!(run(&load, 100).unwrap(), run(&load, 100).unwrap());
+        let run = || run(&load, 100, counted_turn).unwrap();
+        assert_eq!(run(), run());
     }
 }

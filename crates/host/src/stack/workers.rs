@@ -58,14 +58,6 @@ pub(super) enum Deferred {
 }
 
 impl Deferred {
-    /// OPEN, or LIST from a place on.
-    pub(super) fn open(file: FileId, path: Box<[u8]>, list_from: Option<u64>) -> Deferred {
-        match list_from {
-            None => Deferred::Open { file, path },
-            Some(from) => Deferred::List { file, from, path },
-        }
-    }
-
     fn command(&self) -> Command<'_> {
         match self {
             Deferred::Open { file, path } => Command::Open { file: *file, path },
@@ -122,6 +114,25 @@ impl Nic {
         if !self.backlog.is_empty() || self.channel.send(&command.command()).is_err() {
             self.backlog.push_back(command);
         }
+    }
+
+    /// The same with OPEN, or LIST from a place on.
+    pub(super) fn open_or_defer(&mut self, file: FileId, path: &[u8], list_from: Option<u64>) {
+        if !self.is_there {
+            return;
+        }
+        let command = match list_from {
+            None => Command::Open { file, path },
+            Some(from) => Command::List { file, from, path },
+        };
+        if self.backlog.is_empty() && self.channel.send(&command).is_ok() {
+            return;
+        }
+        let path = path.into();
+        self.backlog.push_back(match list_from {
+            None => Deferred::Open { file, path },
+            Some(from) => Deferred::List { file, from, path },
+        });
     }
 
     /// Commands that wait for room.
