@@ -1,9 +1,11 @@
 //! `splitway capture`: writes what a running server sends and receives to a file for Wireshark.
 //!
 //! The supervisor opens a packet socket each for what is received, what the host stack sends and what the NIC stacks send
-//! (`asked`), and passes them to the client, which reads them (`port::packet::capture`) and writes the file (`pcapng`).
+//! (`asked`), and passes them to the client, which reads them (`port::packet::capture`), puts them in order (`order`) and
+//! writes the file (`pcapng`).
 
 pub(crate) mod asked;
+mod order;
 mod pcapng;
 pub(crate) mod wanted;
 
@@ -22,6 +24,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use rustix::time::{ClockId, clock_gettime};
 
 use self::asked::{Captured, Part};
+use self::order::Order;
 use self::pcapng::{Interface, Writer};
 use self::wanted::Wanted;
 use crate::child::retry;
@@ -34,10 +37,17 @@ use crate::signals::Signals;
 /// before another is written before it: the kernel notes the time of a packet, and may be held up before the packet is
 /// there to be read.
 const HOLD: Duration = Duration::from_millis(100);
+const HOLD_NS: u64 = HOLD.as_nanos() as u64;
 
-/// Packets taken from a socket at a time, and held back at most.
+/// Packets taken from a socket at a time.
 const BATCH: usize = 4096;
-const HELD_MAX: usize = 64 << 10;
+
+/// Packets held back at most, and bytes of them.
+const HELD_MAX: usize = 256 << 10;
+const HELD_BYTES_MAX: usize = 256 << 20;
+
+/// Longest time that it goes on reading what came before its end.
+const END_MAX: Duration = Duration::from_secs(2);
 
 /// What is to be captured.
 #[derive(Clone, Debug, Args)]
@@ -183,14 +193,6 @@ enum Stop {
     Failed(Failure),
 }
 
-/// A packet that is held back.
-struct Held {
-    time_ns: u64,
-    tap: usize,
-    len: usize,
-    bytes: Vec<u8>,
-}
-
 struct Capture {
     output: String,
     writer: Writer<BufWriter<Box<dyn Write>>>,
@@ -199,7 +201,7 @@ struct Capture {
     parts: Vec<Part>,
     /// Packets written of each.
     written: Vec<u64>,
-    held: Vec<Held>,
+    held: Order,
     count_max: u64,
 }
 
@@ -235,7 +237,7 @@ impl Capture {
             written: vec![0; taps.len()],
             taps,
             parts: captured.parts.clone(),
-            held: Vec::new(),
+            held: Order::new(HELD_MAX, HELD_BYTES_MAX),
             count_max: args.count.unwrap_or(u64::MAX),
         })
     }
@@ -253,7 +255,7 @@ impl Capture {
         loop {
             let begun = Instant::now();
             // From before they are taken: what comes into one socket while another is read is for the next time.
-            let settled_ns = realtime_ns().saturating_sub(HOLD.as_nanos() as u64);
+            let settled_ns = realtime_ns().saturating_sub(HOLD_NS);
             let (taken, complete_until_ns) = self.take();
             self.write_until(settled_ns.min(complete_until_ns))?;
             let is_late = deadline.is_some_and(|deadline| deadline <= begun);
@@ -278,16 +280,11 @@ impl Capture {
             let mut last_ns = 0;
             let count = reader.receive(BATCH, &mut |packet| {
                 last_ns = packet.time_ns;
-                held.push(Held {
-                    time_ns: packet.time_ns,
-                    tap,
-                    len: packet.len,
-                    bytes: packet.bytes.to_vec(),
-                });
+                held.hold(tap, packet.time_ns, packet.len, packet.bytes);
             });
             taken += count;
             if count == BATCH {
-                complete_until_ns = complete_until_ns.min(last_ns);
+                complete_until_ns = complete_until_ns.min(last_ns.saturating_sub(HOLD_NS));
             }
         }
         (taken, complete_until_ns)
@@ -295,15 +292,9 @@ impl Capture {
 
     /// Writes what was sent or received before this time, in order.
     fn write_until(&mut self, time_ns: u64) -> Result<(), Stop> {
-        self.held.sort_by_key(|packet| packet.time_ns);
-        let early = self
-            .held
-            .partition_point(|packet| packet.time_ns <= time_ns);
-        let count = early.max(self.held.len().saturating_sub(HELD_MAX));
-        for packet in self.held.drain(..count) {
-            if self.written.iter().sum::<u64>() >= self.count_max {
-                break;
-            }
+        while !self.is_full()
+            && let Some(packet) = self.held.next(time_ns)
+        {
             self.writer
                 .packet(packet.tap, packet.time_ns, packet.len, &packet.bytes)
                 .map_err(|error| failed(&self.output, error))?;
@@ -351,15 +342,16 @@ impl Capture {
 
     /// Writes what is held back and what waits, and how it was.
     fn end(&mut self) -> Result<(), Stop> {
-        let end_ns = realtime_ns();
-        // More may come all the time.
-        while !self.is_full() {
+        let (end_ns, begun) = (realtime_ns(), Instant::now());
+        loop {
             let (_, complete_until_ns) = self.take();
-            self.write_until(end_ns.min(complete_until_ns))?;
-            if complete_until_ns > end_ns {
+            // More may come all the time.
+            if complete_until_ns > end_ns || begun.elapsed() > END_MAX {
                 break;
             }
+            self.write_until(complete_until_ns)?;
         }
+        self.write_until(u64::MAX)?;
         let mut dropped = Vec::new();
         let now_ns = realtime_ns();
         for (number, tap) in self.taps.iter_mut().enumerate() {

@@ -120,14 +120,14 @@ impl Process {
         self.ports.contains(&url.port()) && (self.is_secure || !url.is_secure())
     }
 
-    /// It is told as soon as it takes that in; false if it never will.
-    fn tell(&mut self, order: &Order) -> bool {
+    /// It is told as soon as it takes that in.
+    fn tell(&mut self, order: &Order) {
         let message = serde_json::to_vec(order).unwrap_or_default();
         self.untold.push_back(message);
-        self.go_on_telling(Instant::now())
+        self.go_on_telling(Instant::now());
     }
 
-    /// Tells what it has not been told yet, as far as it listens; false if it never will.
+    /// Tells what it has not been told yet, as far as it listens; false if it has not for too long.
     fn go_on_telling(&mut self, now: Instant) -> bool {
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         while let Some(message) = self.untold.front() {
@@ -137,7 +137,11 @@ impl Process {
                     self.hears_by = None;
                 }
                 Err(Errno::AGAIN) => return now < *self.hears_by.get_or_insert(now + TELL_MAX),
-                Err(_) => return false,
+                // It has ended, which is told in another way.
+                Err(_) => {
+                    self.untold.clear();
+                    return true;
+                }
             }
         }
         true
@@ -146,12 +150,8 @@ impl Process {
     /// Another one is to take its place.
     fn retire(&mut self) {
         tracing::info!("another fetcher is started, which knows what is to be fetched now");
-        // One that does not hear is ended at once.
-        let wait = match self.tell(&Order::Retire) {
-            true => RETIRE_WAIT,
-            false => Duration::ZERO,
-        };
-        self.retires_by = Some(Instant::now() + wait);
+        self.retires_by = Some(Instant::now() + RETIRE_WAIT);
+        self.tell(&Order::Retire);
     }
 }
 
@@ -210,8 +210,9 @@ impl FetchKeeper {
             // One that is at work forgets none.
             let can_go_on =
                 !is_any_forgotten && plan.origins.iter().all(|url| process.reaches(url));
-            if !(can_go_on && tell_all(process, plan)) {
-                process.retire();
+            match can_go_on {
+                true => tell_all(process, plan),
+                false => process.retire(),
             }
         }
         Ok(())
@@ -232,9 +233,7 @@ impl FetchKeeper {
                 origins: Vec::new(),
                 bytes_max: cache_bytes.0,
             };
-            if !process.tell(&order) {
-                process.retire();
-            }
+            process.tell(&order);
         }
     }
 
@@ -354,9 +353,11 @@ impl FetchKeeper {
         }
         if let Some(process) = &mut self.process
             && !process.go_on_telling(now)
-            && process.retires_by.is_none()
         {
-            process.retire();
+            tracing::warn!(
+                "the fetcher has not listened for {TELL_MAX:?}: it is ended, and another one started"
+            );
+            process.retires_by = Some(now);
         }
         let is_late = |process: &mut Process| process.retires_by.is_some_and(|by| by <= now);
         if self.process.take_if(is_late).is_some() {
@@ -380,15 +381,15 @@ impl FetchKeeper {
     }
 }
 
-/// Tells a fetcher of all origins, and how much it may keep; false if it does not hear.
-fn tell_all(process: &mut Process, plan: &OriginPlan) -> bool {
+/// Tells a fetcher of all origins, and how much it may keep.
+fn tell_all(process: &mut Process, plan: &OriginPlan) {
     let origins: Vec<String> = plan.origins.iter().map(ToString::to_string).collect();
-    origins.chunks(ORIGINS_PER_ORDER).all(|origins| {
+    for origins in origins.chunks(ORIGINS_PER_ORDER) {
         process.tell(&Order::Use {
             origins: origins.to_vec(),
             bytes_max: plan.cache_bytes.0,
-        })
-    })
+        });
+    }
 }
 
 #[cfg(test)]
@@ -476,34 +477,41 @@ mod tests {
     }
 
     #[test]
-    fn one_that_listens_slowly_is_told_everything_in_order_and_one_that_never_does_retires() {
+    fn one_that_listens_slowly_is_told_everything_in_order_and_one_that_never_does_is_replaced() {
         let root = tempfile::tempdir().unwrap();
         let plan = plan(root.path(), "16M", &["http://a.example".to_owned()]);
-        let (mut keeper, mut family, _host, orders) = at_work(plan);
-        let sizes: Vec<u64> = (0..5_000).map(|it| (16 << 20) + it).collect();
+        let (mut keeper, mut family, host, orders) = at_work(plan);
+        // Nobody takes another one in.
+        drop(host);
+        let process = keeper.process.as_ref().unwrap();
+        rustix::net::sockopt::set_socket_send_buffer_size(&process.orders, 4096).unwrap();
+        let sizes: Vec<u64> = (1..1_000).map(|it| (16 << 20) + it).collect();
         for &size in &sizes {
             keeper.limit(Some(Size(size)));
         }
-        let said = Happening::Said(Role::Fetcher, Message::FetcherReady);
+        let nothing = Happening::Said(Role::Fetcher, Message::FetcherReady);
         let mut told = Vec::new();
-        while told.len() < sizes.len() - 1 {
+        while told.len() < sizes.len() {
             let is_waiting = !keeper.process.as_ref().unwrap().untold.is_empty();
             assert_eq!(keeper.deadline().is_some(), is_waiting);
             let more = heard(&orders);
             assert!(!more.is_empty());
             told.extend(more);
-            keeper.on(&mut family, &said);
+            keeper.on(&mut family, &nothing);
         }
-        // The first is what it knew.
-        assert!(told.into_iter().flatten().eq(sizes[1..].iter().copied()));
+        assert!(told.into_iter().flatten().eq(sizes.iter().copied()));
         assert_eq!(keeper.deadline(), None);
         for &size in &sizes {
             keeper.limit(Some(Size(size)));
         }
-        let process = keeper.process.as_mut().unwrap();
-        let hears_by = process.hears_by.unwrap();
-        assert!(process.go_on_telling(hears_by - TELL_PERIOD));
-        assert!(!process.go_on_telling(hears_by));
+        let hears_by = &mut keeper.process.as_mut().unwrap().hears_by;
+        assert!(hears_by.is_some());
+        keeper.on(&mut family, &nothing);
+        assert!(keeper.process.is_some());
+        keeper.process.as_mut().unwrap().hears_by = Some(Instant::now());
+        keeper.on(&mut family, &nothing);
+        assert!(keeper.process.is_none());
+        assert!(keeper.next.is_some(), "another one is started");
     }
 
     #[test]

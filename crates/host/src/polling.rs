@@ -26,9 +26,8 @@ const MODERATION_ITEMS_MIN: u64 = 4;
 /// A pause that is expected to gather so many frames and events is long enough: more would not be cheaper to deal with.
 const PAUSE_ITEMS_MAX: u64 = 256;
 
-/// A pause makes no timer later than this, in microseconds. Most timers that a wheel calls for have been moved meanwhile,
-/// and what the others send waits behind twice as much as a pause is long.
-const TIMER_LATE_US_MAX: u64 = 2_000;
+/// A pause makes no timer later than this, in microseconds: paced SENDs are issued two milliseconds ahead.
+const TIMER_LATE_US_MAX: u64 = 1_500;
 
 /// Sleeps shorter than such a pause in a row before one is tried, at least and at most.
 const PATIENCE_MIN: u32 = 8;
@@ -362,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn a_timer_is_late_by_two_milliseconds_at_most() {
+    fn a_timer_is_late_by_one_and_a_half_milliseconds_at_most() {
         let mut polling = Polling::new(0, 4_000);
         let mut pause_us = |timer_us| {
             let ahead = Ahead {
@@ -371,7 +370,7 @@ mod tests {
             };
             polling.on_idle(0, ahead)
         };
-        assert_eq!(pause_us(0), Rest::Pause(2_000));
+        assert_eq!(pause_us(0), Rest::Pause(1_500));
         assert_eq!(pause_us(2_500), Rest::Pause(2_500));
         assert_eq!(pause_us(60_000_000), Rest::Pause(4_000));
     }

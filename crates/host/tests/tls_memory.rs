@@ -12,15 +12,9 @@ mod sealer;
 #[path = "../../tls/tests/tls/support.rs"]
 mod support;
 
-use std::alloc::System;
-
 use client::Secured;
-use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use support::SUITES;
 use tls::{Settings, Version};
-
-#[global_allocator]
-static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 const CONNECTIONS: usize = 10_000;
 
@@ -48,10 +42,9 @@ fn ten_thousand_idle_connections_take_less_than_80_mb() {
         let usage = secured.rig.stack.usage();
         assert_eq!((usage.connections, usage.files), (CONNECTIONS, 0));
         // What the stack has held, it gives back.
-        let region = Region::new(ALLOCATOR);
-        drop(secured.rig.stack);
-        let change = region.change();
-        let bytes = change.bytes_deallocated - change.bytes_allocated;
+        let stack = secured.rig.stack;
+        let info = allocation_counter::measure(|| drop(stack));
+        let bytes = usize::try_from(-info.bytes_current).unwrap();
         println!(
             "{version:?}: {} bytes for each of {CONNECTIONS} idle connections",
             bytes / CONNECTIONS

@@ -14,7 +14,7 @@ const STREAM_BYTES_MAX: u64 = 1 << 62;
 /// A buffer that has grown beyond this is given back when it becomes empty.
 const IDLE_BYTES_MAX: usize = 16 << 10;
 
-/// Extents for which an empty queue keeps memory: of one response, its head and its content.
+/// Extents for which an empty queue keeps memory: heads and contents of two responses.
 const SPARE_MAX: usize = 4;
 
 /// A piece of a [`crate::Transmit`]'s payload.

@@ -40,18 +40,14 @@ pub(crate) struct Counted {
 
 /// Runs, and prints what has happened in the turns that callgrind counts.
 pub(crate) fn count(settings: &Settings) -> Result<()> {
-    let counted = run(&settings.load, settings.responses, counted_turn)?;
+    let counted = run(&settings.load, settings.responses, &mut counted_turn)?;
     let line = serde_json::to_string(&counted).context(|| "writing JSON".into())?;
     println!("{line}");
     Ok(())
 }
 
-/// Does the turns that are counted in `counted_turn`.
-fn run(
-    load: &Load,
-    responses: u64,
-    mut counted_turn: impl FnMut(&mut dyn FnMut()),
-) -> Result<Counted> {
+/// Has `measured` do the turns that are counted.
+fn run(load: &Load, responses: u64, measured: &mut dyn FnMut(&mut dyn FnMut())) -> Result<Counted> {
     let (link, link_of_host) = in_memory();
     let (channel_of_host, nic) = in_memory();
     let socket = eventfd(0, EventfdFlags::CLOEXEC);
@@ -81,7 +77,7 @@ fn run(
             }
             Some(_) => {
                 let mut turned = Ok(false);
-                counted_turn(&mut || turned = shard.turn(now_us));
+                measured(&mut || turned = shard.turn(now_us));
                 turned
             }
         };
@@ -167,7 +163,7 @@ mod tests {
     #[test]
     fn every_response_is_whole_and_every_byte_is_accounted_for() {
         for acks in [Acks::Superpacket, Acks::TwoPackets] {
-            let Counted { counts, account } = run(&load(acks), 200, counted_turn).unwrap();
+            let Counted { counts, account } = run(&load(acks), 200, &mut counted_turn).unwrap();
             assert!(counts.responses >= 200);
             // At both ends of what was counted, each connection may be in the midst of a response.
             let whole = counts.responses * 500_000;
@@ -186,7 +182,7 @@ mod tests {
     #[test]
     fn acks_are_as_many_as_superpackets_or_pairs_of_packets() {
         for (acks, bytes) in [(Acks::Superpacket, 44 * 1448), (Acks::TwoPackets, 2 * 1448)] {
-            let Counted { counts, .. } = run(&load(acks), 200, counted_turn).unwrap();
+            let Counted { counts, .. } = run(&load(acks), 200, &mut counted_turn).unwrap();
             let least = counts.body_bytes / bytes;
             // The last piece of a SEND may be a short one.
             assert!(
@@ -198,14 +194,18 @@ mod tests {
 
     #[test]
     fn neither_a_request_nor_an_ack_allocates_memory() {
-        for file_bytes in [10_000, 500_000] {
+        for (acks, file_bytes) in [
+            (Acks::Superpacket, 10_000),
+            (Acks::Superpacket, 500_000),
+            (Acks::TwoPackets, 500_000),
+        ] {
             let load = Load {
                 file_bytes,
-                ..load(Acks::Superpacket)
+                ..load(acks)
             };
             let mut allocations = 0;
-            let counted = run(&load, 400, |turn| {
-                allocations += allocation_counter::measure(|| turn()).count_total;
+            let counted = run(&load, 400, &mut |turn| {
+                allocations += allocation_counter::measure(turn).count_total;
             });
             let counts = counted.unwrap().counts;
             // Tables that all connections share may grow now and then.
@@ -219,7 +219,7 @@ mod tests {
     #[test]
     fn the_same_load_is_the_same_run() {
         let load = load(Acks::Superpacket);
-        let run = || run(&load, 100, counted_turn).unwrap();
+        let run = || run(&load, 100, &mut counted_turn).unwrap();
         assert_eq!(run(), run());
     }
 }

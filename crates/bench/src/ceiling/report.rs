@@ -6,7 +6,7 @@ use super::run::Run;
 use crate::results::{Bound, Measures, Plot, Results, Table, column};
 
 /// What is meant to be reached with this many connections, in Gbit/s for each host core.
-const TARGET_GBIT_PER_S: f64 = 400.0;
+pub(super) const TARGET_GBIT_PER_S: f64 = 400.0;
 pub(super) const TARGET_CONNECTIONS: usize = 1600;
 
 /// Parts of the results.

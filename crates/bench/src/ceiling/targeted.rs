@@ -3,11 +3,11 @@
 use testbed::Result;
 
 use super::far::{Acks, Load};
-use super::report::{TARGET_CONNECTIONS, add, gbit_per_core, loads_table};
+use super::report::{TARGET_CONNECTIONS, TARGET_GBIT_PER_S, add, gbit_per_core, loads_table};
 use super::{SUPERPACKETS_BYTES, plan_loads, run};
 use crate::load::take_place;
 use crate::plan::Plan;
-use crate::results::Results;
+use crate::results::{Bound, Results};
 use crate::rounds::Rounds;
 
 /// Files of so many bytes, which are acknowledged superpacket for superpacket.
@@ -36,6 +36,9 @@ pub(crate) fn measure(results: &mut Results, rounds: &Rounds, file_bytes: u64) -
         Ok(())
     })
 }
+
+/// What is wanted.
+pub(crate) const WANTED: Bound = Bound::AtLeast(TARGET_GBIT_PER_S);
 
 /// Gigabits per second that one core of the host controls, of the load that is hardest. No number if none was measured.
 pub(crate) fn reached(results: &Results, file_bytes: u64) -> f64 {
