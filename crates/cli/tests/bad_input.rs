@@ -4,13 +4,13 @@
 mod support;
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
 use rustix::process::Signal;
 use support::{Outcome, PROGRAM, outcome, sh, splitway_in, splitway_without};
 use testbed::namespace::{isolated, isolated_unprivileged};
+use testbed::process::{install, install_script};
 use testbed::site::write_secret;
 use testbed::splitway::Splitway;
 
@@ -112,13 +112,12 @@ fn a_root_that_may_not_be_read() {
 fn benchmarks_that_are_not_there() {
     let directory = tempfile::tempdir().unwrap();
     let copy = directory.path().join("splitway");
-    fs::copy(PROGRAM, &copy).unwrap();
+    install(PROGRAM, &copy).unwrap();
     let beside = directory.path().join("splitway-bench");
     let bench = |arguments: &[&str]| outcome(Command::new(&copy).arg("bench").args(arguments));
     bench(&["--quick"]).refused(&["splitway-bench", "No such file", "make bench"]);
     // Where it is, it is told everything.
-    fs::write(&beside, "#!/bin/sh\necho \"$@\"\n").unwrap();
-    fs::set_permissions(&beside, fs::Permissions::from_mode(0o755)).unwrap();
+    install_script("#!/bin/sh\necho \"$@\"\n", &beside).unwrap();
     for arguments in [
         &["table1", "figure2", "--rounds", "3"][..],
         &["--quick"],

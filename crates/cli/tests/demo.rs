@@ -6,11 +6,11 @@
 mod support;
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
 use support::{PROGRAM, splitway_in};
+use testbed::process::install_script;
 
 const FILES: [&str; 6] = [
     "index.html",
@@ -114,12 +114,8 @@ fn bad_curl(directory: &Path, script: &str) -> String {
     fs::create_dir(&path).unwrap();
     let real = std::env::var("PATH").unwrap();
     let curl = path.join("curl");
-    fs::write(
-        &curl,
-        format!("#!/bin/sh\nPATH='{real}'\nfor url; do :; done\n{script}\n"),
-    )
-    .unwrap();
-    fs::set_permissions(&curl, fs::Permissions::from_mode(0o755)).unwrap();
+    let script = format!("#!/bin/sh\nPATH='{real}'\nfor url; do :; done\n{script}\n");
+    install_script(&script, &curl).unwrap();
     format!("{}:{real}", path.display())
 }
 

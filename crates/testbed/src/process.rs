@@ -1,5 +1,6 @@
 //! Processes: running tools, ending processes, waiting for their end.
 
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
 use std::time::Duration;
 
@@ -21,6 +22,22 @@ pub fn run(command: &mut Command) -> Result<String> {
         )));
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Puts a program in a place. Another process writes it: of this one, a thread that starts a process at that moment would have it
+/// open for writing as well, and what is open for writing cannot be run (ETXTBSY).
+pub fn install(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
+    let mut install = Command::new("install");
+    install.args(["-m", "755", "--"]).arg(from.as_ref());
+    run(install.arg(to.as_ref())).map(drop)
+}
+
+/// The same with a script.
+pub fn install_script(text: &str, to: impl AsRef<Path>) -> Result<()> {
+    let to = to.as_ref();
+    let from = to.with_extension("text");
+    std::fs::write(&from, text).context(|| format!("writing {}", from.display()))?;
+    install(&from, to)
 }
 
 /// The command that a line of words without quotes stands for: `tool("ip link set lo up")`.
