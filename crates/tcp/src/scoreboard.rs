@@ -268,6 +268,11 @@ impl Scoreboard {
 
     /// Notes a transmission of new data, and names it.
     pub(crate) fn issue(&mut self, positions: Range<u64>) -> u64 {
+        if self.records.capacity() == 0 {
+            // Most idle connections have sent no more at once; what grows by itself begins with four.
+            self.records.reserve_exact(1);
+            self.unreported.reserve_exact(1);
+        }
         let record = self.name(positions, false);
         self.records.push_back(record);
         record.transmission

@@ -97,6 +97,10 @@ impl SendQueue {
         if bytes.is_empty() {
             return;
         }
+        if self.extents.capacity() == 0 {
+            // A head and its content; what grows by itself begins with four.
+            self.extents.reserve_exact(2);
+        }
         let end = self.end + bytes.len() as u64;
         match self.extents.back_mut() {
             Some(Extent {
