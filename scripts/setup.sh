@@ -164,7 +164,7 @@ setup_aarch64() {
     setup_serve
     need aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu
     need qemu-aarch64 qemu-user
-    [ -e /usr/aarch64-linux-gnu/lib/libc.so.6 ] || packages+=(libc6-dev-arm64-cross)
+    [ -e /usr/aarch64-linux-gnu/include/stdio.h ] || packages+=(libc6-dev-arm64-cross)
     install_needed
     local target=aarch64-unknown-linux-gnu
     # Wherever it comes from: another distribution's packages bring it along as well.
