@@ -167,13 +167,7 @@ pub(crate) fn measure(settings: &Settings) -> Result<()> {
     let mut cells: Vec<Cell> = loads.iter().map(cell).collect();
     for _ in 0..settings.rounds.count() {
         for cell in &mut cells {
-            let run = run::run(&cell.load, settings.rounds.seconds())?;
-            eprintln!(
-                "{:?}: {:.0} Gbit/s per core",
-                cell.load,
-                run.gbit_per_cpu_s()
-            );
-            report::add(&mut results, &cell.load, &run);
+            let run = measure_load(&mut results, &cell.load, settings.rounds.seconds())?;
             cell.runs.push(run);
         }
     }
@@ -198,6 +192,14 @@ pub(crate) fn measure(settings: &Settings) -> Result<()> {
         .collect();
     report::report(&mut results, &targeted);
     results.publish(&output)
+}
+
+/// Runs a load, and adds what comes of it.
+fn measure_load(results: &mut Results, load: &Load, seconds: f64) -> Result<Run> {
+    let run = run::run(load, seconds)?;
+    eprintln!("{load:?}: {:.0} Gbit/s per core", run.gbit_per_cpu_s());
+    report::add(results, load, &run);
+    Ok(run)
 }
 
 /// Costs in CPU time, from the loads with superpackets of 64 KB.

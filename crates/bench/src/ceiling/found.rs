@@ -1,4 +1,4 @@
-//! What the ceiling was found to be, for those who go on from there: targets, and the model.
+//! What the ceiling was found to be, for the model, which goes on from there.
 
 use std::path::{Path, PathBuf};
 
@@ -53,7 +53,7 @@ impl Found {
     }
 
     /// What came of a load; `None` if it was not measured.
-    pub(crate) fn of(&self, load: &Load) -> Option<Of> {
+    fn of(&self, load: &Load) -> Option<Of> {
         let (series, conditions) = (series(load.acks), conditions(load));
         let median = |measure| {
             let spread = self.saved.spread(LOADS, series, &conditions, measure);

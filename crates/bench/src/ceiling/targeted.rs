@@ -3,8 +3,8 @@
 use testbed::Result;
 
 use super::far::{Acks, Load};
-use super::report::{TARGET_CONNECTIONS, TARGET_GBIT_PER_S, add, gbit_per_core, loads_table};
-use super::{SUPERPACKETS_BYTES, plan_loads, run};
+use super::report::{TARGET_CONNECTIONS, TARGET_GBIT_PER_S, gbit_per_core, loads_table};
+use super::{SUPERPACKETS_BYTES, measure_load, plan_loads};
 use crate::load::take_place;
 use crate::plan::Plan;
 use crate::results::{Bound, Results};
@@ -30,10 +30,7 @@ pub(crate) fn measure(results: &mut Results, rounds: &Rounds, file_bytes: u64) -
     take_place()?;
     let load = load(file_bytes);
     for _ in 0..rounds.count() {
-        let run = run::run(&load, rounds.seconds())?;
-        let gbit = run.gbit_per_cpu_s();
-        eprintln!("control plane alone: {gbit:.0} Gbit/s per core");
-        add(results, &load, &run);
+        measure_load(results, &load, rounds.seconds())?;
     }
     Ok(())
 }
@@ -53,7 +50,8 @@ pub(crate) fn report(results: &mut Results) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::found;
+    use super::super::report::add;
+    use super::super::{found, run};
     use super::*;
 
     #[test]
