@@ -58,11 +58,8 @@ pub(crate) struct Entry {
     pub(crate) app_deadline_us: Option<u64>,
     /// The application is to be told when no more than so many bytes wait to be sent.
     pub(crate) notsent_lowat: Option<u64>,
-    /// For when the wheel will call for TCP's sake, in microseconds; `u64::MAX` if it will not.
-    pub(crate) tcp_wheel_us: u64,
-    /// The same for the application's sake. Two places, so that a connection that sends now and then does not
-    /// leave one behind each time.
-    pub(crate) app_wheel_us: u64,
+    /// For when its timer is armed, in microseconds; `u64::MAX` if it is not.
+    pub(crate) armed_us: u64,
     /// The data plane failed it; the close is reported so.
     pub(crate) data_plane_failed: bool,
 }
@@ -201,8 +198,7 @@ impl Connections {
             last_transmission: 0,
             app_deadline_us: None,
             notsent_lowat: None,
-            tcp_wheel_us: u64::MAX,
-            app_wheel_us: u64::MAX,
+            armed_us: u64::MAX,
             data_plane_failed: false,
         }));
         self.by_tuple.insert(&tuple, index);

@@ -64,8 +64,6 @@ pub(crate) struct Secure {
     pub(crate) has_failed: bool,
     /// When it ends, last words or not, in microseconds.
     farewell_us: Option<u64>,
-    /// For when the wheel will call for it, in microseconds; `u64::MAX` if it will not.
-    pub(crate) wheel_us: u64,
     /// Keys that have taken the place of another, since the last look.
     key_updates: u64,
 }
@@ -99,7 +97,6 @@ impl Secure {
             news: News::default(),
             has_failed: false,
             farewell_us: None,
-            wheel_us: u64::MAX,
             key_updates: 0,
         })
     }
@@ -258,10 +255,9 @@ impl Secure {
 
     /// The time may have come.
     pub(crate) fn on_timeout(&mut self, tcp: &mut tcp::Connection, now_us: u64) {
-        if self.wheel_us > now_us {
+        if self.deadline_us().is_none_or(|at_us| at_us > now_us) {
             return;
         }
-        self.wheel_us = u64::MAX;
         self.connection.on_timeout(now_us);
         if self.farewell_us.is_some_and(|at_us| at_us <= now_us) {
             tcp.abort();

@@ -50,7 +50,7 @@ use tcp::{ConnectionEvent, Instant};
 
 use self::admission::Gate;
 use self::workers::{Deferred, Nic};
-use crate::app::{AppEvent, Application, CloseReason, StreamId};
+use crate::app::{AppEvent, Application, CloseReason};
 use crate::config::StackConfig;
 use crate::connections::{Connections, Entry};
 use crate::counters::Counters;
@@ -61,7 +61,7 @@ use crate::nic_stacks::NicStacks;
 use crate::orphans::Orphans;
 use crate::streams::Streams;
 use crate::time_wait::TimeWaits;
-use crate::timer::{TimerWheel, Token};
+use crate::timer::TimerWheel;
 use crate::waiting::Waiting;
 
 pub use self::inspect::{ConnectionInfo, ConnectionView, FileInfo, Usage, WorkerView};
@@ -104,7 +104,7 @@ pub struct Stack {
     pub(crate) app_events: VecDeque<AppEvent>,
     /// Finished frames that belong to no connection.
     frames: VecDeque<Vec<u8>>,
-    due: Vec<Token>,
+    due: Vec<usize>,
     /// SENDs issued and not departed, of all connections.
     sends_outstanding: u64,
     sends_departed: u64,
@@ -228,11 +228,8 @@ impl Stack {
     pub fn on_time(&mut self, now_us: u64) {
         let mut due = std::mem::take(&mut self.due);
         self.wheel.advance(now_us, &mut due);
-        for token in due.drain(..) {
-            // The token is a stream id: a connection that is gone is not found.
-            if let Some(index) = self.connections.index_of(StreamId(token)) {
-                self.on_wheel(now_us, index);
-            }
+        for index in due.drain(..) {
+            self.on_wheel(now_us, index);
         }
         self.due = due;
         self.time_waits.expire(Instant::from_us(now_us));
@@ -253,22 +250,16 @@ impl Stack {
             return;
         };
         let now = Instant::from_us(now_us);
-        // The wheel also calls at places that a timer has since left for an earlier one.
-        if entry.tcp_wheel_us <= now_us {
-            entry.tcp_wheel_us = u64::MAX;
-            if entry.tcp.next_timeout().is_some_and(|at| at <= now) {
-                entry.tcp.on_timeout(now);
-            }
+        entry.armed_us = u64::MAX;
+        if entry.tcp.next_timeout().is_some_and(|at| at <= now) {
+            entry.tcp.on_timeout(now);
         }
         if let Some(tls) = entry.tls.as_mut() {
             tls.on_timeout(&mut entry.tcp, now_us);
         }
-        if entry.app_wheel_us <= now_us {
-            entry.app_wheel_us = u64::MAX;
-            if entry.app_deadline_us.is_some_and(|at| at <= now_us) {
-                let stream = entry.stream;
-                self.app_events.push_back(AppEvent::Timer { stream });
-            }
+        if entry.app_deadline_us.is_some_and(|at| at <= now_us) {
+            let stream = entry.stream;
+            self.app_events.push_back(AppEvent::Timer { stream });
         }
         self.mark_dirty(index);
     }
@@ -423,7 +414,7 @@ impl Stack {
         } else if entry.tcp.is_closed() {
             self.forget(index);
         } else {
-            arm_timers(&mut self.wheel, entry);
+            arm_timer(&mut self.wheel, entry);
             if entry
                 .notsent_lowat
                 .is_some_and(|bytes| entry.notsent_bytes() <= bytes)
@@ -600,6 +591,7 @@ impl Stack {
     /// Removes a connection from the table.
     fn forget(&mut self, index: usize) {
         self.end_of_stream(index);
+        self.wheel.cancel(index);
         if let Some(entry) = self.connections.remove(index) {
             self.gate.on_forgotten(entry.tuple.remote.ip(), entry.heard);
             if let Some(since) = entry.orphan_since {
@@ -703,17 +695,15 @@ fn count_sends(sends_outstanding: &mut u64, entry: &mut Entry) {
     *sends_outstanding += undeparted;
 }
 
-/// Makes sure that the wheel calls for the connection's deadlines. One that has moved away is left where it is: the
-/// wheel calls, and is told again.
-fn arm_timers(wheel: &mut TimerWheel, entry: &mut Entry) {
+/// Arms the connection's timer for its earliest deadline. One that has moved away leaves the timer
+/// where it is: it fires, and is armed for the later time.
+fn arm_timer(wheel: &mut TimerWheel, entry: &mut Entry) {
     let tcp_us = entry.tcp.next_timeout().map_or(u64::MAX, Instant::as_us);
-    if tcp_us < entry.tcp_wheel_us {
-        entry.tcp_wheel_us = tcp_us;
-        wheel.schedule(tcp_us, entry.stream.0);
-    }
     let app_us = entry.app_deadline_us.unwrap_or(u64::MAX);
-    if app_us < entry.app_wheel_us {
-        entry.app_wheel_us = app_us;
-        wheel.schedule(app_us, entry.stream.0);
+    let tls_us = entry.tls.as_ref().and_then(|tls| tls.deadline_us());
+    let deadline_us = tcp_us.min(app_us).min(tls_us.unwrap_or(u64::MAX));
+    if deadline_us < entry.armed_us {
+        entry.armed_us = deadline_us;
+        wheel.arm(entry.index(), deadline_us);
     }
 }

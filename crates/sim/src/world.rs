@@ -283,6 +283,10 @@ impl<'a> World<'a> {
             "it does not come to rest".to_owned()
         })?;
         self.let_happen()?;
+        let usage = self.machine.stack.usage();
+        ensure(usage.timers <= usage.connections, || {
+            format!("more timers than connections: {usage:?}")
+        })?;
         Ok(true)
     }
 

@@ -26,6 +26,8 @@ pub struct Usage {
     pub sends_outstanding: u64,
     /// Small commands that wait for room in a ring.
     pub commands_waiting: usize,
+    /// Timers that are armed: one for each connection at most.
+    pub timers: usize,
 }
 
 /// A connection, seen from outside.
@@ -170,6 +172,7 @@ impl Stack {
             files: self.files.len(),
             sends_outstanding: self.sends_outstanding,
             commands_waiting: self.nics.iter().map(|nic| nic.commands_waiting()).sum(),
+            timers: self.wheel.len(),
         }
     }
 

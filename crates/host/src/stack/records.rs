@@ -30,11 +30,6 @@ impl Stack {
         };
         tls.define(&mut entry.tcp, now_us);
         self.counters.tls_key_updates += tls.take_key_updates();
-        let at_us = tls.deadline_us().unwrap_or(u64::MAX);
-        if at_us < tls.wheel_us {
-            tls.wheel_us = at_us;
-            self.wheel.schedule(at_us, entry.stream.0);
-        }
         if tls.has_news() {
             self.mark_dirty(index);
         }
