@@ -18,6 +18,7 @@
 //! | `watch` | what a connection waits for, and for how long |
 //! | `input` | received bytes that are not consumed yet |
 //! | `request` | from bytes to a request, or to a refusal |
+//! | `authority` | which texts name a host |
 //! | `fields` | header fields that are looked for when they matter |
 //! | `site` | what is served under which names, and from where |
 //! | `rule` | what is special about some paths |
@@ -54,6 +55,7 @@
 mod access;
 mod answer;
 mod attempt;
+mod authority;
 mod conditional;
 mod config;
 mod connection;

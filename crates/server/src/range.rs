@@ -86,10 +86,11 @@ impl Spec {
         }
     }
 
-    /// What it names of a file, `None` if nothing of it is there. Empty only for the end of an empty file: all of
-    /// that, and no range.
+    /// What it names of a file, `None` if nothing of it is there. Empty only for all of an empty file, which is no
+    /// range: the end of one, or `0-`, with which clients ask for any file from its start.
     fn of(self, size_bytes: u64) -> Option<Range<u64>> {
         match self {
+            Spec::Between(0, u64::MAX) if size_bytes == 0 => Some(0..0),
             Spec::Between(first, last) => {
                 (first < size_bytes).then(|| first..last.saturating_add(1).min(size_bytes))
             }
@@ -218,8 +219,8 @@ mod tests {
             ("bytes=1000-2000,3000-", 1000),
             ("bytes=-0", 1000),
             ("bytes=18446744073709551616-", 1000),
-            ("bytes=0-", 0),
             ("bytes=0-0", 0),
+            ("bytes=1-", 0),
             ("bytes=-0", 0),
         ] {
             assert_eq!(

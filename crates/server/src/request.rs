@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use http::StatusCode;
 
+use crate::authority;
 use crate::config::Config;
 use crate::fields::{Field, Present};
 use crate::number;
@@ -163,7 +164,15 @@ pub(crate) fn parse(bytes: &[u8], config: &Config) -> Parsed {
                 Err(status) => Parsed::Broken(status),
             }
         }
-        (Err(httparse::Error::Version), Some(end)) => Parsed::Broken(version_refusal(&line[..end])),
+        (Err(httparse::Error::Version), Some(end)) => match minor_version_at(&line[..end]) {
+            // A later minor version is answered as the highest one known (RFC 9110 §2.5).
+            Some(at) => {
+                let mut as_1_1 = considered.to_vec();
+                as_1_1[line_start + at] = b'1';
+                parse(&as_1_1, config)
+            }
+            None => Parsed::Broken(version_refusal(&line[..end])),
+        },
         // Without the line's end an unknown version, which `httparse` refuses at once, cannot be read yet.
         (Ok(httparse::Status::Partial) | Err(httparse::Error::Version), _) => {
             if line_too_long {
@@ -190,6 +199,14 @@ pub(crate) fn without_empty_lines(mut bytes: &[u8]) -> &[u8] {
         bytes = rest;
     }
     bytes
+}
+
+/// Where the minor version of a request line stands, if the line asks for HTTP/1.2 or later.
+fn minor_version_at(line: &[u8]) -> Option<usize> {
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    let (minor, before) = line.split_last()?;
+    let is_later = before.ends_with(b" HTTP/1.") && (b'2'..=b'9').contains(minor);
+    is_later.then_some(before.len())
 }
 
 /// 505 for a version that is not ours (RFC 9112 §2.3), 400 for what is no version.
@@ -329,7 +346,9 @@ impl<'a> Fields<'a> {
         for header in headers {
             let is = |name: &str| header.name.eq_ignore_ascii_case(name);
             if is("host") {
-                if fields.host || !is_host(header.value) {
+                // Empty where the target has no authority (RFC 9110 §7.2).
+                let names_host = header.value.is_empty() || authority::is_valid(header.value);
+                if fields.host || !names_host {
                     return Err(StatusCode::BAD_REQUEST);
                 }
                 fields.host = true;
@@ -358,12 +377,13 @@ impl<'a> Fields<'a> {
                     fields.keep_alive |= option.eq_ignore_ascii_case(b"keep-alive");
                 }
             } else if is("expect") {
-                // One more expectation than we know of cannot be met either.
-                fields.expect = Some(if fields.expect.is_some() {
-                    b""
-                } else {
-                    header.value
-                });
+                for expectation in list(header.value) {
+                    // A second expectation is one that is not known.
+                    fields.expect = Some(match fields.expect {
+                        Some(_) => b"",
+                        None => expectation,
+                    });
+                }
             } else if let Some(field) = Field::named(header.name) {
                 fields.present.insert(field);
             }
@@ -378,13 +398,6 @@ pub(crate) fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> {
         .split(|&byte| byte == b',')
         .map(<[u8]>::trim_ascii)
         .filter(|element| !element.is_empty())
-}
-
-/// `uri-host [ ":" port ]` (RFC 9110 §7.2), by its characters. May be empty.
-fn is_host(value: &[u8]) -> bool {
-    value
-        .iter()
-        .all(|byte| byte.is_ascii_alphanumeric() || b"-._~%!$&'()*+,;=:[]".contains(byte))
 }
 
 #[cfg(test)]
@@ -456,7 +469,9 @@ mod tests {
         assert_eq!(broken("GET http://h/ HTTP/1.1\r\n\r\n"), 400);
         assert_eq!(broken("GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n"), 400);
         assert_eq!(broken("GET / HTTP/1.0\r\nHost: a\r\nHost: b\r\n\r\n"), 400);
-        for host in ["a b", "a/b", "a@b", "a\"b", "h\u{e9}"] {
+        for host in [
+            "a b", "a/b", "a@b", "a\"b", "h\u{e9}", "..", "a..b", "fd77::2", "[", ":80",
+        ] {
             assert_eq!(
                 broken(&format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n")),
                 400,
@@ -501,7 +516,7 @@ mod tests {
     fn versions_are_ours_or_unsupported_or_nonsense() {
         for (version, status) in [
             ("HTTP/2.0", 505),
-            ("HTTP/1.2", 505),
+            ("HTTP/3.0", 505),
             ("HTTP/0.9", 505),
             ("HTTP/1.x", 400),
             ("HTTP/11", 400),
@@ -510,6 +525,14 @@ mod tests {
             let text = format!("GET / {version}\r\n");
             assert_eq!(broken(&text), status, "{version}");
             for end in 0..text.len() - 1 {
+                assert_eq!(parsed(&text[..end]), Parsed::Partial, "{:?}", &text[..end]);
+            }
+        }
+        for version in ["HTTP/1.2", "HTTP/1.9"] {
+            let request = |version| format!("\nGET /a {version}\r\nHost: h\r\n\r\n");
+            let text = request(version);
+            assert_eq!(parsed(&text), parsed(&request("HTTP/1.1")), "{version}");
+            for end in 0..text.len() {
                 assert_eq!(parsed(&text[..end]), Parsed::Partial, "{:?}", &text[..end]);
             }
         }
@@ -620,6 +643,10 @@ mod tests {
         assert_eq!(
             persistence(with("1.1", "Expect: 100-continue\r\nContent-Length: 1\r\n")),
             Persistence::Close
+        );
+        assert_eq!(
+            persistence(with("1.1", "Expect:\r\nExpect: ,\r\n")),
+            Persistence::Default
         );
         assert_eq!(
             with("1.1", "Expect: teapot\r\n"),

@@ -3,6 +3,8 @@
 use http::StatusCode;
 use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, percent_encode};
 
+use crate::authority;
+
 /// Longest path that OPEN takes, in bytes; `PATH_MAX` of Linux without the final zero.
 pub(crate) const PATH_BYTES_MAX: usize = 4095;
 
@@ -170,9 +172,7 @@ pub(crate) fn split_query(target: &[u8]) -> (&[u8], Option<&[u8]>) {
 pub(crate) fn authority(target: &[u8]) -> Option<&[u8]> {
     let rest = after_scheme(target)?;
     let end = rest.iter().position(|byte| b"/?#".contains(byte));
-    let authority = &rest[..end.unwrap_or(rest.len())];
-    let user = authority.iter().rposition(|&byte| byte == b'@');
-    Some(&authority[user.map_or(0, |at| at + 1)..])
+    Some(&rest[..end.unwrap_or(rest.len())])
 }
 
 fn after_scheme(target: &[u8]) -> Option<&[u8]> {
@@ -200,14 +200,13 @@ fn origin_path(target: &[u8]) -> &[u8] {
     let Some(rest) = after_scheme(target) else {
         return target;
     };
-    match rest.iter().position(|byte| b"/#".contains(byte)) {
-        Some(at) if rest[at] == b'#' => b"",
-        // RFC 9110 §4.2.1: an http URI with an empty host is invalid.
-        Some(0) => b"",
-        Some(at) => &rest[at..],
-        None if rest.is_empty() => b"",
-        None => b"/",
+    // RFC 9110 §4.2.1, §4.2.4: an http URI with an empty host, or with userinfo, is invalid.
+    let end = rest.iter().position(|byte| b"/#".contains(byte));
+    let (authority, path) = rest.split_at(end.unwrap_or(rest.len()));
+    if !authority::is_valid(authority) || path.starts_with(b"#") {
+        return b"";
     }
+    if path.is_empty() { b"/" } else { path }
 }
 
 /// Decodes a segment's escapes onto the end of `path`.
@@ -357,7 +356,6 @@ mod tests {
             ("http://a.org/b", Some("a.org")),
             ("HTTPS://a.org:8080", Some("a.org:8080")),
             ("http://a.org?http://b.org/", Some("a.org")),
-            ("http://b.org@a.org/@c.org", Some("a.org")),
             ("http:///a", Some("")),
             ("/http://a.org/", None),
             ("*", None),

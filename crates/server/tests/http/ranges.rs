@@ -111,13 +111,15 @@ fn what_is_not_there_cannot_be_had_in_part() {
             "{value}"
         );
     }
-    let response = lab.get_with("/empty", &[("Range", "bytes=0-")]);
+    let response = lab.get_with("/empty", &[("Range", "bytes=0-0")]);
     assert_eq!(
         (response.status, response.header("Content-Range")),
         (416, Some("bytes */0"))
     );
-    let response = lab.get_with("/empty", &[("Range", "bytes=-5")]);
-    assert_eq!((response.status, response.body), (200, Vec::new()));
+    for all in ["bytes=0-", "bytes=-5"] {
+        let response = lab.get_with("/empty", &[("Range", all)]);
+        assert_eq!((response.status, response.body), (200, Vec::new()), "{all}");
+    }
     assert_eq!(lab.files_left_open(), 0);
 }
 
