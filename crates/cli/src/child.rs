@@ -22,6 +22,14 @@ use crate::messages::{LineBuffer, Message};
 /// hangs in the kernel, on a disk or a network file system, does not go before that read ends.
 const GONE_WAIT: Duration = Duration::from_secs(1);
 
+/// Most that is taken from a child's standard output at once, in bytes: a pipe holds as much at the
+/// most (`fs.pipe-max-size`), so that the last words of a process that has ended are taken whole.
+const RECEIVED_BYTES_MAX: usize = 1 << 20;
+
+/// Lines that are no messages and are logged, of each child. Later ones are dropped: a child could fill
+/// the log with them.
+const STRAY_LINES_MAX: u32 = 100;
+
 /// A child process, as its supervisor sees it. Dropped, it is killed.
 #[derive(Debug)]
 pub(crate) struct Child {
@@ -32,6 +40,8 @@ pub(crate) struct Child {
     pidfd: OwnedFd,
     output: Option<std::process::ChildStdout>,
     lines: LineBuffer,
+    /// Lines that were no messages.
+    stray_lines: u32,
 }
 
 impl Child {
@@ -79,6 +89,7 @@ impl Child {
                 pidfd,
                 output,
                 lines: LineBuffer::default(),
+                stray_lines: 0,
             }),
             Err(error) => {
                 let _ = process.kill();
@@ -101,7 +112,11 @@ impl Child {
     /// What the child has said since, without blocking.
     pub(crate) fn receive(&mut self) -> Vec<Message> {
         let mut bytes = [0; 4096];
-        while let Some(output) = &mut self.output {
+        let mut left = RECEIVED_BYTES_MAX / bytes.len();
+        while let Some(output) = &mut self.output
+            && left > 0
+        {
+            left -= 1;
             match output.read(&mut bytes) {
                 Ok(0) => self.output = None,
                 Ok(count) => self.lines.push(bytes.get(..count).unwrap_or_default()),
@@ -114,7 +129,15 @@ impl Child {
         while let Some(line) = self.lines.next_message() {
             match line {
                 Ok(message) => messages.push(message),
-                Err(line) => tracing::warn!("{} wrote to its standard output: {line}", self.name),
+                Err(line) => {
+                    self.stray_lines = self.stray_lines.saturating_add(1);
+                    if self.stray_lines <= STRAY_LINES_MAX {
+                        tracing::warn!("{} wrote to its standard output: {line}", self.name);
+                    }
+                    if self.stray_lines == STRAY_LINES_MAX {
+                        tracing::warn!("{}: further such lines are not logged", self.name);
+                    }
+                }
             }
         }
         messages

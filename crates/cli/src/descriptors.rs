@@ -1,4 +1,4 @@
-//! How many descriptors a process may have open.
+//! How many descriptors a process may have open, and which it inherits.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -19,6 +19,19 @@ pub(crate) fn raise() {
     };
     if let Err(error) = setrlimit(Resource::Nofile, raised) {
         tracing::debug!(%error, "the limit on open descriptors stays as it is");
+    }
+}
+
+/// Closes every descriptor but standard input, output and error: Landlock governs opening, not what is
+/// open already. Call it before anything is opened.
+pub(crate) fn close_inherited() {
+    let names = std::fs::read_dir("/proc/self/fd").into_iter().flatten();
+    let numbers: Vec<i32> = names
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .collect();
+    for number in numbers.into_iter().filter(|number| *number > 2) {
+        // The descriptor of the listing itself is closed already.
+        let _ = nix::unistd::close(number);
     }
 }
 

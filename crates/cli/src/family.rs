@@ -300,6 +300,8 @@ impl Family {
         }
         let begun = Instant::now();
         let mut killed: Option<(String, Instant)> = None;
+        // What other processes say meanwhile is for the caller's next turn.
+        let mut others = Vec::new();
         while self.member(role).is_some_and(|member| !member.ended) {
             let since = killed.as_ref().map_or(begun, |(_, at)| *at);
             let why = match self.next(Some(since + END_WAIT))? {
@@ -309,12 +311,20 @@ impl Family {
                 Happening::Signal if begun.elapsed() > SIGNAL_REPEAT => {
                     "was not waited for any longer: another signal came".to_owned()
                 }
-                _ => continue,
+                Happening::Signal | Happening::Readable => continue,
+                Happening::Said(of, _) | Happening::Ended(of) if of == role => continue,
+                other @ (Happening::Said(..) | Happening::Ended(_)) => {
+                    others.push(other);
+                    continue;
+                }
             };
             killed.get_or_insert((why, Instant::now()));
             if let Some(member) = self.member(role) {
                 member.child.kill();
             }
+        }
+        for other in others.into_iter().rev() {
+            self.happenings.push_front(other);
         }
         let Some(member) = self.members.iter_mut().find(|member| member.role == role) else {
             return Ok(());
@@ -365,6 +375,47 @@ mod tests {
 
     use super::*;
     use crate::socket;
+
+    /// A process that writes `says` to its standard output, and ends.
+    fn process_that_says(says: &str) -> Child {
+        let (_, control) = socket::pair().unwrap();
+        let echo = ["-c".into(), format!("printf '%s\\n' '{says}'").into()];
+        Child::spawn("relay", "/bin/sh".as_ref(), echo, control).unwrap()
+    }
+
+    #[test]
+    fn ending_one_process_loses_no_message_of_another() {
+        let mut family = Family::new(Signals::catch_ends().unwrap());
+        let sleeper = || {
+            let (_, control) = socket::pair().unwrap();
+            let sleep = "/bin/sleep".as_ref();
+            Child::spawn("NIC process", sleep, ["1000".into()], control).unwrap()
+        };
+        family.adopt(Role::Nic(0), sleeper());
+        family.adopt(Role::Nic(1), sleeper());
+        let said = process_that_says(r#"{"nic_ready":{"workers":3}}"#);
+        family.adopt(Role::NextNic(1), said);
+        // Its message is read together with the ends of the two that are killed meanwhile.
+        let watched = family.member(Role::NextNic(1)).unwrap();
+        while !watched.child.has_ended() {
+            std::thread::yield_now();
+        }
+        assert!(family.end(&[Role::Nic(0), Role::Nic(1)]).is_err());
+        let deadline = Some(Instant::now() + Duration::from_secs(60));
+        let mut said = None;
+        while let Ok(Happening::Said(_, _) | Happening::Ended(_)) =
+            family.next(deadline).inspect(|happening| {
+                if let Happening::Said(Role::NextNic(1), message) = happening {
+                    said = Some(message.clone());
+                }
+            })
+        {
+            if said.is_some() {
+                break;
+            }
+        }
+        assert_eq!(said, Some(Message::NicReady { workers: 3 }));
+    }
 
     #[test]
     fn who_is_dismissed_is_forgotten_at_once_and_reaped_when_it_is_gone() {

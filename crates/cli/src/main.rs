@@ -115,6 +115,7 @@ use clap::FromArgMatches;
 use crate::args::{Cli, Command};
 
 fn main() -> ExitCode {
+    descriptors::close_inherited();
     let cli = match Cli::command_line()
         .try_get_matches()
         .and_then(|matches| Cli::from_arg_matches(&matches))

@@ -130,11 +130,34 @@ impl Message {
 #[derive(Debug, Default)]
 pub(crate) struct LineBuffer {
     bytes: Vec<u8>,
+    /// The line that is arriving is dropped.
+    is_too_long: bool,
 }
 
+/// Longest message, in bytes: twice what the fetcher's longest report takes.
+const LINE_BYTES_MAX: usize = 128 << 10;
+
 impl LineBuffer {
+    /// Adds what has arrived. A line longer than any message is dropped as it arrives, so that a child
+    /// cannot make its supervisor hold more.
     pub(crate) fn push(&mut self, bytes: &[u8]) {
-        self.bytes.extend_from_slice(bytes);
+        let mut rest = bytes;
+        if self.is_too_long {
+            let Some(end) = rest.iter().position(|byte| *byte == b'\n') else {
+                return;
+            };
+            self.is_too_long = false;
+            rest = &rest[end + 1..];
+        }
+        self.bytes.extend_from_slice(rest);
+        let last = self.bytes.iter().rposition(|byte| *byte == b'\n');
+        let begun = last.map_or(0, |end| end + 1);
+        if self.bytes.len() - begun > LINE_BYTES_MAX {
+            self.bytes.truncate(begun);
+            self.bytes
+                .extend_from_slice(b"a line that is too long for a message\n");
+            self.is_too_long = true;
+        }
     }
 
     /// The next complete line, as a message; a line that is none comes back as it is.
@@ -182,6 +205,22 @@ mod tests {
             buffer.next_message(),
             Some(Err("warning: something".to_owned()))
         );
+        assert_eq!(
+            buffer.next_message(),
+            Some(Ok(Message::NicReady { workers: 1 }))
+        );
+        assert_eq!(buffer.next_message(), None);
+    }
+
+    #[test]
+    fn a_line_without_end_takes_bounded_memory_and_hides_no_message() {
+        let mut buffer = LineBuffer::default();
+        for _ in 0..1_000 {
+            buffer.push(&[b'x'; 4096]);
+            assert!(buffer.bytes.len() <= LINE_BYTES_MAX + 4096);
+        }
+        buffer.push(b"\n{\"nic_ready\":{\"workers\":1}}\n");
+        assert!(matches!(buffer.next_message(), Some(Err(_))));
         assert_eq!(
             buffer.next_message(),
             Some(Ok(Message::NicReady { workers: 1 }))
