@@ -319,7 +319,7 @@ impl Bottleneck {
         };
         flow.congestion.on_ack(&ack);
         if recovered {
-            flow.congestion.on_recovered(now, ack.flight);
+            flow.congestion.on_recovered(now, None);
         }
         self.send(index);
     }

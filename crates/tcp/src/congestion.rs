@@ -43,8 +43,8 @@ pub(crate) struct Ack {
     pub(crate) srtt: Option<Duration>,
     /// The delivery rate that it measured, if it did.
     pub(crate) rate: Option<RateSample>,
-    /// The data that it acknowledges was sent until the congestion window was used up. A window that is not
-    /// used does not grow (RFC 7661 §4.1, RFC 9438 §5.8).
+    /// The data that it acknowledges was sent until at least half of the congestion window was in use. A
+    /// window that is not used does not grow (RFC 7661 §4.1, RFC 9438 §5.8).
     pub(crate) window_limited: bool,
     /// It advances SND.UNA, or the network is known to reorder packets. If not, it may tell of a loss, and no window
     /// grows (RFC 3042 §2).
@@ -89,11 +89,13 @@ pub(crate) trait Congestion: Debug + Send {
     /// An acknowledgment has told something: data acknowledged, selectively acknowledged, or lost.
     fn on_ack(&mut self, ack: &Ack);
 
-    /// There is congestion. `flight`: bytes in flight, before anything was taken away as lost.
+    /// There is congestion. `flight`: FlightSize, bytes sent and not acknowledged cumulatively (RFC 5681 §2).
     fn on_congestion(&mut self, now: Instant, signal: Signal, flight: u64);
 
-    /// All that was in flight at the loss is acknowledged. `flight`: what is in flight now.
-    fn on_recovered(&mut self, now: Instant, flight: u64);
+    /// All that was in flight at the loss is acknowledged. `flight`: what is in flight now, in bytes, if the
+    /// peer lacks SACK; with SACK, proportional rate reduction has kept data flowing, and there is no burst
+    /// to prevent (RFC 6675 §5).
+    fn on_recovered(&mut self, now: Instant, flight: Option<u64>);
 
     /// The retransmission timer has expired. `again`: nothing was acknowledged since the last time.
     fn on_timeout(&mut self, now: Instant, flight: u64, again: bool);
@@ -135,9 +137,10 @@ pub(crate) fn slow_start_growth(ack: &Ack, cwnd: u64, mss: u64) -> u64 {
 }
 
 /// RFC 6582 §3.2 step 3 (1): when recovery ends with little in flight, the window must not let a burst out.
-/// What the initial window may do at once is no burst.
-pub(crate) fn window_after_recovery(ssthresh: u64, flight: u64, mss: u64) -> u64 {
-    ssthresh.min(flight.max(mss).saturating_add(initial_window(mss, false)))
+/// What the initial window may do at once is no burst. `flight`: as [`Congestion::on_recovered`] has it.
+pub(crate) fn window_after_recovery(ssthresh: u64, flight: Option<u64>, mss: u64) -> u64 {
+    let room = |flight: u64| flight.max(mss).saturating_add(initial_window(mss, false));
+    flight.map_or(ssthresh, |flight| ssthresh.min(room(flight)))
 }
 
 /// RFC 7661 §4.4.2, in its spirit: a window that shrinks because nothing was sent grows in slow start to three
@@ -182,7 +185,8 @@ pub(crate) mod tests {
     /// Covers: RFC 6582 §3.2 (step 3)
     #[test]
     fn recovery_ends_without_a_burst() {
-        assert_eq!(window_after_recovery(100_000, 3000, 1000), 13_000);
-        assert_eq!(window_after_recovery(20_000, 60_000, 1000), 20_000);
+        assert_eq!(window_after_recovery(100_000, Some(3000), 1000), 13_000);
+        assert_eq!(window_after_recovery(20_000, Some(60_000), 1000), 20_000);
+        assert_eq!(window_after_recovery(100_000, None, 1000), 100_000);
     }
 }

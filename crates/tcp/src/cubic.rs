@@ -38,8 +38,6 @@ pub(crate) struct Cubic {
     ssthresh: f64,
     curve: Curve,
     hystart: HyStart,
-    /// The window was used up when the last acknowledgment came.
-    window_limited: bool,
     /// What there was before the last reduction.
     before: Option<Before>,
 }
@@ -87,25 +85,22 @@ impl Cubic {
             ssthresh: f64::INFINITY,
             curve: Curve::default(),
             hystart: HyStart::new(),
-            window_limited: false,
             before: None,
         }
     }
 
     /// RFC 9438 §4.6, §4.7.
-    fn reduce(&mut self, now: Instant, beta: f64, flight: u64) {
+    ///
+    /// "An implementation MAY use cwnd instead of flight_size": the window grows only while at least half of it
+    /// is used (RFC 7661), and what is in flight when one of the last segments is lost, or all but a few
+    /// are acknowledged selectively, is no measure of the path.
+    fn reduce(&mut self, now: Instant, beta: f64) {
         self.suspend(now);
         self.before = Some(Before {
             cwnd: self.cwnd,
             ssthresh: self.ssthresh,
             curve: self.curve,
         });
-        // "it MAY use cwnd instead of flight_size", if an application that is slow does not let it grow: what
-        // is in flight when an acknowledgment for dozens of segments comes is less than was sent.
-        let used = match self.window_limited {
-            true => self.cwnd,
-            false => self.cwnd.min(flight as f64),
-        };
         self.curve = Curve {
             // Fast convergence: below its last maximum, a flow leaves more to newer ones.
             w_max: match self.cwnd < self.curve.w_max {
@@ -116,7 +111,7 @@ impl Cubic {
             epoch: None,
             from_plateau: false,
         };
-        self.ssthresh = (used * beta).max(2.0 * self.mss);
+        self.ssthresh = (self.cwnd * beta).max(2.0 * self.mss);
     }
 
     /// No acknowledgment will count time before `now`.
@@ -234,7 +229,6 @@ impl Congestion for Cubic {
     }
 
     fn on_ack(&mut self, ack: &Ack) {
-        self.window_limited = ack.window_limited;
         if !ack.window_limited || !ack.advances || ack.phase == Phase::FastRecovery {
             return self.suspend(ack.now);
         }
@@ -246,23 +240,24 @@ impl Congestion for Cubic {
         self.cwnd = self.cwnd.min(WINDOW_BYTES_MAX as f64);
     }
 
-    fn on_congestion(&mut self, now: Instant, signal: Signal, flight: u64) {
+    fn on_congestion(&mut self, now: Instant, signal: Signal, _flight: u64) {
         let beta = match signal {
             Signal::Ecn if self.cwnd >= self.ssthresh => BETA_ECN,
             Signal::Ecn | Signal::Loss => BETA,
         };
-        self.reduce(now, beta, flight);
+        self.reduce(now, beta);
         self.cwnd = self.ssthresh;
     }
 
-    fn on_recovered(&mut self, _now: Instant, flight: u64) {
-        self.cwnd = window_after_recovery(self.ssthresh as u64, flight, self.mss as u64) as f64;
+    fn on_recovered(&mut self, _now: Instant, flight: Option<u64>) {
+        let ssthresh = Congestion::ssthresh(self);
+        self.cwnd = window_after_recovery(ssthresh, flight, self.mss as u64) as f64;
     }
 
-    fn on_timeout(&mut self, now: Instant, flight: u64, again: bool) {
+    fn on_timeout(&mut self, now: Instant, _flight: u64, again: bool) {
         // RFC 5681 §3.1: when a segment times out again, ssthresh is held constant.
         if !again {
-            self.reduce(now, BETA, flight);
+            self.reduce(now, BETA);
         }
         self.curve.from_plateau = true;
         self.cwnd = self.mss;
@@ -383,11 +378,11 @@ mod tests {
     fn a_loss_leaves_seven_tenths_but_two_segments() {
         assert_eq!(after_loss_at(100).window(), 70 * MSS);
         assert_eq!(after_loss_at(2).window(), 2 * MSS);
-        // What an application has not used does not count.
+        // A lone lost segment tells no more of the path than the loss of one of a hundred.
         let mut cubic = established();
         cubic.adopt(at(0), MSS as u16, 100 * MSS, u64::MAX);
-        cubic.on_congestion(at(0), Signal::Loss, 50 * MSS);
-        assert_eq!(cubic.window(), 35 * MSS);
+        cubic.on_congestion(at(0), Signal::Loss, MSS);
+        assert_eq!(cubic.window(), 70 * MSS);
     }
 
     /// Covers: RFC 8511 §3.1
@@ -535,7 +530,7 @@ mod tests {
                 0 => cubic.on_congestion(now, Signal::Loss, bytes),
                 1 => cubic.on_congestion(now, Signal::Ecn, bytes),
                 2 => cubic.on_timeout(now, bytes, next() % 2 == 0),
-                3 => cubic.on_recovered(now, bytes),
+                3 => cubic.on_recovered(now, Some(bytes)),
                 4 => cubic.on_undo(now),
                 5 => cubic.on_idle(now, Duration::from_micros(next()), RTT),
                 6 => cubic.on_mss(64 + (next() % 60_000) as u16),

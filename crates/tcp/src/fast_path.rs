@@ -60,7 +60,7 @@ impl Connection {
         self.persist.on_answer();
         let una = self.snd.una + acked;
         let prior_flight = self.sent.flight();
-        let window_limited = self.snd.una < self.limited_until;
+        let window_limited = self.is_window_used(prior_flight);
 
         let (rack, rate) = (&mut self.recovery.rack, &mut self.rate);
         let mut newest = None;

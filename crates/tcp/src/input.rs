@@ -294,6 +294,10 @@ impl Connection {
             return true;
         };
         if ack < snd.una {
+            // Its blocks stay true: ACKs overtake each other.
+            if header.options.sack[0].is_some() && self.sacks.is_permitted() {
+                self.on_acknowledgment(now, header, ack, false);
+            }
             return true;
         }
         let window = u64::from(header.window) << snd.shift;
@@ -306,7 +310,7 @@ impl Connection {
         let news = ack > snd.una || snd.flight() > 0;
         if news && self.ecn.is_echo(header.flags) && self.ecn.must_reduce(ack) {
             self.congestion
-                .on_congestion(now, Signal::Ecn, self.sent.flight());
+                .on_congestion(now, Signal::Ecn, self.sent.outstanding());
             // Nothing that is found out about losses before takes this back.
             self.recovery.undo.stop();
             self.recovery.frto.stop();

@@ -113,7 +113,7 @@ impl Congestion for NewReno {
         self.cwnd = self.ssthresh;
     }
 
-    fn on_recovered(&mut self, _now: Instant, flight: u64) {
+    fn on_recovered(&mut self, _now: Instant, flight: Option<u64>) {
         self.cwnd = window_after_recovery(self.ssthresh, flight, self.mss);
     }
 

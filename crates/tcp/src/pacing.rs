@@ -125,7 +125,15 @@ impl Connection {
         if !probe && !self.sent.has_void() && self.is_window_used_up(packet_mss, cwnd) {
             return None;
         }
-        let leave = self.leave(now)?;
+        let Some(leave) = self.leave(now) else {
+            // What is issued leaves later, and nothing waits behind it: the application limits the rate
+            // (draft-ietf-ccwg-bbr §4.1.2.4), though pacing has the last word.
+            let flight = self.sent.flight();
+            if !self.has_unsent() && flight < cwnd {
+                self.rate.on_app_limited(flight);
+            }
+            return None;
+        };
         let bytes_max = usize::try_from(leave.bytes)
             .map_or(limits.bytes_max, |bytes| bytes.min(limits.bytes_max));
         let limits = Limits {

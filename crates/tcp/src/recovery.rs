@@ -153,9 +153,31 @@ impl Delivery {
     }
 }
 
+/// What of a block lies above SND.UNA.
+fn above(block: Range<u64>, una: u64) -> Option<Range<u64>> {
+    (block.end > una).then_some(block.start.max(una)..block.end)
+}
+
 impl Connection {
-    /// An acceptable acknowledgment of everything before `ack`, which is not below SND.UNA. `duplicate`: it looks
-    /// like a duplicate (RFC 5681 §2), if anything is in flight.
+    /// True if the data that is acknowledged next was sent while at least half of the congestion window was in
+    /// use, `prior_flight` being in flight before the acknowledgment. Once true, it holds for all that is in
+    /// flight: Linux remembers the most packets out of a window likewise (`tcp_cwnd_validate`).
+    #[inline]
+    pub(crate) fn is_window_used(&mut self, prior_flight: u64) -> bool {
+        if self.snd.una >= self.limited_until {
+            if prior_flight < self.congestion.window() / 2 {
+                return false;
+            }
+            self.limited_until = self.snd.nxt;
+        }
+        true
+    }
+
+    /// An acceptable acknowledgment of everything before `ack`. `duplicate`: it looks like a duplicate
+    /// (RFC 5681 §2), if anything is in flight.
+    ///
+    /// It may lie below SND.UNA if it has blocks: ACKs overtake each other, and what they report selectively
+    /// stays true.
     pub(crate) fn on_acknowledgment(
         &mut self,
         now: Instant,
@@ -163,7 +185,8 @@ impl Connection {
         ack: u64,
         duplicate: bool,
     ) {
-        let acked = ack - self.snd.una;
+        let una = ack.max(self.snd.una);
+        let acked = una - self.snd.una;
         let permitted = self.sacks.is_permitted();
         let has_blocks = permitted && header.options.sack[0].is_some();
         let prior_flight = self.sent.flight();
@@ -176,15 +199,15 @@ impl Connection {
             }
             return;
         }
-        let was_limited = self.snd.una < self.limited_until && !self.ecn.is_echo(header.flags);
+        let was_limited = self.is_window_used(prior_flight) && !self.ecn.is_echo(header.flags);
         let prior_phase = self.recovery.phase;
         let (blocks, dsack) = match has_blocks {
             true => Blocks::read(&header.options, self.snd.space, ack, self.snd.nxt),
             false => Default::default(),
         };
-        let (delivery, rtt) = self.deliver(now, header, ack, &blocks);
+        let (delivery, rtt) = self.deliver(now, header, una, &blocks);
         if acked > 0 {
-            self.on_progress(now, ack);
+            self.on_progress(now, una);
         }
 
         if delivery.bytes > 0 {
@@ -250,8 +273,8 @@ impl Connection {
         }
         if recovered && prior_phase == Phase::FastRecovery {
             // What was delivered since something was sent is replaced: that is no burst.
-            self.congestion
-                .on_recovered(now, flight + self.recovery.unanswered);
+            let flight = (!permitted).then_some(flight + self.recovery.unanswered);
+            self.congestion.on_recovered(now, flight);
             // All that was sent again fits into one packet.
             let one = self.recovery.undo.retransmitted() <= u64::from(self.config.mss);
             if self.pmtu.on_recovered() && one {
@@ -296,7 +319,7 @@ impl Connection {
         let mut delivery = Delivery::default();
         self.sent
             .acknowledge(ack, now, |piece| delivery.add(piece, &arrival, rack, rate));
-        for block in blocks.iter() {
+        for block in blocks.iter().filter_map(|block| above(block, ack)) {
             self.sent.sack(block, now, self.snd.mss, |piece| {
                 delivery.add(piece, &arrival, rack, rate)
             });
@@ -464,9 +487,12 @@ impl Connection {
     }
 
     /// `prior_flight`: in flight before the loss was known.
+    ///
+    /// What is acknowledged selectively has left the network and is still part of FlightSize (RFC 5681 §2,
+    /// RFC 6675 §5 (4.2)): the path carried it together with what was lost.
     fn on_loss(&mut self, now: Instant, prior_flight: u64) {
-        self.congestion
-            .on_congestion(now, Signal::Loss, prior_flight);
+        let flight = prior_flight.max(self.sent.outstanding());
+        self.congestion.on_congestion(now, Signal::Loss, flight);
         // What is found out about losses before does not take this one back.
         self.recovery.undo.stop();
         self.ecn.on_reduced(self.snd.nxt);
@@ -615,8 +641,8 @@ impl Connection {
             true => self.recovery.frto.on_timeout(now),
             false => self.recovery.frto.stop(),
         }
-        let flight = self.sent.outstanding() - self.sent.sacked();
-        self.congestion.on_timeout(now, flight, again);
+        self.congestion
+            .on_timeout(now, self.sent.outstanding(), again);
         self.ecn.on_reduced(self.snd.nxt);
         self.suspect_segment_size(now);
         // RFC 2018 §8 forgets all SACKs after a timeout. RFC 6675 §5.1 keeps them, and so do we unless the peer

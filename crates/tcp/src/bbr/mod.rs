@@ -257,7 +257,14 @@ impl Congestion for Bbr {
             self.init_pacing_rate(ack.rtt.or(ack.srtt));
         }
         match &ack.rate {
-            Some(sample) => self.update_model_and_state(ack, sample),
+            Some(sample) => {
+                let held_back = ack.una <= self.min_rtt.held_until;
+                let sample = RateSample {
+                    app_limited: sample.app_limited || held_back,
+                    ..*sample
+                };
+                self.update_model_and_state(ack, &sample);
+            }
             None => self.update_min_rtt(ack),
         }
         self.set_pacing_rate(self.state.pacing_gain_percent());
@@ -282,7 +289,7 @@ impl Congestion for Bbr {
         }
     }
 
-    fn on_recovered(&mut self, _now: Instant, _flight: u64) {
+    fn on_recovered(&mut self, _now: Instant, _flight: Option<u64>) {
         self.in_recovery = false;
         self.restore_cwnd();
     }

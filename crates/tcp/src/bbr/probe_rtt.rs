@@ -22,6 +22,9 @@ pub(super) struct MinRtt {
     /// BBR.probe_rtt_min_delay: the shortest in five.
     recent: Option<Duration>,
     recent_at: Instant,
+    /// SND.NXT at the last acknowledgment in ProbeRTT: what lies below was held back, and its rate is not the
+    /// path's.
+    pub(super) held_until: u64,
     /// BBR.probe_rtt_expired
     expired: bool,
     /// When ProbeRTT may end, once so little is in flight.
@@ -80,6 +83,8 @@ impl Bbr {
 
     /// BBRHandleProbeRTT
     fn handle_probe_rtt(&mut self, ack: &Ack) {
+        // MarkConnectionAppLimited: what is in flight, and what leaves meanwhile, is held back.
+        self.min_rtt.held_until = ack.nxt;
         if self.min_rtt.done_at.is_some() {
             self.min_rtt.round_done |= self.round.start;
             if self.min_rtt.round_done {

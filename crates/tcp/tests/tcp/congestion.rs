@@ -222,7 +222,7 @@ fn after_an_idle_time_the_window_grows_again_from_the_initial_one() {
             > PSH ACK 10001..30001 ack 1
             +10ms
             < ACK 1 ack 30001 win 60000
-            window 20000
+            window 40000
             +300ms
             virtual 100000
             > ACK 30001..40001 ack 1
@@ -279,6 +279,77 @@ fn a_loss_takes_three_tenths_from_cubic_and_half_from_reno() {
             ",
         );
         script.trace(&format!("window {left}"));
+    }
+}
+
+/// Covers: RFC 5681 §3.1, RFC 6675 §5 (step 4.2), RFC 9438 §4.6
+#[test]
+fn what_is_acknowledged_selectively_before_a_loss_is_known_counts_as_flight() {
+    for (algorithm, left) in [(NewReno, 5_000), (Cubic, 7_000)] {
+        let mut script = established_with(algorithm, 1_000_000, "sackOK");
+        script.trace(
+            "
+            virtual 10000
+            > PSH ACK 1..10001 ack 1
+            +10ms
+            < ACK 1 ack 1 win 60000 sack 1001..2001
+            < ACK 1 ack 1 win 60000 sack 1001..3001
+            < ACK 1 ack 1 win 60000 sack 1001..4001
+            > ACK 1..1001 ack 1
+            +10ms
+            < ACK 1 ack 10001 win 60000
+            ",
+        );
+        assert_eq!(script.tcp().congestion_window(), left, "{algorithm:?}");
+    }
+}
+
+/// Covers: RFC 6675 §5 (step 4.2), RFC 9937 §6
+#[test]
+fn a_loss_near_the_end_of_a_response_leaves_the_window_at_the_threshold() {
+    for (algorithm, left) in [(NewReno, 20_000), (Cubic, 28_000)] {
+        let mut script = established_with(algorithm, 1_000_000, "sackOK");
+        script.trace(
+            "
+            virtual 10000
+            > PSH ACK 1..10001 ack 1
+            +10ms
+            < ACK 1 ack 10001 win 60000
+            virtual 20000
+            > PSH ACK 10001..30001 ack 1
+            +10ms
+            < ACK 1 ack 30001 win 60000
+            virtual 40000
+            > PSH ACK 30001..70001 ack 1
+            window 40000
+            +10ms
+            < ACK 1 ack 65001 win 60000 sack 66001..67001 68001..70001
+            > ACK 65001..66001 ack 1
+            > ACK 67001..68001 ack 1
+            +10ms
+            < ACK 1 ack 70001 win 60000
+            ",
+        );
+        assert_eq!(script.tcp().congestion_window(), left, "{algorithm:?}");
+    }
+}
+
+/// Covers: RFC 7661 §4.1
+#[test]
+fn a_window_that_is_half_used_grows_in_slow_start() {
+    for algorithm in [NewReno, Cubic] {
+        let mut script = established_with(algorithm, 1_000_000, "");
+        // All 10 of 10 segments are in flight, and nothing waits behind them.
+        script.trace("virtual 10000\n> PSH ACK 1..10001 ack 1\n+10ms");
+        for acked in [2, 4, 6, 8, 10] {
+            script.trace(&format!("< ACK 1 ack {} win 60000", 1 + acked * 1000));
+        }
+        assert_eq!(script.tcp().congestion_window(), 20_000, "{algorithm:?}");
+        // 9 of 20: less than half.
+        script.trace(
+            "virtual 9000\n> PSH ACK 10001..19001 ack 1\n+10ms\n< ACK 1 ack 19001 win 60000",
+        );
+        assert_eq!(script.tcp().congestion_window(), 20_000, "{algorithm:?}");
     }
 }
 

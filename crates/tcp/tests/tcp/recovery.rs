@@ -419,7 +419,8 @@ fn a_probe_that_repairs_a_loss_is_a_loss() {
         < ACK 1 ack 12001 win 60000
         ",
     );
-    assert!(script.tcp().congestion_window() < 10_000);
+    // Half of what slow start had reached.
+    assert_eq!(script.tcp().congestion_window(), 10_000);
 }
 
 /// Covers: RFC 8985 §7.4
@@ -611,6 +612,45 @@ fn what_the_peer_has_dropped_is_sent_again_after_a_timeout() {
         > ACK 1001..2001 ack 1
         < ACK 1 ack 2001 win 60000
         > PSH ACK 2001..4001 ack 1
+        ",
+    );
+}
+
+/// Covers: RFC 2018 §5, RFC 2883 §4, RFC 5961 §5.2
+#[test]
+fn blocks_of_an_acknowledgment_that_was_overtaken_count() {
+    let mut script = established();
+    script.trace(
+        "
+        virtual 10000
+        > PSH ACK 1..10001 ack 1
+        +10ms
+        < ACK 1 ack 3001 win 60000
+        < ACK 1 ack 1001 win 60000 sack 2001..3001 4001..8001
+        > ACK 3001..4001 ack 1
+        +10ms
+        < ACK 1 ack 10001 win 60000
+        ! Released(7 10000), Drained
+        ",
+    );
+}
+
+/// Covers: RFC 2883 §4, RFC 3708 §3
+#[test]
+fn a_d_sack_of_an_acknowledgment_that_was_overtaken_undoes_a_retransmission() {
+    let mut script = established();
+    script.trace(
+        "
+        virtual 10000
+        > PSH ACK 1..10001 ack 1
+        +10ms
+        < ACK 1 ack 1 win 60000 sack 1001..4001
+        > ACK 1..1001 ack 1
+        +5ms
+        < ACK 1 ack 10001 win 60000
+        +5ms
+        < ACK 1 ack 4001 win 60000 sack 1..1001
+        window 10000
         ",
     );
 }
