@@ -660,6 +660,12 @@ pub(crate) struct HostArgs {
     /// Most connections that wait for their clients alone
     #[arg(long)]
     pub(crate) orphans: u32,
+    /// Most RSTs per second to segments of no connection
+    #[arg(long)]
+    pub(crate) resets_per_second: u32,
+    /// Most echo replies per second
+    #[arg(long)]
+    pub(crate) echo_replies_per_second: u32,
     #[command(flatten)]
     pub(crate) measuring: HostMeasuring,
     /// NIC stacks

@@ -345,13 +345,19 @@ mod tests {
     fn sockets_of_killed_servers_are_swept_away_and_no_others() {
         let directory = tempfile::tempdir().unwrap();
         let place = |name: &str| directory.path().join(name);
-        for dead in ["4711.sock", "own-name.sock", "4712.old"] {
+        // Numbers that this process does not have.
+        let [killed, other, file, living] = [1, 2, 3, 4].map(|n| std::process::id() + n);
+        let killed = format!("{killed}.sock");
+        let other = format!("{other}.old");
+        let file = format!("{file}.sock");
+        let living = format!("{living}.sock");
+        for dead in [&killed, "own-name.sock", &other] {
             let left_behind = socket::non_blocking().unwrap();
             let address = SocketAddrUnix::new(place(dead)).unwrap();
             rustix::net::bind(&left_behind, &address).unwrap();
         }
-        fs::write(place("4713.sock"), "no socket").unwrap();
-        let _living = Control::bind(&place("4714.sock")).unwrap();
+        fs::write(place(&file), "no socket").unwrap();
+        let _living = Control::bind(&place(&living)).unwrap();
         let control = Control::bind_in(directory.path()).unwrap();
         let own = format!("{}.sock", std::process::id());
         assert_eq!(control.path(), place(&own));
@@ -361,10 +367,9 @@ mod tests {
             .filter(|name| *name != own)
             .collect();
         left.sort();
-        assert_eq!(
-            left,
-            ["4712.old", "4713.sock", "4714.sock", "own-name.sock"]
-        );
+        let mut expected = [other, file, living, "own-name.sock".to_owned()];
+        expected.sort();
+        assert_eq!(left, expected);
     }
 
     #[test]

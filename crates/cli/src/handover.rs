@@ -612,6 +612,8 @@ mod tests {
             tcp: tcp::Config::default(),
             connections_max: 1,
             orphans_max: 1,
+            echo_replies_per_second: host::StackConfig::REPLIES_PER_SECOND,
+            resets_per_second: host::StackConfig::REPLIES_PER_SECOND,
             admission: host::Admission::default(),
             departs_at_issue: false,
             roots_are_replicas: false,

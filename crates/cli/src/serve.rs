@@ -904,7 +904,13 @@ fn host_arguments(
     if let Some(limit) = tcp.connections_per_source {
         arguments.extend(["--connections-per-source".into(), limit.to_string().into()]);
     }
-    arguments.extend(["--orphans".into(), tcp.orphans.to_string().into()]);
+    for (option, number) in [
+        ("--orphans", tcp.orphans),
+        ("--resets-per-second", tcp.resets_per_second),
+        ("--echo-replies-per-second", tcp.echo_replies_per_second),
+    ] {
+        arguments.extend([option.into(), number.to_string().into()]);
+    }
     arguments.extend(args.host_measuring.arguments());
     arguments.extend(["--nics".into(), sources.len().to_string().into()]);
     for (number, source) in sources.iter().enumerate() {

@@ -20,6 +20,40 @@ pub(crate) struct TcpOptions {
     /// After how long a silence to ask clients whether they are still there, such as 90s, 30m or 2h, or off [default: 2h]
     #[arg(long, value_name = "TIME|off")]
     pub(crate) keepalive: Option<KeepaliveOption>,
+
+    /// Pace what CUBIC and NewReno send, so that a window leaves spread over a round trip instead of in bursts; BBR always
+    /// does [default: off]
+    #[arg(long, value_name = "on|off")]
+    pub(crate) pacing: Option<PacingOption>,
+}
+
+/// Whether windows leave spread over a round trip.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum PacingOption {
+    #[default]
+    Off,
+    On,
+}
+
+impl FromStr for PacingOption {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<PacingOption, String> {
+        match text {
+            "on" => Ok(PacingOption::On),
+            "off" => Ok(PacingOption::Off),
+            _ => Err("it is on or off".to_owned()),
+        }
+    }
+}
+
+impl fmt::Display for PacingOption {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            PacingOption::Off => "off",
+            PacingOption::On => "on",
+        })
+    }
 }
 
 /// There is no `offer`: connections that clients open are theirs to offer it for.
@@ -105,6 +139,7 @@ impl TcpOptions {
         Self {
             ecn: Some(config.ecn.0),
             keepalive: Some(config.keepalive.0),
+            pacing: Some(config.pacing.0),
         }
     }
 
@@ -112,7 +147,8 @@ impl TcpOptions {
     pub(crate) fn arguments(&self) -> impl Iterator<Item = OsString> {
         let ecn = self.ecn.map(|ecn| ("--ecn", ecn.to_string()));
         let keepalive = self.keepalive.map(|it| ("--keepalive", it.to_string()));
-        let options = ecn.into_iter().chain(keepalive);
+        let pacing = self.pacing.map(|it| ("--pacing", it.to_string()));
+        let options = ecn.into_iter().chain(keepalive).chain(pacing);
         options.flat_map(|(name, value)| [name.into(), value.into()])
     }
 
@@ -122,6 +158,7 @@ impl TcpOptions {
             EcnOption::Accept => EcnPolicy::Accept,
             EcnOption::Off => EcnPolicy::Off,
         };
+        config.pace = self.pacing == Some(PacingOption::On);
         config.keepalive = self.keepalive.unwrap_or_default().0.map(|idle_s| {
             let idle = Duration::from_secs(idle_s.into());
             let defaults = Keepalive::default();
@@ -170,6 +207,7 @@ mod tests {
         assert_eq!(keepalive.idle, Duration::from_secs(30));
         assert_eq!(keepalive.interval, Duration::from_secs(30));
         assert_eq!(config("--keepalive off").keepalive, None);
+        assert!(!by_default.pace && config("--pacing on").pace);
     }
 
     #[test]
@@ -180,6 +218,7 @@ mod tests {
             "--keepalive 90s",
             "--keepalive 168h",
             "--ecn accept --keepalive 30m",
+            "--pacing on",
         ] {
             let options = parse(line).unwrap();
             let words = options.arguments().map(|word| word.into_string().unwrap());

@@ -890,26 +890,6 @@ fn processes_that_only_the_supervisor_starts() {
 }
 
 #[test]
-fn a_descriptor_through_which_the_host_could_read_content() {
-    isolated(|site| {
-        site.file("file", 1).unwrap();
-        let mut command = std::process::Command::new("sh");
-        command.args([
-            "-c",
-            "exec 7<file; exec \"$@\"",
-            "sh",
-            PROGRAM,
-            "serve",
-            ".",
-        ]);
-        command.current_dir(site.root());
-        let outcome = support::outcome(&mut command);
-        outcome.refused(&["descriptor 7", "could read", "/file", "7>&-"]);
-        assert!(!sh("ip link").contains("splitway0"));
-    });
-}
-
-#[test]
 fn a_link_that_makes_no_sense() {
     let refused = |line: &str, complaints: &[&str]| {
         let arguments: Vec<&str> = line.split_whitespace().collect();

@@ -216,6 +216,9 @@ pub trait Io {
     fn abort(&mut self, stream: StreamId);
     /// Calls back with `Timer` after `after`, replacing an earlier timer; `None` cancels it.
     fn set_timer(&mut self, stream: StreamId, after: Option<Duration>);
+    /// The stream waits for nothing but another request of its peer, or no longer does. Where there are too many
+    /// connections, idle ones are aborted first.
+    fn set_idle(&mut self, stream: StreamId, is_idle: bool);
     /// Bounds the rate at which the stream sends, in bytes of payload per second; `None` takes the bound away. The
     /// congestion control may be slower. What has been handed to the NIC stack already, a few milliseconds ahead,
     /// still leaves as it was meant to.
@@ -227,6 +230,11 @@ pub trait Io {
     fn acknowledged(&self, stream: StreamId) -> u64;
     /// Bytes queued and not acknowledged yet.
     fn unacknowledged(&self, stream: StreamId) -> u64;
+    /// Bytes queued and not sent yet.
+    fn unsent(&self, stream: StreamId) -> u64;
+    /// True if the peer alone delays the stream: bytes are unacknowledged, and everything that was issued has
+    /// departed, so that neither the NIC stack nor pacing holds it back.
+    fn waits_for_peer(&self, stream: StreamId) -> bool;
     /// Packets and SENDs of the stream so far that repeated bytes.
     fn retransmissions(&self, stream: StreamId) -> u32;
     /// Microseconds of the host's clock, when the turn began.

@@ -20,6 +20,10 @@ pub struct StackConfig {
     pub orphans_max: usize,
     /// Who is let in.
     pub admission: Admission,
+    /// Most echo replies (ICMP, ICMPv6) per second. Default: 1,000, as Linux limits its ICMP messages.
+    pub echo_replies_per_second: u32,
+    /// Most RSTs per second that answer segments of no connection. Default: 1,000.
+    pub resets_per_second: u32,
     /// Take a SEND as departed when it is issued, instead of waiting for the echo: RTO, round-trip time and loss
     /// detection then count the time that the NIC stack reads. For measurements only, to see what the echo is
     /// good for.
@@ -60,6 +64,9 @@ impl StackConfig {
 
     /// Default of [`StackConfig::orphans_max`].
     pub const ORPHANS_MAX: usize = 1 << 15;
+
+    /// Default of [`StackConfig::echo_replies_per_second`] and [`StackConfig::resets_per_second`].
+    pub const REPLIES_PER_SECOND: u32 = 1000;
 
     /// True if the address is one of ours.
     pub(crate) fn has_address(&self, ip: IpAddr) -> bool {

@@ -6,6 +6,7 @@ use wire::frame::TcpPrefix;
 
 use crate::app::StreamId;
 use crate::balance::Balance;
+use crate::by_source::Age;
 use crate::neighbor::Route;
 use crate::nic_stacks::{NicSet, NicStacks};
 use crate::orphans::Since;
@@ -34,6 +35,10 @@ pub(crate) struct Entry {
     pub(crate) told: bool,
     /// The peer has sent something, with TLS all of its handshake.
     pub(crate) heard: bool,
+    /// Its place among those of which nothing was heard.
+    pub(crate) unheard: Option<Age>,
+    /// The application waits for nothing but another request, since then, in microseconds.
+    pub(crate) idle_since_us: Option<u64>,
     /// What the peer has brought back to open it, if it was a cookie.
     pub(crate) cookie: Option<u32>,
     /// Nothing but the peer is waited for.
@@ -187,6 +192,8 @@ impl Connections {
             dirty: false,
             told: false,
             heard: false,
+            unheard: None,
+            idle_since_us: None,
             cookie: None,
             orphan_since: None,
             flow_open: false,
@@ -210,6 +217,14 @@ impl Connections {
         self.by_tuple.remove(&entry.tuple);
         self.balance.remove(entry.worker);
         Some(entry)
+    }
+
+    /// Gives memory back, if no connection is left.
+    pub(crate) fn shrink_if_empty(&mut self) {
+        if self.entries.is_empty() {
+            self.entries.shrink_to_fit();
+            self.by_tuple.shrink();
+        }
     }
 
     /// The worker with the fewest connections, if there are any workers.

@@ -61,9 +61,13 @@ counters! {
     connections_accepted,
     /// SYNs, and ACKs of handshakes, dropped because the table is full.
     connections_refused,
-    /// The same because too many connections have sent nothing yet.
-    backlog_overflows,
-    /// The same, or refused, because the source has as many connections as it may have.
+    /// Connections reset because too many have sent nothing yet: the oldest of the source with most.
+    backlog_evictions,
+    /// Idle connections reset because the table is full: the longest idle of the source with most.
+    idle_evictions,
+    /// Handshakes dropped, whose SYN,ACK was repeated, because too many are under way.
+    half_open_evicted,
+    /// SYNs dropped, or ACKs of handshakes refused, because the source has as many connections as it may have.
     sources_refused,
     /// Handshakes given up because our SYN,ACK was not acknowledged.
     half_open_expired,
@@ -99,6 +103,12 @@ counters! {
     mtus_reduced,
     /// RSTs sent to segments of no connection.
     resets_sent,
+    /// RSTs not sent to segments of no connection, because of the limit on them.
+    resets_suppressed,
+    /// Echo requests not answered, because of the limit on replies.
+    echo_replies_suppressed,
+    /// Segments dropped since they lack the timestamps that their connection has agreed on.
+    timestamps_missing,
     /// SENDs issued again because they never departed.
     sends_repeated,
     /// Retransmission timeouts.

@@ -10,11 +10,14 @@
 //! | `stack` | frames and events in; SENDs and packets out |
 //! | `streams` | what an application may do, on a stack |
 //! | `connections`, `files`, `syn_queue`, `spent_cookies`, `sources`, `time_wait` | the tables |
+//! | `by_source`, `idle` | which connections go when there are too many |
 //! | `tuple`, `keyed_hash` | what they are searched by |
 //! | `neighbor`, `icmp` | ARP, neighbour discovery, next hops; echo |
+//! | `reply_limit` | how often what belongs to no connection is answered |
 //! | `nic_stacks`, `balance` | which NIC stacks are there, which of their workers a connection goes to |
 //! | `secure` | the TLS layer of a connection |
 //! | `timer` | the timing wheel |
+//! | `episode` | which of many equal events deserves a line in the log |
 //! | `shard`, `polling` | the event loop and its sleep |
 //! | `nic_source` | where NIC stacks come from |
 //!
@@ -25,17 +28,21 @@
 
 pub mod app;
 mod balance;
+mod by_source;
 mod config;
 mod connections;
 mod counters;
+mod episode;
 mod files;
 mod icmp;
+mod idle;
 mod keyed_hash;
 mod neighbor;
 mod nic_source;
 mod nic_stacks;
 mod orphans;
 mod polling;
+mod reply_limit;
 mod secure;
 mod shard;
 mod sources;
@@ -50,6 +57,7 @@ mod waiting;
 
 pub use config::{Admission, StackConfig};
 pub use counters::Counters;
+pub use episode::Episode;
 pub use nic_source::{NicLoss, NicRefusal, NicSource};
 pub use nic_stacks::NIC_STACKS_MAX;
 pub use polling::Polling;

@@ -8,7 +8,7 @@ use crate::keyed_hash::KeyedHash;
 /// Who counts as one: an IPv4 address, or an IPv6 network of 64 bits, of which a single machine can use every
 /// address (RFC 6177).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Source {
+pub(crate) enum Source {
     V4(u32),
     V6(u64),
 }

@@ -49,6 +49,7 @@ use port::{Offload, Port, Superpacket};
 use tcp::{ConnectionEvent, Instant};
 
 use self::admission::Gate;
+use self::arrival::Replies;
 use self::workers::{Deferred, Nic};
 use crate::app::{AppEvent, Application, CloseReason};
 use crate::config::StackConfig;
@@ -67,6 +68,9 @@ use crate::waiting::Waiting;
 pub use self::inspect::{ConnectionInfo, ConnectionView, FileInfo, Usage, WorkerView};
 pub use self::link::Link;
 pub use self::reports::ChannelCorrupt;
+
+/// Places in the table of connections that are kept when none is left.
+const TABLE_KEPT_MAX: usize = 1024;
 
 /// Most connections amid a handshake of TLS that [`Stack::serve`] serves at a time. A handshake costs a signature, 0.1 ms
 /// with ECDSA and ten times that with RSA, for which all other connections wait.
@@ -92,6 +96,8 @@ pub struct Stack {
     nics: Vec<Nic>,
     time_waits: TimeWaits,
     wheel: TimerWheel,
+    /// What is answered without a connection.
+    replies: Replies,
     /// Connections to serve.
     dirty: VecDeque<usize>,
     /// Those of them that are amid a handshake of TLS: they come last, and few at a time.
@@ -154,6 +160,7 @@ impl Stack {
             nics: Vec::new(),
             time_waits: TimeWaits::new(KeyedHash(hash_key)),
             wheel: TimerWheel::new(now_us),
+            replies: Replies::new(&config, now_us),
             dirty: VecDeque::new(),
             shaking_hands: VecDeque::new(),
             waiting_neighbor: Waiting::default(),
@@ -439,6 +446,9 @@ impl Stack {
             return;
         }
         entry.orphan_since = Some(self.orphans.add(entry.stream));
+        // It is not the peer that is waited for any more.
+        self.gate
+            .on_heard(entry.tuple.remote.ip(), entry.unheard.take());
         while let Some(oldest) = self.orphans.take_beyond(self.config.orphans_max) {
             if let Some(entry) = self.connections.by_stream_mut(oldest) {
                 let index = entry.index();
@@ -464,7 +474,8 @@ impl Stack {
             };
             let has_text = matches!(event, ConnectionEvent::Readable);
             if has_text && !std::mem::replace(&mut entry.heard, true) {
-                self.gate.on_heard();
+                self.gate
+                    .on_heard(entry.tuple.remote.ip(), entry.unheard.take());
             }
             let event = match event {
                 ConnectionEvent::Connected => {
@@ -593,10 +604,16 @@ impl Stack {
         self.end_of_stream(index);
         self.wheel.cancel(index);
         if let Some(entry) = self.connections.remove(index) {
-            self.gate.on_forgotten(entry.tuple.remote.ip(), entry.heard);
+            self.gate
+                .on_forgotten(entry.tuple.remote.ip(), entry.unheard);
             if let Some(since) = entry.orphan_since {
                 self.orphans.remove(since);
             }
+        }
+        // Tables that have grown for a crowd go with it.
+        if self.connections.len() == 0 && self.connections.places() > TABLE_KEPT_MAX {
+            self.connections.shrink_if_empty();
+            self.wheel.shrink(0);
         }
     }
 
@@ -680,6 +697,7 @@ fn count_stats(counters: &mut Counters, entry: &mut Entry) {
     counters.sends_repeated += u64::from(stats.lost_undeparted);
     counters.timeouts += u64::from(stats.timeouts);
     counters.spurious_timeouts += u64::from(stats.spurious_timeouts);
+    counters.timestamps_missing += u64::from(stats.timestamps_missing);
     counters.ecn_reductions += u64::from(stats.ecn_reductions);
     counters.round_trips += u64::from(stats.round_trips.count);
     counters.round_trips_us += stats.round_trips.sum_us;

@@ -159,6 +159,15 @@ impl Io for Streams<'_> {
         self.act(stream, |entry| entry.app_deadline_us = deadline_us);
     }
 
+    fn set_idle(&mut self, stream: StreamId, is_idle: bool) {
+        let since_us = is_idle.then_some(self.now_us);
+        if let Some(index) = self.index(stream)
+            && let Some(entry) = self.stack.connections.get_mut(index)
+        {
+            entry.idle_since_us = since_us;
+        }
+    }
+
     fn set_max_pacing_rate(&mut self, stream: StreamId, bytes_per_second: Option<u64>) {
         self.act(stream, |entry| {
             entry.tcp.set_max_pacing_rate(bytes_per_second);
@@ -178,6 +187,17 @@ impl Io for Streams<'_> {
             None => entry.tcp.queued_bytes(),
             Some(tls) => tls.connection.unacknowledged_bytes(),
         })
+    }
+
+    fn unsent(&self, stream: StreamId) -> u64 {
+        self.entry(stream).map_or(0, Entry::notsent_bytes)
+    }
+
+    fn waits_for_peer(&self, stream: StreamId) -> bool {
+        self.unacknowledged(stream) > 0
+            && self.entry(stream).is_some_and(|entry| {
+                entry.tcp.undeparted_transmissions() == 0 && entry.files_reopening == 0
+            })
     }
 
     fn retransmissions(&self, stream: StreamId) -> u32 {

@@ -1,19 +1,38 @@
 //! Connections that peers have begun, until the handshake is complete (RFC 4987).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use slab::Slab;
 use tcp::{HalfOpen, Instant};
 
 use crate::tuple::{Tuple, TupleMap};
 
+/// A half-open connection whose timeout has come.
+#[derive(Debug)]
+pub(crate) struct Due {
+    pub(crate) tuple: Tuple,
+    pub(crate) half_open: HalfOpen,
+    repeated: Option<u64>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    tuple: Tuple,
+    half_open: HalfOpen,
+    /// Its place among those whose SYN,ACK was repeated.
+    repeated: Option<u64>,
+}
+
 /// The SYN queue: half-open connections, found by their addresses and ports and by the next timeout. Its bound
 /// is the caller's matter.
 #[derive(Debug)]
 pub(crate) struct SynQueue {
-    entries: Slab<(Tuple, HalfOpen)>,
+    entries: Slab<Entry>,
     by_tuple: TupleMap<usize>,
     timeouts: BTreeSet<(Instant, usize)>,
+    /// Those whose SYN,ACK was repeated, the oldest first.
+    repeated: BTreeMap<u64, usize>,
+    repeated_next: u64,
     /// Those whose SYN,ACK waits for a neighbour's address: no more than there are entries, some of which are gone.
     unsent: Vec<Tuple>,
 }
@@ -24,6 +43,8 @@ impl SynQueue {
             entries: Slab::new(),
             by_tuple: TupleMap::new(secret),
             timeouts: BTreeSet::new(),
+            repeated: BTreeMap::new(),
+            repeated_next: 0,
             unsent: Vec::new(),
         }
     }
@@ -34,22 +55,60 @@ impl SynQueue {
 
     /// Adds one whose tuple is not in the queue.
     pub(crate) fn insert(&mut self, tuple: Tuple, half_open: HalfOpen) {
+        self.put(tuple, half_open, None);
+    }
+
+    /// Puts one back that was due, and whose SYN,ACK is repeated.
+    pub(crate) fn insert_repeated(&mut self, due: Due) {
+        let repeated = due.repeated.unwrap_or_else(|| {
+            self.repeated_next += 1;
+            self.repeated_next
+        });
+        self.put(due.tuple, due.half_open, Some(repeated));
+    }
+
+    fn put(&mut self, tuple: Tuple, half_open: HalfOpen, repeated: Option<u64>) {
         let timeout = half_open.next_timeout();
-        let index = self.entries.insert((tuple, half_open));
+        let index = self.entries.insert(Entry {
+            tuple,
+            half_open,
+            repeated,
+        });
         self.by_tuple.insert(&tuple, index);
         self.timeouts.insert((timeout, index));
+        if let Some(repeated) = repeated {
+            self.repeated.insert(repeated, index);
+        }
+    }
+
+    /// Removes the oldest of those whose SYN,ACK was repeated; false if there is none. A peer that is there answers
+    /// within a round trip, before the first repetition: what is left is a flood's, or of a path that loses packets.
+    pub(crate) fn evict_repeated(&mut self) -> bool {
+        let oldest = self.repeated.first_key_value();
+        let Some(tuple) = oldest.and_then(|(_, &index)| Some(self.entries.get(index)?.tuple))
+        else {
+            return false;
+        };
+        self.remove(&tuple);
+        true
     }
 
     /// The half-open connection of these addresses and ports. A segment does not move its timeout.
     pub(crate) fn get_mut(&mut self, tuple: &Tuple) -> Option<&mut HalfOpen> {
         let &index = self.by_tuple.get(tuple)?;
-        self.entries.get_mut(index).map(|(_, half_open)| half_open)
+        self.entries
+            .get_mut(index)
+            .map(|entry| &mut entry.half_open)
     }
 
     pub(crate) fn remove(&mut self, tuple: &Tuple) {
         if let Some(index) = self.by_tuple.remove(tuple) {
-            let (_, half_open) = self.entries.remove(index);
-            self.timeouts.remove(&(half_open.next_timeout(), index));
+            let entry = self.entries.remove(index);
+            self.timeouts
+                .remove(&(entry.half_open.next_timeout(), index));
+            if let Some(repeated) = entry.repeated {
+                self.repeated.remove(&repeated);
+            }
         }
     }
 
@@ -57,19 +116,27 @@ impl SynQueue {
         self.entries.clear();
         self.by_tuple.clear();
         self.timeouts.clear();
+        self.repeated.clear();
         self.unsent.clear();
     }
 
-    /// One that is due, out of the queue: [`SynQueue::insert`] puts it back.
-    pub(crate) fn take_due(&mut self, now: Instant) -> Option<(Tuple, HalfOpen)> {
+    /// One that is due, out of the queue: [`SynQueue::insert_repeated`] puts it back.
+    pub(crate) fn take_due(&mut self, now: Instant) -> Option<Due> {
         let &(at, index) = self.timeouts.first()?;
         if at > now {
             return None;
         }
         self.timeouts.pop_first();
-        let (tuple, half_open) = self.entries.remove(index);
-        self.by_tuple.remove(&tuple);
-        Some((tuple, half_open))
+        let entry = self.entries.remove(index);
+        self.by_tuple.remove(&entry.tuple);
+        if let Some(repeated) = entry.repeated {
+            self.repeated.remove(&repeated);
+        }
+        Some(Due {
+            tuple: entry.tuple,
+            half_open: entry.half_open,
+            repeated: entry.repeated,
+        })
     }
 
     /// When [`SynQueue::take_due`] should next be asked.

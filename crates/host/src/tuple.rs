@@ -104,6 +104,12 @@ impl<T> TupleMap<T> {
         }
     }
 
+    /// Gives back the memory of those that were removed.
+    pub(crate) fn shrink(&mut self) {
+        self.v4.shrink_to_fit();
+        self.v6.shrink_to_fit();
+    }
+
     pub(crate) fn clear(&mut self) {
         self.v4.clear();
         self.v6.clear();

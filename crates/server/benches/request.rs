@@ -135,6 +135,8 @@ impl Io for Net {
 
     fn set_timer(&mut self, _: StreamId, _: Option<Duration>) {}
 
+    fn set_idle(&mut self, _: StreamId, _: bool) {}
+
     fn set_max_pacing_rate(&mut self, _: StreamId, _: Option<u64>) {}
 
     fn set_notsent_lowat(&mut self, _: StreamId, _: u64) {}
@@ -145,6 +147,14 @@ impl Io for Net {
 
     fn unacknowledged(&self, _: StreamId) -> u64 {
         self.written - self.acknowledged
+    }
+
+    fn unsent(&self, _: StreamId) -> u64 {
+        0
+    }
+
+    fn waits_for_peer(&self, _: StreamId) -> bool {
+        self.written > self.acknowledged
     }
 
     fn retransmissions(&self, _: StreamId) -> u32 {

@@ -54,6 +54,13 @@ pub struct Config {
     /// how long OPEN may take before the answer is 503. Measured in quarters: up to a quarter more
     /// may pass. Default: 60 s.
     pub stall_timeout: Duration,
+    /// What a client must acknowledge at least, in bytes per second averaged over `rate_period`, while it alone delays
+    /// what is queued; one that takes less is reset. One that acknowledges nothing at all has until
+    /// `stall_timeout`. Neither the time for which the NIC stack or a rate bounds the
+    /// response counts, nor what is not queued yet. `None`: any rate. Default: 500.
+    pub bytes_per_second_min: Option<NonZeroU64>,
+    /// Over how long `bytes_per_second_min` is averaged. Default: 30 s.
+    pub rate_period: Duration,
     /// From the acknowledgement of all that was sent until the peer must have closed as well; then the
     /// connection is aborted. The peer's application may still be reading what its kernel has
     /// acknowledged, and RST would take that away. Default: 60 s, as Linux keeps FIN-WAIT-2.
@@ -104,6 +111,8 @@ impl Default for Config {
             head_timeout: Duration::from_secs(15),
             idle_timeout: Duration::from_secs(75),
             stall_timeout: Duration::from_secs(60),
+            bytes_per_second_min: NonZeroU64::new(500),
+            rate_period: Duration::from_secs(30),
             linger_timeout: Duration::from_secs(60),
             linger_bytes_max: 4 << 20,
         }

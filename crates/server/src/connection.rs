@@ -19,6 +19,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use host::Episode;
 use host::app::{AppEvent, FileHandle, FileMeta, Io, StreamId};
 use http::StatusCode;
 use http::header::CONTENT_ENCODING;
@@ -44,8 +45,12 @@ use crate::response::{self, Common, Entity};
 use crate::rule::Rule;
 use crate::site::{Names, Site};
 use crate::target::Kind;
-use crate::watch::{Expiry, Wait, Watch};
+use crate::watch::{Expiry, Progress, Wait, Watch};
 use crate::{mime, open_failure, signed, target};
+
+/// A pipelined request is taken up when no more of the responses before it is unsent, in bytes: little beside what
+/// one file costs, and enough to keep a link busy until the next one is open.
+const NEARLY_SENT_BYTES: u64 = 64 << 10;
 
 /// What all connections of a server share.
 pub(crate) struct Shared {
@@ -73,6 +78,8 @@ pub(crate) struct Shared {
     pub(crate) is_draining: bool,
     /// Memory that connections hold for listings, in bytes.
     pub(crate) listings_bytes: usize,
+    /// Clients that are slower than the least rate.
+    pub(crate) slow_clients: Episode,
     /// Whoever fetches what comes from elsewhere.
     pub(crate) origins: Option<Box<dyn Origins>>,
     /// Whose tickets they are.
@@ -271,8 +278,9 @@ impl Connection {
         }
         self.input.release_if_empty(&mut shared.pool);
         if let Some(wait) = self.wait(io) {
-            let acknowledged = io.acknowledged(self.stream);
-            if let Some(after) = self.watch.set(wait, acknowledged, &shared.config) {
+            let progress = self.progress(io);
+            if let Some(after) = self.watch.set(wait, &progress, &shared.config) {
+                io.set_idle(self.stream, wait == Wait::Idle);
                 io.set_timer(self.stream, Some(after));
             }
         }
@@ -445,6 +453,13 @@ impl Connection {
             self.in_flight.pop_front();
         }
         if self.in_flight.len() >= shared.config.responses_in_flight_max {
+            return false;
+        }
+        // A file that is opened for a response far from being sent is held for nothing, 32 of them by a client
+        // that pipelines and does not read.
+        let has_bytes = self.unread || !self.input.is_empty();
+        if !self.in_flight.is_empty() && has_bytes && io.unsent(self.stream) > NEARLY_SENT_BYTES {
+            io.set_notsent_lowat(self.stream, NEARLY_SENT_BYTES);
             return false;
         }
 
@@ -1079,6 +1094,15 @@ impl Connection {
     }
 
     /// What has to happen next from outside.
+    /// How far the client has come.
+    fn progress(&self, io: &dyn Io) -> Progress {
+        Progress {
+            acknowledged: io.acknowledged(self.stream),
+            unacknowledged: io.unacknowledged(self.stream),
+            waits_for_peer: self.rate_max.is_none() && io.waits_for_peer(self.stream),
+        }
+    }
+
     fn wait(&self, io: &dyn Io) -> Option<Wait> {
         match self.phase {
             Phase::Aborted => None,
@@ -1096,8 +1120,7 @@ impl Connection {
     }
 
     fn expired(&mut self, io: &mut dyn Io, shared: &mut Shared) {
-        let acknowledged = io.acknowledged(self.stream);
-        match self.watch.expire(acknowledged, &shared.config) {
+        match self.watch.expire(&self.progress(io), &shared.config) {
             Expiry::Stale => {}
             Expiry::Again(after) => io.set_timer(self.stream, Some(after)),
             Expiry::Overdue(Wait::Head) => {
@@ -1135,6 +1158,16 @@ impl Connection {
                     shared.counters.stall_timeouts += 1;
                     self.abort(io, shared);
                 }
+            }
+            Expiry::TooSlow => {
+                shared.counters.rate_timeouts += 1;
+                if shared.slow_clients.begins(io.now_us()) {
+                    tracing::warn!(
+                        stream = self.stream.0,
+                        "a client takes less than rate_min: it is reset; later ones are only counted"
+                    );
+                }
+                self.abort(io, shared);
             }
             Expiry::Overdue(Wait::Linger) => {
                 shared.counters.linger_timeouts += 1;

@@ -23,6 +23,8 @@ pub struct Counters {
     pub idle_timeouts: u64,
     /// Connections aborted because the peer acknowledged nothing for too long.
     pub stall_timeouts: u64,
+    /// Connections aborted because the peer acknowledged less than the least rate.
+    pub rate_timeouts: u64,
     /// Requests answered 503 because the NIC stack did not say whether their file is open, or 504 because an origin's
     /// answer did not come.
     pub open_timeouts: u64,
@@ -34,7 +36,7 @@ pub struct Counters {
 
 impl Counters {
     /// Names and values.
-    pub fn rows(&self) -> [(&'static str, u64); 16] {
+    pub fn rows(&self) -> [(&'static str, u64); 17] {
         let [
             responses_1xx,
             responses_2xx,
@@ -56,6 +58,7 @@ impl Counters {
             ("head_timeouts", self.head_timeouts),
             ("idle_timeouts", self.idle_timeouts),
             ("stall_timeouts", self.stall_timeouts),
+            ("rate_timeouts", self.rate_timeouts),
             ("open_timeouts", self.open_timeouts),
             ("contents_lost", self.contents_lost),
             ("linger_timeouts", self.linger_timeouts),

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
 
+use host::Episode;
 use host::app::{AppEvent, Application, Io, StreamId};
 
 use crate::access::{AccessLog, AccessSink, Accesses};
@@ -63,6 +64,7 @@ impl Server {
                 between: Vec::new(),
                 file_path: Vec::new(),
                 names: Names::new(&config.sites),
+                slow_clients: Episode::default(),
                 origins: None,
                 listings_bytes: 0,
                 tickets: HashMap::new(),

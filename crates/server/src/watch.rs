@@ -3,6 +3,9 @@
 //! A stream has one timer, and a connection waits for one thing at a time: its peer's acknowledgements
 //! while anything is unacknowledged, else the rest of a request, else another request, else the peer's
 //! FIN. Bytes do not postpone a deadline, only arriving at the next thing to wait for does.
+//!
+//! Acknowledgements are looked at several times in the course of a timeout. Two things end a connection:
+//! none at all during the stall timeout, and fewer than the least rate asks for during its period.
 
 use std::time::Duration;
 
@@ -26,31 +29,51 @@ pub(crate) enum Wait {
 pub(crate) enum Expiry {
     /// This has been waited for too long.
     Overdue(Wait),
+    /// The peer takes less than the least rate.
+    TooSlow,
     /// Look again after this time.
     Again(Duration),
     /// Nothing is being waited for.
     Stale,
 }
 
+/// How far the peer has come with what is queued, in bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Progress {
+    pub(crate) acknowledged: u64,
+    pub(crate) unacknowledged: u64,
+    /// The peer alone delays the rest.
+    pub(crate) waits_for_peer: bool,
+}
+
 /// What is being waited for.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
     wait: Option<Wait>,
-    /// While waiting for [`Wait::Progress`]: what was acknowledged at the last look, and how many looks
-    /// have seen the same.
-    acknowledged: u64,
+    /// While waiting for [`Wait::Progress`]: looks since the rate is measured, ...
+    rate_looks: u8,
+    /// ... and looks that have seen the same acknowledged.
     idle_looks: u8,
+    /// What was unacknowledged when the measurement of the rate began, in bytes.
+    rate_unacknowledged: u32,
+    /// What was acknowledged then.
+    rate_acknowledged: u64,
+    /// What was acknowledged at the last look.
+    acknowledged: u64,
 }
 
-/// How often acknowledgements are looked at in the course of the stall timeout.
-const LOOKS: u8 = 4;
+/// How often acknowledgements are looked at in the course of the stall timeout, at least.
+const STALL_LOOKS_MIN: u32 = 4;
+
+/// ... and in the course of the least rate's period.
+const RATE_LOOKS_MIN: u32 = 2;
 
 impl Watch {
     /// Waits for something; returns for how long if it was not being waited for already.
     pub(crate) fn set(
         &mut self,
         wait: Wait,
-        acknowledged: u64,
+        progress: &Progress,
         config: &Config,
     ) -> Option<Duration> {
         if self.wait == Some(wait) {
@@ -58,32 +81,68 @@ impl Watch {
         }
         *self = Watch {
             wait: Some(wait),
-            acknowledged,
-            idle_looks: 0,
+            acknowledged: progress.acknowledged,
+            ..Watch::default()
         };
+        self.measure_rate(progress);
         Some(timer(wait, config))
     }
 
-    /// Stops waiting: the next [`Watch::set`] begins anew.
+    /// Stops waiting: the next [`Watch::set`] starts over.
     pub(crate) fn clear(&mut self) {
         self.wait = None;
     }
 
     /// The timer has come.
-    pub(crate) fn expire(&mut self, acknowledged: u64, config: &Config) -> Expiry {
+    pub(crate) fn expire(&mut self, progress: &Progress, config: &Config) -> Expiry {
         let Some(wait) = self.wait else {
             return Expiry::Stale;
         };
         if wait == Wait::Progress {
-            let progress = acknowledged != self.acknowledged;
-            self.acknowledged = acknowledged;
-            self.idle_looks = if progress { 0 } else { self.idle_looks + 1 };
-            if self.idle_looks < LOOKS {
-                return Expiry::Again(timer(wait, config));
+            let interval = timer(wait, config);
+            if self.is_too_slow(progress, interval, config) {
+                self.wait = None;
+                return Expiry::TooSlow;
+            }
+            let advanced = progress.acknowledged != self.acknowledged;
+            self.acknowledged = progress.acknowledged;
+            self.idle_looks = if advanced { 0 } else { self.idle_looks + 1 };
+            if interval * u32::from(self.idle_looks) < config.stall_timeout {
+                return Expiry::Again(interval);
             }
         }
         self.wait = None;
         Expiry::Overdue(wait)
+    }
+
+    /// A period of the least rate begins.
+    fn measure_rate(&mut self, progress: &Progress) {
+        self.rate_looks = 0;
+        self.rate_acknowledged = progress.acknowledged;
+        self.rate_unacknowledged = u32::try_from(progress.unacknowledged).unwrap_or(u32::MAX);
+    }
+
+    /// True if the peer has acknowledged something, and less than the least rate asks for and less than all there
+    /// was, in a whole period in which it was waited for at each look. A silent peer may have lost its network for a
+    /// moment: the stall timeout is for that.
+    fn is_too_slow(&mut self, progress: &Progress, interval: Duration, config: &Config) -> bool {
+        let Some(rate) = config.bytes_per_second_min else {
+            return false;
+        };
+        if !progress.waits_for_peer {
+            self.measure_rate(progress);
+            return false;
+        }
+        self.rate_looks += 1;
+        let elapsed = interval * u32::from(self.rate_looks);
+        if elapsed < config.rate_period {
+            return false;
+        }
+        let wanted = u128::from(rate.get()) * elapsed.as_millis() / 1000;
+        let wanted = wanted.min(u128::from(self.rate_unacknowledged));
+        let acknowledged = progress.acknowledged - self.rate_acknowledged;
+        self.measure_rate(progress);
+        acknowledged > 0 && u128::from(acknowledged) < wanted
     }
 }
 
@@ -91,7 +150,16 @@ fn timer(wait: Wait, config: &Config) -> Duration {
     match wait {
         Wait::Head => config.head_timeout,
         Wait::Idle => config.idle_timeout,
-        Wait::Progress => config.stall_timeout / u32::from(LOOKS),
+        Wait::Progress => {
+            let stall = config.stall_timeout / STALL_LOOKS_MIN;
+            match config.bytes_per_second_min {
+                None => stall,
+                // A look count fits into 8 bits: no period is looked at more often than that.
+                Some(_) => stall
+                    .min(config.rate_period / RATE_LOOKS_MIN)
+                    .max(config.stall_timeout.max(config.rate_period) / 128),
+            }
+        }
         Wait::Linger => config.linger_timeout,
     }
 }
@@ -100,27 +168,143 @@ fn timer(wait: Wait, config: &Config) -> Duration {
 mod tests {
     use super::*;
 
+    fn acknowledged(acknowledged: u64) -> Progress {
+        Progress {
+            acknowledged,
+            unacknowledged: 1 << 30,
+            waits_for_peer: true,
+        }
+    }
+
+    fn without_least_rate() -> Config {
+        Config {
+            bytes_per_second_min: None,
+            ..Config::default()
+        }
+    }
+
     #[test]
     fn a_deadline_is_set_once() {
         let config = Config::default();
         let mut watch = Watch::default();
-        assert_eq!(watch.expire(0, &config), Expiry::Stale);
-        assert_eq!(watch.set(Wait::Head, 0, &config), Some(config.head_timeout));
-        assert_eq!(watch.set(Wait::Head, 0, &config), None);
-        assert_eq!(watch.set(Wait::Idle, 0, &config), Some(config.idle_timeout));
-        assert_eq!(watch.expire(0, &config), Expiry::Overdue(Wait::Idle));
-        assert_eq!(watch.expire(0, &config), Expiry::Stale);
+        let none = Progress::default();
+        assert_eq!(watch.expire(&none, &config), Expiry::Stale);
+        assert_eq!(
+            watch.set(Wait::Head, &none, &config),
+            Some(config.head_timeout)
+        );
+        assert_eq!(watch.set(Wait::Head, &none, &config), None);
+        assert_eq!(
+            watch.set(Wait::Idle, &none, &config),
+            Some(config.idle_timeout)
+        );
+        assert_eq!(watch.expire(&none, &config), Expiry::Overdue(Wait::Idle));
+        assert_eq!(watch.expire(&none, &config), Expiry::Stale);
     }
 
     #[test]
     fn progress_is_overdue_after_four_looks_without_any() {
-        let config = Config::default();
+        let config = without_least_rate();
         let again = || Expiry::Again(config.stall_timeout / 4);
         let mut watch = Watch::default();
-        watch.set(Wait::Progress, 10, &config);
-        for acknowledged in [10, 10, 10, 11, 11, 11, 11] {
-            assert_eq!(watch.expire(acknowledged, &config), again());
+        watch.set(Wait::Progress, &acknowledged(10), &config);
+        for bytes in [10, 10, 10, 11, 11, 11, 11] {
+            assert_eq!(watch.expire(&acknowledged(bytes), &config), again());
         }
-        assert_eq!(watch.expire(11, &config), Expiry::Overdue(Wait::Progress));
+        assert_eq!(
+            watch.expire(&acknowledged(11), &config),
+            Expiry::Overdue(Wait::Progress)
+        );
+    }
+
+    #[test]
+    fn a_peer_below_the_least_rate_is_too_slow_after_a_period() {
+        let config = Config::default();
+        assert_eq!(config.rate_period, Duration::from_secs(30));
+        let again = || Expiry::Again(Duration::from_secs(15));
+        let mut watch = Watch::default();
+        watch.set(Wait::Progress, &acknowledged(0), &config);
+        // 500 bytes per second are enough,
+        for bytes in [1, 15_000, 15_000, 30_000, 44_999] {
+            assert_eq!(
+                watch.expire(&acknowledged(bytes), &config),
+                again(),
+                "{bytes}"
+            );
+        }
+        // and a byte less is not.
+        assert_eq!(
+            watch.expire(&acknowledged(44_999), &config),
+            Expiry::TooSlow
+        );
+    }
+
+    #[test]
+    fn a_time_in_which_the_data_plane_is_waited_for_does_not_count() {
+        let config = Config::default();
+        let mut watch = Watch::default();
+        watch.set(Wait::Progress, &acknowledged(0), &config);
+        for look in 0..100 {
+            let progress = Progress {
+                waits_for_peer: look % 2 == 0,
+                ..acknowledged(look)
+            };
+            assert!(matches!(watch.expire(&progress, &config), Expiry::Again(_)));
+        }
+    }
+
+    #[test]
+    fn a_silent_peer_has_the_whole_stall_timeout() {
+        let config = Config::default();
+        let mut watch = Watch::default();
+        watch.set(Wait::Progress, &acknowledged(7), &config);
+        for _ in 0..3 {
+            assert!(matches!(
+                watch.expire(&acknowledged(7), &config),
+                Expiry::Again(_)
+            ));
+        }
+        assert_eq!(
+            watch.expire(&acknowledged(7), &config),
+            Expiry::Overdue(Wait::Progress)
+        );
+    }
+
+    #[test]
+    fn the_least_rate_asks_for_no_more_than_there_is() {
+        let config = Config::default();
+        let mut watch = Watch::default();
+        let little = |acknowledged| Progress {
+            acknowledged,
+            unacknowledged: 1000,
+            waits_for_peer: true,
+        };
+        watch.set(Wait::Progress, &little(0), &config);
+        for bytes in [0, 1000, 1000, 2000] {
+            assert!(matches!(
+                watch.expire(&little(bytes), &config),
+                Expiry::Again(_)
+            ));
+        }
+        assert!(matches!(
+            watch.expire(&little(2000), &config),
+            Expiry::Again(_)
+        ));
+        assert_eq!(watch.expire(&little(2999), &config), Expiry::TooSlow);
+    }
+
+    #[test]
+    fn looks_are_few_enough_to_be_counted() {
+        for (stall_s, period_s) in [(1, 86_400), (86_400, 1), (60, 30), (1, 1)] {
+            let config = Config {
+                stall_timeout: Duration::from_secs(stall_s),
+                rate_period: Duration::from_secs(period_s),
+                ..Config::default()
+            };
+            let interval = timer(Wait::Progress, &config);
+            for time in [config.stall_timeout, config.rate_period] {
+                assert!(time.as_nanos().div_ceil(interval.as_nanos()) <= 128);
+            }
+        }
     }
 }

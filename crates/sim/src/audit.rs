@@ -172,6 +172,10 @@ impl Audit {
             return Ok(());
         };
         let (own, other) = (&mut conversation.server, &mut conversation.peer);
+        if own.has_reset {
+            // The connection is over. An intruder may open another in the peer's name, which is none of the peer's.
+            return Ok(());
+        }
         check_sent("server", peer, packet, own, other, allows_gaps)
     }
 

@@ -441,6 +441,8 @@ impl Machine {
             },
             connections_max: 2000,
             orphans_max: StackConfig::ORPHANS_MAX,
+            echo_replies_per_second: StackConfig::REPLIES_PER_SECOND,
+            resets_per_second: StackConfig::REPLIES_PER_SECOND,
             departs_at_issue: false,
             roots_are_replicas: scenario.replicas,
             admission: host::Admission {
@@ -472,6 +474,8 @@ impl Machine {
             head_timeout: Duration::from_secs(120),
             idle_timeout: Duration::from_secs(240),
             stall_timeout: Duration::from_secs(240),
+            // A path that swallows nearly everything for half a minute is no slow client.
+            bytes_per_second_min: None,
             sites: vec![server::Site {
                 listing: true,
                 ..server::Site::default()

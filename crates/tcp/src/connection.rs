@@ -271,7 +271,8 @@ impl Connection {
     ) -> Option<Connection> {
         let header = &syn.header;
         let Flags(bits) = header.flags;
-        let Flags(ruled_out) = Flags::RST | Flags::ACK | Flags::FIN;
+        // "Third, check for a SYN": other controls and text in it are for later, and the peer repeats them.
+        let Flags(ruled_out) = Flags::RST | Flags::ACK;
         if !header.flags.contains(Flags::SYN) || bits & ruled_out != 0 {
             return None;
         }

@@ -117,7 +117,10 @@ impl Connection {
         if !has(Flags::RST) {
             match self.timestamps.check(now, header.options.timestamps) {
                 Verdict::Accept => {}
-                Verdict::Missing => return,
+                Verdict::Missing => {
+                    self.stats.timestamps_missing = self.stats.timestamps_missing.saturating_add(1);
+                    return;
+                }
                 Verdict::Old => return self.on_unacceptable(now, header, start, payload),
             }
         }
@@ -143,6 +146,10 @@ impl Connection {
             text_acceptable = false;
         }
 
+        // RFC 5961 §3.2: a reset at the right edge lies outside of the window, other than a bare acknowledgment.
+        if has(Flags::RST) && start != self.rcv.nxt() as i64 && start >= self.rcv.edge() {
+            return;
+        }
         self.silence.on_heard(now);
         // Second, check the RST bit.
         if has(Flags::RST) {
@@ -400,6 +407,8 @@ impl Connection {
                     let bulk = bytes >= usize::from(mss)
                         || bytes >= SEGMENT_BYTES_MIN as usize
                             && !segment.header.flags.contains(Flags::PSH);
+                    // Before anything was sent, nothing tells that an answer is about to carry the acknowledgment.
+                    let bulk = bulk || self.snd.nxt <= 1;
                     let (quick_acks, rto) = (self.config.quick_acks, self.rto());
                     if self.quick_acks.on_text(now, bulk, quick_acks, rto) {
                         self.acks.request();

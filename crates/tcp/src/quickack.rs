@@ -4,7 +4,9 @@
 //! trip: at the start, after a pause, and after something was missing. Then each full-sized segment is
 //! acknowledged at once, for as many segments as a small window has.
 //!
-//! A last, short segment of a message is not: what the application answers will carry the acknowledgment.
+//! A last, short segment of a message is not, once there was an answer to one before: what the application
+//! answers will carry the acknowledgment. The first ones are, as Linux has it: a client that speaks first in
+//! several small segments would wait for a delayed acknowledgment (Nagle).
 
 use std::time::Duration;
 

@@ -146,6 +146,11 @@ impl Receiver {
         }
     }
 
+    /// The right edge of the window.
+    pub(crate) fn edge(&self) -> i64 {
+        self.edge as i64
+    }
+
     /// True if text has come ahead of its turn.
     pub(crate) fn has_gaps(&self) -> bool {
         !self.reassembly.is_empty()

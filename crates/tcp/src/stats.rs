@@ -9,6 +9,8 @@ pub struct Stats {
     pub timeouts: u32,
     /// Of these, timeouts that were found to be spurious (RFC 5682, RFC 3522, RFC 3708).
     pub spurious_timeouts: u32,
+    /// Segments dropped for want of the timestamps that were negotiated (RFC 7323 §3.2).
+    pub timestamps_missing: u32,
     /// Windows of data for which the peer echoed congestion, and the congestion window was reduced
     /// (RFC 3168 §6.1.2).
     pub ecn_reductions: u32,

@@ -7,11 +7,19 @@
 //! TSval    5: ECN | 4: SACK permitted | 3–0: window scale, 15 if there is none
 //! ```
 //!
+//! A peer without timestamps has its options in the ISN, at the cost of four bits of the hash:
+//!
+//! ```text
+//! ISN     31: period, modulo 2 | 30–28: MSS class | 27–25: window scale class | 24: SACK permitted | 23–0: SipHash-2-4
+//! ```
+//!
 //! The hash is keyed, and taken over addresses, ports, the peer's ISN, the number of the period, and all that
-//! is encoded. A guess is right once in 2²⁸ times. A period is 64 s; a cookie is good in its own and the next
+//! is encoded. A guess is right once in 2²⁸ times, or 2²⁴ times without timestamps: a blind attacker who sends a
+//! million guesses per second opens a connection every 17 s, and only during a flood. A period is 64 s; a cookie is good in its own and the next
 //! one, so its number modulo 2 tells which of the two it belongs to.
 //!
-//! Without timestamps there is no room for options: the connection does without window scaling, SACK and ECN.
+//! Without timestamps there is no room for ECN, and window scales are rounded down: the peer's window then counts
+//! for less than it is, which is safe.
 
 use std::hash::Hasher;
 use std::net::SocketAddr;
@@ -34,8 +42,13 @@ const PERIOD_US: u64 = 64_000_000;
 /// IPv4 and IPv6, jumbo frames. Without the first one a smaller MSS would be exceeded.
 const MSS_CLASSES: [u16; 8] = [64, 536, 1220, 1300, 1400, 1440, 1460, 8960];
 
-const HASH_BITS: u32 = 28;
-const HASH_MASK: u32 = (1 << HASH_BITS) - 1;
+/// What a peer's window scale is rounded down to, without timestamps.
+const SCALE_CLASSES: [u32; 8] = [NO_SCALE, 0, 1, 2, 4, 6, 7, 8];
+
+const CLASS_SHIFT: u32 = 28;
+/// Without timestamps: where options stand in an ISN, and how many bits they take.
+const ISN_OPTION_SHIFT: u32 = 24;
+const ISN_OPTION_MASK: u32 = 15;
 const CLASS_MASK: u32 = 7;
 
 /// What a timestamp's lowest bits say.
@@ -48,8 +61,11 @@ const NO_SCALE: u32 = 15;
 const ECN_SETUP: Flags = Flags(Flags::ECE.0 | Flags::CWR.0);
 
 const _: () = assert!(
-    MSS_CLASSES.len() == CLASS_MASK as usize + 1 && HASH_BITS + 3 + 1 == 32,
-    "period, class and hash fill an ISN"
+    MSS_CLASSES.len() == CLASS_MASK as usize + 1
+        && SCALE_CLASSES.len() * 2 == ISN_OPTION_MASK as usize + 1
+        && ISN_OPTION_SHIFT + 4 == CLASS_SHIFT
+        && CLASS_SHIFT + 3 + 1 == 32,
+    "period, class, options and hash fill an ISN"
 );
 
 /// Makes cookies, and knows them again.
@@ -84,14 +100,19 @@ impl SynCookies {
         }
         let mss = kept.mss.unwrap_or(config.peer_mss_default);
         let class = MSS_CLASSES.partition_point(|&class| class <= mss).max(1) as u32 - 1;
-        let options = kept.tsval.map(|_| encode_options(&kept));
-        impose_options(&mut kept, options);
+        let place = match kept.tsval {
+            Some(_) => Place::Timestamp(encode_options(&kept)),
+            None => Place::Isn(narrow(encode_options(&kept))),
+        };
+        impose_options(&mut kept, place.options());
         kept.mss = Some(MSS_CLASSES[class as usize]);
         let period = now.as_us() / PERIOD_US;
-        let isn = self.cookie(local, remote, kept.seq, period, class, options);
+        let isn = self.cookie(local, remote, kept.seq, period, class, place);
         let mut connection = Connection::accept(config, &kept.segment(), isn, ts_offset, now)?;
         let mut header = take_header(&mut connection, now)?;
-        if let (Some(timestamps), Some(options)) = (&mut header.options.timestamps, options) {
+        if let (Some(timestamps), Place::Timestamp(options)) =
+            (&mut header.options.timestamps, place)
+        {
             // The latest instant that ends with these bits, and is not in the future: what the connection
             // sends later must not be older (RFC 7323 §5).
             let behind = timestamps.value.wrapping_sub(options) & OPTION_MASK;
@@ -118,23 +139,26 @@ impl SynCookies {
             return None;
         }
         let timestamps = header.options.timestamps.filter(|_| config.timestamps);
-        let options = timestamps.map(|timestamps| timestamps.echo_reply & OPTION_MASK);
         let isn = header.ack.wrapping_sub(1);
+        let place = match timestamps {
+            Some(timestamps) => Place::Timestamp(timestamps.echo_reply & OPTION_MASK),
+            None => Place::Isn(isn >> ISN_OPTION_SHIFT & ISN_OPTION_MASK),
+        };
         let seq = header.seq.wrapping_sub(1);
-        let class = isn >> HASH_BITS & CLASS_MASK;
+        let class = isn >> CLASS_SHIFT & CLASS_MASK;
         let current = now.as_us() / PERIOD_US;
         let period = match current & 1 == u64::from(isn >> 31) {
             true => current,
             false => current.checked_sub(1)?,
         };
-        if isn != self.cookie(local, remote, seq, period, class, options) {
+        if isn != self.cookie(local, remote, seq, period, class, place) {
             return None;
         }
         let mut syn = Syn::of(ack);
         syn.seq = seq;
         syn.flags = Flags::SYN;
         syn.mss = Some(MSS_CLASSES[class as usize]);
-        impose_options(&mut syn, options);
+        impose_options(&mut syn, place.options());
         let mut connection = Connection::accept(config, &syn.segment(), isn, ts_offset, now)?;
         // It left at a time that nobody knows: without a departure nothing is measured.
         connection.poll_transmit(now, &LIMITS)?;
@@ -150,19 +174,52 @@ impl SynCookies {
         seq: u32,
         period: u64,
         class: u32,
-        options: Option<u32>,
+        place: Place,
     ) -> u32 {
         let mut hasher = SipHasher24::new_with_key(&self.key);
         hash_ends(&mut hasher, local, remote);
         hasher.write(&seq.to_be_bytes());
         hasher.write(&period.to_be_bytes());
-        hasher.write(&[
-            class as u8,
-            options.map_or(u8::MAX, |options| options as u8),
-        ]);
-        let hash = hasher.finish() as u32 & HASH_MASK;
-        (period as u32 & 1) << 31 | class << HASH_BITS | hash
+        let (kind, bits, in_isn, hash_bits) = match place {
+            Place::Timestamp(options) => (0, options, 0, CLASS_SHIFT),
+            Place::Isn(bits) => (1, bits, bits << ISN_OPTION_SHIFT, ISN_OPTION_SHIFT),
+        };
+        hasher.write(&[class as u8, kind, bits as u8]);
+        let hash = hasher.finish() as u32 & ((1 << hash_bits) - 1);
+        (period as u32 & 1) << 31 | class << CLASS_SHIFT | in_isn | hash
     }
+}
+
+/// Where a cookie has the SYN's options.
+#[derive(Clone, Copy)]
+enum Place {
+    /// In a timestamp, as [`encode_options`] writes them.
+    Timestamp(u32),
+    /// In the ISN, as [`narrow`] writes them.
+    Isn(u32),
+}
+
+impl Place {
+    /// As [`encode_options`] writes them.
+    fn options(self) -> u32 {
+        match self {
+            Place::Timestamp(options) => options,
+            Place::Isn(bits) => {
+                let scale = SCALE_CLASSES[(bits >> 1) as usize];
+                scale | if bits & 1 == 0 { 0 } else { SACK }
+            }
+        }
+    }
+}
+
+/// What an ISN has room for: the class of the window scale, and SACK permitted.
+fn narrow(options: u32) -> u32 {
+    let scale = options & NO_SCALE;
+    let class = match scale {
+        NO_SCALE => 0,
+        scale => SCALE_CLASSES[1..].partition_point(|&class| class <= scale) as u32,
+    };
+    class << 1 | u32::from(options & SACK != 0)
 }
 
 fn encode_options(syn: &Syn) -> u32 {
@@ -180,8 +237,7 @@ fn encode_options(syn: &Syn) -> u32 {
 }
 
 /// Makes a SYN say what the cookie says of its options.
-fn impose_options(syn: &mut Syn, options: Option<u32>) {
-    let options = options.unwrap_or(NO_SCALE);
+fn impose_options(syn: &mut Syn, options: u32) {
     let scale = options & NO_SCALE;
     syn.window_scale = (scale != NO_SCALE).then_some(scale as u8);
     syn.sack_permitted = options & SACK != 0;

@@ -80,7 +80,7 @@ impl TimeWait {
     pub fn may_be_replaced_by(&self, syn: &Segment<'_>) -> bool {
         let header = &syn.header;
         let Flags(bits) = header.flags;
-        let Flags(ruled_out) = Flags::RST | Flags::ACK | Flags::FIN;
+        let Flags(ruled_out) = Flags::RST | Flags::ACK;
         if !header.flags.contains(Flags::SYN) || bits & ruled_out != 0 {
             return false;
         }
@@ -101,7 +101,7 @@ impl TimeWait {
             let distance = header.seq.wrapping_sub(self.rcv_nxt);
             return match distance {
                 0 => Reaction::Close,
-                1.. if distance <= u32::from(self.window) => self.challenge(now),
+                1.. if distance < u32::from(self.window) => self.challenge(now),
                 _ => Reaction::Nothing,
             };
         }
@@ -121,6 +121,10 @@ impl TimeWait {
             .wrapping_add(segment.payload.len() as u32)
             .wrapping_add(1);
         if has(Flags::FIN) && !has(Flags::SYN) && end == self.rcv_nxt {
+            // "If the ACK bit is off, drop the segment and return."
+            if !has(Flags::ACK) {
+                return Reaction::Nothing;
+            }
             self.expires = now + Duration::from_millis(u64::from(self.length_ms));
             return self.challenge(now);
         }

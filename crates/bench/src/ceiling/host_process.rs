@@ -58,6 +58,8 @@ pub(super) fn shard(
     now_us: u64,
 ) -> Shard<RingPort, Server> {
     let config = StackConfig {
+        echo_replies_per_second: StackConfig::REPLIES_PER_SECOND,
+        resets_per_second: StackConfig::REPLIES_PER_SECOND,
         addresses: vec![(SERVER.ip(), 24)],
         gateways: vec![GATEWAY.into()],
         listen_ports: vec![SERVER.port()],

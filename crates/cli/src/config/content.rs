@@ -146,6 +146,8 @@ impl Content {
             head_timeout: http.head_timeout.0.0,
             idle_timeout: http.idle_timeout.0.0,
             stall_timeout: http.stall_timeout.0.0,
+            bytes_per_second_min: http.rate_min.0.0,
+            rate_period: http.rate_period.0.0,
             linger_timeout: http.linger_timeout.0.0,
             linger_bytes_max: http.linger_max.0.0,
         };
@@ -180,6 +182,7 @@ impl Content {
             ("head_timeout", http.head_timeout),
             ("idle_timeout", http.idle_timeout),
             ("stall_timeout", http.stall_timeout),
+            ("rate_period", http.rate_period),
             ("linger_timeout", http.linger_timeout),
         ] {
             if time < Time::from_secs(1) || time > TIMEOUT_MAX {

@@ -1,5 +1,9 @@
 //! HTTP: limits, times, and what all sites have in common.
 
+use std::fmt;
+use std::num::NonZeroU64;
+use std::str::FromStr;
+
 use ::link::conditions::Rate;
 use serde::{Deserialize, Serialize};
 use server::{Coding, RelativePath};
@@ -41,6 +45,11 @@ pub(crate) struct Http {
     pub(crate) idle_timeout: Text<Time>,
     /// How long a response may go without any acknowledgement before the connection is aborted.
     pub(crate) stall_timeout: Text<Time>,
+    /// What a client must take at least, averaged over `rate_period`, or `"off"`; one that takes less is reset. Only time
+    /// in which the client alone delays a response counts, and a client that takes nothing has the `stall_timeout`.
+    pub(crate) rate_min: Text<LeastRate>,
+    /// Over how long `rate_min` is averaged.
+    pub(crate) rate_period: Text<Time>,
     /// From the acknowledgement of all that was sent until the peer must have closed as well.
     pub(crate) linger_timeout: Text<Time>,
     /// Most bytes read and thrown away after the last response of a connection.
@@ -58,6 +67,8 @@ impl Default for Http {
             head_timeout,
             idle_timeout,
             stall_timeout,
+            bytes_per_second_min,
+            rate_period,
             linger_timeout,
             linger_bytes_max,
             ..
@@ -82,8 +93,37 @@ impl Default for Http {
             head_timeout: time(head_timeout),
             idle_timeout: time(idle_timeout),
             stall_timeout: time(stall_timeout),
+            rate_min: Text(LeastRate(bytes_per_second_min)),
+            rate_period: time(rate_period),
             linger_timeout: time(linger_timeout),
             linger_max: Text(Size(linger_bytes_max)),
+        }
+    }
+}
+
+/// A rate in bytes per second below which clients are ended; `None` is off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LeastRate(pub(crate) Option<NonZeroU64>);
+
+impl FromStr for LeastRate {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "off" {
+            return Ok(LeastRate(None));
+        }
+        let Rate(bits) = text.parse().map_err(|error| format!("{error}, or off"))?;
+        NonZeroU64::new(bits / 8)
+            .map(|rate| LeastRate(Some(rate)))
+            .ok_or_else(|| format!("{text:?} is less than a byte per second: use off"))
+    }
+}
+
+impl fmt::Display for LeastRate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            None => f.write_str("off"),
+            Some(bytes) => Rate(bytes.get().saturating_mul(8)).fmt(f),
         }
     }
 }

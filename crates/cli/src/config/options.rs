@@ -137,6 +137,11 @@ fn lay_over(args: &ServeArgs, config: &mut Config) -> Result<Vec<Place>, Failure
         args.tcp.keepalive.map(Text),
         &mut tcp.keepalive,
     );
+    over.value(
+        &place.key("pacing"),
+        args.tcp.pacing.map(Text),
+        &mut tcp.pacing,
+    );
     over.option(
         &place.key("connections_per_source"),
         &args.connections_per_source,

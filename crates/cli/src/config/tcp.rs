@@ -6,7 +6,7 @@ use host::CongestionAlgorithm;
 use serde::{Deserialize, Serialize};
 
 use super::text::Text;
-use crate::tcp_options::{EcnOption, KeepaliveOption};
+use crate::tcp_options::{EcnOption, KeepaliveOption, PacingOption};
 
 /// TCP.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -19,15 +19,25 @@ pub(crate) struct Tcp {
     pub(crate) ecn: Text<EcnOption>,
     /// After how long a silence to ask clients whether they are still there, from `"1s"` to `"168h"`, or `"off"`.
     pub(crate) keepalive: Text<KeepaliveOption>,
+    /// Pace what CUBIC and NewReno send, `"on"` or `"off"`: a window leaves spread over a round trip instead of in bursts. BBR
+    /// always does.
+    pub(crate) pacing: Text<PacingOption>,
     /// Most connections of one source: of an IPv4 address, or of an IPv6 network of 64 bits. Without it, there is no limit.
     pub(crate) connections_per_source: Option<NonZeroU32>,
     /// Most connections that wait for their clients alone to acknowledge the end, or to end their side. Beyond, the one that
     /// has waited longest is reset.
     pub(crate) orphans: NonZeroU32,
+    /// Most resets per second that answer segments of no connection.
+    pub(crate) resets_per_second: NonZeroU32,
+    /// Most replies to pings per second.
+    pub(crate) echo_replies_per_second: NonZeroU32,
 }
 
 const ORPHANS: NonZeroU32 =
     NonZeroU32::new(host::StackConfig::ORPHANS_MAX as u32).expect("some are allowed");
+
+const REPLIES_PER_SECOND: NonZeroU32 =
+    NonZeroU32::new(host::StackConfig::REPLIES_PER_SECOND).expect("some are allowed");
 
 impl Default for Tcp {
     fn default() -> Self {
@@ -35,8 +45,11 @@ impl Default for Tcp {
             congestion: Text::default(),
             ecn: Text::default(),
             keepalive: Text::default(),
+            pacing: Text::default(),
             connections_per_source: None,
             orphans: ORPHANS,
+            resets_per_second: REPLIES_PER_SECOND,
+            echo_replies_per_second: REPLIES_PER_SECOND,
         }
     }
 }

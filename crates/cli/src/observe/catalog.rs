@@ -64,7 +64,7 @@ impl Counted {
 }
 
 /// What the host process tells besides what its stack counts: names there, and what they mean.
-const HOST: [(&str, Kind, &str); 25] = {
+const HOST: [(&str, Kind, &str); 26] = {
     use Kind::{Counter, Gauge};
     [
         (
@@ -131,6 +131,11 @@ const HOST: [(&str, Kind, &str); 25] = {
             "http_stall_timeouts",
             Counter,
             "Connections aborted because the client acknowledged nothing for too long.",
+        ),
+        (
+            "http_rate_timeouts",
+            Counter,
+            "Connections aborted because the client acknowledged less than `rate_min`.",
         ),
         (
             "http_open_timeouts",

@@ -258,6 +258,38 @@ fn the_host_process_may_open_as_many_descriptors_as_the_hard_limit_allows() {
     });
 }
 
+/// Landlock governs opening, not what is open already.
+#[test]
+fn no_process_keeps_a_descriptor_that_it_has_inherited() {
+    isolated(|site| {
+        let secret = site.outside().join("secret");
+        std::fs::write(&secret, "of another").unwrap();
+        let web = Web::new(|_| Reply::default());
+        let log = site.outside().join("access.log");
+        let mut inheriting = Command::new("sh");
+        inheriting.args(["-c", "exec 7<\"$0\" 9<\"$0\"; exec \"$@\""]);
+        inheriting.arg(&secret).arg(program()).arg("serve");
+        inheriting.arg(site.root());
+        inheriting.arg("--access-log").arg(log);
+        inheriting.args(["--origin", &web.url]);
+        let splitway = Splitway::start(&mut inheriting).unwrap();
+        let processes = [
+            Some(splitway.supervisor()),
+            Some(splitway.host()),
+            Some(splitway.nic()),
+            observer(&splitway),
+            fetcher(&splitway),
+        ];
+        for pid in processes.map(Option::unwrap) {
+            let open = std::fs::read_dir(format!("/proc/{}/fd", pid.as_raw_nonzero())).unwrap();
+            for entry in open {
+                let target = std::fs::read_link(entry.unwrap().path()).unwrap_or_default();
+                assert_ne!(target, secret, "{pid:?} has it open");
+            }
+        }
+    });
+}
+
 /// The memory of a process that is its own to read and write, piece by piece.
 fn each_piece_of_memory(pid: Pid, mut look: impl FnMut(&[u8])) {
     let process = format!("/proc/{}", pid.as_raw_nonzero());

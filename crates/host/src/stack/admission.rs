@@ -5,9 +5,12 @@
 //!
 //! | Limit | What happens beyond |
 //! |---|---|
-//! | connections | the segment is dropped; the peer tries again |
-//! | connections of which nothing was heard, or whose handshake of TLS is not over (the backlog) | the same |
+//! | half-open connections | the oldest whose SYN,ACK was repeated goes; without any, SYNs are answered with cookies |
+//! | connections of which nothing was heard, or whose handshake of TLS is not over (the backlog) | the oldest of the source that has most is reset |
+//! | connections | the one that has been idle longest, of the source that has most, is reset; without any, the segment is dropped, and the peer tries again |
 //! | connections of one source | SYNs are dropped, ACKs are answered with RST |
+//!
+//! So the source that takes most pays, and newcomers get in.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -16,16 +19,22 @@ use wire::tcp::{Flags, Segment};
 
 use super::Stack;
 use super::arrival::Bare;
+use crate::app::StreamId;
+use crate::by_source::{Age, BySource};
 use crate::config::Admission;
+use crate::episode::Episode;
+use crate::idle::{self, Idle};
 use crate::keyed_hash::KeyedHash;
 use crate::sources::Sources;
 use crate::spent_cookies::SpentCookies;
 use crate::syn_queue::SynQueue;
 use crate::tuple::Tuple;
 
-/// Something that keeps happening is worth a line when it begins; it is over when nothing of the kind has
-/// happened for so long, in microseconds.
-const QUIET_US: u64 = 60_000_000;
+/// Idle connections are looked for no more often, in microseconds: that goes through the whole table ...
+const IDLE_LOOK_US: u64 = 100_000;
+
+/// ... and finds so many at once.
+const IDLE_VICTIMS_MAX: usize = 4096;
 
 /// The state of admission.
 #[derive(Debug)]
@@ -35,32 +44,16 @@ pub(super) struct Gate {
     cookies: SynCookies,
     spent: SpentCookies,
     /// Established connections of which nothing was heard; with TLS, until the end of its handshake.
-    unheard: usize,
+    unheard: BySource,
+    /// Idle connections that go next when the table is full, the first one last.
+    idle_victims: Vec<StreamId>,
+    /// When idle connections were last looked for, in microseconds.
+    idle_looked_us: Option<u64>,
     sources: Sources,
     flood: Episode,
     backlog_full: Episode,
     table_full: Episode,
     source_exhausted: Episode,
-}
-
-/// Something that keeps happening.
-#[derive(Debug, Default)]
-struct Episode {
-    last_us: Option<u64>,
-}
-
-impl Episode {
-    /// It happens; true if it had not for a while.
-    fn begins(&mut self, now_us: u64) -> bool {
-        let goes_on = self.is_recent(now_us, QUIET_US);
-        self.last_us = Some(now_us);
-        !goes_on
-    }
-
-    fn is_recent(&self, now_us: u64, age_us_max: u64) -> bool {
-        self.last_us
-            .is_some_and(|last_us| now_us.saturating_sub(last_us) < age_us_max)
-    }
 }
 
 /// Why there is no connection for a segment.
@@ -80,7 +73,9 @@ impl Gate {
             syn_queue: SynQueue::new(&hash_key),
             cookies: SynCookies::new(cookie_key),
             spent: SpentCookies::new(&hash_key),
-            unheard: 0,
+            unheard: BySource::new(KeyedHash(hash_key)),
+            idle_victims: Vec::new(),
+            idle_looked_us: None,
             sources: Sources::new(limits.connections_per_source, KeyedHash(hash_key)),
             flood: Episode::default(),
             backlog_full: Episode::default(),
@@ -98,13 +93,15 @@ impl Gate {
     }
 
     /// A peer has sent something on its connection for the first time, or completed its handshake of TLS.
-    pub(super) fn on_heard(&mut self) {
-        self.unheard -= 1;
+    pub(super) fn on_heard(&mut self, remote: IpAddr, unheard: Option<Age>) {
+        if let Some(age) = unheard {
+            self.unheard.remove(remote, age);
+        }
     }
 
     /// A connection is forgotten.
-    pub(super) fn on_forgotten(&mut self, remote: IpAddr, heard: bool) {
-        self.unheard -= usize::from(!heard);
+    pub(super) fn on_forgotten(&mut self, remote: IpAddr, unheard: Option<Age>) {
+        self.on_heard(remote, unheard);
         self.sources.remove(remote);
     }
 
@@ -183,8 +180,13 @@ impl Stack {
         segment: &Segment<'_>,
         isn: u32,
     ) -> bool {
-        if segment.header.flags.contains(Flags::SYN) {
+        let has = |flag| segment.header.flags.contains(flag);
+        if has(Flags::SYN) {
             return self.on_syn(now_us, tuple, segment, isn);
+        }
+        // "Fourth, other data or control: drop the segment": an answer would go to scanners alone.
+        if !has(Flags::ACK) {
+            return true;
         }
         self.on_cookie(now_us, tuple, segment)
     }
@@ -223,16 +225,26 @@ impl Stack {
 
     fn on_syn(&mut self, now_us: u64, tuple: Tuple, syn: &Segment<'_>, isn: u32) -> bool {
         let Flags(bits) = syn.header.flags;
-        let Flags(ruled_out) = Flags::RST | Flags::ACK | Flags::FIN;
+        let Flags(ruled_out) = Flags::RST | Flags::ACK;
         if bits & ruled_out != 0 {
             return false;
         }
-        if self.admit(now_us, &tuple).is_err() {
+        // Anybody may claim any address in a SYN: it ends no connection. The ACK does, if it has to.
+        if self.admit_source(now_us, &tuple).is_err() {
+            return true;
+        }
+        if self.connections.len() >= self.config.connections_max && !self.has_idle(now_us) {
+            self.refuse_for_room(now_us);
             return true;
         }
         let Tuple { local, remote } = tuple;
         let now = Instant::from_us(now_us);
         let ts_offset = self.isn.ts_offset(local, remote);
+        if self.gate.half_open() >= self.gate.limits.half_open_max
+            && self.gate.syn_queue.evict_repeated()
+        {
+            self.counters.half_open_evicted += 1;
+        }
         if self.gate.half_open() >= self.gate.limits.half_open_max {
             if self.gate.flood.begins(now_us) {
                 let half_open = self.gate.half_open();
@@ -259,31 +271,105 @@ impl Stack {
         true
     }
 
-    /// Whether there may be one more connection.
+    /// Whether there may be one more connection, for which another may have to go.
     fn admit(&mut self, now_us: u64, tuple: &Tuple) -> Result<(), Refusal> {
+        self.admit_source(now_us, tuple)?;
+        if self.connections.len() >= self.config.connections_max && !self.evict_idle(now_us) {
+            self.refuse_for_room(now_us);
+            return Err(Refusal::Later);
+        }
+        while self.gate.unheard.len() >= self.gate.limits.backlog_max
+            && let Some(stream) = self.gate.unheard.oldest_of_largest()
+        {
+            self.evict_unheard(now_us, stream);
+        }
+        Ok(())
+    }
+
+    /// Ends a connection of which nothing was heard.
+    fn evict_unheard(&mut self, now_us: u64, stream: StreamId) {
+        let silent = self.gate.unheard.len();
+        let Some(entry) = self.connections.by_stream_mut(stream) else {
+            return;
+        };
+        let (index, source) = (entry.index(), entry.tuple.remote.ip());
+        self.gate.on_heard(source, entry.unheard.take());
+        entry.tcp.abort();
+        self.counters.backlog_evictions += 1;
+        if self.gate.backlog_full.begins(now_us) {
+            tracing::warn!(
+                silent,
+                %source,
+                "too many connections have sent nothing yet: the oldest of the source with most are reset"
+            );
+        }
+        self.mark_dirty(index);
+    }
+
+    /// Notes that a connection was refused, as the table is full.
+    fn refuse_for_room(&mut self, now_us: u64) {
+        self.counters.connections_refused += 1;
+        self.warn_of_full_table(now_us, "none is idle, and no more are accepted");
+    }
+
+    fn warn_of_full_table(&mut self, now_us: u64, effect: &str) {
+        if self.gate.table_full.begins(now_us) {
+            let connections = self.connections.len();
+            tracing::warn!(connections, "as many connections as there may be: {effect}");
+        }
+    }
+
+    /// Ends an idle connection; false if there is none.
+    fn evict_idle(&mut self, now_us: u64) -> bool {
+        if !self.has_idle(now_us) {
+            return false;
+        }
+        let Some(entry) = self
+            .gate
+            .idle_victims
+            .pop()
+            .and_then(|stream| self.connections.by_stream_mut(stream))
+        else {
+            return false;
+        };
+        let index = entry.index();
+        entry.idle_since_us = None;
+        entry.tcp.abort();
+        self.counters.idle_evictions += 1;
+        self.warn_of_full_table(now_us, "idle ones are reset");
+        self.mark_dirty(index);
+        true
+    }
+
+    /// True if a connection is idle: the last of `idle_victims` is.
+    fn has_idle(&mut self, now_us: u64) -> bool {
+        // Some have been asked for something since they were found.
+        while let Some(&stream) = self.gate.idle_victims.last() {
+            let entry = self.connections.by_stream(stream);
+            if entry.is_some_and(|entry| entry.idle_since_us.is_some() && entry.is_drained()) {
+                return true;
+            }
+            self.gate.idle_victims.pop();
+        }
+        let looked_us = self.gate.idle_looked_us;
+        if looked_us.is_some_and(|at_us| now_us.saturating_sub(at_us) < IDLE_LOOK_US) {
+            return false;
+        }
+        self.gate.idle_looked_us = Some(now_us);
+        let idle = self.connections.iter().filter_map(|entry| {
+            Some(Idle {
+                stream: entry.stream,
+                remote: entry.tuple.remote.ip(),
+                since_us: entry.idle_since_us.filter(|_| entry.is_drained())?,
+            })
+        });
+        self.gate.idle_victims = idle::victims(idle.collect(), IDLE_VICTIMS_MAX);
+        !self.gate.idle_victims.is_empty()
+    }
+
+    /// Whether the source may have one more connection.
+    fn admit_source(&mut self, now_us: u64, tuple: &Tuple) -> Result<(), Refusal> {
         let limits = self.gate.limits;
-        if self.connections.len() >= self.config.connections_max {
-            self.counters.connections_refused += 1;
-            if self.gate.table_full.begins(now_us) {
-                let connections = self.connections.len();
-                tracing::warn!(
-                    connections,
-                    "as many connections as there may be: no more are accepted"
-                );
-            }
-            return Err(Refusal::Later);
-        }
-        if self.gate.unheard >= limits.backlog_max {
-            self.counters.backlog_overflows += 1;
-            if self.gate.backlog_full.begins(now_us) {
-                let silent = self.gate.unheard;
-                tracing::warn!(
-                    silent,
-                    "too many connections have sent nothing yet: no more are accepted"
-                );
-            }
-            return Err(Refusal::Later);
-        }
         if self.gate.sources.is_exhausted(tuple.remote.ip()) {
             self.counters.sources_refused += 1;
             if self.gate.source_exhausted.begins(now_us) {
@@ -316,19 +402,23 @@ impl Stack {
             entry.tls = tls.ok().flatten();
             entry.cookie = cookie;
         }
-        self.gate.unheard += 1;
-        self.gate.sources.add(tuple.remote.ip());
+        if let Some(entry) = self.connections.get_mut(index) {
+            let remote = tuple.remote.ip();
+            entry.unheard = Some(self.gate.unheard.add(remote, entry.stream));
+            self.gate.sources.add(remote);
+        }
         self.mark_dirty(index);
     }
 
     /// SYN,ACKs again, and the end of those that were never answered.
     pub(super) fn on_half_open_timeouts(&mut self, now_us: u64) {
         let now = Instant::from_us(now_us);
-        while let Some((tuple, mut half_open)) = self.gate.syn_queue.take_due(now) {
-            match half_open.on_timeout(&self.tcp_config(tuple.local)) {
+        while let Some(mut due) = self.gate.syn_queue.take_due(now) {
+            let tuple = due.tuple;
+            match due.half_open.on_timeout(&self.tcp_config(tuple.local)) {
                 Some(syn_ack) => {
                     self.counters.retransmissions += 1;
-                    self.gate.syn_queue.insert(tuple, half_open);
+                    self.gate.syn_queue.insert_repeated(due);
                     self.send_bare(now_us, tuple, &syn_ack);
                 }
                 None => self.counters.half_open_expired += 1,
@@ -351,20 +441,5 @@ impl Stack {
                 self.gate.syn_queue.wait_for_neighbor(tuple);
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_episode_begins_once_and_ends_with_quiet() {
-        let mut episode = Episode::default();
-        assert!(episode.begins(5));
-        for minute in 0..10 {
-            assert!(!episode.begins(5 + minute * (QUIET_US - 1)));
-        }
-        assert!(episode.begins(5 + 9 * (QUIET_US - 1) + QUIET_US));
     }
 }

@@ -8,8 +8,11 @@ use tcp::Instant;
 use wire::frame::{self, Received, TcpPacket, TcpTemplate};
 
 use super::{Stack, queue_dirty};
+use crate::config::StackConfig;
+use crate::episode::Episode;
 use crate::icmp;
 use crate::neighbor::Resolution;
+use crate::reply_limit::ReplyLimit;
 use crate::time_wait::Answer;
 use crate::tuple::Tuple;
 
@@ -22,7 +25,39 @@ pub(super) enum Bare {
     Pending,
 }
 
+/// The limits on answers that no connection pays for.
+#[derive(Debug)]
+pub(super) struct Replies {
+    resets: ReplyLimit,
+    resets_suppressed: Episode,
+    echo: ReplyLimit,
+    echo_suppressed: Episode,
+}
+
+impl Replies {
+    pub(super) fn new(config: &StackConfig, now_us: u64) -> Replies {
+        Replies {
+            resets: ReplyLimit::new(config.resets_per_second, now_us),
+            resets_suppressed: Episode::default(),
+            echo: ReplyLimit::new(config.echo_replies_per_second, now_us),
+            echo_suppressed: Episode::default(),
+        }
+    }
+}
+
 impl Stack {
+    fn reply_to_echo(&mut self, now_us: u64, reply: Vec<u8>) {
+        if self.replies.echo.allows(now_us) {
+            self.frames.push_back(reply);
+            return;
+        }
+        self.counters.echo_replies_suppressed += 1;
+        if self.replies.echo_suppressed.begins(now_us) {
+            let limit = self.config.echo_replies_per_second;
+            tracing::warn!(limit, "echo requests are answered no more often");
+        }
+    }
+
     /// A frame has arrived.
     pub fn on_frame(&mut self, now_us: u64, frame: Frame<'_>) {
         self.counters.frames_received += 1;
@@ -52,10 +87,9 @@ impl Stack {
                 if let Some(error) = icmp::error(&other) {
                     return self.on_icmp_error(now_us, &error);
                 }
-                if let Some(reply) =
-                    icmp::reply(self.link.mac, &other, |ip| self.config.has_address(ip))
-                {
-                    self.frames.push_back(reply);
+                let is_own = |ip| self.config.has_address(ip);
+                if let Some(reply) = icmp::reply(self.link.mac, &other, is_own) {
+                    self.reply_to_echo(now_us, reply);
                 }
             }
             Err(_) => self.counters.frames_malformed += 1,
@@ -142,9 +176,21 @@ impl Stack {
 
     /// Answers a segment of no connection with RST, unless it is one itself.
     pub(super) fn refuse(&mut self, now_us: u64, tuple: Tuple, segment: &wire::tcp::Segment<'_>) {
-        if let Some(reset) = tcp::reset_for(segment) {
+        let Some(reset) = tcp::reset_for(segment) else {
+            return;
+        };
+        if self.replies.resets.allows(now_us) {
             self.counters.resets_sent += 1;
             self.send_bare(now_us, tuple, &reset);
+            return;
+        }
+        self.counters.resets_suppressed += 1;
+        if self.replies.resets_suppressed.begins(now_us) {
+            let limit = self.config.resets_per_second;
+            tracing::warn!(
+                limit,
+                "segments of no connection are answered no more often"
+            );
         }
     }
 

@@ -213,9 +213,20 @@ fn a_connection_that_the_table_has_no_room_for_waits_until_there_is() {
     assert_eq!(rig.stack.connections(), 1);
 }
 
+/// The peers of all connections, in order.
+fn remotes(rig: &Rig) -> Vec<SocketAddr> {
+    let mut remotes: Vec<_> = rig
+        .stack
+        .connection_views()
+        .map(|view| view.remote)
+        .collect();
+    remotes.sort_unstable();
+    remotes
+}
+
 /// Covers: RFC 4987 §3.2
 #[test]
-fn a_backlog_of_silent_connections_holds_up_new_ones_until_somebody_speaks() {
+fn the_oldest_of_too_many_silent_connections_is_reset_for_a_new_one() {
     let mut rig = Rig::with(|config| config.admission.backlog_max = 3);
     let mut silent = Vec::new();
     for _ in 0..3 {
@@ -225,40 +236,70 @@ fn a_backlog_of_silent_connections_holds_up_new_ones_until_somebody_speaks() {
         rig.reconnect();
     }
     assert_eq!(rig.stack.connections(), 3);
+    rig.ask(&["1000"]);
+    rig.run_until(|rig| rig.received.len() == 1002);
+    assert!(rig.received == answer(1000));
+    assert_eq!(rig.stack.counters().backlog_evictions, 1);
+    assert_eq!(
+        remotes(&rig),
+        [silent[1], silent[2], rig.client_address()],
+        "the oldest is gone"
+    );
+}
+
+/// A flood of handshakes that nobody completes takes no place from one that is completed within a second.
+#[test]
+fn half_open_connections_whose_answer_was_repeated_make_room() {
+    let mut rig = Rig::with(|config| config.admission.half_open_max = 100);
+    let mut sent = 0;
+    for round in 1..=10 {
+        // 90 SYNs per second.
+        let started_us = rig.now_us;
+        while rig.now_us < started_us + 1_100_000 {
+            if rig.now_us >= started_us + (sent % 90) * 11_000 && sent < round * 90 {
+                rig.inject_syn(random_source(sent));
+                sent += 1;
+            }
+            rig.step();
+        }
+        rig.reconnect();
+        rig.ask(&["1000"]);
+        rig.run_until(|rig| rig.received.len() == 1002);
+    }
+    let counters = rig.stack.counters();
+    assert!(counters.half_open_evicted > 0);
+    assert_eq!(counters.syn_cookies_sent, 0);
+}
+
+/// A full table ends the connection that has been idle longest.
+#[test]
+fn an_idle_connection_is_reset_for_a_new_one_when_the_table_is_full() {
+    let mut rig = Rig::with(|config| config.connections_max = 3);
+    let mut idle = Vec::new();
+    for _ in 0..3 {
+        rig.ask(&["10"]);
+        rig.run_until(|rig| rig.received.len() == 12);
+        rig.ask(&["idle"]);
+        rig.run_until(|rig| rig.client.queued_bytes() == 0);
+        idle.push(rig.client_address());
+        rig.reconnect();
+    }
+    for (number, client) in idle.iter().enumerate() {
+        rig.ask(&["1000"]);
+        rig.run_until(|rig| rig.received.len() == 1002);
+        assert!(!remotes(&rig).contains(client), "{client} was idle longest");
+        assert_eq!(remotes(&rig).len(), 3);
+        assert_eq!(rig.stack.counters().idle_evictions, number as u64 + 1);
+        rig.reconnect();
+    }
+    // Those that are left are not idle: the newcomer waits.
     let started_us = rig.now_us;
     rig.ask(&["1000"]);
     while rig.now_us < started_us + 2_000_000 {
         rig.step();
     }
-    assert!(rig.received.is_empty());
     assert_eq!(rig.client.state(), State::SynSent);
-    assert!(rig.stack.counters().backlog_overflows > 0);
-    // One of the silent ones sends its request. The one that waits gets in with its next SYN.
-    let (syn_ack, _) = rig
-        .trace
-        .iter()
-        .find(|(header, _)| {
-            header.flags.contains(Flags::SYN) && header.destination_port == silent[0].port()
-        })
-        .copied()
-        .unwrap();
-    let request = Header {
-        seq: syn_ack.ack,
-        ack: syn_ack.seq.wrapping_add(1),
-        flags: Flags::ACK | Flags::PSH,
-        window: 1000,
-        options: wire::tcp::Options {
-            timestamps: syn_ack.options.timestamps.map(|ts| wire::tcp::Timestamps {
-                value: ts.echo_reply,
-                echo_reply: ts.value,
-            }),
-            ..Default::default()
-        },
-        ..Header::default()
-    };
-    rig.inject_segment(silent[0], &request, b"quit\n");
-    rig.run_until(|rig| rig.received.len() == 1002);
-    assert!(rig.received == answer(1000));
+    assert!(rig.stack.counters().connections_refused > 0);
 }
 
 #[test]
@@ -422,4 +463,54 @@ fn forged_icmp_errors_neither_end_a_connection_nor_shrink_its_packets() {
     assert!(rig.received == answer(100_000));
     let longest = rig.trace.iter().map(|(_, len)| *len).max();
     assert_eq!(longest, Some(1448), "as long as the link allows");
+}
+
+/// Covers: RFC 9293 §3.10.7.2 (fourth)
+#[test]
+fn a_listener_drops_what_neither_begins_nor_acknowledges_anything() {
+    let mut rig = Rig::new();
+    for (number, flags) in [Flags::default(), Flags::FIN, Flags::PSH, Flags::RST]
+        .into_iter()
+        .enumerate()
+    {
+        let header = Header {
+            flags,
+            window: 1000,
+            ..Header::default()
+        };
+        rig.inject_segment(client(1 + number as u16), &header, b"x");
+        rig.step();
+    }
+    assert_eq!(rig.stack.counters().resets_sent, 0);
+    let syn_and_fin = Header {
+        flags: Flags::SYN | Flags::FIN,
+        window: 1000,
+        ..Header::default()
+    };
+    rig.inject_segment(client(9), &syn_and_fin, &[]);
+    rig.step();
+    assert_eq!(rig.stack.half_open(), 1);
+}
+
+/// Covers: RFC 5961 §10
+#[test]
+fn resets_are_limited_to_so_many_per_second() {
+    let mut rig = Rig::with(|config| config.resets_per_second = 50);
+    let stray = Header {
+        flags: Flags::ACK,
+        ..Header::default()
+    };
+    for n in 0..1000 {
+        rig.inject_segment(random_source(n), &stray, &[]);
+    }
+    rig.step();
+    let counters = rig.stack.counters();
+    assert_eq!(counters.resets_sent, 50);
+    assert_eq!(counters.resets_suppressed, 950);
+    rig.now_us += 1_000_000;
+    for n in 0..1000 {
+        rig.inject_segment(random_source(n), &stray, &[]);
+    }
+    rig.step();
+    assert_eq!(rig.stack.counters().resets_sent, 100);
 }

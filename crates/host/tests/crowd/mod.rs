@@ -106,6 +106,8 @@ impl Crowd {
             tcp: tcp::Config::default(),
             connections_max: StackConfig::CONNECTIONS_MAX,
             orphans_max: StackConfig::ORPHANS_MAX,
+            echo_replies_per_second: StackConfig::REPLIES_PER_SECOND,
+            resets_per_second: StackConfig::REPLIES_PER_SECOND,
             admission: Admission::default(),
             departs_at_issue: false,
             roots_are_replicas: false,

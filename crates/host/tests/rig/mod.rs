@@ -35,7 +35,7 @@ pub(crate) fn content(size: u64, offset: u64) -> u8 {
 }
 
 /// An application that answers every request line `size\n` with a two-byte header and a file of this
-/// size, and `quit\n` with a FIN. `rate 100000\n` limits its stream from then on, `rate -\n` no longer. `lowat 5000\n`
+/// size, `quit\n` with a FIN, and `idle\n` with nothing. `rate 100000\n` limits its stream from then on, `rate -\n` no longer. `lowat 5000\n`
 /// has it told when no more waits to be sent. `hold size\n` opens a file that `drop\n` closes.
 #[derive(Default)]
 pub(crate) struct FileServer {
@@ -111,6 +111,7 @@ impl FileServer {
                 let line = std::mem::take(request);
                 match &line[..] {
                     b"quit" => io.shutdown(stream),
+                    b"idle" => io.set_idle(stream, true),
                     line if line.starts_with(b"rate ") => {
                         let rate = std::str::from_utf8(&line[5..]).unwrap();
                         io.set_max_pacing_rate(stream, rate.parse().ok());
@@ -414,6 +415,8 @@ impl Rig {
             tcp: tcp::Config::default(),
             connections_max: 16,
             orphans_max: StackConfig::ORPHANS_MAX,
+            echo_replies_per_second: StackConfig::REPLIES_PER_SECOND,
+            resets_per_second: StackConfig::REPLIES_PER_SECOND,
             departs_at_issue: false,
             roots_are_replicas: false,
             admission: Admission::default(),

@@ -101,8 +101,9 @@ struct Wire {
     queue_bytes_max: u64,
     acknowledges: bool,
     short: bool,
-    /// The server wants to know when no more than so many bytes wait: here, to be acknowledged.
+    /// The server wants to know when no more than so many bytes wait: here, what is sent is acknowledged.
     notsent_lowat: Option<u64>,
+    is_idle: bool,
     timer: Option<Duration>,
     rate_max: Option<u64>,
     /// How often the server has said so.
@@ -377,6 +378,7 @@ impl Lab {
         self.net.streams.insert(
             stream,
             Wire {
+                is_idle: false,
                 inbox: VecDeque::new(),
                 queued: Vec::new(),
                 queued_bytes: 0,
@@ -938,6 +940,10 @@ impl Io for Net {
         self.wire(stream).timer = after.map(|after| now + after);
     }
 
+    fn set_idle(&mut self, stream: StreamId, is_idle: bool) {
+        self.wire(stream).is_idle = is_idle;
+    }
+
     fn set_max_pacing_rate(&mut self, stream: StreamId, bytes_per_second: Option<u64>) {
         assert_ne!(bytes_per_second, Some(0), "a rate at which something moves");
         let wire = self.wire(stream);
@@ -956,6 +962,14 @@ impl Io for Net {
     fn unacknowledged(&self, stream: StreamId) -> u64 {
         let wire = &self.streams[&stream];
         wire.queued_bytes - wire.acknowledged_bytes
+    }
+
+    fn unsent(&self, stream: StreamId) -> u64 {
+        self.unacknowledged(stream)
+    }
+
+    fn waits_for_peer(&self, stream: StreamId) -> bool {
+        self.unacknowledged(stream) > 0
     }
 
     fn retransmissions(&self, stream: StreamId) -> u32 {

@@ -159,3 +159,25 @@ fn connections_do_not_disturb_each_other() {
         );
     }
 }
+
+/// A client that pipelines and does not read holds one file at a time.
+#[test]
+fn a_pipelined_request_is_taken_up_when_the_response_before_it_is_nearly_sent() {
+    let mut lab = Lab::new();
+    lab.file("large", vec![7; 1 << 20]);
+    lab.file("small", "8");
+    let client = lab.connect();
+    lab.acknowledges(client, false);
+    lab.send(client, (get("/large") + &get("/small")).repeat(16));
+    assert_eq!(lab.counters().requests, 1);
+    lab.acknowledge(client, (1 << 20) - (100 << 10));
+    assert_eq!(lab.counters().requests, 1);
+    lab.acknowledge(client, 40 << 10);
+    // The small one fits beside what is left, and the next large one.
+    assert_eq!(lab.counters().requests, 3);
+    lab.acknowledges(client, true);
+    for _ in 0..16 {
+        assert_eq!(lab.response(client).body.len(), 1 << 20);
+        assert_eq!(lab.response(client).body, b"8");
+    }
+}

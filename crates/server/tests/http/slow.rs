@@ -133,9 +133,12 @@ fn a_response_without_progress_is_aborted() {
 }
 
 #[test]
-fn a_response_with_slow_progress_goes_on_for_hours() {
-    let config = Config::default();
-    let mut lab = Lab::new();
+fn a_response_with_slow_progress_goes_on_for_hours_without_a_least_rate() {
+    let config = Config {
+        bytes_per_second_min: None,
+        ..Config::default()
+    };
+    let mut lab = Lab::with(config.clone());
     lab.file("a", vec![0; 1 << 20]);
     let client = lab.connect();
     lab.acknowledges(client, false);
@@ -151,6 +154,30 @@ fn a_response_with_slow_progress_goes_on_for_hours() {
     // Then the client vanishes. It may take one look more to notice.
     lab.pass(config.stall_timeout * 5 / 4);
     assert!(lab.is_aborted(client));
+}
+
+#[test]
+fn a_client_below_the_least_rate_is_aborted_and_one_above_it_is_not() {
+    let config = Config::default();
+    let mut lab = Lab::new();
+    lab.file("a", vec![0; 1 << 20]);
+    let [fast, slow] = [15_000, 14_999].map(|bytes| {
+        let client = lab.connect();
+        lab.acknowledges(client, false);
+        lab.send(client, get("/a"));
+        (client, bytes)
+    });
+    for _ in 0..20 {
+        lab.pass(config.rate_period);
+        for (client, bytes) in [fast, slow] {
+            if !lab.is_aborted(client) {
+                lab.acknowledge(client, bytes);
+            }
+        }
+    }
+    assert!(!lab.is_aborted(fast.0));
+    assert!(lab.is_aborted(slow.0) && lab.is_closed(slow.0));
+    assert_eq!(lab.counters().rate_timeouts, 1);
 }
 
 #[test]

@@ -164,9 +164,13 @@ fn the_end_of_a_message_waits_for_the_answer_to_carry_its_acknowledgment() {
     script.trace(
         "
         < PSH ACK 1..601 ack 1 win 10000
-        +10ms
+        > ACK 1 ack 601
         write 500
         > PSH ACK 1..501 ack 601
+        < PSH ACK 601..1201 ack 501 win 10000
+        +10ms
+        write 500
+        > PSH ACK 501..1001 ack 1201
         ",
     );
 }

@@ -259,12 +259,7 @@ mod record {
     /// Covers: RFC 9293 §3.10.7.2
     #[test]
     fn whatever_is_no_plain_syn_opens_nothing() {
-        for flags in [
-            Flags::ACK,
-            Flags::RST,
-            Flags::SYN | Flags::ACK,
-            Flags::SYN | Flags::FIN,
-        ] {
+        for flags in [Flags::ACK, Flags::RST, Flags::SYN | Flags::ACK, Flags::FIN] {
             let header = Header { flags, ..syn() };
             let config = Config::default();
             assert!(HalfOpen::open(&config, &bare(header), ISN, 0, OPENED).is_none());
@@ -315,22 +310,24 @@ mod cookie {
             }
             let syn_ack = answer(syn, OPENED);
             let has_room = syn.options.timestamps.is_some();
-            assert_eq!(
-                syn_ack.options.window_scale.is_some(),
-                has_room && scale != 15
-            );
+            assert_eq!(syn_ack.options.window_scale.is_some(), scale != 15);
+            assert_eq!(syn_ack.options.sack_permitted, sack);
             assert_eq!(syn_ack.flags.contains(Flags::ECE), has_room && ecn);
             let ack = ack_of(&syn_ack);
             let mut connection = accept(ack, after(30_000)).expect("a good cookie");
             assert_eq!(connection.state(), State::Established);
             assert_eq!(connection.poll_event(), Some(ConnectionEvent::Connected));
             // The window field counts in units of the scale that came back.
-            let window = 502u64
-                << if has_room && scale != 15 {
-                    scale.min(14)
-                } else {
-                    0
-                };
+            // Without timestamps it is rounded down.
+            let shift = match (scale, has_room) {
+                (15, _) => 0,
+                (scale, true) => scale.min(14),
+                (scale, false) => [0, 1, 2, 2, 4, 4, 6, 7]
+                    .get(usize::from(scale))
+                    .copied()
+                    .unwrap_or(8),
+            };
+            let window = 502u64 << shift;
             assert_eq!(connection.write_virtual(1, 0, 1 << 30), 1 << 30);
             let limits = Limits {
                 bytes_max: 1 << 20,
@@ -444,6 +441,22 @@ mod cookie {
         let mut header = ack;
         header.options.timestamps = None;
         assert!(accept(header, after(9)).is_none());
+        // Without timestamps all is in the ISN.
+        let mut syn = syn();
+        syn.options.timestamps = None;
+        let ack = ack_of(&answer(syn, OPENED));
+        assert!(accept(ack, after(9)).is_some());
+        for bit in 0..32 {
+            let changed = ack.ack.wrapping_sub(1) ^ 1 << bit;
+            let header = Header {
+                ack: changed.wrapping_add(1),
+                ..ack
+            };
+            assert!(
+                accept(header, after(9)).is_none(),
+                "bit {bit} without timestamps"
+            );
+        }
     }
 
     #[test]

@@ -58,6 +58,20 @@ fn a_reset_in_the_window_is_challenged() {
 
 /// Covers: RFC 5961 §3.2, RFC 9293 §3.10.7.4 (first)
 #[test]
+fn a_reset_at_the_right_edge_is_outside_of_the_window() {
+    for state in Script::SYNCHRONIZED {
+        let (_, ack) = next(state);
+        let mut script = Script::in_state(state);
+        script.trace(&format!(
+            "< RST {}\n< RST {}\n= {state}\n!",
+            ack + 10_000,
+            ack + 10_001
+        ));
+    }
+}
+
+/// Covers: RFC 5961 §3.2, RFC 9293 §3.10.7.4 (first)
+#[test]
 fn a_reset_outside_the_window_is_dropped() {
     for state in Script::SYNCHRONIZED {
         let (_, ack) = next(state);

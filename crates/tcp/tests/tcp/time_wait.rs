@@ -223,6 +223,7 @@ fn old_timestamps_are_answered_and_missing_ones_dropped() {
         < FIN ACK 1 ack 2 win 10000 ts 502 1000
         > ACK 2 ack 2 ts 1000 502
         < FIN ACK 1 ack 2 win 10000
+        < FIN 1 win 10000 ts 502 1000
         < FIN ACK 1 ack 2 win 10000 ts 400 1000
         > ACK 2 ack 2 ts 1000 502
         +5ms

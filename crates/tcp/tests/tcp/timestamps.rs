@@ -47,6 +47,22 @@ fn every_segment_carries_them_once_agreed() {
     );
 }
 
+/// Covers: RFC 7323 §3.2
+#[test]
+fn a_segment_without_them_is_dropped_silently_and_counted() {
+    let mut script = established();
+    script.trace(
+        "
+        < ACK 1..101 ack 1 win 10000
+        < FIN ACK 1 ack 1 win 10000
+        < SYN 1 win 10000
+        = Established
+        !
+        ",
+    );
+    assert_eq!(script.tcp().take_stats().timestamps_missing, 3);
+}
+
 /// Covers: RFC 7323 §5.3 (R1)
 #[test]
 fn a_segment_older_than_ts_recent_is_acknowledged_and_dropped() {
@@ -62,21 +78,6 @@ fn a_segment_older_than_ts_recent_is_acknowledged_and_dropped() {
         ! Readable
         +40ms
         > ACK 1 ack 101
-        ",
-    );
-}
-
-/// Covers: RFC 7323 §3.2
-#[test]
-fn a_segment_without_them_is_dropped_silently() {
-    let mut script = established();
-    script.trace(
-        "
-        < ACK 1..101 ack 1 win 10000
-        < FIN ACK 1 ack 1 win 10000
-        < SYN 1 win 10000
-        = Established
-        !
         ",
     );
 }
