@@ -36,7 +36,7 @@ pub(crate) struct OriginOptions {
     /// Fetch what is not there from this origin, http:// or https://, keep it in the cache directory, and serve it from
     /// there. With a pattern, such as '/vod/*=https://origin.example', only paths that it is about. May be given several
     /// times; the first that is about a path counts. What lies below ROOT comes first
-    #[arg(long, value_name = "[PATTERN=]URL")]
+    #[arg(long, value_name = "[PATTERN=]URL", group = "content")]
     pub(crate) origin: Vec<OriginPlace>,
 
     /// Where what comes from origins is kept: ROOT, or below it, since it is read from there. Without ROOT, it is ROOT

@@ -200,7 +200,7 @@ fn control(config: &Config) -> Result<Option<Control>, Failure> {
     match &config.operation.control_socket {
         Some(path) => Control::bind(path).map(Some),
         None => Ok(Control::bind_in_usual_place()
-            .inspect_err(|failure| tracing::info!("no control socket: {failure}"))
+            .inspect_err(|failure| tracing::warn!("no control socket, so that `splitway ctl` and `splitway stat` cannot reach this server: {failure}"))
             .ok()),
     }
 }

@@ -570,7 +570,7 @@ mod tests {
     /// A table of so many blocks, and a version of a file.
     fn table(count: usize) -> (Blocks, Key) {
         let mut blocks = Blocks::new(Arena::new(count).unwrap());
-        let version = blocks.versions.open(&FileMeta::default(), true);
+        let version = blocks.versions.open(&FileMeta::default(), 0, true);
         (blocks, version)
     }
 
@@ -620,7 +620,7 @@ mod tests {
     #[test]
     fn what_nobody_could_find_again_is_not_cached() {
         let (mut blocks, _) = table(2);
-        let young = blocks.versions.open(&FileMeta::default(), false);
+        let young = blocks.versions.open(&FileMeta::default(), 0, false);
         let pinned = read_and_pin(&mut blocks, name(young, 0));
         let index = read(&mut blocks, name(young, 1));
         blocks.release(index);
@@ -754,6 +754,7 @@ mod tests {
                 inode: 1,
                 ..FileMeta::default()
             },
+            0,
             true,
         );
         for number in 0..50 {

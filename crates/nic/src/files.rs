@@ -105,10 +105,12 @@ impl Files {
             named: file.named,
         };
         match result {
-            Ok(Opened { meta, settled }) => {
+            Ok(opened) => {
                 file.state = FileState::Open {
-                    size: meta.size,
-                    version: blocks.versions.open(&meta, settled),
+                    size: opened.meta.size,
+                    version: blocks
+                        .versions
+                        .open(&opened.meta, opened.mount, opened.settled),
                 };
             }
             Err(errno) => {

@@ -89,7 +89,7 @@ mod tests {
     impl Table {
         fn new(count: usize) -> Table {
             let mut blocks = Blocks::new(Arena::new(count).expect("memory"));
-            let version = blocks.versions.open(&FileMeta::default(), true);
+            let version = blocks.versions.open(&FileMeta::default(), 0, true);
             let references = (0..count as u64)
                 .map(|number| {
                     let name = BlockName { version, number };

@@ -72,6 +72,8 @@ pub(crate) enum Lookup {
 pub(crate) struct OpenFile {
     fd: OwnedFd,
     pub(crate) meta: FileMeta,
+    /// The mount that it was found in: an id that is never reused (Linux 6.8), or else one that may be.
+    pub(crate) mount: u64,
     /// The timestamps are old enough that a change of content would show in them.
     pub(crate) settled: bool,
     /// Names that the file had when it was opened.
@@ -126,7 +128,7 @@ impl RootDir {
         // waits (O_NONBLOCK) or takes a terminal, and the type is looked at again.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
         let fd = self.resolve(path, flags, lookup)?;
-        let wanted = StatxFlags::BASIC_STATS | StatxFlags::DIOALIGN;
+        let wanted = StatxFlags::BASIC_STATS | StatxFlags::DIOALIGN | mount_id_wanted();
         let stat = statx(&fd, "", AtFlags::EMPTY_PATH, wanted)?;
         require_regular(FileType::from_raw_mode(u32::from(stat.stx_mode)))?;
         let direct =
@@ -139,6 +141,7 @@ impl RootDir {
             fd,
             settled: is_settled(&meta, stamping_clock_ns()),
             meta,
+            mount: stat.stx_mnt_id,
             links: stat.stx_nlink,
             direct: AtomicBool::new(direct),
         })
@@ -215,6 +218,12 @@ impl AsFd for OpenFile {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
+}
+
+/// `STATX_MNT_ID_UNIQUE` over `STATX_MNT_ID`: a kernel that does not know the one gives the other.
+fn mount_id_wanted() -> StatxFlags {
+    const MNT_ID_UNIQUE: u32 = 0x4000;
+    StatxFlags::MNT_ID | StatxFlags::from_bits_retain(MNT_ID_UNIQUE)
 }
 
 fn require_regular(kind: FileType) -> Result<(), Errno> {

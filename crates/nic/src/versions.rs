@@ -1,6 +1,6 @@
 //! File versions: whose content a block is.
 //!
-//! A version is (device, inode, size, mtime, ctime). Two opens of the same version share blocks; an open file whose
+//! A version is (mount, device, inode, size, mtime, ctime). Two opens of the same version share blocks; an open file whose
 //! timestamps are too young to tell versions apart shares its blocks with nobody.
 
 use std::collections::HashMap;
@@ -30,6 +30,7 @@ struct Version {
 /// The metadata that tells versions apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Meta {
+    mount: u64,
     device: u64,
     inode: u64,
     size: u64,
@@ -46,9 +47,10 @@ impl Versions {
         }
     }
 
-    /// A file has been opened: which version it is. `settled` says that a later change would show.
-    pub(crate) fn open(&mut self, meta: &FileMeta, settled: bool) -> Key {
+    /// A file has been opened, found in this mount: which version it is. `settled` says that a later change would show.
+    pub(crate) fn open(&mut self, meta: &FileMeta, mount: u64, settled: bool) -> Key {
         let meta = settled.then_some(Meta {
+            mount,
             device: meta.device,
             inode: meta.inode,
             size: meta.size,
@@ -148,17 +150,25 @@ mod tests {
     #[test]
     fn a_version_outlives_its_file_by_its_blocks_and_no_more() {
         let mut versions = Versions::new();
-        let version = versions.open(&meta(1), true);
+        let version = versions.open(&meta(1), 0, true);
         let fingerprint = versions.fingerprint(version, 7);
         versions.add_block(version);
         versions.close(version);
-        assert_eq!(versions.open(&meta(1), true), version);
+        assert_eq!(versions.open(&meta(1), 0, true), version);
         versions.close(version);
 
         versions.remove_block(version);
-        let again = versions.open(&meta(1), true);
+        let again = versions.open(&meta(1), 0, true);
         assert_ne!(again, version);
         assert_eq!(versions.fingerprint(again, 7), fingerprint);
+    }
+
+    #[test]
+    fn a_file_of_another_mount_is_another_version() {
+        let mut versions = Versions::new();
+        let version = versions.open(&meta(1), 7, true);
+        assert_ne!(versions.open(&meta(1), 8, true), version);
+        assert_eq!(versions.open(&meta(1), 7, true), version);
     }
 
     #[test]
@@ -172,9 +182,9 @@ mod tests {
             FileMeta { mtime_ns: 2, ..one },
             FileMeta { ctime_ns: 2, ..one },
         ];
-        let version = versions.open(&one, true);
+        let version = versions.open(&one, 0, true);
         for other in others {
-            let other = versions.open(&other, true);
+            let other = versions.open(&other, 0, true);
             assert_ne!(other, version);
             assert_ne!(
                 versions.fingerprint(other, 0),
@@ -186,12 +196,12 @@ mod tests {
     #[test]
     fn one_whose_timestamps_are_too_young_is_like_no_other() {
         let mut versions = Versions::new();
-        let [first, second] = [0, 1].map(|_| versions.open(&meta(1), false));
+        let [first, second] = [0, 1].map(|_| versions.open(&meta(1), 0, false));
         assert_ne!(first, second);
         assert_ne!(
             versions.fingerprint(first, 0),
             versions.fingerprint(second, 0)
         );
-        assert_ne!(versions.open(&meta(1), true), first);
+        assert_ne!(versions.open(&meta(1), 0, true), first);
     }
 }

@@ -23,7 +23,7 @@ use crate::failure::Failure;
 use crate::freshness::Freshness;
 use crate::message::{MESSAGE_BYTES_MAX, Refusal};
 use crate::store::{Meta, VersionId, write_segment};
-use crate::upstream::Upstream;
+use crate::upstream::{OriginUrl, Upstream};
 use crate::validator::Validators;
 
 /// How often something is written anew after room was made for it.
@@ -254,7 +254,8 @@ async fn whole(
         fields.contains_key(IF_NONE_MATCH) || fields.contains_key(IF_MODIFIED_SINCE);
     let asked_s = unix_time_s();
     let answer = order.upstream.get(&order.target, &fields).await?;
-    let head = judge(&answer, is_conditional, asked_s, unix_time_s())?;
+    let url = order.upstream.url();
+    let head = judge(&answer, url, is_conditional, asked_s, unix_time_s())?;
     let body = matches!(head, Head::Object(_)).then(|| answer.into_body());
     Ok((head, body))
 }
@@ -262,6 +263,7 @@ async fn whole(
 /// What an answer to a GET means.
 fn judge(
     answer: &Response<Incoming>,
+    url: &OriginUrl,
     is_conditional: bool,
     asked_s: u64,
     answered_s: u64,
@@ -295,7 +297,7 @@ fn judge(
             }
             let refusal = Refusal {
                 status,
-                location: Some(location.to_owned()),
+                location: Some(url.for_clients(location)),
             };
             Ok(Head::Refused(refusal, freshness))
         }

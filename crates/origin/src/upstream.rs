@@ -72,6 +72,41 @@ impl OriginUrl {
         &self.text
     }
 
+    /// A `Location` of the origin's, as clients are to be told it. What lies below the origin's base is named by its path
+    /// there, which is what clients ask for; a client that followed it as it is would go to the origin itself, past the
+    /// cache, to an address that may mean nothing to it. Anything else stays as it is.
+    pub(crate) fn for_clients(&self, location: &str) -> String {
+        let base_path = self.text.splitn(4, '/').nth(3).unwrap_or_default();
+        let below = match location.strip_prefix('/') {
+            Some(path) if !path.starts_with('/') && !base_path.is_empty() => {
+                path.strip_prefix(base_path)
+            }
+            Some(_) => None,
+            None => self.below(location),
+        };
+        let below = below.filter(|rest| rest.is_empty() || rest.starts_with(['/', '?', '#']));
+        match below {
+            Some(rest) if rest.starts_with("//") => location.to_owned(),
+            Some(rest) if rest.starts_with('/') => rest.to_owned(),
+            Some(rest) => format!("/{rest}"),
+            None => location.to_owned(),
+        }
+    }
+
+    /// What follows the origin's base in an absolute URL.
+    fn below<'a>(&self, location: &'a str) -> Option<&'a str> {
+        let (scheme, rest) = location.split_once("://")?;
+        let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+        let (authority, rest) = rest.split_at(end);
+        // In the form of ours.
+        let base: OriginUrl = format!("{scheme}://{authority}").parse().ok()?;
+        let base_path = self.text.strip_prefix(&**base.text())?;
+        if !base_path.is_empty() && !base_path.starts_with('/') {
+            return None;
+        }
+        rest.strip_prefix(base_path)
+    }
+
     /// The URL of a target there.
     fn of(&self, target: &str) -> Result<Uri, Failure> {
         let text = format!("{}{target}", self.text);
@@ -245,6 +280,11 @@ pub(crate) struct Upstream {
 }
 
 impl Upstream {
+    /// Where the origin is.
+    pub(crate) fn url(&self) -> &OriginUrl {
+        &self.url
+    }
+
     pub(crate) fn new(url: OriginUrl, trust: &Trust, timeouts: Timeouts) -> Arc<Upstream> {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let tls = rustls::ClientConfig::builder_with_provider(provider)
@@ -380,6 +420,52 @@ fn is_timeout(error: &(dyn std::error::Error + 'static)) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_location_below_the_base_is_a_path_for_clients() {
+        for (origin, location, told) in [
+            (
+                "http://127.0.0.1:8080/base",
+                "http://127.0.0.1:8080/base/sub/",
+                "/sub/",
+            ),
+            ("http://127.0.0.1:8080/base", "/base/sub/?a=b", "/sub/?a=b"),
+            (
+                "http://127.0.0.1:8080/base",
+                "http://127.0.0.1:8080/base",
+                "/",
+            ),
+            (
+                "http://127.0.0.1:8080/base",
+                "HTTP://127.0.0.1:8080/base?x",
+                "/?x",
+            ),
+            ("http://a.example", "http://A.example:80/sub/", "/sub/"),
+            ("https://a.example/", "https://a.example:443/x", "/x"),
+            ("http://a.example", "/sub/", "/sub/"),
+            ("http://[fd00::1]:8080", "http://[FD00::1]:8080/x", "/x"),
+        ] {
+            let origin: OriginUrl = origin.parse().unwrap();
+            assert_eq!(origin.for_clients(location), told, "{origin:?} {location}");
+        }
+        let origin: OriginUrl = "http://a.example:8080/base".parse().unwrap();
+        for elsewhere in [
+            "http://a.example:8080/other/",
+            "http://a.example:8080/baseless",
+            "http://a.example:80801/base/x",
+            "http://a.example/base/x",
+            "https://a.example:8080/base/x",
+            "http://b.example:8080/base/x",
+            "http://u@a.example:8080/base/x",
+            "http://a.example:8080/base//b.example/",
+            "/other",
+            "//b.example/base/x",
+            "relative/base",
+            "",
+        ] {
+            assert_eq!(origin.for_clients(elsewhere), elsewhere);
+        }
+    }
 
     #[test]
     fn origins_are_urls_without_a_query() {

@@ -198,6 +198,7 @@ impl State {
                         mtime_ns: changed_ns,
                         ctime_ns: changed_ns + self.root.nic as i64,
                     },
+                    mount: 0,
                     settled,
                 })
             }

@@ -66,6 +66,52 @@ fn serve_origin(site: &Site, web: &Web, arguments: &[&str]) -> Splitway {
     serve_with(site, &all)
 }
 
+/// A client that followed the origin's own address would go past the cache, or nowhere.
+#[test]
+fn a_redirect_below_the_base_of_the_origin_leads_to_the_server() {
+    isolated(|site| {
+        let web = Web::new(|request| {
+            let host = request.field("host").unwrap_or_default();
+            let location = match request.target.as_str() {
+                "/base/dir" => format!("http://{host}/base/dir/"),
+                "/base/path" => "/base/path/".to_owned(),
+                "/base/away" => format!("http://{host}/other/"),
+                _ => return Reply::status(404),
+            };
+            Reply {
+                fields: format!("Location: {location}\r\n"),
+                ..Reply::status(301)
+            }
+        });
+        let base = format!("{}/base", web.url);
+        let root = site.root().to_str().unwrap();
+        // Without a root, the options of the NIC stack are those of the one that reads the cache directory.
+        let options = [
+            "--origin",
+            &base,
+            "--cache-dir",
+            root,
+            "--cache",
+            "64M",
+            "--workers",
+            "2",
+        ];
+        let mut serve = Command::new(program());
+        serve.arg("serve").args(options);
+        let _splitway = Splitway::start(&mut serve).unwrap();
+        let away = format!("{}/other/", web.url);
+        for (target, location) in [("/dir", "/dir/"), ("/path", "/path/"), ("/away", &*away)] {
+            let answer = get(target);
+            assert_eq!(answer.status, 301, "{target}");
+            let told = answer
+                .head
+                .lines()
+                .find_map(|line| line.strip_prefix("Location: "));
+            assert_eq!(told, Some(location), "{target}");
+        }
+    });
+}
+
 /// An origin of one object that it gives parts of.
 fn in_parts(body: &[u8]) -> Web {
     let body = body.to_vec();

@@ -167,6 +167,7 @@ impl State {
                 let result = match self.files.get(&path) {
                     Some(stored) => Ok(Opened {
                         meta: stored.meta,
+                        mount: 0,
                         settled: stored.settled,
                     }),
                     None => Err(Errno::NOENT.raw_os_error() as u16),

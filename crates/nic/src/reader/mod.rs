@@ -83,6 +83,8 @@ pub enum Completion {
 pub struct Opened {
     /// Its metadata.
     pub meta: FileMeta,
+    /// The mount that it was found in. Another file system in the same place may have the same device and inode numbers.
+    pub mount: u64,
     /// The timestamps are old enough to tell versions of the file apart: a later change would show.
     pub settled: bool,
 }

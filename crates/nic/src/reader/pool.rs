@@ -248,6 +248,7 @@ impl PoolReader {
         let file = result.map_err(|errno| errno.raw_os_error() as u16)?;
         let opened = Opened {
             meta: file.meta,
+            mount: file.mount,
             settled: file.settled,
         };
         self.files.insert(token, Arc::new(file));
