@@ -430,21 +430,21 @@ impl Stack {
                 let stream = entry.stream;
                 self.app_events.push_back(AppEvent::Writable { stream });
             }
+            let becomes_orphan = entry.orphan_since.is_none() && entry.tcp.has_sent_fin();
             if entry.is_to_move {
                 self.move_on(index);
             }
-            self.bound_orphans(index);
+            if becomes_orphan {
+                self.bound_orphans(index);
+            }
         }
     }
 
-    /// Notes that the connection waits for its peer alone, if it does, and aborts others if there are too many.
+    /// Notes that the connection waits for its peer alone from now on, and aborts others if there are too many.
     fn bound_orphans(&mut self, index: usize) {
         let Some(entry) = self.connections.get_mut(index) else {
             return;
         };
-        if entry.orphan_since.is_some() || !entry.tcp.has_sent_fin() {
-            return;
-        }
         entry.orphan_since = Some(self.orphans.add(entry.stream));
         // It is not the peer that is waited for any more.
         self.gate
@@ -692,17 +692,26 @@ fn queue_dirty(dirty: &mut VecDeque<usize>, entry: &mut Entry) {
 }
 
 /// Adds up what the connection has counted.
+#[inline]
 fn count_stats(counters: &mut Counters, entry: &mut Entry) {
-    let stats = entry.tcp.take_stats();
+    let (round_trips, timestamp_round_trips) = entry.tcp.take_round_trips();
+    counters.round_trips += u64::from(round_trips.count);
+    counters.round_trips_us += round_trips.sum_us;
+    counters.timestamp_round_trips += u64::from(timestamp_round_trips.count);
+    counters.timestamp_round_trips_us += timestamp_round_trips.sum_us;
+    if entry.tcp.has_rare_stats() {
+        count_rare_stats(counters, &entry.tcp.take_stats());
+    }
+}
+
+/// Of these, what few ACKs bring about.
+#[cold]
+fn count_rare_stats(counters: &mut Counters, stats: &tcp::Stats) {
     counters.sends_repeated += u64::from(stats.lost_undeparted);
     counters.timeouts += u64::from(stats.timeouts);
     counters.spurious_timeouts += u64::from(stats.spurious_timeouts);
-    counters.timestamps_missing += u64::from(stats.timestamps_missing);
     counters.ecn_reductions += u64::from(stats.ecn_reductions);
-    counters.round_trips += u64::from(stats.round_trips.count);
-    counters.round_trips_us += stats.round_trips.sum_us;
-    counters.timestamp_round_trips += u64::from(stats.timestamp_round_trips.count);
-    counters.timestamp_round_trips_us += stats.timestamp_round_trips.sum_us;
+    counters.timestamps_missing += u64::from(stats.timestamps_missing);
 }
 
 /// Brings the number of SENDs of a connection, and of all, up to date. TCP knows: it hears of departures, and from the
@@ -717,9 +726,10 @@ fn count_sends(sends_outstanding: &mut u64, entry: &mut Entry) {
 /// where it is: it fires, and is armed for the later time.
 fn arm_timer(wheel: &mut TimerWheel, entry: &mut Entry) {
     let tcp_us = entry.tcp.next_timeout().map_or(u64::MAX, Instant::as_us);
-    let app_us = entry.app_deadline_us.unwrap_or(u64::MAX);
-    let tls_us = entry.tls.as_ref().and_then(|tls| tls.deadline_us());
-    let deadline_us = tcp_us.min(app_us).min(tls_us.unwrap_or(u64::MAX));
+    let mut deadline_us = tcp_us.min(entry.app_deadline_us.unwrap_or(u64::MAX));
+    if let Some(tls) = &entry.tls {
+        deadline_us = deadline_us.min(tls.deadline_us().unwrap_or(u64::MAX));
+    }
     if deadline_us < entry.armed_us {
         entry.armed_us = deadline_us;
         wheel.arm(entry.index(), deadline_us);

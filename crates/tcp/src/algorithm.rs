@@ -24,6 +24,12 @@ impl CongestionAlgorithm {
         CongestionAlgorithm::NewReno,
     ];
 
+    /// True if it names a rate at which data leaves.
+    #[inline]
+    pub(crate) fn paces(self) -> bool {
+        self == CongestionAlgorithm::Bbr
+    }
+
     /// True if it goes by delivery rate samples.
     pub(crate) fn uses_rate(self) -> bool {
         self == CongestionAlgorithm::Bbr

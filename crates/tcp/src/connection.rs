@@ -121,6 +121,8 @@ pub struct Connection {
     pub(crate) rate: DeliveryRate,
     pub(crate) congestion: Box<dyn Congestion>,
     pub(crate) pacing: Pacing,
+    /// Something may set a rate at which data leaves.
+    pub(crate) is_pacing_possible: bool,
     /// Data before this position was sent until the congestion window was used up.
     pub(crate) limited_until: u64,
     /// Since when nothing has been in flight, if nothing is.
@@ -228,6 +230,7 @@ impl Connection {
             rate: DeliveryRate::new(config.congestion.uses_rate()),
             congestion: congestion::new(config.congestion, seed(isn, ts_offset)),
             pacing: Pacing::default(),
+            is_pacing_possible: Pacing::is_usual(config),
             limited_until: 0,
             idle_since: now,
             persist: Persist::default(),
@@ -746,6 +749,7 @@ impl Connection {
             next.adopt(now, self.snd.mss, window, self.congestion.ssthresh());
         }
         self.congestion = next;
+        self.update_pacing();
     }
 
     /// Sequence numbers issued that the peer has not acknowledged.

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use crate::config::Limits;
+use crate::config::{Config, Limits};
 use crate::connection::Connection;
 use crate::output::Data;
 use crate::time::Instant;
@@ -55,6 +55,11 @@ pub(crate) struct Pacing {
 }
 
 impl Pacing {
+    /// True if something paces whatever the application says.
+    pub(crate) fn is_usual(config: &Config) -> bool {
+        config.pace || config.congestion.paces()
+    }
+
     fn occupy(&mut self, since: Instant, bytes: u64, rate: u64) {
         self.since = since;
         self.bytes = bytes;
@@ -75,6 +80,7 @@ impl Connection {
     /// Whatever the congestion control paces by goes on to apply. A higher rate applies to what is waited for already.
     pub fn set_max_pacing_rate(&mut self, rate_max: Option<u64>) {
         self.pacing.rate_max = rate_max.map(|rate| rate.max(1));
+        self.update_pacing();
         let Pacing { since, bytes, .. } = self.pacing;
         let rate = self.pacing_rate();
         let next = rate.map_or(since, |rate| since + duration_of(bytes, rate));
@@ -83,6 +89,9 @@ impl Connection {
 
     /// The rate at which data leaves at present, in bytes per second; `None`: as fast as the windows allow.
     pub fn pacing_rate(&self) -> Option<u64> {
+        if !self.may_be_paced() {
+            return None;
+        }
         let by_window = || match self.config.pace {
             true => self.window_rate(),
             false => None,
@@ -97,9 +106,12 @@ impl Connection {
     /// True if something may have set a rate.
     #[inline]
     pub(crate) fn may_be_paced(&self) -> bool {
-        self.config.pace
-            || self.pacing.rate_max.is_some()
-            || self.congestion.pacing_rate().is_some()
+        self.is_pacing_possible
+    }
+
+    /// One of the things that may set a rate has changed: all are looked at here, and not for each transmission.
+    pub(crate) fn update_pacing(&mut self) {
+        self.is_pacing_possible = self.pacing.rate_max.is_some() || Pacing::is_usual(&self.config);
     }
 
     fn window_rate(&self) -> Option<u64> {
@@ -126,12 +138,7 @@ impl Connection {
             return None;
         }
         let Some(leave) = self.leave(now) else {
-            // What is issued leaves later, and nothing waits behind it: the application limits the rate
-            // (draft-ietf-ccwg-bbr §4.1.2.4), though pacing has the last word.
-            let flight = self.sent.flight();
-            if !self.has_unsent() && flight < cwnd {
-                self.rate.on_app_limited(flight);
-            }
+            self.note_app_limited(cwnd);
             return None;
         };
         let bytes_max = usize::try_from(leave.bytes)
@@ -160,6 +167,16 @@ impl Connection {
     pub(crate) fn pace_probe(&mut self, now: Instant, bytes: u64) {
         if let Some(rate) = self.pacing_rate() {
             self.pacing.occupy(self.pacing.next.max(now), bytes, rate);
+        }
+    }
+
+    /// What is issued leaves later. If nothing waits behind it, the application limits the rate
+    /// (draft-ietf-ccwg-bbr §4.1.2.4), though pacing has the last word.
+    #[cold]
+    fn note_app_limited(&mut self, cwnd: u64) {
+        let flight = self.sent.flight();
+        if !self.has_unsent() && flight < cwnd {
+            self.rate.on_app_limited(flight);
         }
     }
 

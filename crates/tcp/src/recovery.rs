@@ -162,15 +162,18 @@ impl Connection {
     /// True if the data that is acknowledged next was sent while at least half of the congestion window was in
     /// use, `prior_flight` being in flight before the acknowledgment. Once true, it holds for all that is in
     /// flight: Linux remembers the most packets out of a window likewise (`tcp_cwnd_validate`).
-    #[inline]
+    #[inline(always)]
     pub(crate) fn is_window_used(&mut self, prior_flight: u64) -> bool {
-        if self.snd.una >= self.limited_until {
-            if prior_flight < self.congestion.window() / 2 {
-                return false;
-            }
+        self.snd.una < self.limited_until || self.is_half_used(prior_flight)
+    }
+
+    #[cold]
+    fn is_half_used(&mut self, prior_flight: u64) -> bool {
+        let is_used = prior_flight >= self.congestion.window() / 2;
+        if is_used {
             self.limited_until = self.snd.nxt;
         }
-        true
+        is_used
     }
 
     /// An acceptable acknowledgment of everything before `ack`. `duplicate`: it looks like a duplicate

@@ -42,6 +42,29 @@ impl Samples {
 }
 
 impl Connection {
+    /// Round-trip times since the last call, and those that timestamps tell: what nearly every acknowledgment
+    /// brings.
+    #[inline]
+    pub fn take_round_trips(&mut self) -> (Samples, Samples) {
+        let stats = &mut self.stats;
+        (
+            std::mem::take(&mut stats.round_trips),
+            std::mem::take(&mut stats.timestamp_round_trips),
+        )
+    }
+
+    /// True if [`take_stats`](Connection::take_stats) has more to tell than round-trip times.
+    #[inline]
+    pub fn has_rare_stats(&self) -> bool {
+        let stats = &self.stats;
+        let rare = stats.timeouts
+            | stats.spurious_timeouts
+            | stats.timestamps_missing
+            | stats.ecn_reductions
+            | stats.lost_undeparted;
+        rare != 0
+    }
+
     /// What has been counted since the last call.
     pub fn take_stats(&mut self) -> Stats {
         std::mem::take(&mut self.stats)
