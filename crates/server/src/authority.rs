@@ -28,26 +28,42 @@ fn is_ipv6(text: &[u8]) -> bool {
     std::str::from_utf8(text).is_ok_and(|text| text.parse::<Ipv6Addr>().is_ok())
 }
 
+/// Unreserved characters and sub-delims (RFC 3986 §2.2, §2.3) but for the dot.
+const IS_LABEL_BYTE: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0;
+    while byte < 128 {
+        table[byte] = (byte as u8).is_ascii_alphanumeric();
+        byte += 1;
+    }
+    let others = b"-_~!$&'()*+,;=";
+    let mut at = 0;
+    while at < others.len() {
+        table[others[at] as usize] = true;
+        at += 1;
+    }
+    table
+};
+
 /// Labels of unreserved characters, sub-delims and escapes (RFC 3986 §3.2.2); a dot may end the last
 /// one (RFC 1034 §3.1).
-fn is_name(name: &[u8]) -> bool {
-    let name = name.strip_suffix(b".").unwrap_or(name);
-    name.split(|&byte| byte == b'.')
-        .all(|label| !label.is_empty() && is_label(label))
-}
-
-fn is_label(mut label: &[u8]) -> bool {
-    while let Some((&byte, rest)) = label.split_first() {
-        label = match (byte, rest) {
+fn is_name(mut name: &[u8]) -> bool {
+    if name.is_empty() {
+        return false;
+    }
+    let mut label_is_empty = true;
+    while let Some((&byte, rest)) = name.split_first() {
+        name = match (byte, rest) {
+            _ if IS_LABEL_BYTE[usize::from(byte)] => rest,
+            (b'.', _) if !label_is_empty => rest,
             (b'%', [high, low, rest @ ..])
                 if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() =>
             {
                 rest
             }
-            (b'%', _) => return false,
-            _ if byte.is_ascii_alphanumeric() || b"-_~!$&'()*+,;=".contains(&byte) => rest,
             _ => return false,
         };
+        label_is_empty = byte == b'.';
     }
     true
 }

@@ -277,12 +277,10 @@ impl Connection {
             self.release(shared, io.acknowledged(self.stream));
         }
         self.input.release_if_empty(&mut shared.pool);
-        if let Some(wait) = self.wait(io) {
-            let progress = self.progress(io);
-            if let Some(after) = self.watch.set(wait, &progress, &shared.config) {
-                io.set_idle(self.stream, wait == Wait::Idle);
-                io.set_timer(self.stream, Some(after));
-            }
+        if let Some(wait) = self.wait(io).filter(|&wait| !self.watch.is_for(wait)) {
+            let after = self.watch.set(wait, &self.progress(io), &shared.config);
+            io.set_idle(self.stream, wait == Wait::Idle);
+            io.set_timer(self.stream, Some(after));
         }
     }
 
@@ -1093,7 +1091,6 @@ impl Connection {
         self.phase = Phase::Aborted;
     }
 
-    /// What has to happen next from outside.
     /// How far the client has come.
     fn progress(&self, io: &dyn Io) -> Progress {
         Progress {
@@ -1103,6 +1100,7 @@ impl Connection {
         }
     }
 
+    /// What has to happen next from outside.
     fn wait(&self, io: &dyn Io) -> Option<Wait> {
         match self.phase {
             Phase::Aborted => None,

@@ -69,23 +69,19 @@ const STALL_LOOKS_MIN: u32 = 4;
 const RATE_LOOKS_MIN: u32 = 2;
 
 impl Watch {
-    /// Waits for something; returns for how long if it was not being waited for already.
-    pub(crate) fn set(
-        &mut self,
-        wait: Wait,
-        progress: &Progress,
-        config: &Config,
-    ) -> Option<Duration> {
-        if self.wait == Some(wait) {
-            return None;
-        }
+    pub(crate) fn is_for(&self, wait: Wait) -> bool {
+        self.wait == Some(wait)
+    }
+
+    /// Starts to wait for something; returns for how long.
+    pub(crate) fn set(&mut self, wait: Wait, progress: &Progress, config: &Config) -> Duration {
         *self = Watch {
             wait: Some(wait),
             acknowledged: progress.acknowledged,
             ..Watch::default()
         };
         self.measure_rate(progress);
-        Some(timer(wait, config))
+        timer(wait, config)
     }
 
     /// Stops waiting: the next [`Watch::set`] starts over.
@@ -184,20 +180,15 @@ mod tests {
     }
 
     #[test]
-    fn a_deadline_is_set_once() {
+    fn a_deadline_expires_once() {
         let config = Config::default();
         let mut watch = Watch::default();
         let none = Progress::default();
         assert_eq!(watch.expire(&none, &config), Expiry::Stale);
-        assert_eq!(
-            watch.set(Wait::Head, &none, &config),
-            Some(config.head_timeout)
-        );
-        assert_eq!(watch.set(Wait::Head, &none, &config), None);
-        assert_eq!(
-            watch.set(Wait::Idle, &none, &config),
-            Some(config.idle_timeout)
-        );
+        assert_eq!(watch.set(Wait::Head, &none, &config), config.head_timeout);
+        assert!(watch.is_for(Wait::Head));
+        assert_eq!(watch.set(Wait::Idle, &none, &config), config.idle_timeout);
+        assert!(watch.is_for(Wait::Idle) && !watch.is_for(Wait::Head));
         assert_eq!(watch.expire(&none, &config), Expiry::Overdue(Wait::Idle));
         assert_eq!(watch.expire(&none, &config), Expiry::Stale);
     }
