@@ -18,7 +18,7 @@ use crate::handover::Supervisor;
 use crate::messages::{Message, Report};
 use crate::observe::SocketSink;
 use crate::signals::Signals;
-use crate::{certificates, child, descriptors, link, lockdown, seccomp};
+use crate::{certificates, child, descriptors, heap, link, lockdown, seccomp};
 
 /// Longest time that the shard looks for work before it sleeps, in microseconds, if there are cores enough
 /// that looking takes none from those who bring the work.
@@ -134,6 +134,8 @@ pub(crate) fn run(args: &HostArgs) -> Result<(), Failure> {
     let mut shard = Shard::new(stack, (nic, session.socket), port, server, polling);
     shard.set_frame_delay(args.measuring.frame_delay_us());
 
+    // Threads cannot be started afterwards.
+    heap::give_back_when_idle();
     seccomp::allow_only(seccomp::Kind::Host)?;
     supervisor.on_joined(nic);
     child::tell(&Message::HostReady(locked_out))?;

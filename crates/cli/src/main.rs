@@ -33,12 +33,13 @@
 //! | `lockdown`, `seccomp` | what processes give up |
 //! | `link`, `netlink`, `claim`, `cidr`, `namespace`, `socket`, `listener` | the network around the stack |
 //! | `features`, `privileges`, `memory_limit`, `descriptors` | what the kernel can do, what the user may do and have |
+//! | `heap` | memory that goes back to the kernel |
 //! | `error`, `report`, `url` | what people read |
 //!
 //! This room may touch processes, namespaces, interfaces and both stacks' front doors. It never touches
 //! packets, commands or, outside the demonstration's comparison, file content.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod args;
 mod backoff;
@@ -70,6 +71,7 @@ mod fetch_process;
 mod fetching;
 mod generate;
 mod handover;
+mod heap;
 mod host_process;
 mod http_options;
 mod key_file;

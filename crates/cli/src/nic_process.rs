@@ -14,7 +14,7 @@ use crate::error::Failure;
 use crate::messages::{Message, Report};
 use crate::signals::Signals;
 use crate::telling::tell_of_worker;
-use crate::{child, link, lockdown, memory_limit, seccomp};
+use crate::{child, heap, link, lockdown, memory_limit, seccomp};
 
 /// What the process may keep: reading files that only root may read, if it is root that serves them,
 /// and buffers that stay in memory (io_uring registers them).
@@ -53,7 +53,10 @@ pub(crate) fn run(args: &NicArgs) -> Result<(), Failure> {
         Err(error) => return Err(Failure::broken("meeting the host process", error)),
     };
     child::tell(&Message::NicReady { workers })?;
-    let ready = || seccomp::allow_only(seccomp::Kind::Nic).map_err(io::Error::other);
+    let ready = || {
+        heap::give_back_when_idle();
+        seccomp::allow_only(seccomp::Kind::Nic).map_err(io::Error::other)
+    };
     let tell = |worker, counters: &nic::Counters| {
         tell_of_worker(worker, self::counters(counters));
     };

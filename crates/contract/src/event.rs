@@ -96,7 +96,7 @@ pub enum Event {
 }
 
 /// Metadata of an open file; together they name a file version.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FileMeta {
     /// Size, in bytes.
     pub size: u64,

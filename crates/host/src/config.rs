@@ -44,6 +44,9 @@ pub struct Admission {
     /// Most established connections of which nothing was heard yet: the accept backlog of a stack that has its
     /// applications in the same process. Beyond, handshakes are not completed.
     pub backlog_max: usize,
+    /// Files open for connections, or being opened. Beyond, the source that has most open gives one up for each that
+    /// a source with fewer opens. Default: 1,048,576, at about 200 bytes each.
+    pub files_max: usize,
     /// Most connections of one source, an IPv4 address or an IPv6 network of 64 bits. `None`: no such limit.
     pub connections_per_source: Option<u32>,
 }
@@ -53,6 +56,7 @@ impl Default for Admission {
         Admission {
             half_open_max: 4096,
             backlog_max: 1 << 14,
+            files_max: 1 << 20,
             connections_per_source: None,
         }
     }

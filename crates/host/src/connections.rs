@@ -137,7 +137,12 @@ pub(crate) struct Connections {
     by_tuple: TupleMap<usize>,
     balance: Balance,
     generation: u32,
+    /// Connections removed since memory was given back.
+    removed: usize,
 }
+
+/// Places in the table that are kept when they are vacant.
+const PLACES_KEPT_MAX: usize = 1024;
 
 impl Connections {
     pub(crate) fn new(secret: &[u8; 16]) -> Connections {
@@ -146,6 +151,7 @@ impl Connections {
             by_tuple: TupleMap::new(secret),
             balance: Balance::default(),
             generation: 0,
+            removed: 0,
         }
     }
 
@@ -216,15 +222,22 @@ impl Connections {
         let entry = self.entries.try_remove(index)?;
         self.by_tuple.remove(&entry.tuple);
         self.balance.remove(entry.worker);
+        self.removed += 1;
         Some(entry)
     }
 
-    /// Gives memory back, if no connection is left.
-    pub(crate) fn shrink_if_empty(&mut self) {
-        if self.entries.is_empty() {
-            self.entries.shrink_to_fit();
-            self.by_tuple.shrink();
-        }
+    /// True if a crowd has gone for which the table has grown, each time that half of the rest has gone as well.
+    pub(crate) fn is_sparse(&self) -> bool {
+        let places = self.places();
+        let len = self.entries.len();
+        places > PLACES_KEPT_MAX && len < places / 8 && self.removed >= len
+    }
+
+    /// Gives memory back.
+    pub(crate) fn shrink(&mut self) {
+        self.removed = 0;
+        self.entries.shrink_to_fit();
+        self.by_tuple.shrink();
     }
 
     /// The worker with the fewest connections, if there are any workers.

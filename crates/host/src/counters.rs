@@ -65,6 +65,8 @@ counters! {
     backlog_evictions,
     /// Idle connections reset because the table is full: the longest idle of the source with most.
     idle_evictions,
+    /// Connections reset because files or descriptors run short: those of the source with most.
+    file_evictions,
     /// Handshakes dropped, whose SYN,ACK was repeated, because too many are under way.
     half_open_evicted,
     /// SYNs dropped, or ACKs of handshakes refused, because the source has as many connections as it may have.

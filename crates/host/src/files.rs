@@ -15,6 +15,10 @@ use crate::nic_stacks::NicSet;
 /// What is known of a file.
 #[derive(Debug)]
 pub(crate) struct File {
+    /// How many files were opened before it.
+    pub(crate) opened: u64,
+    /// How often OPEN was repeated for want of descriptors.
+    pub(crate) repeats: u8,
     /// Who opened it.
     pub(crate) stream: StreamId,
     /// The worker that has it open, or is to open it.
@@ -88,7 +92,10 @@ impl File {
 #[derive(Debug, Default)]
 pub(crate) struct FileTable {
     files: Slab<File>,
-    generation: u32,
+    /// Files opened so far; its low bits tell apart those that have the same id in turn.
+    opened: u64,
+    /// Files closed since memory was given back.
+    removed: usize,
     /// Memory for paths, of files that were closed.
     spare: Vec<Vec<u8>>,
 }
@@ -134,8 +141,11 @@ pub(crate) enum Reopened {
 }
 
 impl FileTable {
-    /// Most files open at once; the ids of a contract are 32 bits, and memory is bounded.
-    pub(crate) const FILES_MAX: usize = 1 << 16;
+    /// Most files open at once.
+    pub(crate) const FILES_MAX: usize = 1 << 24;
+
+    /// Places in the table that are kept when they are vacant.
+    const PLACES_KEPT_MAX: usize = 1024;
 
     /// Paths for which memory is kept, and most of each, in bytes.
     const SPARE_MAX: usize = 1 << 10;
@@ -157,11 +167,13 @@ impl FileTable {
         if self.files.len() >= FileTable::FILES_MAX {
             return None;
         }
-        self.generation = self.generation.wrapping_add(1);
-        let generation = self.generation;
+        self.opened += 1;
+        let generation = self.opened as u32;
         let mut path_kept = self.spare.pop().unwrap_or_default();
         path_kept.extend_from_slice(path);
         let index = self.files.insert(File {
+            opened: self.opened,
+            repeats: 0,
             stream,
             worker,
             meta: None,
@@ -176,6 +188,10 @@ impl FileTable {
             extents_queued: 0,
         });
         Some((FileId(index as u32), handle(index, generation)))
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &File> {
+        self.files.iter().map(|(_, file)| file)
     }
 
     /// The file behind an application's handle.
@@ -368,9 +384,23 @@ impl FileTable {
         self.may_close(file)
     }
 
+    /// Gives back the memory of a crowd that has gone, each time that half of the rest has gone as well.
+    fn shrink_if_sparse(&mut self) {
+        let places = self.files.capacity();
+        if places > FileTable::PLACES_KEPT_MAX
+            && self.files.len() < places / 8
+            && self.removed >= self.files.len()
+        {
+            self.removed = 0;
+            self.files.shrink_to_fit();
+        }
+    }
+
     /// Frees the id, and keeps the memory of the path for another one. What is returned has none.
     fn forget(&mut self, file: FileId) -> Option<File> {
         let mut found = self.files.try_remove(file.0 as usize)?;
+        self.removed += 1;
+        self.shrink_if_sparse();
         let mut path = std::mem::take(&mut found.path);
         if self.spare.len() < FileTable::SPARE_MAX && path.capacity() <= FileTable::SPARE_BYTES_MAX
         {

@@ -10,7 +10,7 @@
 //! | `stack` | frames and events in; SENDs and packets out |
 //! | `streams` | what an application may do, on a stack |
 //! | `connections`, `files`, `syn_queue`, `spent_cookies`, `sources`, `time_wait` | the tables |
-//! | `by_source`, `idle` | which connections go when there are too many |
+//! | `by_source`, `victims` | which connections go when there are too many |
 //! | `tuple`, `keyed_hash` | what they are searched by |
 //! | `neighbor`, `icmp` | ARP, neighbour discovery, next hops; echo |
 //! | `reply_limit` | how often what belongs to no connection is answered |
@@ -35,7 +35,6 @@ mod counters;
 mod episode;
 mod files;
 mod icmp;
-mod idle;
 mod keyed_hash;
 mod neighbor;
 mod nic_source;
@@ -53,6 +52,7 @@ mod syn_queue;
 mod time_wait;
 mod timer;
 mod tuple;
+mod victims;
 mod waiting;
 
 pub use config::{Admission, StackConfig};

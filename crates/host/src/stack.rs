@@ -36,6 +36,7 @@ mod reports;
 mod restart;
 mod route;
 mod secure;
+mod shortage;
 mod transmit;
 mod workers;
 
@@ -50,6 +51,7 @@ use tcp::{ConnectionEvent, Instant};
 
 use self::admission::Gate;
 use self::arrival::Replies;
+use self::shortage::Shortage;
 use self::workers::{Deferred, Nic};
 use crate::app::{AppEvent, Application, CloseReason};
 use crate::config::StackConfig;
@@ -68,9 +70,6 @@ use crate::waiting::Waiting;
 pub use self::inspect::{ConnectionInfo, ConnectionView, FileInfo, Usage, WorkerView};
 pub use self::link::Link;
 pub use self::reports::ChannelCorrupt;
-
-/// Places in the table of connections that are kept when none is left.
-const TABLE_KEPT_MAX: usize = 1024;
 
 /// Most connections amid a handshake of TLS that [`Stack::serve`] serves at a time. A handshake costs a signature, 0.1 ms
 /// with ECDSA and ten times that with RSA, for which all other connections wait.
@@ -105,6 +104,7 @@ pub struct Stack {
     /// Connections that wait for a neighbour's address.
     waiting_neighbor: Waiting,
     gate: Gate,
+    shortage: Shortage,
     orphans: Orphans,
     /// What applications are to be told besides the connections' own events.
     pub(crate) app_events: VecDeque<AppEvent>,
@@ -165,6 +165,7 @@ impl Stack {
             shaking_hands: VecDeque::new(),
             waiting_neighbor: Waiting::default(),
             gate: Gate::new(config.admission, config.secret, hash_key),
+            shortage: Shortage::default(),
             orphans: Orphans::default(),
             app_events: VecDeque::new(),
             frames: VecDeque::new(),
@@ -302,6 +303,7 @@ impl Stack {
         let mut busy = self.serve_waiting(now_us, &mut handshakes, port, app);
         app.on_turn(&mut self.streams(now_us), now_us);
         busy |= self.serve_waiting(now_us, &mut handshakes, port, app);
+        self.repeat_opens();
         while let Some(frame) = self
             .neighbors
             .poll_frame()
@@ -611,9 +613,9 @@ impl Stack {
             }
         }
         // Tables that have grown for a crowd go with it.
-        if self.connections.len() == 0 && self.connections.places() > TABLE_KEPT_MAX {
-            self.connections.shrink_if_empty();
-            self.wheel.shrink(0);
+        if self.connections.is_sparse() {
+            self.connections.shrink();
+            self.wheel.shrink();
         }
     }
 

@@ -109,8 +109,9 @@ impl Io for Streams<'_> {
             file: FileId(0),
             path,
         };
+        let now_us = self.now_us;
         self.ask(stream, &command, |stack, worker| {
-            stack.open_file(stream, worker, path)
+            stack.open_file(now_us, stream, worker, path)
         })
     }
 

@@ -113,16 +113,16 @@ impl TimerWheel {
         }
     }
 
-    /// Gives back memory beyond `keys`, if none of those above is armed.
-    pub(crate) fn shrink(&mut self, keys: usize) {
-        if keys < self.timers.len()
-            && self.timers[keys..]
-                .iter()
-                .all(|timer| timer.slot == UNARMED)
-        {
-            self.timers.truncate(keys);
-            self.timers.shrink_to_fit();
-        }
+    /// Gives back the memory of keys above all that are armed.
+    pub(crate) fn shrink(&mut self) {
+        let is_armed = |timer: &Timer| timer.slot != UNARMED;
+        let keys = self
+            .timers
+            .iter()
+            .rposition(is_armed)
+            .map_or(0, |last| last + 1);
+        self.timers.truncate(keys);
+        self.timers.shrink_to_fit();
     }
 
     fn link(&mut self, key: u32, deadline_tick: u64) {
@@ -269,7 +269,7 @@ mod tests {
         wheel.cancel(3);
         wheel.cancel(1_000);
         assert_eq!((wheel.len(), wheel.next_us()), (0, None));
-        wheel.shrink(0);
+        wheel.shrink();
         assert_eq!(wheel.timers.capacity(), 0);
     }
 

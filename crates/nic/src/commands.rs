@@ -8,6 +8,7 @@ use rustix::io::Errno;
 
 use crate::engine::{Clock, Engine};
 use crate::flow::Flow;
+use crate::shrink;
 use crate::slab::Key;
 
 /// Directories that wait to be listed, or are: more are refused, for each answer takes memory.
@@ -180,7 +181,7 @@ impl<P: Port> Engine<P> {
 
     fn forget(&mut self, key: Key) {
         if let Some(flow) = self.flows.remove(key) {
-            self.flow_keys.remove(&flow.id);
+            shrink::remove(&mut self.flow_keys, &flow.id);
         }
     }
 }

@@ -76,7 +76,7 @@ impl Default for Config {
             huge_bytes_set_aside: 0,
             reader: ReaderKind::Auto,
             direct: true,
-            files_max: 1 << 16,
+            files_max: 1 << 20,
             flows_max: Config::FLOWS_MAX,
             jobs_max: 1 << 15,
             records_bytes: 1 << 30,

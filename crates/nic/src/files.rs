@@ -6,6 +6,7 @@ use contract::{FileId, FileMeta};
 
 use crate::blocks::Blocks;
 use crate::reader::{FileToken, Opened, Reader};
+use crate::shrink;
 use crate::slab::{Key, Slab};
 
 /// A file that the host has named.
@@ -117,7 +118,7 @@ impl Files {
                 file.state = FileState::Failed(errno);
                 if file.named {
                     file.named = false;
-                    self.by_id.remove(&outcome.id);
+                    shrink::remove(&mut self.by_id, &outcome.id);
                 }
             }
         }
@@ -132,7 +133,7 @@ impl Files {
         blocks: &mut Blocks,
         reader: &mut dyn Reader,
     ) -> bool {
-        let Some(key) = self.by_id.remove(&id) else {
+        let Some(key) = shrink::remove(&mut self.by_id, &id) else {
             return false;
         };
         if let Some(file) = self.files.get_mut(key) {

@@ -24,6 +24,7 @@
 //! | `sealed` | TLS: keys, and records that are defined, sealed, and sealed again |
 //! | `retention` | the flow pins what it has sent until ACKD |
 //! | `counters`, `usage` | what a worker has done, and what it holds |
+//! | `slab`, `shrink` | tables that give memory back when a crowd has gone |
 //! | `files`, `root` | what the host's file ids mean, and how files are opened |
 //! | `directory` | LIST: what is in a directory |
 //!
@@ -51,6 +52,7 @@ mod run;
 mod s3fifo;
 mod sealed;
 mod segment;
+mod shrink;
 mod slab;
 mod telling;
 mod usage;

@@ -81,6 +81,17 @@ pub(crate) struct OpenFile {
     direct: AtomicBool,
 }
 
+/// What tells open files apart: two with the same identity read the same bytes, so that one descriptor will do.
+///
+/// While the first of them is open its inode number is not reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Identity {
+    meta: FileMeta,
+    mount: u64,
+    settled: bool,
+    links: u32,
+}
+
 /// Checks that the kernel can resolve paths below a root; [`RootDir::open`] does it too.
 pub fn check_kernel() -> Result<(), RootError> {
     match openat2(
@@ -178,6 +189,15 @@ impl RootDir {
 }
 
 impl OpenFile {
+    pub(crate) fn identity(&self) -> Identity {
+        Identity {
+            meta: self.meta,
+            mount: self.mount,
+            settled: self.settled,
+            links: self.links,
+        }
+    }
+
     /// True if reads must be aligned to [`PAGE_BYTES`].
     pub(crate) fn is_direct(&self) -> bool {
         self.direct.load(Ordering::Relaxed)

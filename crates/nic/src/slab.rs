@@ -36,13 +36,22 @@ struct Entry<T> {
 pub(crate) struct Slab<T> {
     entries: Vec<Entry<T>>,
     vacant: Vec<u32>,
+    /// Of places that were given back, none has had this generation.
+    generation_min: u32,
+    /// Entries removed since places were given back.
+    removed: usize,
 }
+
+/// Places that are kept when they are vacant.
+const PLACES_KEPT_MAX: usize = 1024;
 
 impl<T> Slab<T> {
     pub(crate) fn new() -> Self {
         Slab {
             entries: Vec::new(),
             vacant: Vec::new(),
+            generation_min: 0,
+            removed: 0,
         }
     }
 
@@ -55,7 +64,7 @@ impl<T> Slab<T> {
     pub(crate) fn insert(&mut self, value: T) -> Key {
         let index = self.vacant.pop().unwrap_or_else(|| {
             self.entries.push(Entry {
-                generation: 0,
+                generation: self.generation_min,
                 value: None,
             });
             u32::try_from(self.entries.len() - 1).expect("fewer than 2^32 entries")
@@ -87,7 +96,28 @@ impl<T> Slab<T> {
         let entry = &mut self.entries[key.index as usize];
         entry.generation = entry.generation.wrapping_add(1);
         self.vacant.push(key.index);
-        entry.value.take()
+        let value = entry.value.take();
+        self.removed += 1;
+        let places = self.entries.len();
+        if places > PLACES_KEPT_MAX && self.len() < places / 8 && self.removed >= self.len() {
+            self.shrink();
+        }
+        value
+    }
+
+    /// Gives back the places behind the last entry.
+    #[cold]
+    fn shrink(&mut self) {
+        self.removed = 0;
+        let last = self.entries.iter().rposition(|entry| entry.value.is_some());
+        let kept = last.map_or(0, |last| last + 1);
+        let given_back = self.entries.drain(kept..).map(|entry| entry.generation);
+        if let Some(generation) = given_back.max() {
+            self.generation_min = self.generation_min.max(generation);
+        }
+        self.entries.shrink_to_fit();
+        self.vacant.retain(|&index| (index as usize) < kept);
+        self.vacant.shrink_to_fit();
     }
 }
 
@@ -106,5 +136,25 @@ mod tests {
         assert_eq!(slab.get_mut(first), None);
         assert_eq!(slab.remove(first), None);
         assert_eq!(slab.get(Key::from_bits(second.to_bits())), Some(&"second"));
+    }
+
+    #[test]
+    fn the_places_of_a_crowd_are_given_back_and_its_keys_find_nothing() {
+        const CROWD: usize = 10_000;
+        let mut slab = Slab::new();
+        let staying = slab.insert(0);
+        let mut keys = Vec::new();
+        for round in 1..4 {
+            keys.extend((0..CROWD).map(|_| slab.insert(round)));
+            for key in &keys[keys.len() - CROWD..] {
+                assert_eq!(slab.remove(*key), Some(round));
+            }
+            let places = slab.entries.capacity();
+            assert!(places <= 2 * PLACES_KEPT_MAX, "{places}");
+            assert_eq!((slab.len(), slab.get(staying)), (1, Some(&0)));
+        }
+        let again: Vec<_> = (0..CROWD).map(|_| slab.insert(9)).collect();
+        assert!(keys.iter().all(|key| slab.get(*key).is_none()));
+        assert!(again.iter().all(|key| slab.get(*key) == Some(&9)));
     }
 }

@@ -8,6 +8,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use contract::FileMeta;
 
+use crate::shrink;
 use crate::slab::{Key, Slab};
 
 /// The versions that are known: those that are open, or have blocks.
@@ -121,7 +122,7 @@ impl Versions {
             && version.blocks == 0
         {
             if let Some(meta) = version.meta {
-                self.by_meta.remove(&meta);
+                shrink::remove(&mut self.by_meta, &meta);
             }
             self.versions.remove(key);
         }

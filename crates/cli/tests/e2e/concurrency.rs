@@ -24,7 +24,7 @@ const IDLE_MEMORY_BYTES_MAX: u64 = 68_000_000;
 const IDLE_CONNECTIONS_BYTES_MAX: u64 = 40_000_000;
 
 /// A thousand sockets and more: as many as this process may have.
-fn allow_many_sockets() {
+pub(crate) fn allow_many_sockets() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     setrlimit(Resource::Nofile, limit).unwrap();

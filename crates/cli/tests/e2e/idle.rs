@@ -1,12 +1,21 @@
 //! An idle splitway leaves the machine alone.
 
+use std::net::TcpStream;
+use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
-use testbed::http::Connection;
+use rustix::process::Pid;
+use testbed::http::{Connection, download};
 use testbed::namespace::isolated;
-use testbed::procfs::cpu_ns;
+use testbed::procfs::{cpu_ns, memory};
+use testbed::splitway::Splitway;
+use testbed::{Context, wait};
 
-use crate::support::{FAMILIES, serve};
+use crate::concurrency::allow_many_sockets;
+use crate::support::{FAMILIES, on_threads, serve};
+
+/// How long memory may take to come back once a load is over.
+const GIVEN_BACK_WITHIN: Duration = Duration::from_secs(60);
 
 #[test]
 fn without_traffic_both_processes_together_use_less_than_a_hundredth_of_a_core() {
@@ -27,5 +36,83 @@ fn without_traffic_both_processes_together_use_less_than_a_hundredth_of_a_core()
         println!("idle: {:.3} % of a core", share * 100.0);
         assert!(share < 0.01, "{:.3} % of a core", share * 100.0);
         drop(clients);
+    });
+}
+
+/// Resident memory of the host and the NIC process, in bytes.
+fn resident(splitway: &Splitway) -> [u64; 2] {
+    let of = |pid: Pid| memory(pid).unwrap().resident_bytes;
+    [of(splitway.host()), of(splitway.nic())]
+}
+
+/// Clients that hold a response half read, and some that stay when the others go.
+#[test]
+fn the_memory_of_a_crowd_comes_back_within_a_minute() {
+    const CONNECTIONS: usize = 8000;
+    const THREADS: usize = 8;
+    isolated(|site| {
+        allow_many_sockets();
+        let files: Vec<_> = (0..20)
+            .map(|i| site.file(&format!("{i}"), 500_000 + i).unwrap())
+            .collect();
+        let splitway = serve(&site);
+        // All files are in the cache, and either family has been used.
+        for (index, file) in files.iter().enumerate() {
+            download(FAMILIES[index % 2], file).unwrap();
+        }
+        let before = resident(&splitway);
+
+        let (connected, measured) = (Barrier::new(THREADS + 1), Barrier::new(THREADS + 1));
+        let staying = Barrier::new(THREADS + 1);
+        std::thread::scope(|scope| {
+            let clients = scope.spawn(|| {
+                on_threads(THREADS, |thread| {
+                    let mut streams = Vec::new();
+                    let opened = (0..CONNECTIONS / THREADS).try_for_each(|number| {
+                        let file = &files[(thread + number) % files.len()];
+                        let stream = TcpStream::connect(FAMILIES[number % 2])
+                            .context(|| "connecting".into())?;
+                        let mut connection = Connection::on(stream)?;
+                        connection.send_get(file.name())?;
+                        connection.read_file_head(file)?;
+                        if number % 2 == 0 {
+                            connection.read_file_part(file, 0..file.size())?;
+                        }
+                        // Without its buffer, of which there would be thousands.
+                        streams.push(connection.stream().try_clone());
+                        Ok(())
+                    });
+                    connected.wait();
+                    measured.wait();
+                    streams.truncate(2);
+                    staying.wait();
+                    opened
+                });
+            });
+            connected.wait();
+            let crowded = resident(&splitway);
+            assert!(
+                crowded[0] > before[0] + (24 << 20),
+                "the crowd has taken {crowded:?}"
+            );
+            measured.wait();
+            let begun = Instant::now();
+            let back = wait::until(GIVEN_BACK_WITHIN, "memory that comes back", || {
+                let now = resident(&splitway);
+                // Besides bounded pools of buffers for the next requests.
+                let kept_max =
+                    |at: usize| ((crowded[at].saturating_sub(before[at])) / 4).max(8 << 20);
+                let is_back = |at: usize| now[at] <= before[at] + kept_max(at);
+                (is_back(0) && is_back(1)).then_some(now)
+            });
+            let now = resident(&splitway);
+            println!(
+                "resident bytes of host and NIC process: {before:?}, {crowded:?} with all, {now:?} after {:?}",
+                begun.elapsed()
+            );
+            staying.wait();
+            clients.join().unwrap();
+            back.unwrap();
+        });
     });
 }

@@ -23,12 +23,12 @@ use crate::app::StreamId;
 use crate::by_source::{Age, BySource};
 use crate::config::Admission;
 use crate::episode::Episode;
-use crate::idle::{self, Idle};
 use crate::keyed_hash::KeyedHash;
 use crate::sources::Sources;
 use crate::spent_cookies::SpentCookies;
 use crate::syn_queue::SynQueue;
 use crate::tuple::Tuple;
+use crate::victims::{self, Candidate};
 
 /// Idle connections are looked for no more often, in microseconds: that goes through the whole table ...
 const IDLE_LOOK_US: u64 = 100_000;
@@ -229,7 +229,7 @@ impl Stack {
         if bits & ruled_out != 0 {
             return false;
         }
-        // Anybody may claim any address in a SYN: it ends no connection. The ACK does, if it has to.
+        // The source address of a SYN may be forged: a SYN ends no connection, the ACK may.
         if self.admit_source(now_us, &tuple).is_err() {
             return true;
         }
@@ -357,13 +357,14 @@ impl Stack {
         }
         self.gate.idle_looked_us = Some(now_us);
         let idle = self.connections.iter().filter_map(|entry| {
-            Some(Idle {
+            Some(Candidate {
                 stream: entry.stream,
                 remote: entry.tuple.remote.ip(),
-                since_us: entry.idle_since_us.filter(|_| entry.is_drained())?,
+                since: entry.idle_since_us.filter(|_| entry.is_drained())?,
             })
         });
-        self.gate.idle_victims = idle::victims(idle.collect(), IDLE_VICTIMS_MAX);
+        let victims = victims::choose(idle.collect(), IDLE_VICTIMS_MAX);
+        self.gate.idle_victims = victims.into_iter().map(|(_, stream)| stream).collect();
         !self.gate.idle_victims.is_empty()
     }
 

@@ -60,7 +60,7 @@ impl Stack {
             departed_us,
         } = event
         else {
-            return self.on_other_event(worker, event);
+            return self.on_other_event(now_us, worker, event);
         };
         if !self.on_departed(now_us, worker, send, flow, departed_us) {
             self.on_invalid_event(worker, &event);
@@ -69,13 +69,13 @@ impl Stack {
 
     /// What comes once for many departures.
     #[inline(never)]
-    fn on_other_event(&mut self, worker: usize, event: Event) {
+    fn on_other_event(&mut self, now_us: u64, worker: usize, event: Event) {
         let valid = match event {
             Event::Departed { .. } => unreachable!("it is dealt with"),
             Event::Opened { file, meta } if self.on_reopened(worker, file, Some(meta)) => true,
             Event::OpenFailed { file, .. } if self.on_reopened(worker, file, None) => true,
             Event::Opened { file, meta } => self.on_opened(worker, file, meta),
-            Event::OpenFailed { file, errno } => self.on_open_failed(worker, file, errno),
+            Event::OpenFailed { file, errno } => self.on_open_failed(now_us, worker, file, errno),
             Event::Listed { file, ref part } => self.on_listed(worker, file, part),
             Event::ReadFailed {
                 flow,
@@ -108,7 +108,7 @@ impl Stack {
                 number,
                 ..
             } => self.on_seal_mismatch(worker, flow, epoch, number),
-            Event::Rejected { reason, id } => self.on_rejected(worker, reason, id),
+            Event::Rejected { reason, id } => self.on_rejected(now_us, worker, reason, id),
             Event::Ended => {
                 self.nics[worker].has_said_last = true;
                 true
@@ -160,7 +160,7 @@ impl Stack {
     }
 
     /// The NIC stack did not carry a command out: whatever depends on it fails.
-    fn on_rejected(&mut self, worker: usize, reason: RejectReason, id: u64) -> bool {
+    fn on_rejected(&mut self, now_us: u64, worker: usize, reason: RejectReason, id: u64) -> bool {
         if let Some(valid) = self.on_records_rejected(worker, reason, id) {
             return valid;
         }
@@ -178,7 +178,7 @@ impl Stack {
         };
         let errno = errno.raw_os_error() as u16;
         u32::try_from(id).map(FileId).is_ok_and(|file| {
-            self.on_reopened(worker, file, None) || self.on_open_failed(worker, file, errno)
+            self.on_reopened(worker, file, None) || self.on_open_failed(now_us, worker, file, errno)
         })
     }
 

@@ -122,11 +122,18 @@ impl Stack {
     /// Has a file opened for a stream whose worker this is, or by another one that is there.
     pub(crate) fn open_file(
         &mut self,
+        now_us: u64,
         stream: StreamId,
         worker: usize,
         path: &[u8],
     ) -> Option<(FileId, FileHandle)> {
         let nic = self.nic_stacks.of(worker);
+        // One too many is let in when another one goes for it.
+        if self.files.len() >= self.config.admission.files_max
+            && !self.evict_file_holder(now_us, stream)
+        {
+            return None;
+        }
         let opened = self.files.open(stream, nic, worker, path)?;
         match self.nic_stacks.is_there(nic) {
             true => self.open_below(worker, opened.0, path, None),
@@ -160,8 +167,18 @@ impl Stack {
     }
 
     /// OPEN has failed for the first time: another NIC stack may have the file. False if nobody had asked.
-    pub(super) fn on_open_failed(&mut self, worker: usize, file: FileId, errno: u16) -> bool {
+    pub(super) fn on_open_failed(
+        &mut self,
+        now_us: u64,
+        worker: usize,
+        file: FileId,
+        errno: u16,
+    ) -> bool {
         let known = self.files.by_id(file).is_some();
+        let is_asked = self.files.opening(worker, file).is_some();
+        if is_asked && self.repeats_open(now_us, file, errno) {
+            return known;
+        }
         if let Some(found) = self.files.opening(worker, file) {
             let is_directory = i32::from(errno) == Errno::ISDIR.raw_os_error();
             let fails_listing = found.listing.is_some() && may_have_some(errno);

@@ -302,6 +302,61 @@ fn an_idle_connection_is_reset_for_a_new_one_when_the_table_is_full() {
     assert!(rig.stack.counters().connections_refused > 0);
 }
 
+/// Opens connections that ask for a file each, and take nothing of it after its first bytes.
+fn hold_files(rig: &mut Rig, count: usize) -> Vec<SocketAddr> {
+    let mut holders = Vec::new();
+    for _ in 0..count {
+        rig.ask(&["1000000"]);
+        rig.run_until(|rig| rig.received.len() > 1000);
+        holders.push(rig.client_address());
+        rig.reconnect();
+    }
+    holders
+}
+
+/// Where descriptors run short, the source that holds most gives up its oldest to one that holds less, and is refused
+/// itself.
+#[test]
+fn the_source_with_most_files_gives_one_up_for_another_source() {
+    let mut rig = Rig::new();
+    rig.nic.files_max = 3;
+    let holders = hold_files(&mut rig, 3);
+    assert_eq!(rig.nic.sizes.len(), 3);
+
+    // The same source again.
+    rig.ask(&["1000"]);
+    rig.run_until(|rig| rig.received.len() == 2);
+    assert_eq!(rig.received, b"no");
+    assert_eq!(rig.stack.counters().file_evictions, 0);
+
+    let other = SocketAddr::new("10.77.0.9".parse().unwrap(), 40_000);
+    rig.reconnect_as(other);
+    rig.ask(&["1000"]);
+    rig.run_until(|rig| rig.received.len() == 1002);
+    assert!(rig.received == answer(1000));
+    assert_eq!(rig.stack.counters().file_evictions, 1);
+    let left = remotes(&rig);
+    assert!(!left.contains(&holders[0]), "the oldest is gone");
+    assert!(left.contains(&holders[1]) && left.contains(&holders[2]));
+}
+
+/// The same where the host's own table is full.
+#[test]
+fn a_full_table_of_files_makes_room_for_a_source_with_fewer() {
+    let mut rig = Rig::with(|config| config.admission.files_max = 3);
+    let holders = hold_files(&mut rig, 3);
+    rig.ask(&["1000"]);
+    rig.run_until(|rig| rig.received.len() == 2);
+    assert_eq!(rig.received, b"no");
+
+    rig.reconnect_as(SocketAddr::new("10.77.0.9".parse().unwrap(), 40_000));
+    rig.ask(&["1000"]);
+    rig.run_until(|rig| rig.received.len() == 1002);
+    assert!(rig.received == answer(1000));
+    assert_eq!(rig.stack.counters().file_evictions, 1);
+    assert!(!remotes(&rig).contains(&holders[0]), "the oldest is gone");
+}
+
 #[test]
 fn a_source_has_so_many_connections_and_another_one_its_own() {
     let mut rig = Rig::with(|config| config.admission.connections_per_source = Some(2));

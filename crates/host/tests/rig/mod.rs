@@ -176,6 +176,8 @@ pub(crate) struct FakeNic {
     pub(crate) lenient: bool,
     /// Files that are not below its root.
     pub(crate) lacks: HashSet<String>,
+    /// More than so many cannot be open at once (`EMFILE`).
+    pub(crate) files_max: usize,
     /// What `fstat` says, apart from the size.
     pub(crate) meta: FileMeta,
     /// It is there.
@@ -208,6 +210,7 @@ impl FakeNic {
             acked: Vec::new(),
             lenient: false,
             lacks: HashSet::new(),
+            files_max: usize::MAX,
             meta: FileMeta::default(),
             is_there: true,
             is_stuck: false,
@@ -608,6 +611,11 @@ impl Rig {
             Work::Open(file, path) => {
                 let size = nic.sizes.get(&file).copied();
                 let event = match size {
+                    _ if nic.sizes.len() > nic.files_max => {
+                        nic.sizes.remove(&file);
+                        let errno = 24;
+                        Event::OpenFailed { file, errno }
+                    }
                     Some(size) if size != u64::MAX => Event::Opened {
                         file,
                         meta: FileMeta { size, ..nic.meta },
@@ -746,7 +754,11 @@ impl Rig {
     }
 
     pub(crate) fn reconnect_from(&mut self, port: u16) {
-        self.client_address.set_port(port);
+        self.reconnect_as(SocketAddr::new(self.client_address.ip(), port));
+    }
+
+    pub(crate) fn reconnect_as(&mut self, address: SocketAddr) {
+        self.client_address = address;
         self.client = connect(self.client_address, self.now_us);
         self.received.clear();
         self.client_closed = None;

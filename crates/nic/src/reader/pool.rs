@@ -1,6 +1,7 @@
 //! A reader of threads, for where io_uring is forbidden; and for paths that the kernel does not have
 //! in memory, and directories.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -13,11 +14,13 @@ use rustix::io::Errno;
 
 use super::transfer::Transfer;
 use super::{Completion, FileToken, Opened, Read, Reader};
-use crate::root::{Lookup, OpenFile, RootDir};
+use crate::root::{Identity, Lookup, OpenFile, RootDir};
 
 /// Opens and reads in threads. They start when there is work for them.
 pub(crate) struct PoolReader {
     files: HashMap<FileToken, Arc<OpenFile>>,
+    /// The same, each once, with the number of tokens that name it.
+    by_identity: HashMap<Identity, (Arc<OpenFile>, usize)>,
     opener: Opener,
     shared: Arc<Shared>,
     threads: usize,
@@ -168,6 +171,7 @@ impl PoolReader {
     pub(crate) fn new(opener: Opener, threads_max: usize) -> Result<PoolReader, Errno> {
         Ok(PoolReader {
             files: HashMap::new(),
+            by_identity: HashMap::new(),
             opener,
             shared: Arc::new(Shared {
                 state: Mutex::default(),
@@ -251,7 +255,13 @@ impl PoolReader {
             mount: file.mount,
             settled: file.settled,
         };
-        self.files.insert(token, Arc::new(file));
+        // One descriptor for all that send the same version.
+        let (shared, tokens) = self
+            .by_identity
+            .entry(file.identity())
+            .or_insert_with(|| (Arc::new(file), 0));
+        *tokens += 1;
+        self.files.insert(token, Arc::clone(shared));
         Ok(opened)
     }
 }
@@ -274,7 +284,16 @@ impl Reader for PoolReader {
     }
 
     fn close(&mut self, file: FileToken) {
-        self.files.remove(&file);
+        let Some(file) = self.files.remove(&file) else {
+            return;
+        };
+        if let Entry::Occupied(mut shared) = self.by_identity.entry(file.identity()) {
+            let (_, tokens) = shared.get_mut();
+            *tokens -= 1;
+            if *tokens == 0 {
+                shared.remove();
+            }
+        }
     }
 
     fn read(&mut self, read: Read) {

@@ -109,6 +109,45 @@ fn content(len: usize) -> Vec<u8> {
 }
 
 #[test]
+fn opens_of_one_version_share_a_descriptor() {
+    let root = TempDir::new().unwrap();
+    let name = |number: u64| format!("{:02}", number % 10);
+    for number in 0..10 {
+        fs::write(root.path().join(name(number)), content(100)).unwrap();
+    }
+    each_reader(root.path(), |which, reader| {
+        let open_now = || fs::read_dir("/proc/self/fd").unwrap().count();
+        // The other tests of this process open few at a time.
+        let before = open_now();
+        for token in 0..2000 {
+            open(reader, token, name(token).as_bytes()).unwrap();
+        }
+        assert!(open_now() < before + 1000, "{which}");
+        for token in (0..2000).filter(|token| *token != 1) {
+            reader.close(FileToken(token));
+        }
+        assert_eq!(read(reader, 0, 100).0, content(100), "{which}");
+    });
+}
+
+#[test]
+fn a_descriptor_is_not_shared_with_another_version() {
+    let root = TempDir::new().unwrap();
+    let path = root.path().join("f");
+    each_reader(root.path(), |which, reader| {
+        fs::write(&path, content(100)).unwrap();
+        let old = open(reader, 2, b"f").unwrap();
+        fs::remove_file(&path).unwrap();
+        fs::write(&path, content(200)).unwrap();
+        let new = open(reader, 1, b"f").unwrap();
+        assert_ne!(old.meta, new.meta, "{which}");
+        assert_eq!(read(reader, 0, 200).0, content(200), "{which}");
+        reader.close(FileToken(1));
+        reader.close(FileToken(2));
+    });
+}
+
+#[test]
 fn files_of_all_sizes_are_read_whole() {
     let root = TempDir::new().unwrap();
     for size in [0, 1, 4095, 4096, 4097, 65_535, 65_536, 65_537, 200_000] {

@@ -1,0 +1,147 @@
+//! Files run short, on the host or below: the source that holds most gives some up to those that hold fewer.
+//!
+//! An OPEN that fails for want of descriptors is repeated once room has been made. A source that holds most itself
+//! is refused.
+
+use std::collections::{HashMap, VecDeque};
+
+use contract::FileId;
+use rustix::io::Errno;
+
+use super::Stack;
+use crate::app::StreamId;
+use crate::episode::Episode;
+use crate::files::State;
+use crate::sources::Source;
+use crate::victims::{self, Candidate};
+
+/// Holders are looked for no more often, in microseconds: that goes through all files ...
+const LOOK_US: u64 = 100_000;
+
+/// ... and finds so many at once.
+const VICTIMS_MAX: usize = 1024;
+
+/// An OPEN is repeated at most so often.
+const REPEATS_MAX: u8 = 3;
+
+/// The state of a shortage of files.
+#[derive(Debug, Default)]
+pub(super) struct Shortage {
+    /// Holders that go next, the first one last, each with what its source holds until then.
+    victims: Vec<(usize, StreamId)>,
+    /// What each source held when they were looked for.
+    files: HashMap<Source, usize>,
+    looked_us: Option<u64>,
+    /// OPENs to repeat.
+    repeated: VecDeque<FileId>,
+    episode: Episode,
+}
+
+/// True if an OPEN fails so for want of descriptors.
+fn is_shortage(errno: u16) -> bool {
+    let shortage = [Errno::MFILE, Errno::NFILE].map(Errno::raw_os_error);
+    shortage.contains(&i32::from(errno))
+}
+
+impl Stack {
+    /// An OPEN has failed. If for want of descriptors, and a connection can give some up, the OPEN is repeated after
+    /// that.
+    pub(super) fn repeats_open(&mut self, now_us: u64, file: FileId, errno: u16) -> bool {
+        let Some(found) = self.files.by_id(file) else {
+            return false;
+        };
+        let (stream, repeats) = (found.stream, found.repeats);
+        if !is_shortage(errno)
+            || !found.is_needed()
+            || repeats >= REPEATS_MAX
+            || !self.evict_file_holder(now_us, stream)
+        {
+            return false;
+        }
+        if let Some(found) = self.files.by_id_mut(file) {
+            found.repeats += 1;
+            found.state = State::Waiting;
+        }
+        self.shortage.repeated.push_back(file);
+        true
+    }
+
+    /// Repeats OPENs, behind the CLOSs of those that have been reset for them.
+    pub(super) fn repeat_opens(&mut self) {
+        while let Some(file) = self.shortage.repeated.pop_front() {
+            let Some(found) = self.files.by_id_mut(file).filter(|found| {
+                // Another NIC stack may have been asked meanwhile, or the id may be another file's.
+                found.state == State::Waiting && found.repeats > 0
+            }) else {
+                continue;
+            };
+            let nic = self.nic_stacks.of(found.worker);
+            if !self.nic_stacks.is_there(nic) {
+                continue;
+            }
+            found.state = State::Opening;
+            let (worker, path, from) = (found.worker, found.path.clone(), found.list_from());
+            self.open_below(worker, file, &path, from);
+        }
+    }
+
+    /// Resets a connection of the source with most files, unless the stream's own source has as many. False if there
+    /// is none.
+    pub(super) fn evict_file_holder(&mut self, now_us: u64, stream: StreamId) -> bool {
+        let looked_us = self.shortage.looked_us;
+        if self.shortage.victims.is_empty()
+            && looked_us.is_none_or(|at_us| now_us.saturating_sub(at_us) >= LOOK_US)
+        {
+            self.look_for_file_holders(now_us);
+        }
+        let Some(entry) = self.connections.by_stream(stream) else {
+            return false;
+        };
+        let own = Source::from(entry.tuple.remote.ip());
+        let own_files = self.shortage.files.get(&own).copied().unwrap_or(0);
+        while let Some((files, victim)) = self
+            .shortage
+            .victims
+            .pop_if(|(files, _)| *files > own_files)
+        {
+            let Some(entry) = self.connections.by_stream_mut(victim) else {
+                continue;
+            };
+            let (index, source) = (entry.index(), entry.tuple.remote.ip());
+            if entry.files.is_empty() || entry.tcp.is_closed() {
+                continue;
+            }
+            entry.tcp.abort();
+            self.counters.file_evictions += 1;
+            if self.shortage.episode.begins(now_us) {
+                tracing::warn!(
+                    %source,
+                    files,
+                    "files run short: connections of the source with most are reset"
+                );
+            }
+            self.mark_dirty(index);
+            return true;
+        }
+        false
+    }
+
+    fn look_for_file_holders(&mut self, now_us: u64) {
+        let mut files = HashMap::new();
+        let mut candidates = Vec::new();
+        for file in self.files.iter().filter(|file| file.is_needed()) {
+            if let Some(entry) = self.connections.by_stream(file.stream) {
+                let remote = entry.tuple.remote.ip();
+                *files.entry(Source::from(remote)).or_default() += 1;
+                candidates.push(Candidate {
+                    stream: file.stream,
+                    remote,
+                    since: file.opened,
+                });
+            }
+        }
+        self.shortage.files = files;
+        self.shortage.victims = victims::choose(candidates, VICTIMS_MAX);
+        self.shortage.looked_us = Some(now_us);
+    }
+}
