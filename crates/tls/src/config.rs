@@ -176,7 +176,7 @@ impl fmt::Debug for Clock {
     }
 }
 
-fn cipher(suite: &rustls::SupportedCipherSuite) -> Option<Cipher> {
+pub(crate) fn cipher(suite: &rustls::SupportedCipherSuite) -> Option<Cipher> {
     use rustls::CipherSuite as Suite;
     match suite.suite() {
         Suite::TLS13_AES_128_GCM_SHA256

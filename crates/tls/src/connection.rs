@@ -16,10 +16,8 @@ use crate::key::Key;
 use crate::ledger::{Definition, Known, Ledger, SealedError};
 use crate::opener::Opener;
 use crate::run::{Piece, Run, RunLimits};
+use contract::limits::RECORD_PLAINTEXT_BYTES_MAX;
 use contract::tls::{RECORD_HEADER_BYTES, Suite, Tag, Version};
-
-/// Longest that a record may say it is during the handshake, header excluded, in bytes.
-const HANDSHAKE_RECORD_BYTES_MAX: usize = (1 << 14) + 2048;
 
 /// Empty records in a row, and warnings of TLS 1.2, that a client may send: as many as OpenSSL allows.
 const USELESS_RECORDS_MAX: u32 = 32;
@@ -85,6 +83,8 @@ enum Rx {
         deadline_us: u64,
         /// The beginning of the ClientHello, which may be in several records; `None` when it has been looked at.
         hello: Option<Vec<u8>>,
+        /// ChangeCipherSpec has come.
+        has_changed_cipher: bool,
     },
     Open,
     /// After close_notify or the end of the stream.
@@ -148,13 +148,14 @@ impl Connection {
     /// # Errors
     /// If the system gives no random numbers.
     pub fn new(config: Arc<Config>, now_us: u64) -> Result<Self, Error> {
-        let handshake = Handshake::new(Arc::clone(&config.rustls)).map_err(Error::Handshake)?;
+        let handshake = Handshake::new(&config.rustls).map_err(Error::Handshake)?;
         Ok(Self {
             rx: Rx::Handshaking {
                 handshake: Box::new(handshake),
                 bytes: 0,
                 deadline_us: now_us.saturating_add(config.limits.handshake_us_max),
                 hello: Some(Vec::new()),
+                has_changed_cipher: false,
             },
             config,
             established: None,
@@ -452,7 +453,7 @@ impl Connection {
             if is_first && (content_type != ContentType::Handshake as u8 || version >> 8 != 3) {
                 return Err(Error::NotTls);
             }
-            return match length > HANDSHAKE_RECORD_BYTES_MAX {
+            return match length > self.handshake_length_max(content_type) {
                 true => Err(Error::OversizedRecord),
                 false => Ok(()),
             };
@@ -471,11 +472,27 @@ impl Connection {
         }
     }
 
+    /// Longest that a record may say it is during the handshake, header excluded, in bytes: the limit of sealed records
+    /// is for those that can be (RFC 8446 §5.1, §5.2; RFC 5246 §6.2.1, §6.2.3).
+    fn handshake_length_max(&self, content_type: u8) -> usize {
+        let overhead = match &self.rx {
+            _ if content_type == ContentType::ApplicationData as u8 => 256,
+            Rx::Handshaking {
+                handshake,
+                has_changed_cipher: true,
+                ..
+            } if handshake.may_be_sealed() => 2048,
+            _ => 0,
+        };
+        RECORD_PLAINTEXT_BYTES_MAX + overhead
+    }
+
     fn on_handshake_record(&mut self, now_us: u64, record: &[u8]) -> Result<(), Error> {
         let Rx::Handshaking {
             handshake,
             bytes,
             hello,
+            has_changed_cipher,
             ..
         } = &mut self.rx
         else {
@@ -485,12 +502,16 @@ impl Connection {
         if *bytes > self.config.limits.handshake_bytes_max {
             return Err(Error::HandshakeTooLong);
         }
+        *has_changed_cipher |= record[0] == ContentType::ChangeCipherSpec as u8;
         // Records are not authentic yet: whoever changes what is offered can also cut it in two.
         let is_handshake = record[0] == ContentType::Handshake as u8;
         if let Some(content) = hello.as_mut().filter(|_| is_handshake) {
             content.extend_from_slice(&record[RECORD_HEADER_BYTES..]);
             if hello::is_whole(content) {
                 hello::check(content, self.config.has_tls13)?;
+                if hello::has_early_data(content) {
+                    handshake.expect_early_data();
+                }
                 *hello = None;
             }
         }
@@ -622,11 +643,10 @@ impl Connection {
             (Some(_), None) => self.is_finished = true,
             (None, alert) => {
                 self.is_finished = true;
-                // Later ones would have to be sealed, and only rustls has the keys.
-                let is_first = self.stream_offset == 0 && self.raw.is_empty();
-                if let Some(alert) = alert.filter(|_| is_first) {
-                    self.raw
-                        .extend([ContentType::Alert as u8, 3, 3, 0, 2, FATAL, alert.into()]);
+                if let (Some(alert), Rx::Handshaking { handshake, .. }) = (alert, &self.rx)
+                    && let Ok(record) = handshake.alert([FATAL, alert.into()])
+                {
+                    self.raw.extend(record);
                 }
             }
         }
@@ -780,7 +800,7 @@ impl Established {
         if self.key_updates > KEY_UPDATES_MAX {
             return Err(Error::TooMany("KeyUpdates"));
         }
-        let secrets = self.next_keys.next_rx().map_err(Error::Handshake)?;
+        let secrets = self.next_keys.next_rx().map_err(Error::Untold)?;
         self.opener = Opener::new(&Key::new(0, self.suite.version, &secrets)?, 0)?;
         // One answer will do for all that ask before it is said.
         self.is_key_update_due |= request == 1;

@@ -7,8 +7,10 @@ use rustls::AlertDescription;
 /// Why a connection has failed.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Error {
-    /// The handshake failed.
+    /// The handshake failed, and rustls has told the client.
     Handshake(rustls::Error),
+    /// The handshake or a KeyUpdate failed, and rustls has no alert for it.
+    Untold(rustls::Error),
     /// It took too long: [`crate::Limits::handshake_us_max`].
     HandshakeTimedOut,
     /// The client sent too much before the handshake's end: [`crate::Limits::handshake_bytes_max`].
@@ -75,14 +77,34 @@ impl Error {
             Error::HandshakeTooLong | Error::KeyUsedUp | Error::Unsupported => {
                 Some(AlertDescription::InternalError)
             }
+            Error::Untold(error) => Some(alert_for(error)),
         }
+    }
+}
+
+/// The alert for an error that rustls passes on without one (RFC 8446 §6.2).
+fn alert_for(error: &rustls::Error) -> AlertDescription {
+    match error {
+        rustls::Error::InvalidMessage(error) => (*error).into(),
+        rustls::Error::DecryptError => AlertDescription::BadRecordMac,
+        rustls::Error::PeerSentOversizedRecord => AlertDescription::RecordOverflow,
+        rustls::Error::PeerMisbehaved(_)
+        | rustls::Error::InappropriateMessage { .. }
+        | rustls::Error::InappropriateHandshakeMessage { .. } => {
+            AlertDescription::UnexpectedMessage
+        }
+        rustls::Error::PeerIncompatible(_) => AlertDescription::HandshakeFailure,
+        rustls::Error::NoApplicationProtocol => AlertDescription::NoApplicationProtocol,
+        _ => AlertDescription::InternalError,
     }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::Handshake(error) => write!(f, "the handshake failed: {error}"),
+            Error::Handshake(error) | Error::Untold(error) => {
+                write!(f, "the handshake failed: {error}")
+            },
             Error::HandshakeTimedOut => f.write_str("the handshake took too long"),
             Error::HandshakeTooLong => f.write_str("the client's handshake is too long"),
             Error::ClosedInHandshake => f.write_str("the client closed during the handshake"),

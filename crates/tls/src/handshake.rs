@@ -8,12 +8,18 @@ use std::sync::Arc;
 use rustls::kernel::KernelConnection;
 use rustls::server::{ServerConnectionData, UnbufferedServerConnection};
 use rustls::unbuffered::{ConnectionState, EncodeError, InsufficientSizeError};
-use rustls::{ConnectionTrafficSecrets, HandshakeKind, ServerConfig};
+use rustls::{ConnectionTrafficSecrets, HandshakeKind, KeyLog, ProtocolVersion, ServerConfig};
 
+use crate::content_type::ContentType;
 use crate::error::Error;
 use crate::key::{Key, version};
 use crate::opener::Opener;
-use contract::tls::Suite;
+use crate::traffic_secrets::TrafficSecrets;
+use contract::tls::{RECORD_HEADER_BYTES, Suite, TAG_BYTES};
+
+/// Rejected early data that is skipped, in bytes of plaintext: what tickets of other servers under the same name may
+/// have allowed (RFC 8446 §4.2.10).
+const EARLY_DATA_BYTES_MAX: usize = 16 << 10;
 
 /// Where the keys come from that follow a KeyUpdate (RFC 8446 §7.2).
 pub(crate) trait NextKeys: Send {
@@ -56,26 +62,87 @@ pub(crate) struct Handshake {
     connection: UnbufferedServerConnection,
     /// Records of which rustls still needs something.
     incoming: Vec<u8>,
+    secrets: Arc<TrafficSecrets>,
+    /// Rejected early data that may still come, in bytes; `None` if none may.
+    early_data_left: Option<usize>,
 }
 
 impl Handshake {
-    pub(crate) fn new(config: Arc<ServerConfig>) -> Result<Self, rustls::Error> {
+    pub(crate) fn new(config: &ServerConfig) -> Result<Self, rustls::Error> {
+        let secrets = Arc::new(TrafficSecrets::default());
+        let mut config = config.clone();
+        config.key_log = Arc::clone(&secrets) as Arc<dyn KeyLog>;
         Ok(Self {
-            connection: UnbufferedServerConnection::new(config)?,
+            connection: UnbufferedServerConnection::new(Arc::new(config))?,
             incoming: Vec::new(),
+            secrets,
+            early_data_left: None,
         })
+    }
+
+    /// The client has said that it sends early data, which is never accepted.
+    pub(crate) fn expect_early_data(&mut self) {
+        self.early_data_left = Some(EARLY_DATA_BYTES_MAX);
+    }
+
+    /// True if a record that is not of application data may be sealed.
+    pub(crate) fn may_be_sealed(&self) -> bool {
+        self.connection.protocol_version() == Some(ProtocolVersion::TLSv1_2)
+    }
+
+    /// The record of a fatal alert, sealed from the server's Finished on.
+    pub(crate) fn alert(&self, alert: [u8; 2]) -> Result<Vec<u8>, Error> {
+        let sealed = match self.connection.negotiated_cipher_suite() {
+            Some(suite) => self.secrets.seal_alert(suite, alert)?,
+            None => None,
+        };
+        let plain = || [&[ContentType::Alert as u8, 3, 3, 0, 2][..], &alert].concat();
+        Ok(sealed.unwrap_or_else(plain))
     }
 
     /// Takes a record, header included; appends to `raw` what is to be sent, also if it fails. True at the end of the
     /// handshake.
     pub(crate) fn on_record(&mut self, record: &[u8], raw: &mut Vec<u8>) -> Result<bool, Error> {
-        self.incoming.extend_from_slice(record);
-        let result = self.drive(raw, false);
-        if matches!(result, Err(Error::Handshake(_))) {
-            // The alert is still in there.
-            while self.connection.wants_write() && self.drive(raw, true).is_ok() {}
+        if self.is_rejected_early_data(record)? {
+            return Ok(false);
         }
-        result
+        self.incoming.extend_from_slice(record);
+        match self.drive(raw, false) {
+            Err(Error::Handshake(error)) => {
+                // The alert is still in there, if there is one.
+                let before = raw.len();
+                while self.connection.wants_write() && self.drive(raw, true).is_ok() {}
+                Err(match raw.len() > before {
+                    true => Error::Handshake(error),
+                    false => Error::Untold(error),
+                })
+            }
+            result => result,
+        }
+    }
+
+    /// True for a record to be skipped (RFC 8446 §4.2.10): after HelloRetryRequest every one of application data, and
+    /// after ServerHello every one that the handshake key does not open, up to the first that it opens.
+    ///
+    /// rustls can skip them as well, but keeps each until the end, and tries it once more with each that follows.
+    fn is_rejected_early_data(&mut self, record: &[u8]) -> Result<bool, Error> {
+        let is_tls13 = self.connection.protocol_version() == Some(ProtocolVersion::TLSv1_3);
+        let is_data = record[0] == ContentType::ApplicationData as u8;
+        let Some(left) = self.early_data_left.filter(|_| is_tls13 && is_data) else {
+            return Ok(false);
+        };
+        if let Some(suite) = self.connection.negotiated_cipher_suite()
+            && let Some(mut opener) = self.secrets.handshake_opener(suite)?
+            && opener.open(&mut record.to_vec()) != Err(Error::BadRecord)
+        {
+            self.early_data_left = None;
+            return Ok(false);
+        }
+        let overhead = RECORD_HEADER_BYTES + 1 + TAG_BYTES;
+        let left = left.checked_sub(record.len().saturating_sub(overhead));
+        let left = left.ok_or(Error::TooMany("bytes of early data"))?;
+        self.early_data_left = Some(left);
+        Ok(true)
     }
 
     /// `has_failed`: only until something is to be sent. Behind that, rustls would look once more at what it could not take

@@ -6,6 +6,7 @@ const CLIENT_HELLO: u8 = 1;
 const TLS12: u16 = 0x0303;
 const TLS13: u16 = 0x0304;
 const FALLBACK_SCSV: [u8; 2] = [0x56, 0x00];
+const EARLY_DATA: [u8; 2] = [0, 42];
 const SUPPORTED_VERSIONS: [u8; 2] = [0, 43];
 
 /// True if these first bytes of the handshake are a whole ClientHello, or can become none.
@@ -36,6 +37,31 @@ pub(crate) fn check(content: &[u8], has_tls13: bool) -> Result<(), Error> {
         TLS12.. => Ok(()),
         _ => Err(Error::OldVersion(version)),
     }
+}
+
+/// True if the ClientHello says that early data follows (RFC 8446 §4.2.10).
+pub(crate) fn has_early_data(content: &[u8]) -> bool {
+    has_extension(content, EARLY_DATA).unwrap_or(false)
+}
+
+fn has_extension(content: &[u8], wanted: [u8; 2]) -> Option<bool> {
+    let mut rest = content;
+    if take(&mut rest, 1)? != [CLIENT_HELLO] {
+        return None;
+    }
+    let mut hello = vector(&mut rest, 3)?;
+    let _version_and_random = take(&mut hello, 2 + 32)?;
+    let _session_id = vector(&mut hello, 1)?;
+    let _suites = vector(&mut hello, 2)?;
+    let _compressions = vector(&mut hello, 1)?;
+    let mut extensions = vector(&mut hello, 2)?;
+    while !extensions.is_empty() {
+        if take(&mut extensions, 2)? == wanted {
+            return Some(true);
+        }
+        vector(&mut extensions, 2)?;
+    }
+    Some(false)
 }
 
 /// The best version that is offered, and whether it is said not to be the best that the client has.

@@ -50,6 +50,20 @@ impl Key {
         })
     }
 
+    /// The first key of a direction, from its bytes.
+    pub(crate) fn from_parts(
+        suite: Suite,
+        key: Zeroizing<Vec<u8>>,
+        iv: Zeroizing<[u8; 12]>,
+    ) -> Self {
+        Self {
+            epoch: 0,
+            suite,
+            key,
+            iv,
+        }
+    }
+
     /// The key, 16 or 32 bytes.
     pub fn key(&self) -> &[u8] {
         &self.key

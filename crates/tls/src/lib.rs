@@ -20,6 +20,7 @@ mod key;
 mod ledger;
 mod opener;
 mod run;
+mod traffic_secrets;
 
 pub use certificates::{CertificateError, Certificates, Checking, Files, Problem};
 pub use config::{Config, Limits, Settings};

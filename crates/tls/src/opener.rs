@@ -9,6 +9,17 @@ use crate::key::Key;
 use contract::limits::RECORD_PLAINTEXT_BYTES_MAX;
 use contract::tls::{Cipher, RECORD_HEADER_BYTES, Suite, TAG_BYTES, Version};
 
+/// A key, as the library that opens and seals has it.
+pub(crate) fn aead_key(key: &Key) -> Result<LessSafeKey, Error> {
+    let algorithm = match key.suite.cipher {
+        Cipher::Aes128Gcm => &AES_128_GCM,
+        Cipher::Aes256Gcm => &AES_256_GCM,
+        Cipher::ChaCha20Poly1305 => &CHACHA20_POLY1305,
+    };
+    let unbound = UnboundKey::new(algorithm, key.key()).map_err(|_| Error::Unsupported)?;
+    Ok(LessSafeKey::new(unbound))
+}
+
 /// One key, and how many records it has opened.
 pub(crate) struct Opener {
     suite: Suite,
@@ -20,15 +31,9 @@ pub(crate) struct Opener {
 impl Opener {
     /// Opens records from number `number` on.
     pub(crate) fn new(key: &Key, number: u64) -> Result<Self, Error> {
-        let algorithm = match key.suite.cipher {
-            Cipher::Aes128Gcm => &AES_128_GCM,
-            Cipher::Aes256Gcm => &AES_256_GCM,
-            Cipher::ChaCha20Poly1305 => &CHACHA20_POLY1305,
-        };
-        let unbound = UnboundKey::new(algorithm, key.key()).map_err(|_| Error::Unsupported)?;
         Ok(Self {
             suite: key.suite,
-            key: LessSafeKey::new(unbound),
+            key: aead_key(key)?,
             iv: *key.iv(),
             number,
         })

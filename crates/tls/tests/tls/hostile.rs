@@ -6,7 +6,7 @@ use rustls::ClientConnection;
 use rustls::pki_types::ServerName;
 use tls::{AlertDescription, Error, Event, Limits, Settings, Suite, Version};
 
-use crate::support::{Forger, Identity, SUITES, Server, Site};
+use crate::support::{Forger, Identity, Pair, SUITES, Server, Site};
 
 const UNEXPECTED_MESSAGE: u8 = 10;
 const BAD_RECORD_MAC: u8 = 20;
@@ -14,6 +14,7 @@ const RECORD_OVERFLOW: u8 = 22;
 const ILLEGAL_PARAMETER: u8 = 47;
 const DECODE_ERROR: u8 = 50;
 const PROTOCOL_VERSION: u8 = 70;
+const INTERNAL_ERROR: u8 = 80;
 const NO_RENEGOTIATION: u8 = 100;
 
 /// Does something to a client of each suite, and expects one fatal alert, and nothing of a later record.
@@ -286,6 +287,71 @@ fn a_first_record_that_is_too_long() {
 }
 
 #[test]
+fn a_plaintext_record_that_is_too_long() {
+    let site = Site::plain();
+    let [high, low] = ((1_u16 << 14) + 1).to_be_bytes();
+    for bytes in [
+        vec![22, 3, 1, high, low],
+        vec![22, 3, 1, 0, 1, 1, 22, 3, 3, high, low],
+        vec![22, 3, 1, 0, 1, 1, 21, 3, 3, high, low],
+        vec![22, 3, 1, 0, 1, 1, 20, 3, 3, high, low],
+    ] {
+        let mut server = Server::new(&site);
+        server.receive(&bytes);
+        assert_eq!(server.transmit(), [21, 3, 3, 0, 2, 2, RECORD_OVERFLOW]);
+        assert_eq!(server.events, [Event::Failed(Error::OversizedRecord)]);
+    }
+}
+
+/// What goes wrong behind the server's Finished is said under its key, or in the clear by TLS 1.2.
+#[test]
+fn a_record_that_is_too_long_before_the_clients_finished() {
+    let site = Site::plain();
+    for suite in SUITES {
+        for (content_type, length) in [(22, (1 << 14) + 1), (23, (1 << 14) + 257_u16)] {
+            let mut pair = Pair::new(&site, Arc::new(site.client_config(suite)));
+            let mut hello = Vec::new();
+            pair.client.write_tls(&mut hello).unwrap();
+            pair.server.receive(&hello);
+            let [high, low] = length.to_be_bytes();
+            pair.server.receive(&[content_type, 3, 3, high, low]);
+            let said = pair.server.transmit();
+            let told = AlertDescription::RecordOverflow;
+            assert_eq!(
+                pair.client_receives(&said),
+                Err(rustls::Error::AlertReceived(told)),
+                "{suite:?}"
+            );
+            assert_eq!(pair.server.events, [Event::Failed(Error::OversizedRecord)]);
+        }
+    }
+}
+
+#[test]
+fn errors_that_rustls_has_no_alert_for() {
+    let site = Site::plain();
+    // A message whose second part is of another type (RFC 8446 §5.1).
+    for other in [
+        &[20, 3, 3, 0, 1, 1][..],
+        &[21, 3, 3, 0, 2, 2, 10],
+        &[23, 3, 3, 0, 1, 0],
+    ] {
+        let bytes = [&[22, 3, 1, 0, 4, 1, 0, 0, 50], other].concat();
+        let mut server = Server::new(&site);
+        server.receive(&bytes);
+        assert_eq!(server.transmit(), [21, 3, 3, 0, 2, 2, UNEXPECTED_MESSAGE]);
+        let [Event::Failed(Error::Untold(error))] = &server.events[..] else {
+            panic!("{:?}", server.events);
+        };
+        assert!(
+            matches!(error, rustls::Error::PeerMisbehaved(_)),
+            "{error:?}"
+        );
+        assert!(server.connection.is_finished());
+    }
+}
+
+#[test]
 fn a_hello_that_makes_no_sense() {
     let site = Site::plain();
     let mut server = Server::new(&site);
@@ -344,6 +410,7 @@ fn a_handshake_that_never_ends() {
         server.receive(&[22, 3, 1, 0, 5, 3, 3, 3, 3, 3]);
     }
     assert_eq!(server.events, [Event::Failed(Error::HandshakeTooLong)]);
+    assert_eq!(server.transmit(), [21, 3, 3, 0, 2, 2, INTERNAL_ERROR]);
 }
 
 /// A ClientHello of TLS 1.2 with these suites.

@@ -4,6 +4,7 @@
 
 mod certificates;
 mod close;
+mod early_data;
 mod handshakes;
 mod hostile;
 mod key_updates;
