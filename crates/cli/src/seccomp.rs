@@ -236,6 +236,8 @@ const NIC: &[c_long] = &[
     // Landlock says where.
     libc::SYS_openat2,
     libc::SYS_fstat,
+    // What a file system is: a disk's, or one that may hang.
+    libc::SYS_fstatfs,
     libc::SYS_statx,
     // What is in a directory.
     libc::SYS_getdents64,

@@ -119,7 +119,8 @@ records! {
     OpenedRecord: 56 {
         head: Head,
         file: U32,
-        zero: [u8; 4],
+        is_weak: u8,
+        zero: [u8; 3],
         size: U64,
         inode: U64,
         device: U64,
@@ -595,7 +596,8 @@ impl Event {
                 let record = OpenedRecord {
                     head: head(OPENED, size_of::<OpenedRecord>()),
                     file: file.0.into(),
-                    zero: [0; 4],
+                    is_weak: meta.is_weak.into(),
+                    zero: [0; 3],
                     size: meta.size.into(),
                     inode: meta.inode.into(),
                     device: meta.device.into(),
@@ -736,6 +738,7 @@ impl Event {
                         device: record.device.get(),
                         mtime_ns: record.mtime_ns.get(),
                         ctime_ns: record.ctime_ns.get(),
+                        is_weak: flag(record.is_weak)?,
                     },
                 })
             }
@@ -749,6 +752,7 @@ impl Event {
                         device: record.device.get(),
                         mtime_ns: record.mtime_ns.get(),
                         ctime_ns: record.ctime_ns.get(),
+                        is_weak: false,
                     },
                     next: record.next.get(),
                     entries: Entries::parse(entries)?,

@@ -108,6 +108,8 @@ pub struct FileMeta {
     pub mtime_ns: i64,
     /// Last status change, in nanoseconds since the epoch.
     pub ctime_ns: i64,
+    /// The content may change and leave all of this as it is: a weak validator (RFC 9110 §8.8.1).
+    pub is_weak: bool,
 }
 
 /// Why a command was rejected.

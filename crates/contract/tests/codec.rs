@@ -132,6 +132,7 @@ fn a_listing() -> Event {
         device: 3,
         mtime_ns: 4,
         ctime_ns: 5,
+        is_weak: false,
     };
     Event::Listed {
         file: FileId(0x0a0b_0c0d),
@@ -993,16 +994,16 @@ fn any_entries() -> impl Strategy<Value = Entries> {
 }
 
 fn any_event() -> impl Strategy<Value = Event> {
-    let meta =
-        any::<(u64, u64, u64, i64, i64)>().prop_map(|(size, inode, device, mtime_ns, ctime_ns)| {
-            FileMeta {
-                size,
-                inode,
-                device,
-                mtime_ns,
-                ctime_ns,
-            }
-        });
+    let meta = any::<(u64, u64, u64, i64, i64, bool)>().prop_map(
+        |(size, inode, device, mtime_ns, ctime_ns, is_weak)| FileMeta {
+            size,
+            inode,
+            device,
+            mtime_ns,
+            ctime_ns,
+            is_weak,
+        },
+    );
     let reason = prop::sample::select(vec![
         RejectReason::Malformed,
         RejectReason::UnknownFile,
@@ -1024,7 +1025,10 @@ fn any_event() -> impl Strategy<Value = Event> {
             |(file, directory, next, entries)| Event::Listed {
                 file: FileId(file),
                 part: Box::new(Part {
-                    directory,
+                    directory: FileMeta {
+                        is_weak: false,
+                        ..directory
+                    },
                     next,
                     entries,
                 }),

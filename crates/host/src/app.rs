@@ -34,6 +34,8 @@ pub struct FileMeta {
     pub device: u64,
     /// Last status change, in nanoseconds since the epoch.
     pub ctime_ns: i64,
+    /// The content may change and leave all of this as it is: a weak validator (RFC 9110 §8.8.1).
+    pub is_weak: bool,
 }
 
 /// Where a listing goes on: what the part before has said.

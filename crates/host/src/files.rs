@@ -551,6 +551,7 @@ mod tests {
             device: 1,
             mtime_ns: 77,
             ctime_ns: 78,
+            is_weak: false,
         };
         let copy = FileMeta {
             inode: 2,

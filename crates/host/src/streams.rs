@@ -229,6 +229,7 @@ impl From<contract::FileMeta> for FileMeta {
             inode: meta.inode,
             device: meta.device,
             ctime_ns: meta.ctime_ns,
+            is_weak: meta.is_weak,
         }
     }
 }

@@ -25,7 +25,7 @@
 //! | `retention` | the flow pins what it has sent until ACKD |
 //! | `counters`, `usage` | what a worker has done, and what it holds |
 //! | `slab`, `shrink` | tables that give memory back when a crowd has gone |
-//! | `files`, `root` | what the host's file ids mean, and how files are opened |
+//! | `files`, `root`, `file_system` | what the host's file ids mean, and how files are opened |
 //! | `directory` | LIST: what is in a directory |
 //!
 //! This room may touch files below the root, its buffers, its port and the contract. It makes no
@@ -39,6 +39,7 @@ mod counters;
 mod depart;
 mod directory;
 mod engine;
+mod file_system;
 mod files;
 mod flow;
 mod job;

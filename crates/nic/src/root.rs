@@ -12,13 +12,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use contract::FileMeta;
 use rustix::fs::{
-    AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags, fcntl_setfl, fstat,
-    makedev, openat2, statx,
+    AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags, fcntl_setfl, makedev,
+    openat2, statx,
 };
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::buffer::PAGE_BYTES;
+use crate::file_system::{FileSystem, Mount, Mounts};
 
 /// Within this time after a change, a further change may leave the timestamps as they are: the kernel stamps files by
 /// a clock that advances with the scheduler's tick, every 10 ms at the least frequent.
@@ -27,6 +28,9 @@ const SETTLED_AFTER_NS: i64 = 20_000_000;
 /// The same on file systems that keep whole seconds, or every second one as FAT does.
 const SETTLED_AFTER_NS_COARSE: i64 = 2_000_000_000;
 
+/// The same on file systems whose timestamps are of another machine's clock.
+const SETTLED_AFTER_NS_OTHER: i64 = 10_000_000_000;
+
 /// A resolution that lost a race against a rename is repeated this often.
 const RACES_MAX: usize = 8;
 
@@ -34,6 +38,7 @@ const RACES_MAX: usize = 8;
 #[derive(Debug)]
 pub struct RootDir {
     dir: OwnedFd,
+    mounts: Mounts,
 }
 
 /// Why a root cannot be used.
@@ -72,8 +77,9 @@ pub(crate) enum Lookup {
 pub(crate) struct OpenFile {
     fd: OwnedFd,
     pub(crate) meta: FileMeta,
-    /// The mount that it was found in: an id that is never reused (Linux 6.8), or else one that may be.
-    pub(crate) mount: u64,
+    /// The mount that it was found in.
+    pub(crate) mount: Mount,
+    pub(crate) system: FileSystem,
     /// The timestamps are old enough that a change of content would show in them.
     pub(crate) settled: bool,
     /// Names that the file had when it was opened.
@@ -87,7 +93,7 @@ pub(crate) struct OpenFile {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Identity {
     meta: FileMeta,
-    mount: u64,
+    mount: Mount,
     settled: bool,
     links: u32,
 }
@@ -114,7 +120,13 @@ impl RootDir {
         check_kernel()?;
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         match rustix::fs::open(path, flags, Mode::empty()) {
-            Ok(dir) => Ok(RootDir { dir }),
+            Ok(dir) => {
+                let mounts = Mounts::default();
+                if let (Ok(stat), Ok(system)) = (glance(&dir), FileSystem::of(dir.as_fd())) {
+                    mounts.insert(mount_of(&stat), system);
+                }
+                Ok(RootDir { dir, mounts })
+            }
             Err(Errno::NOTDIR) => Err(RootError::NotADirectory { path: path.into() }),
             Err(errno) => Err(RootError::Open {
                 path: path.into(),
@@ -134,28 +146,73 @@ impl RootDir {
         direct: bool,
     ) -> Result<OpenFile, Errno> {
         let place = self.resolve(path, OFlags::PATH, lookup)?;
-        require_regular(FileType::from_raw_mode(fstat(&place)?.st_mode))?;
+        let stat = glance(&place)?;
+        require_regular(FileType::from_raw_mode(u32::from(stat.stx_mode)))?;
+        let (mount, system) = self.file_system(&place, &stat, lookup)?;
         // Between the two resolutions the name may have come to mean something else, so nothing here
         // waits (O_NONBLOCK) or takes a terminal, and the type is looked at again.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
         let fd = self.resolve(path, flags, lookup)?;
         let wanted = StatxFlags::BASIC_STATS | StatxFlags::DIOALIGN | mount_id_wanted();
-        let stat = statx(&fd, "", AtFlags::EMPTY_PATH, wanted)?;
+        let stat = statx(&fd, "", AtFlags::EMPTY_PATH | freshness(system), wanted)?;
         require_regular(FileType::from_raw_mode(u32::from(stat.stx_mode)))?;
+        if mount_of(&stat) != mount {
+            return Err(Errno::AGAIN);
+        }
         let direct =
             direct && direct_read_possible(&stat) && fcntl_setfl(&fd, OFlags::DIRECT).is_ok();
         if !direct {
             fcntl_setfl(&fd, OFlags::empty())?;
         }
-        let meta = meta_of(&stat);
+        let meta = FileMeta {
+            is_weak: !timestamps_tell(system, &stat),
+            ..meta_of(&stat)
+        };
         Ok(OpenFile {
             fd,
-            settled: is_settled(&meta, stamping_clock_ns()),
+            settled: !meta.is_weak && is_settled(&meta, system, stamping_clock_ns()),
             meta,
-            mount: stat.stx_mnt_id,
+            mount,
+            system,
             links: stat.stx_nlink,
             direct: AtomicBool::new(direct),
         })
+    }
+
+    /// The mount and the file system of a place. `EAGAIN` if `lookup` must not wait, and the file system is one that
+    /// may make it wait, or is not known.
+    fn file_system(
+        &self,
+        place: &OwnedFd,
+        stat: &Statx,
+        lookup: Lookup,
+    ) -> Result<(Mount, FileSystem), Errno> {
+        let mount = mount_of(stat);
+        let system = match (self.mounts.get(mount), lookup) {
+            (None, Lookup::Cached) | (Some(FileSystem::Other), Lookup::Cached) => {
+                return Err(Errno::AGAIN);
+            }
+            (Some(system), _) => system,
+            (None, Lookup::Complete) => {
+                let system = FileSystem::of(place.as_fd())?;
+                self.mounts.insert(mount, system);
+                system
+            }
+        };
+        Ok((mount, system))
+    }
+
+    /// The id of the mount that a path leads into, as far as the kernel knows without waiting.
+    pub(crate) fn mount_towards(&self, path: &[u8]) -> u64 {
+        let mut place = None;
+        for component in path.split(|&byte| byte == b'/') {
+            let from = place.as_ref().unwrap_or(&self.dir);
+            match resolve_at(from, component, OFlags::PATH, Lookup::Cached) {
+                Ok(next) => place = Some(next),
+                Err(_) => break,
+            }
+        }
+        glance(place.as_ref().unwrap_or(&self.dir)).map_or(0, |stat| stat.stx_mnt_id)
     }
 
     pub(crate) fn resolve(
@@ -164,27 +221,56 @@ impl RootDir {
         flags: OFlags,
         lookup: Lookup,
     ) -> Result<OwnedFd, Errno> {
-        let mut resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-        if lookup == Lookup::Cached {
-            resolve |= ResolveFlags::CACHED;
+        resolve_at(&self.dir, path, flags, lookup)
+    }
+}
+
+fn resolve_at(dir: &OwnedFd, path: &[u8], flags: OFlags, lookup: Lookup) -> Result<OwnedFd, Errno> {
+    let mut resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+    if lookup == Lookup::Cached {
+        resolve |= ResolveFlags::CACHED;
+    }
+    let mut races = 0;
+    loop {
+        let opened = openat2(dir, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve);
+        match opened {
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) if lookup == Lookup::Complete && races < RACES_MAX => races += 1,
+            // RESOLVE_CACHED is younger than openat2 (Linux 5.12).
+            Err(Errno::INVAL) if lookup == Lookup::Cached => return Err(Errno::AGAIN),
+            other => return other,
         }
-        let mut races = 0;
-        loop {
-            let opened = openat2(
-                &self.dir,
-                path,
-                flags | OFlags::CLOEXEC,
-                Mode::empty(),
-                resolve,
-            );
-            match opened {
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) if lookup == Lookup::Complete && races < RACES_MAX => races += 1,
-                // RESOLVE_CACHED is younger than openat2 (Linux 5.12).
-                Err(Errno::INVAL) if lookup == Lookup::Cached => return Err(Errno::AGAIN),
-                other => return other,
-            }
-        }
+    }
+}
+
+/// Type and mount of a place, without asking its file system.
+fn glance(place: &OwnedFd) -> Result<Statx, Errno> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    statx(place, "", flags, StatxFlags::TYPE | mount_id_wanted())
+}
+
+fn mount_of(stat: &Statx) -> Mount {
+    Mount {
+        id: stat.stx_mnt_id,
+        device: makedev(stat.stx_dev_major, stat.stx_dev_minor),
+    }
+}
+
+/// Whether attributes must be fetched, or the kernel has them.
+fn freshness(system: FileSystem) -> AtFlags {
+    match system.is_local() {
+        true => AtFlags::STATX_DONT_SYNC,
+        false => AtFlags::STATX_FORCE_SYNC,
+    }
+}
+
+/// False if content may change and leave all timestamps as they are.
+fn timestamps_tell(system: FileSystem, stat: &Statx) -> bool {
+    match system {
+        FileSystem::Disk => true,
+        FileSystem::Memory => false,
+        // Some have no times, and some no change time, as which they give the time of modification.
+        FileSystem::Other => mtime_ns(stat) > 0,
     }
 }
 
@@ -223,8 +309,7 @@ impl OpenFile {
     /// like a rewrite in disguise, and is taken for one: a response that could be of two versions is worse than one
     /// that ends early.
     pub(crate) fn check_version(&self) -> Result<(), Errno> {
-        // Reads over a network bring fresh attributes along: asking for them would make who reads wait.
-        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        let flags = AtFlags::EMPTY_PATH | freshness(self.system);
         let stat = statx(&self.fd, "", flags, StatxFlags::BASIC_STATS)?;
         let now = meta_of(&stat);
         let same = now.size == self.meta.size
@@ -281,6 +366,7 @@ pub(crate) fn meta_of(stat: &Statx) -> FileMeta {
         device: makedev(stat.stx_dev_major, stat.stx_dev_minor),
         mtime_ns: mtime_ns(stat),
         ctime_ns: nanoseconds(stat.stx_ctime.tv_sec, stat.stx_ctime.tv_nsec),
+        is_weak: false,
     }
 }
 
@@ -293,9 +379,10 @@ fn stamping_clock_ns() -> i64 {
 }
 
 /// Whether a change from now on would show in the timestamps.
-fn is_settled(meta: &FileMeta, now_ns: i64) -> bool {
+fn is_settled(meta: &FileMeta, system: FileSystem, now_ns: i64) -> bool {
     let changed_ns = meta.mtime_ns.max(meta.ctime_ns);
     let after_ns = match changed_ns % 1_000_000_000 {
+        _ if !system.is_local() => SETTLED_AFTER_NS_OTHER,
         // One timestamp in a million looks like that on a finer file system too, and has to wait as well.
         0 => SETTLED_AFTER_NS_COARSE,
         _ => SETTLED_AFTER_NS,
@@ -348,19 +435,20 @@ mod tests {
     fn timestamps_settle_within_ticks_where_they_are_fine_and_seconds_where_they_are_not() {
         let fine = changed_at(0, 7 * SECOND_NS + 1);
         let moment_ns = 7 * SECOND_NS + 1 + SETTLED_AFTER_NS;
-        assert!(!is_settled(&fine, moment_ns));
-        assert!(is_settled(&fine, moment_ns + 1));
+        assert!(!is_settled(&fine, FileSystem::Disk, moment_ns));
+        assert!(is_settled(&fine, FileSystem::Disk, moment_ns + 1));
 
         let coarse = changed_at(8 * SECOND_NS, 6 * SECOND_NS);
-        assert!(!is_settled(&coarse, 10 * SECOND_NS));
-        assert!(is_settled(&coarse, 10 * SECOND_NS + 1));
+        assert!(!is_settled(&coarse, FileSystem::Disk, 10 * SECOND_NS));
+        assert!(is_settled(&coarse, FileSystem::Disk, 10 * SECOND_NS + 1));
     }
 
     #[test]
     fn timestamps_in_the_future_are_not_settled() {
-        assert!(!is_settled(&changed_at(i64::MAX, 0), 0));
+        assert!(!is_settled(&changed_at(i64::MAX, 0), FileSystem::Disk, 0));
         assert!(!is_settled(
             &changed_at(9 * SECOND_NS + 5, 0),
+            FileSystem::Disk,
             9 * SECOND_NS
         ));
     }

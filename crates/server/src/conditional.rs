@@ -71,9 +71,10 @@ pub(crate) fn range_applies(head: Head<'_>, validators: &Validators, unix_time: 
     }
     // Once the second is over no later version has its date. Two versions of that second may: §8.8.2.2 asks that there be
     // none, which nobody can tell.
-    validators.modified_s.is_some_and(|modified_s| {
-        date(value) == Some(modified_s) && modified_s < unix_time.as_secs()
-    })
+    !validators.etag.is_weak()
+        && validators.modified_s.is_some_and(|modified_s| {
+            date(value) == Some(modified_s) && modified_s < unix_time.as_secs()
+        })
 }
 
 /// An HTTP-date in any of its three forms (RFC 9110 §5.6.7), in seconds since the epoch.

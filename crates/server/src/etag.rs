@@ -3,7 +3,8 @@
 //! A tag is strong: it changes whenever a byte may have. Writing to a file changes its times, and putting another in
 //! its place changes its inode; all of that is in the tag, as a hash, since inode numbers are nobody's business. A file
 //! that has changed within the grain of its timestamps may change again without their showing it. For so long its
-//! tag is weak, and matches nothing, then or later.
+//! tag is weak, and matches nothing, then or later. Where the file system never shows all changes, the tag is weak, and
+//! matches by weak comparison.
 
 use std::hash::Hasher;
 use std::time::Duration;
@@ -27,7 +28,18 @@ const DIGITS: usize = 16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ETag {
     opaque: [u8; DIGITS],
-    is_strong: bool,
+    strength: Strength,
+}
+
+/// What a tag is good for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Strength {
+    /// The bytes are the same.
+    Strong,
+    /// They are the same as far as the file system tells.
+    Weak,
+    /// They may have changed since; it matches nothing.
+    Unsettled,
 }
 
 impl ETag {
@@ -47,6 +59,7 @@ impl ETag {
             inode,
             device,
             ctime_ns,
+            is_weak,
         } = *meta;
         // Keys that are no secret: the same version has the same tag after a restart.
         let mut hasher = SipHasher13::new();
@@ -62,14 +75,18 @@ impl ETag {
             hasher.write(coding.name().as_bytes());
         }
         let changed_ns = if is_anywhere { mtime_ns } else { ctime_ns };
-        let is_strong = is_settled(changed_ns, unix_time);
+        let strength = match is_settled(changed_ns, unix_time) {
+            true if is_weak => Strength::Weak,
+            true => Strength::Strong,
+            false => Strength::Unsettled,
+        };
         // Sent back later, it must not match what is said then: that may be of other bytes, with the same times.
-        if !is_strong {
+        if strength == Strength::Unsettled {
             hasher.write(b"unsettled");
         }
         ETag {
             opaque: hexadecimal(hasher.finish()),
-            is_strong,
+            strength,
         }
     }
 
@@ -77,13 +94,18 @@ impl ETag {
     pub(crate) fn of_number(number: u64) -> ETag {
         ETag {
             opaque: hexadecimal(number),
-            is_strong: true,
+            strength: Strength::Strong,
         }
+    }
+
+    /// True if the bytes may not be the same although the tag is.
+    pub(crate) fn is_weak(&self) -> bool {
+        self.strength == Strength::Weak
     }
 
     /// Writes the tag as a field's value has it.
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
-        if !self.is_strong {
+        if self.strength != Strength::Strong {
             out.extend_from_slice(b"W/");
         }
         out.push(b'"');
@@ -109,9 +131,12 @@ impl ETag {
     }
 
     fn matches(&self, tag: &Tag<'_>, comparison: Comparison) -> bool {
-        self.is_strong
-            && tag.opaque == self.opaque
-            && (comparison == Comparison::Weak || !tag.is_weak)
+        let is_comparable = match (self.strength, comparison) {
+            (Strength::Strong, Comparison::Strong) => !tag.is_weak,
+            (Strength::Strong | Strength::Weak, Comparison::Weak) => true,
+            (Strength::Weak, Comparison::Strong) | (Strength::Unsettled, _) => false,
+        };
+        is_comparable && tag.opaque == self.opaque
     }
 }
 
@@ -193,6 +218,7 @@ mod tests {
         inode: 3,
         device: 4,
         ctime_ns: 5,
+        is_weak: false,
     };
 
     fn tag() -> ETag {
@@ -254,6 +280,18 @@ mod tests {
             }),
             of(META)
         );
+    }
+
+    #[test]
+    fn where_changes_may_leave_no_trace_the_tag_is_weak_and_matches_by_weak_comparison() {
+        let of = |is_weak| ETag::new(&FileMeta { is_weak, ..META }, None, NOW, false);
+        let (weak, strong) = (of(true), of(false));
+        assert!(text(&weak).starts_with("W/") && !text(&strong).starts_with("W/"));
+        for tag in [text(&weak), text(&strong)] {
+            assert!(weak.is_in(tag.as_bytes(), Comparison::Weak), "{tag}");
+            assert!(!weak.is_in(tag.as_bytes(), Comparison::Strong), "{tag}");
+            assert!(!weak.is(tag.as_bytes()), "{tag}");
+        }
     }
 
     #[test]

@@ -197,6 +197,7 @@ impl State {
                         device: 1 + self.root.nic as u64,
                         mtime_ns: changed_ns,
                         ctime_ns: changed_ns + self.root.nic as i64,
+                        is_weak: false,
                     },
                     mount: 0,
                     settled,

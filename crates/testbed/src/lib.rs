@@ -8,6 +8,7 @@
 //! | [`site`] | files whose every byte is known without being stored |
 //! | [`splitway`] | `splitway serve`, started, awaited, and never left behind |
 //! | [`web`] | an origin that does what the test says |
+//! | [`fuse`] | a file system that a test stops, and whose files it changes unseen |
 //! | [`http`] | a client on the kernel's TCP that checks every byte |
 //! | [`process`] | processes: ending them, waiting for their end |
 //! | [`procfs`] | what the kernel tells of a process: CPU time, memory |
@@ -18,6 +19,7 @@
 #![forbid(unsafe_code)]
 
 pub mod failure;
+pub mod fuse;
 pub mod http;
 pub mod instructions;
 pub mod namespace;

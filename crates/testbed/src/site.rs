@@ -121,6 +121,14 @@ impl KnownFile {
         self.size
     }
 
+    /// The bytes from `offset` on, of a file without holes; none behind its end.
+    pub fn bytes(&self, offset: u64, len: usize) -> Vec<u8> {
+        let len = len.min(self.size.saturating_sub(offset) as usize);
+        let mut bytes = vec![0; len];
+        fill(self.seed, offset, &mut bytes);
+        bytes
+    }
+
     fn write(&self, path: &Path) -> std::io::Result<()> {
         let mut file = File::create(path)?;
         file.set_len(self.size)?;

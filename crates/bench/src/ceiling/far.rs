@@ -346,6 +346,7 @@ impl People {
             device: 1,
             mtime_ns: 1_600_000_000_000_000_000,
             ctime_ns: 1_600_000_000_000_000_000,
+            is_weak: false,
         };
         Ok(Event::Opened { file: id, meta })
     }

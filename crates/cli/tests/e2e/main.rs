@@ -16,6 +16,7 @@ mod deaths;
 mod dpu;
 mod drain;
 mod emulated;
+mod file_systems;
 mod http;
 mod https;
 mod idle;

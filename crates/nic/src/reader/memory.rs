@@ -97,6 +97,7 @@ impl MemoryDisk {
             device: 1,
             mtime_ns: version,
             ctime_ns: version,
+            is_weak: false,
         };
         let stored = Stored {
             content,
@@ -228,7 +229,7 @@ impl State {
 
     fn read(&self, path: &[u8], mut read: Read) -> Completion {
         let Some(stored) = self.files.get(path) else {
-            return super::not_open(read);
+            return super::failed(read, Errno::BADF);
         };
         let start = usize::try_from(read.offset).unwrap_or(usize::MAX);
         let content = stored.content.get(start..).unwrap_or_default();

@@ -3,7 +3,7 @@
 //! | Reader | Where |
 //! |---|---|
 //! | `uring` | io_uring: one system call for a batch of reads |
-//! | `pool` | threads, where io_uring is forbidden |
+//! | `pool`, `lanes` | threads, where io_uring is forbidden, or the file system may make its reader wait |
 //! | [`delay`] | a slow disk, in front of any of these: for measurements and tests |
 //! | [`memory`] | files in memory with scripted delays and errors, for tests and simulation |
 
@@ -11,10 +11,12 @@ use std::os::fd::BorrowedFd;
 
 use contract::FileMeta;
 use contract::listing::Part;
+use rustix::io::Errno;
 
 use crate::buffer::{Buffer, Region};
 
 pub mod delay;
+mod lanes;
 pub mod memory;
 pub(crate) mod pool;
 #[cfg(test)]
@@ -121,12 +123,12 @@ pub trait Reader {
     fn wake_fds(&self) -> [Option<BorrowedFd<'_>>; 2];
 }
 
-/// A read from a file that is not open.
-fn not_open(read: Read) -> Completion {
+/// A read that cannot be done.
+fn failed(read: Read, errno: Errno) -> Completion {
     Completion::Read {
         token: read.token,
         buffer: read.buffer,
         valid: 0,
-        failure: Some(rustix::io::Errno::BADF.raw_os_error() as u16),
+        failure: Some(errno.raw_os_error() as u16),
     }
 }

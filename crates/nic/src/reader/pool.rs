@@ -1,5 +1,7 @@
-//! A reader of threads, for where io_uring is forbidden; and for paths that the kernel does not have
-//! in memory, and directories.
+//! A reader of threads: for where io_uring is forbidden, for paths that the kernel does not have in memory, for
+//! directories, and for file systems that may make their reader wait.
+//!
+//! Even to close a file of these waits (FUSE sends FLUSH), so that threads do that as well.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -12,8 +14,10 @@ use contract::listing::Part;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
+use super::lanes::Lanes;
 use super::transfer::Transfer;
 use super::{Completion, FileToken, Opened, Read, Reader};
+use crate::buffer::{BLOCK_BYTES, Region};
 use crate::root::{Identity, Lookup, OpenFile, RootDir};
 
 /// Opens and reads in threads. They start when there is work for them.
@@ -24,9 +28,16 @@ pub(crate) struct PoolReader {
     opener: Opener,
     shared: Arc<Shared>,
     threads: usize,
-    threads_max: usize,
+    /// Most reads that wait for one mount that may hang.
+    reads_waiting_max: usize,
     completions: VecDeque<Completion>,
 }
+
+/// Most threads of a reader: for several mounts that hang.
+const THREADS_MAX: usize = 128;
+
+/// Reads that wait for one mount that may hang have at most one part in so many of the memory for content.
+const WAITING_PART: usize = 2;
 
 /// What it takes to open a file.
 #[derive(Clone, Debug)]
@@ -58,6 +69,10 @@ impl Opener {
                 file,
                 result: self.root.list(&path, from).map(Box::new),
             },
+            Task::Close(file) => {
+                drop(file);
+                Done::Closed
+            }
         }
     }
 }
@@ -67,6 +82,7 @@ enum Task {
     Open { file: FileToken, path: Box<[u8]> },
     Read(Transfer),
     List(Listing),
+    Close(Arc<OpenFile>),
 }
 
 /// A directory to be listed.
@@ -87,6 +103,7 @@ enum Done {
         file: FileToken,
         result: Result<Box<Part>, Errno>,
     },
+    Closed,
 }
 
 struct Shared {
@@ -97,27 +114,11 @@ struct Shared {
     wake: OwnedFd,
 }
 
-#[derive(Default)]
 struct State {
-    tasks: VecDeque<Task>,
-    listings: VecDeque<Listing>,
-    /// A thread lists a directory: no other does, so that threads are left for files.
-    is_listing: bool,
+    tasks: Lanes<Task>,
     done: VecDeque<Done>,
     idle: usize,
     closed: bool,
-}
-
-impl State {
-    fn next_task(&mut self) -> Option<Task> {
-        if !self.is_listing
-            && let Some(listing) = self.listings.pop_front()
-        {
-            self.is_listing = true;
-            return Some(Task::List(listing));
-        }
-        self.tasks.pop_front()
-    }
 }
 
 impl Shared {
@@ -132,7 +133,7 @@ impl Shared {
             if state.closed {
                 return;
             }
-            let Some(task) = state.next_task() else {
+            let Some((taken, task)) = state.tasks.take() else {
                 state.idle += 1;
                 state = self
                     .work
@@ -144,7 +145,10 @@ impl Shared {
             drop(state);
             let done = opener.perform(task);
             state = self.lock();
-            state.is_listing &= !matches!(done, Done::Listed { .. });
+            state.tasks.done(taken);
+            if matches!(done, Done::Closed) {
+                continue;
+            }
             state.done.push_back(done);
             if state.done.len() == 1 {
                 // Cannot fail: the counter of an eventfd has room for more than one.
@@ -167,19 +171,24 @@ fn run(mut transfer: Transfer) -> Transfer {
 }
 
 impl PoolReader {
-    /// A reader with at most `threads_max` threads. Fails if there are no descriptors left.
+    /// A reader with at most `threads_max` threads for each mount. Fails if there are no descriptors left.
     pub(crate) fn new(opener: Opener, threads_max: usize) -> Result<PoolReader, Errno> {
         Ok(PoolReader {
             files: HashMap::new(),
             by_identity: HashMap::new(),
             opener,
             shared: Arc::new(Shared {
-                state: Mutex::default(),
+                state: Mutex::new(State {
+                    tasks: Lanes::new(threads_max),
+                    done: VecDeque::new(),
+                    idle: 0,
+                    closed: false,
+                }),
                 work: Condvar::new(),
                 wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             }),
             threads: 0,
-            threads_max: threads_max.max(1),
+            reads_waiting_max: usize::MAX,
             completions: VecDeque::new(),
         })
     }
@@ -191,14 +200,13 @@ impl PoolReader {
 
     /// Hands a task to a thread; starts one if all are busy. If there can be none at all, does it here:
     /// slow is better than never.
-    fn hand_over(&mut self, task: Task) {
+    fn hand_over(&mut self, mount: u64, task: Task) {
         let mut state = self.shared.lock();
         match task {
-            Task::List(listing) => state.listings.push_back(listing),
-            task => state.tasks.push_back(task),
+            Task::List(_) => state.tasks.push_single(mount, task),
+            task => state.tasks.push(mount, task),
         }
-        let waiting = state.tasks.len() + usize::from(!state.listings.is_empty());
-        let start = waiting > state.idle && self.threads < self.threads_max;
+        let start = state.tasks.is_ready() && state.idle == 0 && self.threads < THREADS_MAX;
         drop(state);
         if start {
             let shared = Arc::clone(&self.shared);
@@ -221,13 +229,9 @@ impl PoolReader {
 
     fn work_here(&mut self) {
         let mut state = self.shared.lock();
-        let tasks = std::mem::take(&mut state.tasks);
-        let listings = std::mem::take(&mut state.listings);
+        let tasks = state.tasks.drain();
         drop(state);
-        for task in tasks
-            .into_iter()
-            .chain(listings.into_iter().map(Task::List))
-        {
+        for task in tasks {
             let done = self.opener.perform(task);
             self.complete(done);
         }
@@ -235,7 +239,13 @@ impl PoolReader {
 
     fn complete(&mut self, done: Done) {
         let completion = match done {
-            Done::Read(transfer) => transfer.finish(),
+            Done::Read(transfer) => {
+                let file = Arc::clone(&transfer.file);
+                let completion = transfer.finish();
+                self.let_go(file);
+                completion
+            }
+            Done::Closed => return,
             Done::Opened { file, result } => Completion::Opened {
                 file,
                 result: self.opened(file, result),
@@ -248,39 +258,53 @@ impl PoolReader {
         self.completions.push_back(completion);
     }
 
+    /// Gives up a reference to a file. If it is the last one, the file is closed, in a thread where that may wait. (What
+    /// threads have of others comes back here.)
+    fn let_go(&mut self, file: Arc<OpenFile>) {
+        if !file.system.is_local() && Arc::strong_count(&file) == 1 {
+            self.hand_over(file.mount.id, Task::Close(file));
+        }
+    }
+
     fn opened(&mut self, token: FileToken, result: Result<OpenFile, Errno>) -> Result<Opened, u16> {
         let file = result.map_err(|errno| errno.raw_os_error() as u16)?;
         let opened = Opened {
             meta: file.meta,
-            mount: file.mount,
+            mount: file.mount.id,
             settled: file.settled,
         };
+        let file = Arc::new(file);
         // One descriptor for all that send the same version.
-        let (shared, tokens) = self
-            .by_identity
-            .entry(file.identity())
-            .or_insert_with(|| (Arc::new(file), 0));
+        let entry = self.by_identity.entry(file.identity());
+        let (shared, tokens) = entry.or_insert_with(|| (Arc::clone(&file), 0));
         *tokens += 1;
         self.files.insert(token, Arc::clone(shared));
+        self.let_go(file);
         Ok(opened)
     }
 }
 
 impl Reader for PoolReader {
+    fn prepare(&mut self, region: &Region) {
+        self.reads_waiting_max = region.bytes() / BLOCK_BYTES / WAITING_PART;
+    }
+
     fn open(&mut self, file: FileToken, path: &[u8]) {
         match self.opener.open_cached(path) {
-            Err(Errno::AGAIN) => self.hand_over(Task::Open {
-                file,
-                path: path.into(),
-            }),
+            Err(Errno::AGAIN) => {
+                let mount = self.opener.root.mount_towards(path);
+                let path = path.into();
+                self.hand_over(mount, Task::Open { file, path });
+            }
             result => self.complete(Done::Opened { file, result }),
         }
     }
 
     /// Directories are never read in the worker: nothing says beforehand whether that would wait.
     fn list(&mut self, file: FileToken, path: &[u8], from: u64) {
+        let mount = self.opener.root.mount_towards(path);
         let path = path.into();
-        self.hand_over(Task::List(Listing { file, path, from }));
+        self.hand_over(mount, Task::List(Listing { file, path, from }));
     }
 
     fn close(&mut self, file: FileToken) {
@@ -294,15 +318,21 @@ impl Reader for PoolReader {
                 shared.remove();
             }
         }
+        self.let_go(file);
     }
 
     fn read(&mut self, read: Read) {
         match self.files.get(&read.file) {
             Some(file) => {
-                let transfer = Transfer::new(read, Arc::clone(file));
-                self.hand_over(Task::Read(transfer));
+                let (file, mount) = (Arc::clone(file), file.mount.id);
+                if !file.system.is_local()
+                    && self.shared.lock().tasks.waiting(mount) >= self.reads_waiting_max
+                {
+                    return self.completions.push_back(super::failed(read, Errno::BUSY));
+                }
+                self.hand_over(mount, Task::Read(Transfer::new(read, file)));
             }
-            None => self.completions.push_back(super::not_open(read)),
+            None => self.completions.push_back(super::failed(read, Errno::BADF)),
         }
     }
 
@@ -344,36 +374,5 @@ impl fmt::Debug for PoolReader {
             .field("files", &self.files.len())
             .field("threads", &self.threads)
             .finish_non_exhaustive()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn of_all_threads_one_lists_directories() {
-        let mut state = State::default();
-        let listing = |number| Listing {
-            file: FileToken(number),
-            path: Box::default(),
-            from: 0,
-        };
-        state.listings.extend([listing(1), listing(2)]);
-        for number in [3, 4] {
-            state.tasks.push_back(Task::Open {
-                file: FileToken(number),
-                path: Box::default(),
-            });
-        }
-        let mut next = || match state.next_task()? {
-            Task::Open { file, .. } => Some(file.0),
-            Task::List(listing) => Some(listing.file.0),
-            Task::Read(_) => None,
-        };
-        assert_eq!([next(), next(), next()], [1, 3, 4].map(Some));
-        assert_eq!(next(), None, "one is at it");
-        state.is_listing = false;
-        assert!(matches!(state.next_task(), Some(Task::List(_))));
     }
 }

@@ -624,3 +624,31 @@ fn a_path_that_the_kernel_has_forgotten_is_resolved_elsewhere() {
         assert_eq!(opened.meta.size, 0, "{which}");
     });
 }
+
+/// A directory in memory, for a test with the privilege to mount; `None` without it.
+fn memory_directory() -> Option<TempDir> {
+    let directory = TempDir::new_in("/dev/shm").ok()?;
+    let magic = rustix::fs::statfs(directory.path()).ok()?.f_type as u32;
+    (magic == 0x0102_1994).then_some(directory)
+}
+
+#[test]
+fn timestamps_of_files_in_memory_are_not_trusted() {
+    let Some(root) = memory_directory() else {
+        eprintln!("not tested here: /dev/shm is no tmpfs");
+        return;
+    };
+    let path = root.path().join("f");
+    fs::write(&path, content(100)).unwrap();
+    File::options()
+        .write(true)
+        .open(&path)
+        .unwrap()
+        .set_modified(UNIX_EPOCH + Duration::from_secs(1_000_000_007))
+        .unwrap();
+    each_reader(root.path(), |which, reader| {
+        let opened = open(reader, 1, b"f").unwrap();
+        assert!(opened.meta.is_weak && !opened.settled, "{which}");
+        assert_eq!(read(reader, 0, 100).0, content(100), "{which}");
+    });
+}

@@ -24,8 +24,9 @@ const DROP_SECONDS_MAX: u64 = 2;
 const IORING_REGISTER_BUFFERS2: u8 = 15;
 const IORING_REGISTER_BUFFERS_UPDATE: u8 = 16;
 
-/// Threads for paths that the kernel does not have in memory, and for directories.
-const OPEN_THREADS: usize = 2;
+/// Threads for each mount: for paths that the kernel does not have in memory, for directories, and for reads that may
+/// wait.
+const MOUNT_THREADS: usize = 16;
 
 /// Reads with io_uring. Opens a file at once if the kernel knows its path, else in a thread.
 pub(crate) struct UringReader {
@@ -83,7 +84,7 @@ impl UringReader {
     fn with(ring: IoUring, opener: Opener) -> io::Result<UringReader> {
         Ok(UringReader {
             ring,
-            files: PoolReader::new(opener, OPEN_THREADS)?,
+            files: PoolReader::new(opener, MOUNT_THREADS)?,
             under_way: (0..DEPTH).map(|_| None).collect(),
             vacant: (0..DEPTH).rev().collect(),
             waiting: VecDeque::new(),
@@ -228,6 +229,7 @@ impl Registered {
 impl Reader for UringReader {
     fn prepare(&mut self, region: &Region) {
         self.registered = Registered::new(&self.ring.submitter(), region);
+        self.files.prepare(region);
     }
 
     fn open(&mut self, file: FileToken, path: &[u8]) {
@@ -244,11 +246,12 @@ impl Reader for UringReader {
 
     fn read(&mut self, read: Read) {
         match self.files.file(read.file) {
-            Some(file) => {
+            // Others read at once, in the system call that submits, however long they take.
+            Some(file) if file.system.is_local() => {
                 let transfer = Transfer::new(read, Arc::clone(file));
                 self.start(transfer);
             }
-            None => self.completions.push_back(super::not_open(read)),
+            _ => self.files.read(read),
         }
     }
 
