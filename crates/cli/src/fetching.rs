@@ -390,6 +390,14 @@ impl Origins for Fetching {
         }
     }
 
+    fn want_again(&mut self, ticket: Ticket, segment: u64) {
+        let Ticket(ticket) = ticket;
+        if let Some(open) = self.open.get_mut(&ticket) {
+            open.wants = Some(segment);
+            self.say(Ask::Missing { ticket, segment });
+        }
+    }
+
     fn done(&mut self, ticket: Ticket) {
         let Ticket(ticket) = ticket;
         if self.open.remove(&ticket).is_some() {

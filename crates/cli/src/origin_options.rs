@@ -308,8 +308,15 @@ impl FetchArgs {
             origins: self.origin.clone(),
             trust: trust(&self.origin, self.origin_ca.as_deref())?,
             timeouts: origin::Timeouts::default(),
+            boot_id: boot_id(),
         })
     }
+}
+
+/// The run of the kernel that this is; empty if it does not say so.
+fn boot_id() -> String {
+    let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
+    id.map(|id| id.trim().to_owned()).unwrap_or_default()
 }
 
 #[cfg(test)]

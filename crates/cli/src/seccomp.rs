@@ -291,6 +291,9 @@ const FETCHER: &[c_long] = &[
     libc::SYS_statfs,
     libc::SYS_lseek,
     libc::SYS_pread64,
+    // Checksums of segments, and in which run of the kernel they were written.
+    libc::SYS_pwrite64,
+    libc::SYS_fsync,
     libc::SYS_getdents64,
     libc::SYS_mkdirat,
     libc::SYS_renameat,

@@ -34,7 +34,7 @@ const END_WAIT: Duration = Duration::from_secs(1);
 pub struct Config {
     /// Where it may write.
     pub cache_dir: PathBuf,
-    /// Most content there, but for segments that are being written, in bytes. Each object counts 8 KiB more.
+    /// Most content there, but for segments that are being written, in bytes. Each object counts 12 KiB more.
     pub bytes_max: u64,
     /// Length of a segment, in bytes. What was cached with another one is dropped.
     pub segment_bytes: u64,
@@ -44,6 +44,9 @@ pub struct Config {
     pub trust: Trust,
     /// How long origins may take.
     pub timeouts: Timeouts,
+    /// The run of the kernel that this is (`/proc/sys/kernel/random/boot_id`); empty if that is not known. In another one,
+    /// content in the cache is compared with its checksums first.
+    pub boot_id: String,
 }
 
 /// How long what is counted may wait until it is told.
@@ -85,6 +88,8 @@ pub struct Counters {
     pub lost: u64,
     /// Content that has come from origins, in bytes.
     pub fetched_bytes: u64,
+    /// Segments that were missing in the cache directory, or not as they were written, and are fetched again.
+    pub damaged: u64,
     /// Objects that have made room for others. This and what follows is not counted by origin.
     pub evicted_objects: u64,
     /// Content that has been removed, in bytes.
@@ -106,10 +111,10 @@ pub struct Counted<'a> {
 
 impl Counters {
     /// So many rows, the first ones, are counted by origin.
-    pub const OF_ORIGIN: usize = 11;
+    pub const OF_ORIGIN: usize = 12;
 
     /// All of them by name.
-    pub fn rows(&self) -> [(&'static str, u64); 15] {
+    pub fn rows(&self) -> [(&'static str, u64); 16] {
         [
             ("origin_asked", self.asked),
             ("origin_hits", self.hits),
@@ -122,6 +127,7 @@ impl Counters {
             ("origin_failures", self.failures),
             ("origin_lost", self.lost),
             ("origin_fetched_bytes", self.fetched_bytes),
+            ("origin_damaged_segments", self.damaged),
             ("origin_evicted_objects", self.evicted_objects),
             ("origin_evicted_bytes", self.evicted_bytes),
             ("origin_cached_objects", self.cached_objects),
@@ -142,6 +148,7 @@ impl Counters {
         self.failures += other.failures;
         self.lost += other.lost;
         self.fetched_bytes += other.fetched_bytes;
+        self.damaged += other.damaged;
     }
 }
 
@@ -251,7 +258,8 @@ async fn open(config: &Config) -> Result<Store, FetcherError> {
         version_bytes: VERSION_BYTES,
     };
     let root = config.cache_dir.clone();
-    let open = tokio::task::spawn_blocking(move || Store::open(&root, limits, &origins));
+    let boot_id = config.boot_id.clone();
+    let open = tokio::task::spawn_blocking(move || Store::open(&root, limits, &origins, &boot_id));
     let store = open
         .await
         .unwrap_or_else(|error| Err(io::Error::other(error)));

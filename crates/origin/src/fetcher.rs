@@ -16,7 +16,6 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::io;
 use std::ops::Range;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -26,6 +25,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
 use crate::broken::Broken;
+use crate::disk::Disk;
 use crate::endpoint::{Counted, Counters};
 use crate::failure::{Failure, is_denial};
 use crate::freshness::{Freshness, Use};
@@ -121,6 +121,8 @@ struct Asking {
     /// For a version that is there: the answer is of use even if nobody waits for it.
     is_revalidation: bool,
     transfer: Running,
+    /// Where the version goes that may come.
+    disk: Disk,
 }
 
 /// A version that somebody reads or fetches.
@@ -195,6 +197,11 @@ impl Fetcher {
                 version.is_passing = true;
             }
         }
+        let mut counters: BTreeMap<_, Counters> = BTreeMap::new();
+        for (origin, &count) in &store.damaged {
+            let counters = counters.entry(Arc::clone(origin)).or_default();
+            counters.damaged += count;
+        }
         let upstreams = upstreams.into_iter();
         let upstreams = upstreams.map(|it| (Arc::clone(it.url.text()), it));
         Fetcher {
@@ -210,7 +217,7 @@ impl Fetcher {
             events,
             writes: JoinSet::new(),
             transfers: 0,
-            counters: BTreeMap::new(),
+            counters,
             are_counters_new: true,
             is_retiring: false,
         }
@@ -312,6 +319,7 @@ impl Fetcher {
             } => self.on_again(ticket, &origin, target, &directory),
             Ask::Settled => self.on_settled(),
             Ask::Segment { ticket, segment } => self.on_segment(ticket, segment),
+            Ask::Missing { ticket, segment } => self.on_missing(ticket, segment),
             Ask::Done { ticket } => self.on_done(ticket),
         }
     }
@@ -326,7 +334,8 @@ impl Fetcher {
                 number,
                 segment,
                 bytes,
-            } => self.on_stored(id, number, segment, bytes),
+                write,
+            } => self.on_stored(id, number, segment, (bytes, write)),
             Event::Recorded { id, result } => self.on_recorded(id, result),
             Event::Full(made) => self.on_full(made),
             Event::Ended { id, number, result } => self.on_ended(id, number, result),
@@ -463,7 +472,8 @@ impl Fetcher {
         let id = self.store.new_id();
         let is_revalidation = known.is_some();
         // Nothing is written before it is known whether it is to be kept.
-        let transfer = self.transfer(id, key, 0..u64::MAX, 0, What::Whole(known));
+        let disk = self.store.disk(id);
+        let transfer = self.transfer(id, key, disk.clone(), 0..u64::MAX, 0, What::Whole(known));
         self.count(key).requests += 1;
         let asking = Asking {
             key: key.clone(),
@@ -471,6 +481,7 @@ impl Fetcher {
             is_solo,
             is_revalidation,
             transfer,
+            disk,
         };
         for ticket in &asking.waiting {
             if let Some(ticket) = self.tickets.get_mut(ticket) {
@@ -485,6 +496,7 @@ impl Fetcher {
         &mut self,
         id: VersionId,
         key: &Key,
+        disk: Disk,
         segments: Range<u64>,
         limit: u64,
         what: What,
@@ -497,7 +509,7 @@ impl Fetcher {
             number,
             upstream: Arc::clone(&self.upstreams[&key.origin]),
             target: key.target.clone(),
-            directory: self.directory(id),
+            disk,
             segment_bytes: self.store.segment_bytes,
             what,
             limit: receiver,
@@ -508,10 +520,6 @@ impl Fetcher {
             segments,
             limit,
         }
-    }
-
-    fn directory(&self, id: VersionId) -> PathBuf {
-        self.store.path(id)
     }
 
     fn on_head(&mut self, id: VersionId, head: Result<Head, Failure>) {
@@ -678,6 +686,7 @@ impl Fetcher {
             waiting,
             is_solo,
             transfer,
+            disk,
             ..
         } = asking;
         let is_shared = meta.freshness.may_be_shared;
@@ -708,7 +717,7 @@ impl Fetcher {
         transfer.segments = 0..end;
         let in_parts = meta.is_in_parts();
         self.make_room(VERSION_BYTES);
-        self.store.insert(id, key.clone(), meta);
+        self.store.insert(id, key.clone(), meta, disk);
         transfer.limit.send_replace(match in_parts {
             true => self.window(),
             false => u64::MAX,
@@ -795,7 +804,7 @@ impl Fetcher {
     }
 
     fn on_recorded(&mut self, id: VersionId, result: io::Result<()>) {
-        let directory = self.directory(id);
+        let directory = self.store.path(id);
         let Some(version) = self.store.get_mut(id) else {
             return;
         };
@@ -913,6 +922,35 @@ impl Fetcher {
         self.widen(id, segment);
     }
 
+    /// A client could not open a segment that was said to be there. Whatever has become of it, it is fetched again.
+    fn on_missing(&mut self, number: u64, segment: u64) {
+        let Some(id) = self.tickets.get(&number).and_then(|it| it.version) else {
+            return;
+        };
+        let missing = self.store.forget_missing(id, segment);
+        if let Some(version) = self.store.get(id).filter(|_| missing > 0) {
+            let (key, comes_again) = (version.key.clone(), version.meta.can_come_again());
+            let directory = self.store.path(id);
+            tracing::warn!(
+                origin = %key.origin,
+                target = key.target,
+                "{missing} segments from {segment} on are missing in {}, or are not as long as they were written",
+                directory.display(),
+            );
+            self.count(&key).damaged += missing;
+            if !comes_again {
+                let why = format!(
+                    "a segment is missing in {}, and nothing at the origin tells that it still has the same version",
+                    directory.display()
+                );
+                self.break_off(id, &Failure::Cache(why), true);
+            } else if !self.store.disk(id).has_meta() {
+                self.write_down(id);
+            }
+        }
+        self.on_segment(number, segment);
+    }
+
     /// Transfers may go on as far ahead of what is asked for as there is room.
     fn widen(&mut self, id: VersionId, segment: u64) {
         let limit = segment.saturating_add(self.window());
@@ -935,7 +973,7 @@ impl Fetcher {
         let Some(version) = self.store.get(id) else {
             return self.let_down(id);
         };
-        let (key, meta) = (version.key.clone(), version.meta.clone());
+        let meta = version.meta.clone();
         let next_there = version.next_there(segment);
         let live = self.live.entry(id).or_default();
         let covers = |running: &Running| running.segments.contains(&segment);
@@ -953,11 +991,18 @@ impl Fetcher {
                 live.transfers.remove(vain);
             }
         }
-        if !in_parts || live.transfers.len() >= PARTS_MAX {
-            // With others under way, it is looked at again when one of them has ended.
-            if live.is_lost || !(live.transfers.iter().any(covers) || in_parts) {
+        if !in_parts {
+            if live.is_lost {
+                self.let_down(id);
+            } else if live.transfers.is_empty() {
+                self.fetch_whole(id);
+            } else if !(live.transfers.iter().any(covers) || meta.can_come_again()) {
                 self.let_down(id);
             }
+            return;
+        }
+        if live.transfers.len() >= PARTS_MAX {
+            // It is looked at again when one of them has ended.
             return;
         }
         if live.is_pausing {
@@ -973,18 +1018,46 @@ impl Fetcher {
             segments: segment..end,
             size_bytes,
             validators: meta.validators,
+            takes_ranges: true,
+        };
+        self.begin(id, segment..end, limit, what);
+    }
+
+    /// Sees to it that all of a version comes again that does not come in parts, if there is no doubt that it is the same.
+    fn fetch_whole(&mut self, id: VersionId) {
+        let meta = self.store.get(id).map(|version| version.meta.clone());
+        let meta = meta.filter(Meta::can_come_again);
+        let size_bytes = meta.as_ref().and_then(|meta| meta.size_bytes);
+        let (Some(meta), Some(size_bytes)) = (meta, size_bytes) else {
+            return self.let_down(id);
+        };
+        let segments = 0..self.store.segments_of(size_bytes);
+        let what = What::Part {
+            segments: segments.clone(),
+            size_bytes,
+            validators: meta.validators,
+            takes_ranges: false,
+        };
+        self.begin(id, segments, u64::MAX, what);
+    }
+
+    fn begin(&mut self, id: VersionId, segments: Range<u64>, limit: u64, what: What) {
+        let Some(key) = self.store.get(id).map(|version| version.key.clone()) else {
+            return;
         };
         self.count(&key).requests += 1;
-        let transfer = self.transfer(id, &key, segment..end, limit, what);
+        let disk = self.store.disk(id);
+        let transfer = self.transfer(id, &key, disk, segments, limit, what);
         self.live.entry(id).or_default().transfers.push(transfer);
     }
 
-    fn on_stored(&mut self, id: VersionId, number: u64, segment: u64, bytes: u64) {
+    /// A segment has come: its length in bytes, and the number of its write.
+    fn on_stored(&mut self, id: VersionId, number: u64, segment: u64, (bytes, write): (u64, u64)) {
         if let Some(key) = self.store.get(id).map(|version| version.key.clone()) {
             self.count(&key).fetched_bytes += bytes;
         }
         self.make_room(bytes);
-        if !self.store.add(id, segment, bytes) {
+        if !self.store.add(id, segment, bytes, write) {
             // It has gone meanwhile, and this has come behind.
             self.live.remove(&id);
             return self.store.remove(id);
@@ -1317,7 +1390,7 @@ mod tests {
             version_bytes: 0,
         };
         Store::prepare(root.path()).unwrap();
-        let store = Store::open(root.path(), limits, &[]).unwrap();
+        let store = Store::open(root.path(), limits, &[], "this").unwrap();
         let (events, _) = mpsc::channel(1);
         let mut fetcher = Fetcher::new([], store, events);
         fetcher.on_told(true);

@@ -13,7 +13,9 @@
 //! | [`message`] | what host process and fetcher say to each other |
 //! | `fetcher` | who waits for what: one request to the origin for all who ask for the same |
 //! | `transfer` | one request to the origin, and its answer on the way into segments |
-//! | `store` | versions and segments on disk, and which make room for others |
+//! | `store` | versions and segments that are there, and which make room for others |
+//! | `disk` | the files of a version: written, removed, checked |
+//! | `boot` | whether the machine was started since the cache was written to |
 //! | `freshness` | how long an answer may be used (RFC 9111) |
 //! | `validator` | whether two answers are parts of the same version |
 //! | `upstream` | an origin: where it is, how it is reached |
@@ -28,8 +30,10 @@
 
 #![forbid(unsafe_code)]
 
+mod boot;
 mod broken;
 mod circuit;
+mod disk;
 mod endpoint;
 mod failure;
 mod fetcher;

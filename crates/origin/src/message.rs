@@ -47,6 +47,14 @@ pub enum Ask {
         /// From 0.
         segment: u64,
     },
+    /// A segment that was said to be there could not be opened, or is not as long as it should be.
+    /// [`Answer::Segment`] follows when it is there again, or [`Answer::Lost`].
+    Missing {
+        /// Of an object that was answered.
+        ticket: u64,
+        /// From 0.
+        segment: u64,
+    },
     /// The ticket is not needed any more.
     Done {
         /// Which.

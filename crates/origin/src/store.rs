@@ -1,8 +1,10 @@
 //! Versions of objects on disk, cut into segments, and which of them make room for others.
 //!
 //! ```text
-//! CACHE/objects/3f/9a…3f/            a version
+//! CACHE/objects/boot                 in which run of the kernel it was last used
+//!               3f/9a…3f/            a version
 //!                        meta       what it is, in JSON; versions without it are swept away at the start
+//!                        sums       checksums of its segments
 //!                        00000000   its segments: complete, and never changed
 //!                        00000001
 //! ```
@@ -13,17 +15,17 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
-use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
+use crate::boot;
+use crate::disk::{Disk, META, SUMS, read_file};
 use crate::freshness::Freshness;
 use crate::message::segment_name;
 use crate::validator::Validators;
@@ -31,14 +33,15 @@ use crate::validator::Validators;
 /// The directory of all versions, below the cache directory.
 pub const OBJECTS: &str = "objects";
 
-const META: &str = "meta";
-
 /// Another number for each way to write things down: what is of another one is swept away.
 const FORMAT: u32 = 1;
 
-/// What a version takes beside its content, in bytes: a directory, `meta`, and what is known of it in memory. However
-/// small objects are, there are no more of them than fit with this.
-pub(crate) const VERSION_BYTES: u64 = 8 << 10;
+/// What a version takes beside its content, in bytes: a directory, `meta`, `sums`, and what is known of it in memory.
+/// However small objects are, there are no more of them than fit with this.
+pub(crate) const VERSION_BYTES: u64 = 12 << 10;
+
+/// So many segments are looked for at once when one is missing: then more are, as a rule.
+const LOOK_MAX: usize = 64;
 
 /// How much a cache may hold.
 #[derive(Clone, Copy, Debug)]
@@ -88,9 +91,14 @@ pub(crate) struct Meta {
 }
 
 impl Meta {
+    /// All of it can be fetched again, and nothing else in its place.
+    pub(crate) fn can_come_again(&self) -> bool {
+        self.size_bytes.is_some() && self.validators.strong().is_some()
+    }
+
     /// Any part of it can be fetched again, and nothing else in its place.
     pub(crate) fn is_in_parts(&self) -> bool {
-        self.takes_ranges && self.size_bytes.is_some() && self.validators.strong().is_some()
+        self.takes_ranges && self.can_come_again()
     }
 }
 
@@ -107,21 +115,12 @@ struct Record {
     meta: Meta,
 }
 
-/// What has become of a version's `meta`: it is written, and the version removed, by other threads, in any order.
-#[derive(Debug, Default)]
-struct OnDisk {
-    /// The number of the last one that was written.
-    written: u64,
-    is_gone: bool,
-}
-
 /// What is known of a version, to be written down so that it is there again after a restart.
 #[derive(Debug)]
 pub(crate) struct Recording {
-    directory: PathBuf,
+    disk: Disk,
     content: Bytes,
     number: u64,
-    on_disk: Arc<Mutex<OnDisk>>,
     /// There must be so much room besides, in bytes.
     room_bytes: u64,
 }
@@ -129,18 +128,10 @@ pub(crate) struct Recording {
 impl Recording {
     /// Writes it, unless the version has gone, or a later one is there. Waits for the disk.
     pub(crate) fn write(&self) -> io::Result<()> {
-        let mut on_disk = self.on_disk.lock().unwrap_or_else(PoisonError::into_inner);
-        if on_disk.is_gone || on_disk.written > self.number {
-            return Ok(());
-        }
-        put(
-            &self.directory,
-            META,
-            0,
-            std::slice::from_ref(&self.content),
-        )?;
-        on_disk.written = self.number;
-        if self.room_bytes > 0 && room(&self.directory)?.is_some_and(|it| it < self.room_bytes) {
+        self.disk.write_meta(self.number, &self.content)?;
+        if self.room_bytes > 0
+            && room(self.disk.directory())?.is_some_and(|it| it < self.room_bytes)
+        {
             return Err(rustix::io::Errno::NOSPC.into());
         }
         Ok(())
@@ -158,8 +149,8 @@ fn room(directory: &Path) -> io::Result<Option<u64>> {
 pub(crate) struct Version {
     pub(crate) key: Key,
     pub(crate) meta: Meta,
-    /// Those that are there, and when each was asked for or came.
-    segments: BTreeMap<u64, u64>,
+    /// Those that are there.
+    segments: BTreeMap<u64, Segment>,
     used: u64,
     /// Tickets for it.
     pub(crate) readers: usize,
@@ -169,11 +160,20 @@ pub(crate) struct Version {
     pub(crate) is_settled: bool,
     /// It has come without a length.
     pub(crate) is_unsized: bool,
-    on_disk: Arc<Mutex<OnDisk>>,
+    disk: Disk,
+}
+
+/// A segment that is there.
+#[derive(Clone, Copy, Debug)]
+struct Segment {
+    /// When it was asked for, or came.
+    used: u64,
+    /// The write that has brought it; zero if it was there at the start.
+    write: u64,
 }
 
 impl Version {
-    fn new(key: Key, meta: Meta) -> Version {
+    fn new(key: Key, meta: Meta, disk: Disk) -> Version {
         Version {
             key,
             is_unsized: meta.size_bytes.is_none(),
@@ -183,7 +183,7 @@ impl Version {
             readers: 0,
             is_passing: false,
             is_settled: false,
-            on_disk: Arc::default(),
+            disk,
         }
     }
 
@@ -237,6 +237,8 @@ pub(crate) struct Store {
     random: RandomState,
     pub(crate) evicted_bytes: u64,
     pub(crate) evicted_objects: u64,
+    /// Segments that the start has found damaged, by origin.
+    pub(crate) damaged: BTreeMap<Arc<str>, u64>,
     removals: JoinSet<()>,
 }
 
@@ -257,8 +259,22 @@ impl Store {
         fs::remove_file(&trial)
     }
 
-    /// The versions that a cache directory holds, of these origins; all else in it goes.
-    pub(crate) fn open(root: &Path, limits: Limits, origins: &[Arc<str>]) -> io::Result<Store> {
+    /// The versions that a cache directory holds, of these origins; all else in it goes. If the kernel does not run for
+    /// the same time any more, all content is compared with its checksums.
+    pub(crate) fn open(
+        root: &Path,
+        limits: Limits,
+        origins: &[Arc<str>],
+        boot_id: &str,
+    ) -> io::Result<Store> {
+        let objects = root.join(OBJECTS);
+        let is_doubted = boot::has_started_since(&objects, boot_id);
+        if is_doubted {
+            tracing::info!(
+                "the machine was started since the cache directory was last used: its content is compared with its \
+                 checksums before the origin cache is in use"
+            );
+        }
         let mut store = Store {
             root: root.to_owned(),
             bytes_max: limits.bytes_max,
@@ -272,11 +288,15 @@ impl Store {
             random: RandomState::new(),
             evicted_bytes: 0,
             evicted_objects: 0,
+            damaged: BTreeMap::new(),
             removals: JoinSet::new(),
         };
-        for shard in fs::read_dir(root.join(OBJECTS))? {
+        for shard in fs::read_dir(&objects)? {
             let shard = shard?;
             let (kind, shard) = (shard.file_type()?, shard.path());
+            if kind.is_file() && shard.ends_with(boot::BOOT) {
+                continue;
+            }
             let versions = match kind.is_dir() {
                 true => fs::read_dir(&shard).ok(),
                 false => None,
@@ -288,31 +308,41 @@ impl Store {
             for version in versions {
                 let version = version?;
                 let (kind, path) = (version.file_type()?, version.path());
-                if !kind.is_dir() || store.adopt(&path, origins).is_none() {
+                if !kind.is_dir() || store.adopt(&path, origins, is_doubted).is_none() {
                     sweep(&path);
                 }
             }
+        }
+        boot::note(&objects, boot_id)?;
+        for (origin, count) in &store.damaged {
+            tracing::warn!(%origin, "{count} segments of the cache are damaged; they are fetched again when they are asked for");
         }
         store.make_room(0);
         Ok(store)
     }
 
     /// Takes up a version that was left by a fetcher before.
-    fn adopt(&mut self, path: &Path, origins: &[Arc<str>]) -> Option<()> {
+    fn adopt(&mut self, path: &Path, origins: &[Arc<str>], is_doubted: bool) -> Option<()> {
         let id = u64::from_str_radix(path.file_name()?.to_str()?, 16).ok()?;
         let id = VersionId(id);
         if self.path(id) != *path {
             return None;
         }
-        let record = read_meta(&path.join(META)).ok()?;
+        let record = read_file(&path.join(META)).ok()?;
         let record: Record = serde_json::from_slice(&record).ok()?;
         let origin = origins.iter().find(|url| ***url == *record.origin)?;
         let size_bytes = record.meta.size_bytes?;
         if record.format != FORMAT || record.segment_bytes != self.segment_bytes {
             return None;
         }
+        let disk = Disk::new(path.to_owned());
+        let sums = is_doubted.then(|| disk.sums());
+        let is_whole_file = |number| {
+            let sums = sums.as_ref();
+            sums.is_none_or(|sums| disk.is_as_written(number, sums).unwrap_or(false))
+        };
         let mut segments = BTreeMap::new();
-        let mut bytes = 0;
+        let (mut bytes, mut damaged) = (0, 0);
         for file in fs::read_dir(path).ok()? {
             let file = file.ok()?;
             let name = file.file_name();
@@ -323,14 +353,22 @@ impl Store {
             let found = file.metadata().ok()?;
             let len = found.len();
             match (number, expected) {
-                (Some(number), Some(expected)) if len == expected && found.is_file() => {
+                (Some(number), Some(expected))
+                    if len == expected && found.is_file() && is_whole_file(number) =>
+                {
                     bytes += len;
-                    segments.insert(number, 0);
+                    segments.insert(number, Segment { used: 0, write: 0 });
                 }
-                _ if name == META => {}
-                // A part of a segment, of a fetcher that was killed.
-                _ => fs::remove_file(file.path()).ok()?,
+                _ if name == META || name == SUMS => {}
+                // A segment that is not whole, or a part of one, of a fetcher that was killed.
+                _ => {
+                    damaged += u64::from(expected.is_some());
+                    fs::remove_file(file.path()).ok()?;
+                }
             }
+        }
+        if damaged > 0 {
+            *self.damaged.entry(Arc::clone(origin)).or_default() += damaged;
         }
         let is_whole = segments.len() as u64 == self.segments_of(size_bytes);
         if !is_whole && !record.meta.is_in_parts() {
@@ -344,7 +382,7 @@ impl Store {
             segments,
             is_passing: record.is_passing,
             is_settled: true,
-            ..Version::new(key, record.meta)
+            ..Version::new(key, record.meta, disk)
         };
         self.bytes += bytes;
         let segments = version.segments.keys();
@@ -371,6 +409,14 @@ impl Store {
 
     pub(crate) fn path(&self, id: VersionId) -> PathBuf {
         self.root.join(id.directory())
+    }
+
+    /// Where a version lies, or is going to.
+    pub(crate) fn disk(&self, id: VersionId) -> Disk {
+        match self.versions.get(&id) {
+            Some(version) => version.disk.clone(),
+            None => Disk::new(self.path(id)),
+        }
     }
 
     /// All content that is there, in bytes.
@@ -418,8 +464,8 @@ impl Store {
         }
     }
 
-    pub(crate) fn insert(&mut self, id: VersionId, key: Key, meta: Meta) {
-        self.versions.insert(id, Version::new(key, meta));
+    pub(crate) fn insert(&mut self, id: VersionId, key: Key, meta: Meta, disk: Disk) {
+        self.versions.insert(id, Version::new(key, meta, disk));
         self.touch(id);
     }
 
@@ -450,22 +496,26 @@ impl Store {
         self.touch(id);
         let clock = self.clock;
         let segments = self.versions.get_mut(&id).map(|it| &mut it.segments);
-        if let Some(used) = segments.and_then(|segments| segments.get_mut(&segment)) {
-            self.segments_by_use.remove(&(*used, id, segment));
-            *used = clock;
+        if let Some(known) = segments.and_then(|segments| segments.get_mut(&segment)) {
+            self.segments_by_use.remove(&(known.used, id, segment));
+            known.used = clock;
             self.segments_by_use.insert((clock, id, segment));
         }
     }
 
-    /// A segment has come, and lies there. Returns false if nobody knows its version any more.
-    pub(crate) fn add(&mut self, id: VersionId, segment: u64, bytes: u64) -> bool {
+    /// A segment has come with this write, and lies there. Returns false if nobody knows its version any more.
+    pub(crate) fn add(&mut self, id: VersionId, segment: u64, bytes: u64, write: u64) -> bool {
         self.clock += 1;
         let clock = self.clock;
         let Some(version) = self.versions.get_mut(&id) else {
             return false;
         };
-        match version.segments.insert(segment, clock) {
-            Some(used) => drop(self.segments_by_use.remove(&(used, id, segment))),
+        let known = version.segments.get(&segment).copied();
+        let write = known.map_or(write, |known| known.write.max(write));
+        let used = clock;
+        version.segments.insert(segment, Segment { used, write });
+        match known {
+            Some(known) => drop(self.segments_by_use.remove(&(known.used, id, segment))),
             None => self.bytes += bytes,
         }
         self.segments_by_use.insert((clock, id, segment));
@@ -498,19 +548,47 @@ impl Store {
             version.is_some_and(|version| version.meta.is_in_parts())
         };
         let oldest = self.segments_by_use.iter().find(is_in_parts);
-        let Some(&(used, id, segment)) = oldest else {
+        let Some(&(_, id, segment)) = oldest else {
             return false;
         };
-        self.segments_by_use.remove(&(used, id, segment));
-        let bytes = self.segment_bytes_of(id, segment);
-        if let Some(version) = self.versions.get_mut(&id) {
-            version.segments.remove(&segment);
-        }
-        self.bytes = self.bytes.saturating_sub(bytes);
-        self.evicted_bytes += bytes;
-        let path = self.path(id).join(segment_name(segment));
-        self.discard(move || fs::remove_file(path));
+        self.evicted_bytes += self.forget_segment(id, segment);
         true
+    }
+
+    /// A segment is not there any more; what may be left of it is removed. Returns its length in bytes.
+    fn forget_segment(&mut self, id: VersionId, segment: u64) -> u64 {
+        let bytes = self.segment_bytes_of(id, segment);
+        let Some(version) = self.versions.get_mut(&id) else {
+            return 0;
+        };
+        let Some(Segment { used, write }) = version.segments.remove(&segment) else {
+            return 0;
+        };
+        let disk = version.disk.clone();
+        self.segments_by_use.remove(&(used, id, segment));
+        self.bytes = self.bytes.saturating_sub(bytes);
+        self.discard(move || disk.remove_segment(segment, write));
+        bytes
+    }
+
+    /// Looks on the disk for a segment that should be there, and for those behind it up to one that is. Forgets those
+    /// that are missing, or not as long as they should be; returns how many.
+    pub(crate) fn forget_missing(&mut self, id: VersionId, segment: u64) -> u64 {
+        let mut missing = 0;
+        for segment in (segment..).take(LOOK_MAX) {
+            let Some(version) = self.versions.get(&id).filter(|it| it.has(segment)) else {
+                break;
+            };
+            if version
+                .disk
+                .has_segment(segment, self.segment_bytes_of(id, segment))
+            {
+                break;
+            }
+            self.forget_segment(id, segment);
+            missing += 1;
+        }
+        missing
     }
 
     fn segment_bytes_of(&self, id: VersionId, segment: u64) -> u64 {
@@ -522,25 +600,19 @@ impl Store {
 
     /// Forgets a version, and removes it. Who has opened a segment can read it to its end.
     pub(crate) fn remove(&mut self, id: VersionId) {
-        let path = self.path(id);
-        let mut on_disk = Arc::default();
+        let disk = self.disk(id);
         if let Some(version) = self.versions.get(&id) {
-            on_disk = Arc::clone(&version.on_disk);
             let segments = version.segments.keys();
             let bytes: u64 = segments.map(|&it| self.segment_bytes_of(id, it)).sum();
             self.by_use.remove(&version.used);
             self.bytes = self.bytes.saturating_sub(bytes);
             self.evicted_bytes += bytes;
-            for (&segment, &used) in &version.segments {
-                self.segments_by_use.remove(&(used, id, segment));
+            for (&segment, known) in &version.segments {
+                self.segments_by_use.remove(&(known.used, id, segment));
             }
             self.versions.remove(&id);
         }
-        self.discard(move || {
-            let mut on_disk = on_disk.lock().unwrap_or_else(PoisonError::into_inner);
-            on_disk.is_gone = true;
-            fs::remove_dir_all(path)
-        });
+        self.discard(move || disk.remove());
     }
 
     /// Removes something, and does not wait for it.
@@ -588,10 +660,9 @@ impl Store {
         let size_bytes = version.meta.size_bytes?;
         let needs_room = !version.is_settled && version.segments.is_empty();
         Some(Recording {
-            directory: self.path(id),
+            disk: version.disk.clone(),
             content: serde_json::to_vec(&record).ok()?.into(),
             number: self.clock,
-            on_disk: Arc::clone(&version.on_disk),
             room_bytes: match needs_room {
                 true => size_bytes.min(self.segment_bytes),
                 false => 0,
@@ -604,48 +675,6 @@ impl Store {
 fn sweep(path: &Path) {
     if let Err(error) = fs::remove_dir_all(path).or_else(|_| fs::remove_file(path)) {
         tracing::warn!("removing {}: {error}", path.display());
-    }
-}
-
-fn read_meta(path: &Path) -> io::Result<Vec<u8>> {
-    let mut content = Vec::new();
-    let flags = OFlags::NOFOLLOW.bits().cast_signed();
-    let mut file = fs::File::options()
-        .read(true)
-        .custom_flags(flags)
-        .open(path)?;
-    file.read_to_end(&mut content)?;
-    Ok(content)
-}
-
-/// Writes a file under a name of this writer's own, and renames it when it is complete. Makes the directory.
-fn put(directory: &Path, name: &str, writer: u64, content: &[Bytes]) -> io::Result<()> {
-    fs::create_dir_all(directory)?;
-    let unfinished = directory.join(format!(".{name}.{writer}"));
-    let write = || -> io::Result<()> {
-        let mut file = fs::File::create(&unfinished)?;
-        for bytes in content {
-            file.write_all(bytes)?;
-        }
-        fs::rename(&unfinished, directory.join(name))
-    };
-    write().inspect_err(|_| {
-        let _ = fs::remove_file(&unfinished);
-    })
-}
-
-/// Writes a segment of the version in this directory, unless it is there; of several writers each has its own number.
-/// Waits for the disk.
-pub(crate) fn write_segment(
-    directory: &Path,
-    segment: u64,
-    writer: u64,
-    content: &[Bytes],
-) -> io::Result<()> {
-    let name = segment_name(segment);
-    match directory.join(&name).exists() {
-        true => Ok(()),
-        false => put(directory, &name, writer, content),
     }
 }
 
@@ -666,8 +695,13 @@ mod tests {
     }
 
     fn open(root: &Path, bytes_max: u64) -> Store {
+        open_in(root, bytes_max, "this")
+    }
+
+    /// In this run of the kernel.
+    fn open_in(root: &Path, bytes_max: u64, boot_id: &str) -> Store {
         Store::prepare(root).unwrap();
-        Store::open(root, limits(bytes_max), &[ORIGIN.into()]).unwrap()
+        Store::open(root, limits(bytes_max), &[ORIGIN.into()], boot_id).unwrap()
     }
 
     fn meta(size_bytes: u64, etag: &str) -> Meta {
@@ -693,15 +727,78 @@ mod tests {
     /// A version of 250 bytes with these segments of its three.
     fn put_version(store: &mut Store, target: &str, etag: &str, segments: &[u64]) -> VersionId {
         let id = store.new_id();
-        store.insert(id, key(target), meta(250, etag));
+        let disk = store.disk(id);
+        store.insert(id, key(target), meta(250, etag), disk);
         store.record(id).unwrap().write().unwrap();
         for &segment in segments {
-            let len = store.segment_len(250, segment).unwrap();
-            let content = [Bytes::from(vec![segment as u8; len as usize])];
-            write_segment(&store.path(id), segment, 1, &content).unwrap();
-            assert!(store.add(id, segment, len));
+            put_segment(store, id, segment);
         }
         id
+    }
+
+    fn put_segment(store: &mut Store, id: VersionId, segment: u64) {
+        let len = store.segment_len(250, segment).unwrap();
+        let content = [Bytes::from(vec![segment as u8; len as usize])];
+        let write = store.disk(id).write_segment(segment, 1, &content).unwrap();
+        assert!(store.add(id, segment, len, write));
+    }
+
+    #[test]
+    fn after_a_start_of_the_machine_content_is_compared_with_its_checksums() {
+        let root = tempfile::tempdir().unwrap();
+        let mut store = open_in(root.path(), 10_000, "first");
+        let part = put_version(&mut store, "/part", "\"strong\"", &[0, 1, 2]);
+        let whole = put_version(&mut store, "/whole", "W/\"weak\"", &[0, 1, 2]);
+        let intact = put_version(&mut store, "/intact", "W/\"weak\"", &[0, 1, 2]);
+        for id in [part, whole] {
+            // It has its length, and not its content.
+            fs::write(store.path(id).join(segment_name(1)), [0; 100]).unwrap();
+        }
+        drop(store);
+        let store = open_in(root.path(), 10_000, "first");
+        assert_eq!(store.bytes(), 750, "the kernel has not lost anything");
+        drop(store);
+        for _ in 0..2 {
+            let store = open_in(root.path(), 10_000, "second");
+            assert_eq!(store.get(part).unwrap().runs(9), [(0, 1), (2, 3)]);
+            assert!(store.get(whole).is_none() && !store.path(whole).exists());
+            assert_eq!(store.get(intact).unwrap().runs(9), [(0, 3)]);
+        }
+        let store = open_in(root.path(), 10_000, "third");
+        assert!(store.damaged.is_empty(), "{:?}", store.damaged);
+        fs::remove_file(store.path(intact).join(SUMS)).unwrap();
+        drop(store);
+        let store = open_in(root.path(), 10_000, "fourth");
+        assert_eq!(store.damaged, [(ORIGIN.into(), 3)].into());
+    }
+
+    #[test]
+    fn segments_that_others_have_removed_or_cut_are_forgotten() {
+        let root = tempfile::tempdir().unwrap();
+        let mut store = open(root.path(), 10_000);
+        let id = put_version(&mut store, "/a", "\"x\"", &[0, 1, 2]);
+        assert_eq!(store.forget_missing(id, 0), 0);
+        fs::remove_file(store.path(id).join(segment_name(0))).unwrap();
+        fs::write(store.path(id).join(segment_name(1)), "short").unwrap();
+        assert_eq!(store.forget_missing(id, 0), 2);
+        assert_eq!(store.get(id).unwrap().runs(9), [(2, 3)]);
+        assert_eq!(store.bytes(), 50);
+        put_segment(&mut store, id, 1);
+        assert_eq!(store.forget_missing(id, 1), 0);
+    }
+
+    #[tokio::test]
+    async fn what_is_fetched_again_while_it_is_being_removed_stays() {
+        let root = tempfile::tempdir().unwrap();
+        let mut store = open(root.path(), 250);
+        let id = put_version(&mut store, "/a", "\"x\"", &[0, 1, 2]);
+        store.get_mut(id).unwrap().readers = 1;
+        // Another thread removes the first one: before it is there again, or behind that.
+        assert_eq!(store.make_room(100), []);
+        assert!(!store.get(id).unwrap().has(0));
+        put_segment(&mut store, id, 0);
+        store.settle().await;
+        assert!(store.disk(id).has_segment(0, 100));
     }
 
     #[test]
@@ -730,7 +827,7 @@ mod tests {
         }
         drop(store);
         let others = ["http://b.example".into()];
-        let store = Store::open(root.path(), limits(10_000), &others).unwrap();
+        let store = Store::open(root.path(), limits(10_000), &others, "this").unwrap();
         assert_eq!(store.bytes(), 0, "of another origin");
     }
 
@@ -762,7 +859,8 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let mut store = open(root.path(), 10_000);
         let id = store.new_id();
-        store.insert(id, key("/a"), meta(250, "\"x\""));
+        let disk = store.disk(id);
+        store.insert(id, key("/a"), meta(250, "\"x\""), disk);
         let mut record = store.record(id).unwrap();
         assert_eq!(record.room_bytes, 100, "of the first segment");
         record.write().unwrap();
@@ -846,10 +944,11 @@ mod tests {
             ..limits(1000)
         };
         Store::prepare(root.path()).unwrap();
-        let mut store = Store::open(root.path(), limits, &[ORIGIN.into()]).unwrap();
+        let mut store = Store::open(root.path(), limits, &[ORIGIN.into()], "this").unwrap();
         for number in 0..100 {
             let id = store.new_id();
-            store.insert(id, key(&format!("/{number}")), meta(0, "\"x\""));
+            let disk = store.disk(id);
+            store.insert(id, key(&format!("/{number}")), meta(0, "\"x\""), disk);
             store.make_room(0);
         }
         assert_eq!((store.ids().count(), store.bytes()), (20, 0));

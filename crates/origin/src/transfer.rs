@@ -2,7 +2,6 @@
 
 use std::io;
 use std::ops::Range;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -19,10 +18,11 @@ use hyper::body::{Body, Incoming};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};
 use tokio::time::timeout;
 
+use crate::disk::Disk;
 use crate::failure::Failure;
 use crate::freshness::Freshness;
 use crate::message::{MESSAGE_BYTES_MAX, Refusal};
-use crate::store::{Meta, VersionId, write_segment};
+use crate::store::{Meta, VersionId};
 use crate::upstream::{OriginUrl, Upstream};
 use crate::validator::Validators;
 
@@ -37,7 +37,7 @@ pub(crate) struct Order {
     pub(crate) number: u64,
     pub(crate) upstream: Arc<Upstream>,
     pub(crate) target: String,
-    pub(crate) directory: PathBuf,
+    pub(crate) disk: Disk,
     pub(crate) segment_bytes: u64,
     pub(crate) what: What,
     /// No segment is fetched from this one on, for now. It ends when nobody holds the other end.
@@ -52,6 +52,8 @@ pub(crate) enum What {
         segments: Range<u64>,
         size_bytes: u64,
         validators: Validators,
+        /// They can be asked for without the others; if not, these are all.
+        takes_ranges: bool,
     },
 }
 
@@ -68,6 +70,8 @@ pub(crate) enum Event {
         number: u64,
         segment: u64,
         bytes: u64,
+        /// See [`Disk::write_segment`].
+        write: u64,
     },
     /// What is known of a version has been written down, or that cannot be.
     Recorded {
@@ -206,10 +210,14 @@ impl Order {
                 segments,
                 size_bytes,
                 validators,
+                takes_ranges,
             } => {
                 let answered = wanted(&self.limit, async {
                     let slot = self.upstream.slot().await?;
-                    let (body, expected) = part(self, &segments, size_bytes, &validators).await?;
+                    let (body, expected) = match takes_ranges {
+                        true => part(self, &segments, size_bytes, &validators).await?,
+                        false => whole_again(self, size_bytes, &validators).await?,
+                    };
                     Ok((body, expected, slot))
                 });
                 Some(match answered.await {
@@ -359,6 +367,30 @@ async fn part(
     Ok((answer.into_body(), end - start))
 }
 
+/// Asks for all of a version again of an origin that gives no parts. Returns the body, and its length in bytes.
+async fn whole_again(
+    order: &Order,
+    size_bytes: u64,
+    validators: &Validators,
+) -> Result<(Incoming, u64), Failure> {
+    let answer = order.upstream.get(&order.target, &request_fields()).await?;
+    let changed = |why: String| Err(Failure::OtherVersion(why));
+    match answer.status().as_u16() {
+        200 => {}
+        status @ 500.. => return Err(Failure::Status(status)),
+        status => return changed(format!("it answers {status}")),
+    }
+    let size = answer.body().size_hint().exact();
+    if size.is_some_and(|it| it != size_bytes) {
+        return changed(format!("it has another length than {size_bytes} bytes"));
+    }
+    let now = Validators::of(answer.headers(), unix_time_s());
+    if now.strong().is_none() || now.strong() != validators.strong() {
+        return changed("it has another tag or date".to_owned());
+    }
+    Ok((answer.into_body(), size_bytes))
+}
+
 /// Pieces of a segment.
 #[derive(Default)]
 struct Filling {
@@ -447,26 +479,27 @@ impl Order {
         events: &mpsc::Sender<Event>,
     ) -> Result<(), Failure> {
         let Filling { pieces, bytes } = filling;
-        let (directory, writer) = (self.directory.clone(), self.number);
-        let write = move || write_segment(&directory, segment, writer, &pieces);
-        written(write, events)
+        let (disk, writer) = (self.disk.clone(), self.number);
+        let write = move || disk.write_segment(segment, writer, &pieces);
+        let write = written(write, events)
             .await
-            .map_err(|error| Failure::unwritten(&self.directory, &error))?;
+            .map_err(|error| Failure::unwritten(self.disk.directory(), &error))?;
         let stored = Event::Stored {
             id: self.id,
             number: self.number,
             segment,
             bytes,
+            write,
         };
         events.send(stored).await.map_err(|_| Failure::Stopped)
     }
 }
 
 /// Writes to the cache directory, in another thread. If there is no room, others make some first.
-pub(crate) async fn written(
-    write: impl Fn() -> io::Result<()> + Send + Sync + 'static,
+pub(crate) async fn written<T: Send + 'static>(
+    write: impl Fn() -> io::Result<T> + Send + Sync + 'static,
     events: &mpsc::Sender<Event>,
-) -> io::Result<()> {
+) -> io::Result<T> {
     let write = Arc::new(write);
     let mut room_made = 0;
     loop {

@@ -86,7 +86,8 @@ impl OriginUrl {
         };
         let below = below.filter(|rest| rest.is_empty() || rest.starts_with(['/', '?', '#']));
         match below {
-            Some(rest) if rest.starts_with("//") => location.to_owned(),
+            // Browsers take either for another host.
+            Some(rest) if rest.starts_with("//") || rest.starts_with("/\\") => location.to_owned(),
             Some(rest) if rest.starts_with('/') => rest.to_owned(),
             Some(rest) => format!("/{rest}"),
             None => location.to_owned(),
@@ -458,6 +459,9 @@ mod tests {
             "http://b.example:8080/base/x",
             "http://u@a.example:8080/base/x",
             "http://a.example:8080/base//b.example/",
+            "http://a.example:8080/base/\\b.example/",
+            "/base/\\b.example/",
+            "/base//b.example/",
             "/other",
             "//b.example/base/x",
             "relative/base",

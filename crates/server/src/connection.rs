@@ -628,7 +628,8 @@ impl Connection {
     }
 
     fn opened(&mut self, io: &mut dyn Io, shared: &mut Shared, file: FileHandle, meta: &FileMeta) {
-        match self.output.on_opened(file, meta) {
+        let origins = shared.origins.as_deref_mut();
+        match self.output.on_opened(io, file, meta, origins) {
             None => {}
             Some(true) => return,
             Some(false) => return self.give_up(io, shared),

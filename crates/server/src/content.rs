@@ -18,8 +18,9 @@ use crate::pull::{News, Object, Origins, Ticket};
 /// The next segment is opened when no more than this waits to be sent, in bytes: what a fast client takes until it is open.
 const AHEAD_BYTES: u64 = 1 << 20;
 
-/// A segment that is said to be there, and is not, is asked for again so often.
-const OPENS_MAX: u8 = 3;
+/// A segment that is said to be there, and is not, is asked for again so often: each time it may have made room for others
+/// before it was opened.
+const OPENS_MAX: u8 = 8;
 
 /// See the [module documentation](self).
 #[derive(Debug)]
@@ -186,19 +187,29 @@ impl Segments {
         }
     }
 
-    /// A file is open. `None` if it is none of this object's; false if it is not what it should be.
-    pub(crate) fn on_opened(&mut self, file: FileHandle, meta: &FileMeta) -> Option<bool> {
+    /// A file is open. `None` if it is none of this object's; false if the rest is not to be had.
+    pub(crate) fn on_opened(
+        &mut self,
+        io: &mut dyn Io,
+        file: FileHandle,
+        meta: &FileMeta,
+        origins: Option<&mut (dyn Origins + 'static)>,
+    ) -> Option<bool> {
         let Stage::Opening(segment, awaited) = self.stage else {
             return None;
         };
         if awaited != file {
             return None;
         }
-        self.stage = Stage::Open(segment, file);
         let (_, _, len) = self
             .object
             .segment_of(segment * self.object.segment_bytes.get());
-        Some(meta.size == len)
+        if meta.size != len {
+            io.close_file(file);
+            return Some(self.want_again(segment, origins));
+        }
+        self.stage = Stage::Open(segment, file);
+        Some(true)
     }
 
     /// A file could not be opened. `None` if it is none of this object's; false if the rest is not to be had.
@@ -214,17 +225,27 @@ impl Segments {
         if awaited != file {
             return None;
         }
+        // Something else than the segment is there, or nothing.
+        let is_none = matches!(
+            i32::from(errno),
+            libc::ENOENT | libc::ENOTDIR | libc::EISDIR | libc::ELOOP | libc::EXDEV | libc::ESTALE
+        );
+        self.stage = Stage::Nothing;
+        Some(is_none && self.want_again(segment, origins))
+    }
+
+    /// A segment is not what it should be: it has made room for others since, or something has happened to it. False if it
+    /// is not asked for again.
+    fn want_again(&mut self, segment: u64, origins: Option<&mut (dyn Origins + 'static)>) -> bool {
         self.stage = Stage::Nothing;
         self.opens_failed += 1;
-        let has_gone = i32::from(errno) == libc::ENOENT && self.opens_failed < OPENS_MAX;
-        let Some(origins) = origins.filter(|_| has_gone) else {
-            return Some(false);
+        let Some(origins) = origins.filter(|_| self.opens_failed < OPENS_MAX) else {
+            return false;
         };
-        // It has made room for others since.
         self.object.present.clear();
         self.stage = Stage::Wanted(segment);
-        origins.want(self.ticket, segment);
-        Some(true)
+        origins.want_again(self.ticket, segment);
+        true
     }
 }
 

@@ -153,8 +153,14 @@ impl Output {
     }
 
     /// A file is open. `None` if it is none of the object's; false if the rest of that is not to be had.
-    pub(crate) fn on_opened(&mut self, file: FileHandle, meta: &FileMeta) -> Option<bool> {
-        self.segments()?.on_opened(file, meta)
+    pub(crate) fn on_opened(
+        &mut self,
+        io: &mut dyn Io,
+        file: FileHandle,
+        meta: &FileMeta,
+        origins: Option<&mut (dyn Origins + 'static)>,
+    ) -> Option<bool> {
+        self.segments()?.on_opened(io, file, meta, origins)
     }
 
     /// A file could not be opened. `None` if it is none of the object's; false if the rest of that is not to be had.

@@ -40,6 +40,8 @@ pub trait Origins: Send {
     fn ask(&mut self, ticket: Ticket, origin: &Arc<str>, target: &str);
     /// Asks for a segment of an object. [`News::Segment`] or [`News::Lost`] follows.
     fn want(&mut self, ticket: Ticket, segment: u64);
+    /// Asks again for a segment that was said to be there, and is not, or is not as long as it should be. The same follows.
+    fn want_again(&mut self, ticket: Ticket, segment: u64);
     /// The ticket is not needed any more. Nothing follows.
     fn done(&mut self, ticket: Ticket);
     /// What is new, if anything is.

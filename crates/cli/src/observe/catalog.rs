@@ -414,7 +414,7 @@ const NIC: [(&str, &str, Kind, &str); nic::Counters::ROWS] = {
 };
 
 /// What a fetcher counts, in its order: the first ones by origin.
-const FETCHER: [(&str, Kind, &str); 15] = {
+const FETCHER: [(&str, Kind, &str); 16] = {
     use Kind::{Counter, Gauge};
     [
         (
@@ -471,6 +471,11 @@ const FETCHER: [(&str, Kind, &str); 15] = {
             "origin_fetched_bytes",
             Counter,
             "Content that has come from an origin.",
+        ),
+        (
+            "origin_damaged_segments",
+            Counter,
+            "Segments that were missing in the cache directory, or not as they were written.",
         ),
         (
             "origin_evicted_objects",

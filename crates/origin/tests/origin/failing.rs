@@ -1,11 +1,12 @@
 //! Origins that are down, slow, lie, or change under us; and a cache that cannot be written to.
 
 use std::fs;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use origin::Timeouts;
-use origin::message::segment_name;
+use origin::message::{Answer, segment_name};
 use testbed::wait;
 
 use crate::host::{Host, Outcome, cached, config};
@@ -331,6 +332,102 @@ fn a_cache_that_cannot_be_written_to_is_503_and_well_again_when_it_can() {
         assert!(host.get(target) == Outcome::Content(content(2500, 1)));
     }
     assert!(host.get("/a") == Outcome::Content(content(2500, 1)));
+}
+
+/// The path of a segment that was fetched.
+fn path_of(root: &std::path::Path, object: &origin::message::Object, segment: u64) -> PathBuf {
+    root.join(&object.directory).join(segment_name(segment))
+}
+
+#[test]
+fn segments_that_are_missing_or_cut_are_fetched_again_for_the_client_that_notices() {
+    let body = content(9500, 3);
+    let tag = "\"v\"";
+    for is_in_parts in [true, false] {
+        let web = Web::new({
+            let body = body.clone();
+            move |request| match is_in_parts {
+                true => Reply::in_parts(request, tag, FRESH, &body),
+                false => Reply::ok(&format!("{FRESH}\nETag: {tag}"), &body),
+            }
+        });
+        let root = tempfile::tempdir().unwrap();
+        let mut host = Host::new(root.path(), &web.url);
+        assert!(host.get("/x") == Outcome::Content(body.clone()));
+        let before = web.requests().len();
+        let ticket = host.ask("/x");
+        let object = host.object(ticket).unwrap();
+        fs::remove_file(path_of(root.path(), &object, 3)).unwrap();
+        fs::write(path_of(root.path(), &object, 4), "short").unwrap();
+        fs::remove_file(path_of(root.path(), &object, 9)).unwrap();
+        for segment in [3, 4, 9] {
+            host.missing(ticket, segment);
+            let answer = Answer::Segment { ticket, segment };
+            assert_eq!(host.hear(ticket), answer, "in parts: {is_in_parts}");
+            let start = segment as usize * 1000;
+            let expected = &body[start..(start + 1000).min(9500)];
+            let found = fs::read(path_of(root.path(), &object, segment)).unwrap();
+            assert!(found == expected, "{segment}, in parts: {is_in_parts}");
+        }
+        // One that is there is not fetched again, whatever a host process says.
+        host.missing(ticket, 0);
+        assert_eq!(host.hear(ticket), Answer::Segment { ticket, segment: 0 });
+        let requests = web.requests().len() - before;
+        let expected = if is_in_parts { 2 } else { 1 };
+        assert_eq!(requests, expected, "in parts: {is_in_parts}");
+        // Nor are its neighbours worse for it, and all that is known of it is there after a restart.
+        fs::remove_dir_all(root.path().join(&object.directory)).unwrap();
+        for segment in 0..10 {
+            host.missing(ticket, segment);
+            host.hear(ticket);
+        }
+        host.done(ticket);
+        assert!(host.get("/x") == Outcome::Content(body.clone()));
+        let before = web.requests().len();
+        assert!(host.end().damaged >= 13);
+        let mut host = Host::new(root.path(), &web.url);
+        assert!(host.get("/x") == Outcome::Content(body.clone()));
+        assert_eq!(web.requests().len(), before, "in parts: {is_in_parts}");
+    }
+}
+
+#[test]
+fn where_nothing_tells_versions_apart_a_missing_segment_costs_one_response() {
+    let web = Web::new(|_| Reply::ok(FRESH, &content(5000, 1)));
+    let root = tempfile::tempdir().unwrap();
+    let mut host = Host::new(root.path(), &web.url);
+    assert!(host.get("/x") == Outcome::Content(content(5000, 1)));
+    let ticket = host.ask("/x");
+    let object = host.object(ticket).unwrap();
+    fs::remove_file(path_of(root.path(), &object, 2)).unwrap();
+    web.answers(|_| Reply::ok(FRESH, &content(5000, 2)));
+    host.missing(ticket, 2);
+    assert_eq!(host.hear(ticket), Answer::Lost { ticket });
+    assert!(host.get("/x") == Outcome::Content(content(5000, 2)));
+}
+
+#[test]
+fn what_a_power_failure_has_damaged_is_fetched_again() {
+    let body = content(9500, 4);
+    let web = Web::new({
+        let body = body.clone();
+        move |request| Reply::in_parts(request, "\"v\"", FRESH, &body)
+    });
+    let root = tempfile::tempdir().unwrap();
+    let mut host = Host::new(root.path(), &web.url);
+    assert!(host.get("/x") == Outcome::Content(body.clone()));
+    let ticket = host.ask("/x");
+    let object = host.object(ticket).unwrap();
+    host.end();
+    fs::write(path_of(root.path(), &object, 5), [0; 1000]).unwrap();
+    let mut host = Host::with(origin::Config {
+        boot_id: "another".to_owned(),
+        ..config(root.path(), &web.url)
+    });
+    assert!(host.get("/x") == Outcome::Content(body));
+    let asked = web.requests().last().unwrap().clone();
+    assert_eq!(asked.field("range"), Some("bytes=5000-5999"));
+    assert_eq!(host.end().damaged, 1);
 }
 
 #[test]

@@ -49,6 +49,7 @@ pub(crate) fn config(directory: &Path, url: &str) -> Config {
         origins: vec![url.parse().unwrap()],
         trust: Trust::nobody(),
         timeouts: Timeouts::default(),
+        boot_id: "this".to_owned(),
     }
 }
 
@@ -159,6 +160,11 @@ impl Host {
 
     pub(crate) fn want(&self, ticket: u64, segment: u64) {
         self.say(&Ask::Segment { ticket, segment });
+    }
+
+    /// A segment that was said to be there is not.
+    pub(crate) fn missing(&self, ticket: u64, segment: u64) {
+        self.say(&Ask::Missing { ticket, segment });
     }
 
     pub(crate) fn done(&self, ticket: u64) {
@@ -280,7 +286,10 @@ pub(crate) fn cached(directory: &Path) -> (usize, u64) {
             let path = entry.path();
             if path.is_dir() {
                 next.push(path);
-            } else if path.file_name().is_some_and(|name| name != "meta") {
+            } else if path
+                .file_name()
+                .is_some_and(|name| name != "meta" && name != "sums" && name != "boot")
+            {
                 count += 1;
                 bytes += entry.metadata().map_or(0, |meta| meta.len());
             }

@@ -21,6 +21,8 @@ const ORIGIN: &str = "http://a.example";
 struct Said {
     asks: Vec<(Ticket, String, String)>,
     wants: Vec<(Ticket, u64)>,
+    /// Of these, those that were said to be there.
+    missing: Vec<u64>,
     done: Vec<Ticket>,
     news: Vec<(Ticket, News)>,
 }
@@ -39,6 +41,11 @@ impl Origins for Fake {
 
     fn want(&mut self, ticket: Ticket, segment: u64) {
         self.said.lock().unwrap().wants.push((ticket, segment));
+    }
+
+    fn want_again(&mut self, ticket: Ticket, segment: u64) {
+        self.said.lock().unwrap().missing.push(segment);
+        self.want(ticket, segment);
     }
 
     fn done(&mut self, ticket: Ticket) {
@@ -378,6 +385,7 @@ fn what_is_known_to_be_there_is_not_asked_for_unless_it_has_gone() {
     bench.tell(ticket, News::Object(Box::new(object)));
     // The second one has made room for others.
     assert_eq!(bench.said().wants, [(ticket, 1)]);
+    assert_eq!(bench.said().missing, [1]);
     bench.put_all(2500);
     bench.serve_all();
     assert!(bench.lab.response(stream).body == content(2500));
@@ -500,15 +508,29 @@ fn a_response_whose_rest_is_not_to_be_had_is_cut_off() {
 }
 
 #[test]
-fn a_segment_of_another_length_is_not_served() {
-    let mut bench = Bench::new(config());
-    let stream = bench.lab.connect();
-    bench.lab.file("cache/ab/cd/00000000", "short");
-    bench.lab.send(stream, get("/x"));
-    let ticket = bench.asked().0;
-    bench.tell(ticket, News::Object(object(2500)));
-    bench.tell(ticket, News::Segment(0));
-    assert!(bench.lab.is_aborted(stream));
+fn a_segment_of_another_length_is_asked_for_again_and_not_served() {
+    for comes_again in [true, false] {
+        let mut bench = Bench::new(config());
+        let stream = bench.lab.connect();
+        bench.lab.file("cache/ab/cd/00000000", "short");
+        bench.lab.send(stream, get("/x"));
+        let ticket = bench.asked().0;
+        bench.tell(ticket, News::Object(object(2500)));
+        bench.tell(ticket, News::Segment(0));
+        assert_eq!(bench.said().missing, [0]);
+        if comes_again {
+            bench.put_all(2500);
+            bench.serve_all();
+            assert!(bench.lab.response(stream).body == content(2500));
+            bench.all_done();
+        } else {
+            // It is said to be there again and again, and is not.
+            bench.serve_all();
+            assert!(bench.lab.is_aborted(stream));
+            assert_eq!(bench.said().missing.len(), 7);
+            assert_eq!(bench.lab.files_left_open(), 0);
+        }
+    }
 }
 
 #[test]
