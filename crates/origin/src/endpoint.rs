@@ -90,6 +90,8 @@ pub struct Counters {
     pub fetched_bytes: u64,
     /// Segments that were missing in the cache directory, or not as they were written, and are fetched again.
     pub damaged: u64,
+    /// Answers that did not come in parts, and found no room beside what is read or fetched.
+    pub no_room: u64,
     /// Objects that have made room for others. This and what follows is not counted by origin.
     pub evicted_objects: u64,
     /// Content that has been removed, in bytes.
@@ -111,10 +113,10 @@ pub struct Counted<'a> {
 
 impl Counters {
     /// So many rows, the first ones, are counted by origin.
-    pub const OF_ORIGIN: usize = 12;
+    pub const OF_ORIGIN: usize = 13;
 
     /// All of them by name.
-    pub fn rows(&self) -> [(&'static str, u64); 16] {
+    pub fn rows(&self) -> [(&'static str, u64); 17] {
         [
             ("origin_asked", self.asked),
             ("origin_hits", self.hits),
@@ -128,6 +130,7 @@ impl Counters {
             ("origin_lost", self.lost),
             ("origin_fetched_bytes", self.fetched_bytes),
             ("origin_damaged_segments", self.damaged),
+            ("origin_no_room", self.no_room),
             ("origin_evicted_objects", self.evicted_objects),
             ("origin_evicted_bytes", self.evicted_bytes),
             ("origin_cached_objects", self.cached_objects),
@@ -149,6 +152,7 @@ impl Counters {
         self.lost += other.lost;
         self.fetched_bytes += other.fetched_bytes;
         self.damaged += other.damaged;
+        self.no_room += other.no_room;
     }
 }
 

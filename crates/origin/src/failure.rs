@@ -26,6 +26,8 @@ pub(crate) enum Failure {
     OtherVersion(String),
     /// There is more of it than the cache may hold: 503.
     TooLarge(String),
+    /// What others read or fetch leaves no room for it in the cache: 503.
+    NoRoom(String),
     /// The cache directory does not take it: 503.
     Cache(String),
     /// Nobody wants it any more.
@@ -78,7 +80,7 @@ impl Failure {
             | Failure::Useless(_)
             | Failure::OtherVersion(_) => 502,
             Failure::Late(_) => 504,
-            Failure::TooLarge(_) | Failure::Cache(_) | Failure::Stopped => 503,
+            Failure::TooLarge(_) | Failure::NoRoom(_) | Failure::Cache(_) | Failure::Stopped => 503,
             Failure::Status(status @ (429 | 503 | 504)) => *status,
             Failure::Status(_) => 502,
         };
@@ -98,9 +100,10 @@ impl fmt::Display for Failure {
             }
             Failure::Status(status) => write!(f, "it answers {status}"),
             Failure::OtherVersion(why) => write!(f, "the object has changed: {why}"),
-            Failure::Useless(why) | Failure::TooLarge(why) | Failure::Cache(why) => {
-                f.write_str(why)
-            }
+            Failure::Useless(why)
+            | Failure::TooLarge(why)
+            | Failure::NoRoom(why)
+            | Failure::Cache(why) => f.write_str(why),
             Failure::Stopped => f.write_str("nobody wants it any more"),
         }
     }

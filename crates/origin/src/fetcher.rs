@@ -82,6 +82,8 @@ pub(crate) struct Fetcher {
     missing: usize,
     /// When it was said last that the disk is full.
     full_told: Option<Instant>,
+    /// When it was said last that an answer found no room.
+    no_room_told: Option<Instant>,
     /// For the host process.
     pub(crate) answers: VecDeque<Answer>,
     events: mpsc::Sender<Event>,
@@ -213,6 +215,7 @@ impl Fetcher {
             tickets: HashMap::new(),
             missing: 0,
             full_told: None,
+            no_room_told: None,
             answers: VecDeque::new(),
             events,
             writes: JoinSet::new(),
@@ -329,6 +332,12 @@ impl Fetcher {
         self.are_counters_new = true;
         match event {
             Event::Head { id, head } => self.on_head(id, head),
+            Event::Room { id, bytes, reply } => self.on_room(id, bytes, reply),
+            Event::Unwritten { id, bytes } => {
+                if !self.store.is_promised_whole(id) {
+                    self.store.release(id, bytes);
+                }
+            }
             Event::Stored {
                 id,
                 number,
@@ -691,6 +700,11 @@ impl Fetcher {
         } = asking;
         let is_shared = meta.freshness.may_be_shared;
         let is_kept = is_shared && !is_solo;
+        // What does not come in parts stays as long as it is read: all of it has room from the start.
+        let promised = match meta.is_in_parts() {
+            true => 0,
+            false => meta.size_bytes.unwrap_or(0),
+        };
         let too_large = meta
             .size_bytes
             .is_some_and(|bytes| bytes > self.store.bytes_max() && !meta.is_in_parts());
@@ -709,6 +723,10 @@ impl Fetcher {
             // It was asked for in advance, and nobody may have it but one who asks.
             return self.tidy(&key);
         }
+        self.make_room(VERSION_BYTES.saturating_add(promised));
+        if !self.store.fits(promised) {
+            return self.refuse_for_room(&key, waiting, promised);
+        }
         self.forget_missing(&key);
         let end = meta
             .size_bytes
@@ -716,8 +734,8 @@ impl Fetcher {
         let mut transfer = transfer;
         transfer.segments = 0..end;
         let in_parts = meta.is_in_parts();
-        self.make_room(VERSION_BYTES);
         self.store.insert(id, key.clone(), meta, disk);
+        self.store.promise(id, promised);
         transfer.limit.send_replace(match in_parts {
             true => self.window(),
             false => u64::MAX,
@@ -746,6 +764,44 @@ impl Fetcher {
         }
         // The one it was for may have gone.
         self.clean(id);
+    }
+
+    /// An answer that does not come in parts is longer than what is read or fetched leaves room for.
+    fn refuse_for_room(&mut self, key: &Key, waiting: Vec<u64>, bytes: u64) {
+        self.count(key).no_room += 1;
+        let failure = Failure::NoRoom(format!(
+            "its answer of {bytes} bytes does not come in parts, and what others read or fetch leaves no room for all of it"
+        ));
+        if self
+            .no_room_told
+            .is_none_or(|at| at.elapsed() >= FULL_PAUSE)
+        {
+            self.no_room_told = Some(Instant::now());
+            tracing::warn!(
+                origin = %key.origin,
+                target = key.target,
+                "not fetched: {failure}; clients get 503. Give the cache more than {} bytes (--origin-cache-bytes), or have the \
+                 origin give parts. It is said again after 10 s at the earliest",
+                self.store.bytes_max(),
+            );
+        }
+        self.make_do(key, waiting, None, &failure);
+        self.tidy(key);
+    }
+
+    /// Something is about to be written. Without a reply, it is not.
+    fn on_room(&mut self, id: VersionId, bytes: u64, reply: oneshot::Sender<()>) {
+        if !self.store.is_promised_whole(id) {
+            if let Some(failure) = self.is_too_much(id, bytes) {
+                self.break_off(id, &failure, true);
+                return self.clean(id);
+            }
+            self.make_room(bytes);
+            self.store.promise(id, bytes);
+        }
+        if self.store.get(id).is_some() {
+            let _ = reply.send(());
+        }
     }
 
     /// Segments that a transfer may run ahead of those who read.
@@ -1031,6 +1087,9 @@ impl Fetcher {
         let (Some(meta), Some(size_bytes)) = (meta, size_bytes) else {
             return self.let_down(id);
         };
+        let missing_bytes = self.store.missing_bytes(id);
+        self.make_room(missing_bytes);
+        self.store.promise(id, missing_bytes);
         let segments = 0..self.store.segments_of(size_bytes);
         let what = What::Part {
             segments: segments.clone(),
@@ -1056,15 +1115,10 @@ impl Fetcher {
         if let Some(key) = self.store.get(id).map(|version| version.key.clone()) {
             self.count(&key).fetched_bytes += bytes;
         }
-        self.make_room(bytes);
         if !self.store.add(id, segment, bytes, write) {
             // It has gone meanwhile, and this has come behind.
             self.live.remove(&id);
             return self.store.remove(id);
-        }
-        if let Some(failure) = self.is_too_much(id) {
-            self.break_off(id, &failure, true);
-            return self.clean(id);
         }
         let in_parts = self.store.get(id).is_some_and(|it| it.meta.is_in_parts());
         let next_there = self.store.get(id).is_some_and(|it| it.has(segment + 1));
@@ -1092,17 +1146,16 @@ impl Fetcher {
         self.go_on(id);
     }
 
-    /// Why a version that does not say how long it is must not become longer.
-    fn is_too_much(&self, id: VersionId) -> Option<Failure> {
+    /// Why a version that does not say how long it is must not become longer by so many bytes.
+    fn is_too_much(&self, id: VersionId, bytes: u64) -> Option<Failure> {
         let version = self.store.get(id)?;
         if version.meta.size_bytes.is_some() {
             return None;
         }
         let versions = self.live.keys().filter_map(|&id| self.store.get(id));
-        let segments = versions.filter(|it| it.is_unsized).map(|it| it.segments());
-        let bytes = segments
-            .sum::<u64>()
-            .saturating_mul(self.store.segment_bytes);
+        let others = versions.filter(|it| it.is_unsized);
+        let others: u64 = others.map(|it| self.store.version_bytes_of(it)).sum();
+        let bytes = bytes.saturating_add(others);
         let bytes_max = self.store.bytes_max() / UNSIZED_SHARE;
         (bytes > bytes_max).then(|| {
             Failure::TooLarge(format!(
@@ -1149,6 +1202,9 @@ impl Fetcher {
             return;
         };
         live.transfers.retain(|transfer| transfer.number != number);
+        if self.store.is_promised_whole(id) {
+            self.store.release(id, u64::MAX);
+        }
         let Some(version) = self.store.get_mut(id) else {
             return;
         };

@@ -11,6 +11,8 @@
 //!
 //! When there is too much, the version goes that nobody has asked for for the longest time. One that is being read goes
 //! last, and segment by segment: what a client needs of it is fetched again.
+//!
+//! What is going to be written is *promised* before: it counts from then on, so that all that is written has room.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
@@ -151,6 +153,8 @@ pub(crate) struct Version {
     pub(crate) meta: Meta,
     /// Those that are there.
     segments: BTreeMap<u64, Segment>,
+    /// Content that is going to be written, in bytes.
+    promised: u64,
     used: u64,
     /// Tickets for it.
     pub(crate) readers: usize,
@@ -179,6 +183,7 @@ impl Version {
             is_unsized: meta.size_bytes.is_none(),
             meta,
             segments: BTreeMap::new(),
+            promised: 0,
             used: 0,
             readers: 0,
             is_passing: false,
@@ -233,6 +238,8 @@ pub(crate) struct Store {
     /// When each segment was asked for or came.
     segments_by_use: BTreeSet<(u64, VersionId, u64)>,
     bytes: u64,
+    /// Of all versions together.
+    promised: u64,
     clock: u64,
     random: RandomState,
     pub(crate) evicted_bytes: u64,
@@ -284,6 +291,7 @@ impl Store {
             by_use: BTreeMap::new(),
             segments_by_use: BTreeSet::new(),
             bytes: 0,
+            promised: 0,
             clock: 0,
             random: RandomState::new(),
             evicted_bytes: 0,
@@ -424,11 +432,55 @@ impl Store {
         self.bytes
     }
 
-    /// The same, with what each version takes beside it.
+    /// The same, with what is promised, and what each version takes beside it.
     pub(crate) fn bytes_with_versions(&self) -> u64 {
         let versions = self.versions.len() as u64;
-        self.bytes
+        self.content_bytes()
             .saturating_add(versions.saturating_mul(self.version_bytes))
+    }
+
+    /// All content that is there or promised, in bytes.
+    fn content_bytes(&self) -> u64 {
+        self.bytes.saturating_add(self.promised)
+    }
+
+    /// So much content would fit, after [`Store::make_room`] has done what it can.
+    pub(crate) fn fits(&self, bytes: u64) -> bool {
+        self.content_bytes().saturating_add(bytes) <= self.bytes_max
+    }
+
+    /// So much of a version is going to be written.
+    pub(crate) fn promise(&mut self, id: VersionId, bytes: u64) {
+        if let Some(version) = self.versions.get_mut(&id) {
+            version.promised += bytes;
+            self.promised += bytes;
+        }
+    }
+
+    /// So much of what was promised has been written, or is not going to be.
+    pub(crate) fn release(&mut self, id: VersionId, bytes: u64) {
+        if let Some(version) = self.versions.get_mut(&id) {
+            let bytes = bytes.min(version.promised);
+            version.promised -= bytes;
+            self.promised -= bytes;
+        }
+    }
+
+    /// What is missing of a version, in bytes; zero while its length is not known.
+    pub(crate) fn missing_bytes(&self, id: VersionId) -> u64 {
+        let Some(version) = self.versions.get(&id) else {
+            return 0;
+        };
+        let segments = version.segments.keys();
+        let there: u64 = segments.map(|&it| self.segment_bytes_of(id, it)).sum();
+        version.meta.size_bytes.unwrap_or(0).saturating_sub(there)
+    }
+
+    /// What is there and promised of a version, in bytes. Its last segment counts as long as the others while its length is
+    /// not known.
+    pub(crate) fn version_bytes_of(&self, version: &Version) -> u64 {
+        let segments = version.segments().saturating_mul(self.segment_bytes);
+        segments.saturating_add(version.promised)
     }
 
     pub(crate) fn bytes_max(&self) -> u64 {
@@ -519,7 +571,17 @@ impl Store {
             None => self.bytes += bytes,
         }
         self.segments_by_use.insert((clock, id, segment));
+        // What comes as a whole was promised as a whole: of that, nothing is written twice.
+        if known.is_none() || !self.is_promised_whole(id) {
+            self.release(id, bytes);
+        }
         true
+    }
+
+    /// All of a version is promised at once: it says how long it is, and does not come in parts.
+    pub(crate) fn is_promised_whole(&self, id: VersionId) -> bool {
+        let meta = self.versions.get(&id).map(|version| &version.meta);
+        meta.is_some_and(|meta| meta.size_bytes.is_some() && !meta.is_in_parts())
     }
 
     /// Has others make room for so many bytes, until it has been made, or there is nothing left that may go. Returns the
@@ -533,7 +595,7 @@ impl Store {
                 self.remove(id);
                 self.evicted_objects += 1;
                 gone.extend(key.map(|key| (id, key)));
-            } else if self.bytes.saturating_add(bytes) <= self.bytes_max || !self.remove_segment() {
+            } else if self.fits(bytes) || !self.remove_segment() {
                 // What versions take that are read does not become less with their segments.
                 break;
             }
@@ -606,6 +668,7 @@ impl Store {
             let bytes: u64 = segments.map(|&it| self.segment_bytes_of(id, it)).sum();
             self.by_use.remove(&version.used);
             self.bytes = self.bytes.saturating_sub(bytes);
+            self.promised = self.promised.saturating_sub(version.promised);
             self.evicted_bytes += bytes;
             for (&segment, known) in &version.segments {
                 self.segments_by_use.remove(&(known.used, id, segment));

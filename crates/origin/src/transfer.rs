@@ -64,6 +64,14 @@ pub(crate) enum Event {
         id: VersionId,
         head: Result<Head, Failure>,
     },
+    /// So much of a version is about to be written; it is when this has been answered, and given up if it is not.
+    Room {
+        id: VersionId,
+        bytes: u64,
+        reply: oneshot::Sender<()>,
+    },
+    /// It could not be written.
+    Unwritten { id: VersionId, bytes: u64 },
     /// A segment has been written.
     Stored {
         id: VersionId,
@@ -479,13 +487,21 @@ impl Order {
         events: &mpsc::Sender<Event>,
     ) -> Result<(), Failure> {
         let Filling { pieces, bytes } = filling;
+        let (id, (reply, has_room)) = (self.id, oneshot::channel());
+        let room = Event::Room { id, bytes, reply };
+        events.send(room).await.map_err(|_| Failure::Stopped)?;
+        has_room.await.map_err(|_| Failure::Stopped)?;
         let (disk, writer) = (self.disk.clone(), self.number);
         let write = move || disk.write_segment(segment, writer, &pieces);
-        let write = written(write, events)
-            .await
-            .map_err(|error| Failure::unwritten(self.disk.directory(), &error))?;
+        let write = match written(write, events).await {
+            Ok(write) => write,
+            Err(error) => {
+                let _ = events.send(Event::Unwritten { id, bytes }).await;
+                return Err(Failure::unwritten(self.disk.directory(), &error));
+            }
+        };
         let stored = Event::Stored {
-            id: self.id,
+            id,
             number: self.number,
             segment,
             bytes,

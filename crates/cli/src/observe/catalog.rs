@@ -414,7 +414,7 @@ const NIC: [(&str, &str, Kind, &str); nic::Counters::ROWS] = {
 };
 
 /// What a fetcher counts, in its order: the first ones by origin.
-const FETCHER: [(&str, Kind, &str); 16] = {
+const FETCHER: [(&str, Kind, &str); 17] = {
     use Kind::{Counter, Gauge};
     [
         (
@@ -476,6 +476,11 @@ const FETCHER: [(&str, Kind, &str); 16] = {
             "origin_damaged_segments",
             Counter,
             "Segments that were missing in the cache directory, or not as they were written.",
+        ),
+        (
+            "origin_no_room",
+            Counter,
+            "Answers of an origin that were refused since the cache had no room for all of them (503).",
         ),
         (
             "origin_evicted_objects",

@@ -310,6 +310,65 @@ fn answers_without_a_length_share_half_of_the_cache() {
 }
 
 #[test]
+fn what_does_not_come_in_parts_has_room_before_it_is_written() {
+    let number = |target: &str| target[1..].parse().unwrap();
+    let web = Web::new(move |request| Reply::ok(FRESH, &content(12_000, number(&request.target))));
+    let root = tempfile::tempdir().unwrap();
+    let mut host = Host::with(origin::Config {
+        bytes_max: 30_000,
+        ..config(root.path(), &web.url)
+    });
+    // Two of them fit, and are read.
+    let read: Vec<u64> = (0..2)
+        .map(|number| host.ask(&format!("/{number}")))
+        .collect();
+    let objects: Vec<_> = read.iter().map(|&it| host.object(it).unwrap()).collect();
+    for number in 2..40 {
+        assert_eq!(host.get(&format!("/{number}")), Outcome::Refused(503));
+    }
+    for (number, (&ticket, object)) in read.iter().zip(&objects).enumerate() {
+        let body = content(12_000, number as u64);
+        for (index, expected) in body.chunks(1000).enumerate() {
+            let found = host.segment(ticket, object, index as u64).unwrap();
+            assert!(found == expected, "{number}, {index}");
+        }
+    }
+    assert_eq!(cached(root.path()), (24, 24_000));
+    // When one is not read any more, another one takes its room.
+    host.done(read[0]);
+    assert!(host.get("/50") == Outcome::Content(content(12_000, 50)));
+    let counters = host.end();
+    assert_eq!((counters.no_room, counters.failures), (38, 0));
+    assert!(counters.cached_bytes <= 30_000, "{counters:?}");
+}
+
+#[test]
+fn answers_without_a_length_are_counted_before_they_are_written() {
+    let web = Web::new(|_| Reply {
+        is_chunked: true,
+        gate_at: Some(1000),
+        ..Reply::ok(FRESH, &content(9500, 1))
+    });
+    let root = tempfile::tempdir().unwrap();
+    let mut host = Host::with(origin::Config {
+        bytes_max: 30_000,
+        ..config(root.path(), &web.url)
+    });
+    let tickets: Vec<u64> = (0..40).map(|it| host.ask(&format!("/{it}"))).collect();
+    // So many have begun as half of the cache has room for; the others are refused before anything is written.
+    let is_refused = |answer: &Result<_, _>| matches!(answer, Err(Outcome::Refused(503)));
+    let full = wait::until(Duration::from_secs(20), "half of the cache", || {
+        let (count, bytes) = cached(root.path());
+        assert!(bytes <= 15_000, "{bytes}");
+        (count == 15 && bytes == 15_000).then_some(())
+    });
+    full.unwrap();
+    web.open_gate();
+    let outcomes = tickets.iter().map(|&it| host.object(it));
+    assert!(outcomes.filter(is_refused).count() >= 25);
+}
+
+#[test]
 fn a_cache_that_cannot_be_written_to_is_503_and_well_again_when_it_can() {
     let web = Web::new(|request| Reply {
         is_chunked: request.target == "/chunked",
