@@ -11,7 +11,7 @@ use crate::index::{self, Entry};
 use crate::publish::results_directory;
 use crate::{Arguments, plan};
 
-/// What is measured unless told, in this order: the model looks at what the ceiling has come to. Links are not,
+/// What is measured unless told, in this order: the model looks at what the ceiling has come to. Links and `soak` are not,
 /// which take an hour.
 const ALL: [&str; 23] = [
     "ceiling",

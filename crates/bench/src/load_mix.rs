@@ -106,7 +106,7 @@ impl Reload {
 }
 
 /// A configuration with something in it that is different each time.
-fn write_configuration(path: &Path, number: u32) -> Result<()> {
+pub(crate) fn write_configuration(path: &Path, number: u32) -> Result<()> {
     let text =
         format!("[[site]]\n[[site.rule]]\npath = \"*\"\ncache_control = \"max-age={number}\"\n");
     std::fs::write(path, text).context(|| format!("writing {}", path.display()))

@@ -34,6 +34,7 @@
 //! | [`latency`] | one client of an idle server |
 //! | [`figure10`] | the split's corrections, with and without: figure 10 of IO-TCP |
 //! | [`load_mix`] | everything at once: sizes, ranges, slow readers, clients that go away, reloads |
+//! | [`soak`] | whether anything is left behind: millions of connections, reloads, deaths |
 //! | [`goodput`] | goodput and fairness over emulated links |
 #![forbid(unsafe_code)]
 
@@ -61,6 +62,7 @@ mod publish;
 mod results;
 mod rounds;
 mod run;
+mod soak;
 mod table;
 mod table1;
 mod table2;
@@ -84,7 +86,7 @@ const CLIENT_CORE: usize = 1;
 /// Measures Splitway against nginx and lighttpd on links of the same kind, each with one worker: CPU time per gigabyte of
 /// each process, throughput, latency, memory. Needs two cores, nginx and lighttpd.
 ///
-/// Several benchmarks may be named, and are run one after the other; without a name all are, but `link` and `load-mix`.
+/// Several benchmarks may be named, and are run one after the other; without a name all are, but `link`, `load-mix` and `soak`.
 #[derive(Parser, Debug)]
 #[command(
     name = "splitway-bench",
@@ -164,6 +166,8 @@ enum Benchmark {
     CeilingLockstep(ceiling::lockstep::Settings),
     /// Thousands of connections of different kinds while the configuration is read anew every second, against nginx.
     LoadMix(load_mix::Settings),
+    /// Millions of short connections, aborts, reloads and deaths of the NIC process: what each process holds before and after.
+    Soak(soak::Settings),
     /// Generates load.
     #[command(hide = true)]
     Load(load::Settings),
@@ -242,6 +246,7 @@ fn measure(benchmark: Benchmark) -> testbed::Result<()> {
         Benchmark::Table2(settings) => table2::measure(&settings),
         Benchmark::Latency(settings) => latency::measure(&settings),
         Benchmark::LoadMix(settings) => load_mix::measure(&settings),
+        Benchmark::Soak(settings) => soak::measure(&settings),
         Benchmark::Fairness(settings) => goodput::measure(&settings.settings()),
         Benchmark::Link(settings) => goodput::measure(&settings),
         Benchmark::Load(_)
@@ -283,6 +288,7 @@ fn plan(benchmark: &Benchmark) -> Plan {
         Benchmark::Table2(settings) => table2::plan(settings),
         Benchmark::Latency(settings) => latency::plan(settings),
         Benchmark::LoadMix(settings) => load_mix::plan(settings),
+        Benchmark::Soak(settings) => soak::plan(settings),
         Benchmark::Fairness(settings) => goodput::plan(&settings.settings()),
         Benchmark::Link(settings) => goodput::plan(settings),
         Benchmark::Ceiling(settings) => ceiling::plan(settings),

@@ -284,6 +284,11 @@ impl Results {
         });
     }
 
+    /// True if all that is expected of values is so.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.checks.iter().all(|check| check.met)
+    }
+
     pub(crate) fn publish_beside(&mut self, published: &[Published]) {
         self.published.extend_from_slice(published);
     }
