@@ -31,7 +31,7 @@ use crate::failure::{Failure, is_denial};
 use crate::freshness::{Freshness, Use};
 use crate::message::{Answer, Ask, How, MESSAGE_BYTES_MAX, Object, RUNS_MAX, Refusal};
 use crate::store::{Key, Meta, Store, VERSION_BYTES, Version, VersionId};
-use crate::transfer::{self, Event, Head, Order, Renewal, What, unix_time_s};
+use crate::transfer::{self, Event, Full, Head, Order, Renewal, What, unix_time_s};
 use crate::upstream::{OriginUrl, Upstream};
 use crate::validator::Validators;
 
@@ -69,6 +69,11 @@ const UNSIZED_SHARE: u64 = 2;
 /// That the disk is full is not said more often.
 const FULL_PAUSE: Duration = Duration::from_secs(10);
 
+/// Something else fills the disk: for so long no room is made, since it would be gone at once. It doubles with each attempt
+/// that does not help, up to the other.
+const NO_HELP_PAUSE: Duration = Duration::from_secs(1);
+const NO_HELP_PAUSE_MAX: Duration = Duration::from_secs(60);
+
 /// See the [module documentation](self).
 pub(crate) struct Fetcher {
     /// By their URLs.
@@ -82,6 +87,8 @@ pub(crate) struct Fetcher {
     missing: usize,
     /// When it was said last that the disk is full.
     full_told: Option<Instant>,
+    /// Making room on the disk has not helped: until when none is made, and for how long that is.
+    no_help: Option<(Instant, Duration)>,
     /// When it was said last that an answer found no room.
     no_room_told: Option<Instant>,
     /// For the host process.
@@ -215,6 +222,7 @@ impl Fetcher {
             tickets: HashMap::new(),
             missing: 0,
             full_told: None,
+            no_help: None,
             no_room_told: None,
             answers: VecDeque::new(),
             events,
@@ -346,7 +354,8 @@ impl Fetcher {
                 write,
             } => self.on_stored(id, number, segment, (bytes, write)),
             Event::Recorded { id, result } => self.on_recorded(id, result),
-            Event::Full(made) => self.on_full(made),
+            Event::Full(full) => self.on_full(full),
+            Event::RoomMade { has_helped } => self.on_room_made(has_helped),
             Event::Ended { id, number, result } => self.on_ended(id, number, result),
             Event::Again(id) => {
                 if let Some(live) = self.live.get_mut(&id) {
@@ -852,8 +861,13 @@ impl Fetcher {
             return;
         };
         let events = self.events.clone();
+        // What is served already is so without it, until a restart: nothing goes for that.
+        let makes_room = self.store.get(id).is_some_and(|it| !it.is_settled);
         self.writes.spawn(async move {
-            let result = transfer::written(move || record.write(), &events).await;
+            let result = match makes_room {
+                true => transfer::written(move || record.write(), None, &events).await,
+                false => transfer::written_if_there_is_room(move || record.write()).await,
+            };
             let _ = events.send(Event::Recorded { id, result }).await;
         });
         while self.writes.try_join_next().is_some() {}
@@ -1176,21 +1190,50 @@ impl Fetcher {
         self.tidy(key);
     }
 
-    fn on_full(&mut self, made: oneshot::Sender<()>) {
+    fn on_full(&mut self, full: Full) {
+        if self
+            .no_help
+            .is_some_and(|(until, _)| Instant::now() < until)
+        {
+            // Without an answer, it is not tried again.
+            return;
+        }
+        let Full { content_of, made } = full;
         let used = self.store.bytes_with_versions();
         let bytes = (used / ROOM_SHARE).max(8 * self.store.segment_bytes);
-        let kept = self.store.bytes_max().saturating_sub(used);
         if self.full_told.is_none_or(|at| at.elapsed() >= FULL_PAUSE) {
             self.full_told = Some(Instant::now());
             tracing::warn!(
-                "the disk of the cache directory is full, before the cache is: {} of {} bytes are used; what has not been \
-                 asked for for long makes room. Give it more, or the cache fewer (--origin-cache-bytes)",
+                "the disk of the cache directory is full, before the cache is: {} of {} bytes are used; what nobody reads \
+                 makes room. Give it more, or the cache fewer (--origin-cache-bytes)",
                 self.store.bytes(),
                 self.store.bytes_max(),
             );
         }
-        self.make_room(kept.saturating_add(bytes));
+        for (gone, key) in self.store.make_disk_room(bytes, content_of) {
+            self.on_gone(gone, &key);
+        }
         self.store.tell_when_removed(made);
+    }
+
+    /// Where something else takes the room that the cache makes, the cache does not make more and more.
+    fn on_room_made(&mut self, has_helped: bool) {
+        if has_helped {
+            self.no_help = None;
+            return;
+        }
+        let now = Instant::now();
+        if self.no_help.is_some_and(|(until, _)| now < until) {
+            return;
+        }
+        let pause = self.no_help.map_or(NO_HELP_PAUSE, |(_, pause)| {
+            (2 * pause).min(NO_HELP_PAUSE_MAX)
+        });
+        self.no_help = Some((now + pause, pause));
+        tracing::warn!(
+            "something else fills the disk of the cache directory: the cache makes no room for {pause:?}, and what does not \
+             fit gets 503. Give the disk more room"
+        );
     }
 
     fn on_ended(&mut self, id: VersionId, number: u64, result: Result<u64, Failure>) {

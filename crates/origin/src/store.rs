@@ -603,6 +603,52 @@ impl Store {
         gone
     }
 
+    /// The disk is full: makes so many bytes less of what nobody reads. If nothing of that is left, segments of this version
+    /// go that have been asked for: what is being served to others is not touched. Returns the versions that have gone.
+    pub(crate) fn make_disk_room(
+        &mut self,
+        bytes: u64,
+        writing: Option<VersionId>,
+    ) -> Vec<(VersionId, Key)> {
+        let before = self.evicted_bytes;
+        let mut gone = Vec::new();
+        while self.evicted_bytes - before < bytes {
+            let unread = |id: &&VersionId| {
+                let version = self.versions.get(id);
+                version.is_some_and(|it| it.readers == 0 && Some(**id) != writing)
+            };
+            let Some(&id) = self.by_use.values().find(unread) else {
+                break;
+            };
+            let key = self.versions.get(&id).map(|version| version.key.clone());
+            self.remove(id);
+            self.evicted_objects += 1;
+            gone.extend(key.map(|key| (id, key)));
+        }
+        if let Some(id) = writing.filter(|_| self.evicted_bytes == before) {
+            self.remove_segments_of(id, bytes);
+        }
+        gone
+    }
+
+    /// So many bytes of a version go, segments first that nobody has asked for for the longest time.
+    fn remove_segments_of(&mut self, id: VersionId, bytes: u64) {
+        let version = self.versions.get(&id);
+        let Some(version) = version.filter(|version| version.meta.is_in_parts()) else {
+            return;
+        };
+        let mut segments: Vec<_> = version.segments.iter().collect();
+        segments.sort_by_key(|(_, known)| known.used);
+        let segments: Vec<u64> = segments.into_iter().map(|(&segment, _)| segment).collect();
+        let before = self.evicted_bytes;
+        for segment in segments {
+            if self.evicted_bytes - before >= bytes {
+                break;
+            }
+            self.evicted_bytes += self.forget_segment(id, segment);
+        }
+    }
+
     /// Of those that are read, the segment goes that nobody has asked for for the longest time.
     fn remove_segment(&mut self) -> bool {
         let is_in_parts = |(_, id, _): &&(u64, VersionId, u64)| {
@@ -997,6 +1043,29 @@ mod tests {
         assert!(!store.path(b).join(segment_name(1)).exists());
         assert!(!store.path(a).exists() && !store.path(c).exists());
         assert_eq!((store.evicted_bytes, store.evicted_objects), (600, 2));
+    }
+
+    #[test]
+    fn a_full_disk_takes_nothing_that_is_served_to_others() {
+        let root = tempfile::tempdir().unwrap();
+        let mut store = open(root.path(), 10_000);
+        let [a, b, c] =
+            ["/a", "/b", "/c"].map(|target| put_version(&mut store, target, "\"x\"", &[0, 1, 2]));
+        for id in [a, b] {
+            store.get_mut(id).unwrap().readers = 1;
+        }
+        // Nobody reads it, so that it goes first, even if that is more than wanted.
+        assert_eq!(store.make_disk_room(100, Some(a)), [(c, key("/c"))]);
+        assert_eq!(store.make_disk_room(100, None), []);
+        assert_eq!(
+            store.bytes(),
+            500,
+            "nothing goes for what is known of a version"
+        );
+        store.touch_segment(a, 0);
+        assert_eq!(store.make_disk_room(150, Some(a)), []);
+        assert_eq!(store.get(a).unwrap().runs(9), [(0, 1)]);
+        assert_eq!(store.get(b).unwrap().runs(9), [(0, 3)]);
     }
 
     #[test]

@@ -87,7 +87,9 @@ pub(crate) enum Event {
         result: io::Result<()>,
     },
     /// There is no room on the disk; it is tried again when this has been answered.
-    Full(oneshot::Sender<()>),
+    Full(Full),
+    /// Room that was made on the disk has helped, or has not.
+    RoomMade { has_helped: bool },
     /// All of it has come, of this length in bytes, or no more comes.
     Ended {
         id: VersionId,
@@ -96,6 +98,14 @@ pub(crate) enum Event {
     },
     /// Time has passed since a failure.
     Again(VersionId),
+}
+
+/// Something could not be written.
+#[derive(Debug)]
+pub(crate) struct Full {
+    /// The version whose content it is; `None` for what is known of a version.
+    pub(crate) content_of: Option<VersionId>,
+    pub(crate) made: oneshot::Sender<()>,
 }
 
 /// An answer, as far as its head tells.
@@ -493,7 +503,7 @@ impl Order {
         has_room.await.map_err(|_| Failure::Stopped)?;
         let (disk, writer) = (self.disk.clone(), self.number);
         let write = move || disk.write_segment(segment, writer, &pieces);
-        let write = match written(write, events).await {
+        let write = match written(write, Some(id), events).await {
             Ok(write) => write,
             Err(error) => {
                 let _ = events.send(Event::Unwritten { id, bytes }).await;
@@ -511,9 +521,11 @@ impl Order {
     }
 }
 
-/// Writes to the cache directory, in another thread. If there is no room, others make some first.
+/// Writes to the cache directory, in another thread: content of a version, or what is known of one. If there is no room on
+/// the disk, others make some first.
 pub(crate) async fn written<T: Send + 'static>(
     write: impl Fn() -> io::Result<T> + Send + Sync + 'static,
+    content_of: Option<VersionId>,
     events: &mpsc::Sender<Event>,
 ) -> io::Result<T> {
     let write = Arc::new(write);
@@ -524,13 +536,30 @@ pub(crate) async fn written<T: Send + 'static>(
         match written.unwrap_or_else(|error| Err(io::Error::other(error))) {
             Err(error) if is_full(&error) && room_made < ROOM_MADE_MAX => {
                 room_made += 1;
-                let (reply, made) = oneshot::channel();
-                let _ = events.send(Event::Full(reply)).await;
-                let _ = made.await;
+                let (made, is_made) = oneshot::channel();
+                let full = Full { content_of, made };
+                let _ = events.send(Event::Full(full)).await;
+                if is_made.await.is_err() {
+                    return Err(error);
+                }
             }
-            written => return written,
+            written => {
+                if room_made > 0 {
+                    let has_helped = written.is_ok();
+                    let _ = events.send(Event::RoomMade { has_helped }).await;
+                }
+                return written;
+            }
         }
     }
+}
+
+/// Writes to the cache directory, in another thread, and has nothing make room for it.
+pub(crate) async fn written_if_there_is_room<T: Send + 'static>(
+    write: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    let written = tokio::task::spawn_blocking(write).await;
+    written.unwrap_or_else(|error| Err(io::Error::other(error)))
 }
 
 fn is_full(error: &io::Error) -> bool {

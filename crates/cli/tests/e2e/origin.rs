@@ -591,6 +591,61 @@ fn a_full_disk_makes_room_and_where_there_is_none_clients_are_told() {
 }
 
 #[test]
+fn a_disk_that_something_else_fills_costs_nothing_that_is_being_served() {
+    isolated(|site| {
+        let disk = site.root().join("disk");
+        fs::create_dir(&disk).unwrap();
+        sh(&format!(
+            "mount -t tmpfs -o size=48m tmpfs {}",
+            disk.display()
+        ));
+        let body = |number: u64| content(12_000_000, number);
+        let web = Web::new(move |request| {
+            let number = request.target[1..].parse().unwrap();
+            Reply::in_parts(request, "\"v\"", FRESH, &body(number))
+        });
+        let cache = disk.to_str().unwrap();
+        let _splitway = serve_with(&site, &["--origin", &web.url, "--cache-dir", cache]);
+        for number in 0..2 {
+            assert!(get(&format!("/{number}")).body == body(number));
+        }
+        let (mut stream, mut bytes) = begin("/0");
+        // All that is left is taken, and whatever makes room.
+        let ballast = disk.join("ballast");
+        let fill = || {
+            let mut options = fs::File::options();
+            let mut file = options.create(true).append(true).open(&ballast).unwrap();
+            while file.write(&[0; 64 << 10]).is_ok() {}
+        };
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    fill();
+                }
+            });
+            let (mut number, mut refused) = (100, 0);
+            let full = testbed::wait::until(SOON, "a disk that is full of something else", || {
+                number += 1;
+                let status = get(&format!("/{number}")).status;
+                assert!([200, 503].contains(&status), "{number}: {status}");
+                refused += u32::from(status == 503);
+                (number > 150 && refused > 0).then_some(())
+            });
+            is_over.store(true, Ordering::Relaxed);
+            full
+        })
+        .unwrap();
+        // Whoever has begun gets the rest, from the disk, and so does the next one.
+        stream.read_to_end(&mut bytes).unwrap();
+        assert!(bytes.ends_with(&body(0)), "{} bytes", bytes.len());
+        let (requests, first) = (web.requests(), "/0");
+        let asked = requests.iter().filter(|it| it.target == first).count();
+        assert_eq!(asked, 1, "nothing of it had to come again");
+    });
+}
+
+#[test]
 fn a_resolver_that_does_not_answer_holds_up_no_other_origin() {
     isolated(|site| {
         // It hears, and says nothing.
