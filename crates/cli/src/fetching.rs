@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::num::NonZeroU64;
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -72,8 +73,8 @@ struct Open {
     target: String,
     /// The version that the server has been told of.
     directory: Option<String>,
-    /// The segment that it waits for.
-    wants: Option<u64>,
+    /// The segment that it waits for, and those behind it that it needs.
+    wants: Option<Range<u64>>,
 }
 
 impl Open {
@@ -227,7 +228,7 @@ impl Fetching {
             } => self.on_object(ticket, object, how),
             Answer::Segment { ticket, segment } => {
                 if let Some(open) = self.open.get_mut(&ticket)
-                    && open.wants == Some(segment)
+                    && open.wants.as_ref().is_some_and(|it| it.start == segment)
                 {
                     open.wants = None;
                     self.news
@@ -256,12 +257,16 @@ impl Fetching {
         let Some(open) = self.open.get_mut(&ticket) else {
             return;
         };
-        let wants = open.wants;
+        let wants = open.wants.clone();
         match &open.directory {
             // Asked again, of another fetcher: it goes on with the same version.
             Some(known) if *known == object.directory => {
-                if let Some(segment) = wants {
-                    self.say(Ask::Segment { ticket, segment });
+                if let Some(segments) = wants {
+                    self.say(Ask::Segment {
+                        ticket,
+                        segment: segments.start,
+                        end: segments.end,
+                    });
                 }
             }
             Some(_) => {
@@ -382,19 +387,29 @@ impl Origins for Fetching {
         self.say(ask);
     }
 
-    fn want(&mut self, ticket: Ticket, segment: u64) {
+    fn want(&mut self, ticket: Ticket, segments: Range<u64>) {
         let Ticket(ticket) = ticket;
         if let Some(open) = self.open.get_mut(&ticket) {
-            open.wants = Some(segment);
-            self.say(Ask::Segment { ticket, segment });
+            let (segment, end) = (segments.start, segments.end);
+            open.wants = Some(segments);
+            self.say(Ask::Segment {
+                ticket,
+                segment,
+                end,
+            });
         }
     }
 
-    fn want_again(&mut self, ticket: Ticket, segment: u64) {
+    fn want_again(&mut self, ticket: Ticket, segments: Range<u64>) {
         let Ticket(ticket) = ticket;
         if let Some(open) = self.open.get_mut(&ticket) {
-            open.wants = Some(segment);
-            self.say(Ask::Missing { ticket, segment });
+            let (segment, end) = (segments.start, segments.end);
+            open.wants = Some(segments);
+            self.say(Ask::Missing {
+                ticket,
+                segment,
+                end,
+            });
         }
     }
 
@@ -504,7 +519,7 @@ mod tests {
             say(&first, &told(ticket, object));
             let news = fetching.hear();
             assert!(matches!(news, Some((_, News::Object(_)))), "{news:?}");
-            fetching.want(Ticket(ticket), 0);
+            fetching.want(Ticket(ticket), 0..2);
         }
         fetching.done(Ticket(3));
         fetching.ask(Ticket(4), &ORIGIN.into(), "/x");
@@ -524,7 +539,12 @@ mod tests {
         }
         assert_eq!(fetching.hear(), Some((Ticket(2), News::Lost)));
         let (ticket, segment) = (1, 0);
-        let expected = [Ask::Segment { ticket, segment }, Ask::Done { ticket: 2 }];
+        let wanted = Ask::Segment {
+            ticket,
+            segment,
+            end: 2,
+        };
+        let expected = [wanted, Ask::Done { ticket: 2 }];
         assert_eq!(heard(&second), expected);
         say(&second, &Answer::Segment { ticket, segment });
         assert_eq!(fetching.hear(), Some((Ticket(1), News::Segment(0))));

@@ -44,6 +44,9 @@ const PARTS_MAX: usize = 4;
 /// A segment that is so near to what a transfer is about to bring is waited for.
 const NEAR_SEGMENTS: u64 = 4;
 
+/// Least segments that are fetched ahead of a client that reads on: what a fast one takes while the next is asked for.
+const AHEAD_MIN: u64 = 2;
+
 /// Segments that are fetched to the end though nobody waits for them any more.
 const LAST_SEGMENTS: u64 = 4;
 
@@ -156,6 +159,17 @@ struct Running {
 }
 
 impl Running {
+    /// It goes no further for now.
+    fn is_standing(&self) -> bool {
+        *self.limit.borrow() <= self.segments.start
+    }
+
+    /// It brings a segment so soon that another request would not be faster.
+    fn is_near(&self, segment: u64) -> bool {
+        let near = if self.is_standing() { 0 } else { NEAR_SEGMENTS };
+        self.segments.contains(&segment) && segment - self.segments.start <= near
+    }
+
     fn is_about_to_end(&self) -> bool {
         self.segments.end.saturating_sub(self.segments.start) <= LAST_SEGMENTS
     }
@@ -170,6 +184,36 @@ struct Ticket {
     version: Option<VersionId>,
     /// Segments that it waits for.
     wants: BTreeSet<u64>,
+    reading: Reading,
+}
+
+/// How a client reads on, in segments.
+#[derive(Clone, Copy, Debug, Default)]
+struct Reading {
+    /// Where it has begun, and has read on without a gap.
+    start: u64,
+    /// The one that it is to ask for next.
+    next: u64,
+    /// The one behind the last that it needs.
+    end: u64,
+    /// What is fetched for it ends before this one.
+    reach: u64,
+}
+
+impl Reading {
+    /// It needs this segment, and those behind it up to `end`. As much is fetched ahead as it has read without a gap: whoever
+    /// leaves after a little has made little come. Never more than `ahead_max`.
+    fn go_on(&mut self, segment: u64, end: u64, ahead_max: u64) {
+        // What is there it does not ask for, so that it may skip some.
+        let is_sequel = segment >= self.start && segment <= self.next.max(self.reach);
+        if !is_sequel {
+            self.start = segment;
+        }
+        self.next = segment.saturating_add(1);
+        self.end = end.max(self.next);
+        let ahead = (self.next - self.start).max(AHEAD_MIN).min(ahead_max);
+        self.reach = self.next.saturating_add(ahead).min(self.end);
+    }
 }
 
 impl Fetcher {
@@ -329,8 +373,16 @@ impl Fetcher {
                 directory,
             } => self.on_again(ticket, &origin, target, &directory),
             Ask::Settled => self.on_settled(),
-            Ask::Segment { ticket, segment } => self.on_segment(ticket, segment),
-            Ask::Missing { ticket, segment } => self.on_missing(ticket, segment),
+            Ask::Segment {
+                ticket,
+                segment,
+                end,
+            } => self.on_segment(ticket, segment, end),
+            Ask::Missing {
+                ticket,
+                segment,
+                end,
+            } => self.on_missing(ticket, segment, end),
             Ask::Done { ticket } => self.on_done(ticket),
         }
     }
@@ -436,6 +488,7 @@ impl Fetcher {
             asking: None,
             version: None,
             wants: BTreeSet::new(),
+            reading: Reading::default(),
         };
         self.tickets.insert(number, ticket);
         Some(key)
@@ -745,8 +798,10 @@ impl Fetcher {
         let in_parts = meta.is_in_parts();
         self.store.insert(id, key.clone(), meta, disk);
         self.store.promise(id, promised);
-        transfer.limit.send_replace(match in_parts {
-            true => self.window(),
+        // Of what comes in parts, nobody has said yet which one is needed.
+        let is_held = in_parts && end > LAST_SEGMENTS;
+        transfer.limit.send_replace(match is_held {
+            true => 0,
             false => u64::MAX,
         });
         self.live.entry(id).or_default().transfers.push(transfer);
@@ -757,7 +812,8 @@ impl Fetcher {
                 let how = self.tickets.get(&ticket).map_or(How::Miss, |it| it.how);
                 self.give(ticket, id, how);
             }
-            return;
+            // Nobody may have asked for it, or is there any more.
+            return self.clean(id);
         }
         self.count(&key).passed += 1;
         if let Some(version) = self.store.get_mut(id) {
@@ -966,7 +1022,7 @@ impl Fetcher {
         self.answers.push_back(answer);
     }
 
-    fn on_segment(&mut self, number: u64, segment: u64) {
+    fn on_segment(&mut self, number: u64, segment: u64, end: u64) {
         let Some(id) = self.tickets.get(&number).and_then(|it| it.version) else {
             return;
         };
@@ -974,10 +1030,17 @@ impl Fetcher {
             return self.lose(number);
         };
         let size_bytes = version.meta.size_bytes.unwrap_or(0);
-        if segment >= self.store.segments_of(size_bytes) {
+        let segments = self.store.segments_of(size_bytes);
+        if segment >= segments {
             return self.lose(number);
         }
-        if version.has(segment) {
+        let is_there = version.has(segment);
+        let ahead_max = self.window();
+        if let Some(ticket) = self.tickets.get_mut(&number) {
+            let reading = &mut ticket.reading;
+            reading.go_on(segment, end.min(segments), ahead_max);
+        }
+        if is_there {
             self.store.touch_segment(id, segment);
             self.answers.push_back(Answer::Segment {
                 ticket: number,
@@ -989,11 +1052,29 @@ impl Fetcher {
             }
             self.fetch(id, segment);
         }
-        self.widen(id, segment);
+        // One that has asked may have been let down by now.
+        let reach = self.tickets.get(&number).map(|it| it.reading.reach);
+        self.widen(id, segment, reach.unwrap_or(0));
+    }
+
+    /// How far is fetched for those who wait for a segment, and which is the last that they need.
+    fn reach(&self, id: VersionId, segment: u64) -> (u64, u64) {
+        let readers = self.live.get(&id).map(|live| live.readers.iter());
+        let tickets = readers.into_iter().flatten();
+        let tickets = tickets.filter_map(|number| self.tickets.get(number));
+        let waiting = tickets.filter(|ticket| ticket.wants.contains(&segment));
+        waiting.fold((segment + 1, segment + 1), |(reach, end), ticket| {
+            let Reading {
+                reach: its_reach,
+                end: its_end,
+                ..
+            } = ticket.reading;
+            (reach.max(its_reach), end.max(its_end))
+        })
     }
 
     /// A client could not open a segment that was said to be there. Whatever has become of it, it is fetched again.
-    fn on_missing(&mut self, number: u64, segment: u64) {
+    fn on_missing(&mut self, number: u64, segment: u64, end: u64) {
         let Some(id) = self.tickets.get(&number).and_then(|it| it.version) else {
             return;
         };
@@ -1018,17 +1099,16 @@ impl Fetcher {
                 self.write_down(id);
             }
         }
-        self.on_segment(number, segment);
+        self.on_segment(number, segment, end);
     }
 
-    /// Transfers may go on as far ahead of what is asked for as there is room.
-    fn widen(&mut self, id: VersionId, segment: u64) {
-        let limit = segment.saturating_add(self.window());
+    /// Transfers may go on as far as it is fetched for those who have asked for this segment.
+    fn widen(&mut self, id: VersionId, segment: u64, limit: u64) {
         let Some(live) = self.live.get(&id) else {
             return;
         };
         for transfer in &live.transfers {
-            if transfer.segments.start <= segment.saturating_add(1) {
+            if transfer.segments.start <= limit.max(segment.saturating_add(1)) {
                 transfer.limit.send_if_modified(|known| {
                     let is_more = *known < limit;
                     *known = limit.max(*known);
@@ -1047,11 +1127,14 @@ impl Fetcher {
         let next_there = version.next_there(segment);
         let live = self.live.entry(id).or_default();
         let covers = |running: &Running| running.segments.contains(&segment);
-        let is_near = |running: &Running| segment - running.segments.start <= NEAR_SEGMENTS;
-        if live.transfers.iter().any(|it| covers(it) && is_near(it)) {
+        if live.transfers.iter().any(|it| it.is_near(segment)) {
             return;
         }
         let in_parts = meta.is_in_parts() && !live.is_lost;
+        if in_parts {
+            // One that was begun at the start, and not for this, holds a connection to the origin.
+            live.transfers.retain(|it| *it.limit.borrow() > 0);
+        }
         if in_parts && live.transfers.len() >= PARTS_MAX {
             // One that nobody waits for may stand still for ever.
             let tickets = live.readers.iter().filter_map(|it| self.tickets.get(it));
@@ -1079,18 +1162,22 @@ impl Fetcher {
             return;
         }
         let size_bytes = meta.size_bytes.unwrap_or(0);
+        let (reach, needed) = self.reach(id, segment);
+        let Some(live) = self.live.get(&id) else {
+            return;
+        };
         let ahead = live.transfers.iter().map(|it| it.segments.start);
         let ahead = ahead.filter(|&start| start > segment).min();
         let end = [next_there, ahead].into_iter().flatten().min();
-        let end = end.unwrap_or_else(|| self.store.segments_of(size_bytes));
-        let limit = segment.saturating_add(self.window());
+        let end = end.unwrap_or(u64::MAX).min(needed);
+        let end = end.min(self.store.segments_of(size_bytes));
         let what = What::Part {
             segments: segment..end,
             size_bytes,
             validators: meta.validators,
             takes_ranges: true,
         };
-        self.begin(id, segment..end, limit, what);
+        self.begin(id, segment..end, reach, what);
     }
 
     /// Sees to it that all of a version comes again that does not come in parts, if there is no doubt that it is the same.
@@ -1479,6 +1566,22 @@ fn tag(key: &Key, meta: &Meta, id: VersionId) -> u64 {
 mod tests {
     use super::*;
     use crate::store::Limits;
+
+    #[test]
+    fn as_much_is_fetched_ahead_as_was_read_without_a_gap() {
+        let mut reading = Reading::default();
+        let mut reach = |segment, end| {
+            reading.go_on(segment, end, 16);
+            reading.reach
+        };
+        assert_eq!([0, 1, 2, 3, 4].map(|it| reach(it, 100)), [3, 4, 6, 8, 10]);
+        // It has not asked for what was there.
+        assert_eq!(reach(10, 100), 22);
+        assert_eq!(reach(20, 100), 37, "never more than so much");
+        assert_eq!(reach(70, 100), 73, "elsewhere");
+        assert_eq!(reach(71, 72), 72, "nor more than it needs");
+        assert_eq!(reach(5, 0), 6, "whatever it says");
+    }
 
     #[test]
     fn what_a_smaller_size_has_removed_is_told_though_nobody_asks_for_anything() {

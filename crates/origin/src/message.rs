@@ -40,12 +40,14 @@ pub enum Ask {
     },
     /// All clients of the time before have been named: what is left of versions that nobody else may have goes.
     Settled,
-    /// [`Answer::Segment`] follows, or [`Answer::Lost`]. Fetched are this one and those behind it.
+    /// [`Answer::Segment`] follows, or [`Answer::Lost`].
     Segment {
         /// Of an object that was answered.
         ticket: u64,
         /// From 0.
         segment: u64,
+        /// The one behind the last that this client is going to need: what is fetched ahead ends there.
+        end: u64,
     },
     /// A segment that was said to be there could not be opened, or is not as long as it should be.
     /// [`Answer::Segment`] follows when it is there again, or [`Answer::Lost`].
@@ -54,6 +56,8 @@ pub enum Ask {
         ticket: u64,
         /// From 0.
         segment: u64,
+        /// As in [`Ask::Segment`].
+        end: u64,
     },
     /// The ticket is not needed any more.
     Done {

@@ -428,22 +428,13 @@ impl Order {
     ) -> Result<u64, Failure> {
         let mut slot = Some(slot);
         let first = segment;
+        let is_over = |total| expected.is_some_and(|expected| total >= expected);
         let idle = self.upstream.timeouts.idle;
         let mut filling = Filling::default();
         let mut total = 0;
         loop {
-            if segment >= *self.limit.borrow_and_update() {
-                // At the start it has only not been said yet how far to go; later it may take long until somebody reads on.
-                if segment > first {
-                    slot = None;
-                }
-                if self.limit.changed().await.is_err() {
-                    return Err(Failure::Stopped);
-                }
-                continue;
-            }
-            if slot.is_none() {
-                slot = Some(wanted(&self.limit, self.upstream.slot()).await?);
+            if !is_over(total) {
+                self.may_go_on(segment, segment > first, &mut slot).await?;
             }
             // What is being written is always written to its end, and told of: nothing lies there that nobody knows of.
             let frame = wanted(&self.limit, async { Ok(timeout(idle, body.frame()).await) });
@@ -469,6 +460,7 @@ impl Order {
                 return Err(Failure::Cut(why));
             }
             while !data.is_empty() {
+                self.may_go_on(segment, segment > first, &mut slot).await?;
                 let room = self.segment_bytes - filling.bytes;
                 let piece = data.split_to((data.len() as u64).min(room) as usize);
                 filling.bytes += piece.len() as u64;
@@ -488,6 +480,28 @@ impl Order {
             self.store(segment, filling, events).await?;
         }
         Ok(total)
+    }
+
+    /// Waits until this segment is to be fetched.
+    async fn may_go_on(
+        &mut self,
+        segment: u64,
+        has_begun: bool,
+        slot: &mut Option<OwnedSemaphorePermit>,
+    ) -> Result<(), Failure> {
+        while segment >= *self.limit.borrow_and_update() {
+            // At the start it has only not been said yet how far to go; later it may take long until a client reads on.
+            if has_begun {
+                *slot = None;
+            }
+            if self.limit.changed().await.is_err() {
+                return Err(Failure::Stopped);
+            }
+        }
+        if slot.is_none() {
+            *slot = Some(wanted(&self.limit, self.upstream.slot()).await?);
+        }
+        Ok(())
     }
 
     async fn store(

@@ -48,6 +48,8 @@ pub(crate) struct Segments {
     is_held_back: bool,
     /// How often this segment could not be opened.
     opens_failed: u8,
+    /// The segment behind the last that the response needs.
+    needs_end: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +68,7 @@ impl Content {
             stage: Stage::Nothing,
             is_held_back: false,
             opens_failed: 0,
+            needs_end: 0,
         }))
     }
 
@@ -76,17 +79,21 @@ impl Content {
         }
     }
 
-    /// What of this range may be queued now, from its start on.
+    /// What of this range may be queued now, from its start on. The response needs what is behind it up to `end`.
     pub(crate) fn piece(
         &mut self,
         io: &mut dyn Io,
         stream: StreamId,
         range: Range<u64>,
+        end: u64,
         origins: Option<&mut (dyn Origins + 'static)>,
     ) -> Piece {
         match self {
             Content::File(file) => Piece::Of(*file, range),
-            Content::Segments(segments) => segments.piece(io, stream, range, origins),
+            Content::Segments(segments) => {
+                segments.needs_end = end.div_ceil(segments.object.segment_bytes.get());
+                segments.piece(io, stream, range, origins)
+            }
         }
     }
 
@@ -157,7 +164,7 @@ impl Segments {
             self.open(io, stream, segment);
         } else if let Some(origins) = origins {
             self.stage = Stage::Wanted(segment);
-            origins.want(self.ticket, segment);
+            origins.want(self.ticket, segment..self.needs_end);
         }
         Piece::Later
     }
@@ -244,7 +251,7 @@ impl Segments {
         };
         self.object.present.clear();
         self.stage = Stage::Wanted(segment);
-        origins.want_again(self.ticket, segment);
+        origins.want_again(self.ticket, segment..self.needs_end);
         true
     }
 }

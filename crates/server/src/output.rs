@@ -207,9 +207,9 @@ impl Output {
                 .end
                 .min(range.start.saturating_add(body.at_once_bytes));
             if range.start < end {
-                let wanted = range.start..end;
+                let (wanted, needed) = (range.start..end, range.end);
                 let origins = origins.as_deref_mut();
-                let (file, part) = match body.content.piece(io, stream, wanted, origins) {
+                let (file, part) = match body.content.piece(io, stream, wanted, needed, origins) {
                     Piece::Of(file, part) => (file, part),
                     Piece::Later => return Flushed::Later,
                 };

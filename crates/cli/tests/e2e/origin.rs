@@ -383,6 +383,7 @@ fn a_slow_client_of_a_long_object_keeps_few_files_open() {
         let body = content(40_000_000, 9);
         let web = in_parts(&body);
         let splitway = serve_origin(&site, &web, &[]);
+        assert!(get("/x").body == body);
         let (mut stream, mut bytes) = begin("/x");
         // All of it has been fetched, and the client still has not read on.
         testbed::wait::until(SOON, "the whole object", || {

@@ -192,7 +192,9 @@ fn what_nobody_waits_for_any_more_is_not_fetched_to_its_end() {
     let mut host = Host::new(root.path(), &web.url);
     let ticket = host.ask("/x");
     let object = host.object(ticket).unwrap();
-    host.segment(ticket, &object, 1).unwrap();
+    for segment in 0..2 {
+        host.segment(ticket, &object, segment).unwrap();
+    }
     host.done(ticket);
     // That was heard before it goes on.
     let other = host.ask("/x");
@@ -215,7 +217,11 @@ fn what_is_fetched_ahead_ends_when_its_last_reader_leaves() {
     let mut host = Host::new(root.path(), &web.url);
     let ticket = host.ask("/x");
     let object = host.object(ticket).unwrap();
-    host.segment(ticket, &object, 0).unwrap();
+    // As far as it has read, so much is fetched ahead.
+    let read = (1 << 20) / SEGMENT_BYTES / 4;
+    for segment in 0..read {
+        host.segment(ticket, &object, segment).unwrap();
+    }
     let (mut before, mut same) = (Vec::new(), 0);
     wait::until(Duration::from_secs(20), "as far as it goes", || {
         let other = host.ask("/x");
@@ -223,7 +229,7 @@ fn what_is_fetched_ahead_ends_when_its_last_reader_leaves() {
         host.done(other);
         same = if present == before { same + 1 } else { 0 };
         before = present;
-        let is_far = before[0].1 >= (1 << 20) / SEGMENT_BYTES / 4;
+        let is_far = before[0].1 == 2 * read;
         (is_far && same > 20).then_some(())
     })
     .unwrap();
@@ -234,6 +240,63 @@ fn what_is_fetched_ahead_ends_when_its_last_reader_leaves() {
     })
     .unwrap();
     assert_eq!(web.requests().len(), 1);
+}
+
+#[test]
+fn who_reads_little_makes_little_come() {
+    let body = content(16 << 20, 7);
+    let web = Web::new({
+        let body = body.clone();
+        move |request| Reply::in_parts(request, "\"v\"", FRESH, &body)
+    });
+    let root = tempfile::tempdir().unwrap();
+    let mut host = Host::with(origin::Config {
+        bytes_max: 1 << 30,
+        ..config(root.path(), &web.url)
+    });
+    let settled = |host: &mut Host, expected: &[(u64, u64)]| {
+        wait::until(Duration::from_secs(20), "what is to be there", || {
+            let ticket = host.ask("/x");
+            let present = host.object(ticket).unwrap().present;
+            host.done(ticket);
+            let far = present.last().map_or(0, |run| run.1);
+            assert!(far <= expected.last().unwrap().1, "{present:?}");
+            (present == expected).then_some(())
+        })
+        .unwrap();
+    };
+    // A thousand bytes in the middle.
+    let ticket = host.ask("/x");
+    let object = host.object(ticket).unwrap();
+    host.want_to(ticket, 900..901);
+    assert_eq!(
+        host.hear(ticket),
+        Answer::Segment {
+            ticket,
+            segment: 900
+        }
+    );
+    let requests = web.requests();
+    assert_eq!(requests.len(), 2);
+    assert_eq!(requests[1].field("range"), Some("bytes=900000-900999"));
+    settled(&mut host, &[(900, 901)]);
+    host.done(ticket);
+    // A client that begins to read all of it, and another one that goes on to its tenth segment.
+    let (first, second) = (host.ask("/x"), host.ask("/x"));
+    host.object(first).unwrap();
+    host.object(second).unwrap();
+    assert!(host.segment(first, &object, 0).unwrap() == body[..1000]);
+    settled(&mut host, &[(0, 3), (900, 901)]);
+    for segment in 0..10 {
+        let start = segment as usize * 1000;
+        let bytes = host.segment(second, &object, segment).unwrap();
+        assert!(bytes == body[start..start + 1000], "{segment}");
+    }
+    settled(&mut host, &[(0, 20), (900, 901)]);
+    host.done(first);
+    host.done(second);
+    let counters = host.end();
+    assert_eq!(counters.fetched_bytes, 21_000, "{counters:?}");
 }
 
 #[test]

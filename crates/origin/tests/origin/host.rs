@@ -1,6 +1,7 @@
 //! The host process, and the fetcher that it asks.
 
 use std::fs;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::{Path, PathBuf};
@@ -159,12 +160,25 @@ impl Host {
     }
 
     pub(crate) fn want(&self, ticket: u64, segment: u64) {
-        self.say(&Ask::Segment { ticket, segment });
+        self.want_to(ticket, segment..u64::MAX);
+    }
+
+    /// Wants the first of these, and is going to need no others.
+    pub(crate) fn want_to(&self, ticket: u64, segments: Range<u64>) {
+        self.say(&Ask::Segment {
+            ticket,
+            segment: segments.start,
+            end: segments.end,
+        });
     }
 
     /// A segment that was said to be there is not.
     pub(crate) fn missing(&self, ticket: u64, segment: u64) {
-        self.say(&Ask::Missing { ticket, segment });
+        self.say(&Ask::Missing {
+            ticket,
+            segment,
+            end: u64::MAX,
+        });
     }
 
     pub(crate) fn done(&self, ticket: u64) {

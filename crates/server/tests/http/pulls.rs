@@ -1,6 +1,7 @@
 //! What comes from origins. The test plays who fetches it.
 
 use std::num::NonZeroU64;
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -21,6 +22,8 @@ const ORIGIN: &str = "http://a.example";
 struct Said {
     asks: Vec<(Ticket, String, String)>,
     wants: Vec<(Ticket, u64)>,
+    /// The same, with those behind that are needed.
+    needs: Vec<Range<u64>>,
     /// Of these, those that were said to be there.
     missing: Vec<u64>,
     done: Vec<Ticket>,
@@ -39,13 +42,15 @@ impl Origins for Fake {
             .push((ticket, origin.to_string(), target.to_owned()));
     }
 
-    fn want(&mut self, ticket: Ticket, segment: u64) {
-        self.said.lock().unwrap().wants.push((ticket, segment));
+    fn want(&mut self, ticket: Ticket, segments: Range<u64>) {
+        let mut said = self.said.lock().unwrap();
+        said.wants.push((ticket, segments.start));
+        said.needs.push(segments);
     }
 
-    fn want_again(&mut self, ticket: Ticket, segment: u64) {
-        self.said.lock().unwrap().missing.push(segment);
-        self.want(ticket, segment);
+    fn want_again(&mut self, ticket: Ticket, segments: Range<u64>) {
+        self.said.lock().unwrap().missing.push(segments.start);
+        self.want(ticket, segments);
     }
 
     fn done(&mut self, ticket: Ticket) {
@@ -368,6 +373,7 @@ fn only_the_segments_of_a_range_are_wanted() {
     assert_eq!(bench.lab.ranges(stream), vec![500..1000; 1]);
     bench.tell(ticket, News::Segment(3));
     assert!(bench.lab.response(stream).body == content(10_000)[2500..3101]);
+    assert_eq!(bench.said().needs, [2..4, 3..4]);
     bench.all_done();
 }
 
