@@ -1,8 +1,9 @@
 //! Whether the machine has been started since the cache was written to.
 //!
-//! Nothing waits until content has reached the disk. While the kernel runs, what was written can be read, whatever dies
-//! above it. After a start of the machine it may be damaged: a power failure leaves files that have their length, and not
-//! their content. The cache directory says in which run of the kernel it was last used.
+//! Nothing waits until content has reached the disk. While the kernel runs, what was written can be
+//! read, whatever dies above it. After a start of the machine it may be damaged: a power failure
+//! leaves files that have their length, and not their content. The cache directory says in which
+//! run of the kernel it was last used.
 
 use std::fs;
 use std::io::{self, Write};
@@ -13,8 +14,8 @@ use crate::disk::read_file;
 /// Its name, beside the versions.
 pub(crate) const BOOT: &str = "boot";
 
-/// Whether the machine has been started since. A directory that does not say so has not been used, or by a program that
-/// wrote no checksums.
+/// Whether the machine has been started since. A directory that does not say so has not been used,
+/// or by a program that wrote no checksums.
 pub(crate) fn has_started_since(objects: &Path, boot_id: &str) -> bool {
     match read_file(&objects.join(BOOT)) {
         Ok(known) => known != boot_id.as_bytes() || boot_id.is_empty(),
@@ -22,7 +23,8 @@ pub(crate) fn has_started_since(objects: &Path, boot_id: &str) -> bool {
     }
 }
 
-/// Notes in which run of the kernel it is used. This is on the disk before anything else is written.
+/// Notes in which run of the kernel it is used. This is on the disk before anything else is
+/// written.
 pub(crate) fn note(objects: &Path, boot_id: &str) -> io::Result<()> {
     let path = objects.join(BOOT);
     if read_file(&path).is_ok_and(|known| known == boot_id.as_bytes()) {
@@ -49,7 +51,7 @@ mod tests {
         assert!(has_started_since(root.path(), "b"));
         note(root.path(), "b").unwrap();
         assert!(!has_started_since(root.path(), "b"));
-        // Who does not know in which run it is has to expect another one.
+        // A fetcher that does not know its run has to expect another one.
         note(root.path(), "").unwrap();
         assert!(has_started_since(root.path(), ""));
     }

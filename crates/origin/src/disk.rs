@@ -6,8 +6,8 @@
 //! 00000000   the segments
 //! ```
 //!
-//! Threads write and remove these files in any order. Each write of a segment has a number, and a removal names the write
-//! that it is about: a segment that was written again since stays.
+//! Threads write and remove these files in any order. Each write of a segment has a number, and a
+//! removal names the write that it is about: a segment that was written again since stays.
 
 use std::collections::HashMap;
 use std::fs;
@@ -66,7 +66,8 @@ impl Disk {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes `meta`, unless the version has gone or a `meta` with a later number is there. Waits for the disk.
+    /// Writes `meta`, unless the version has gone or a `meta` with a later number is there. Waits
+    /// for the disk.
     pub(crate) fn write_meta(&self, number: u64, content: &Bytes) -> io::Result<()> {
         let mut state = self.state();
         if state.is_gone || state.meta > number {
@@ -83,8 +84,8 @@ impl Disk {
         self.directory.join(META).exists()
     }
 
-    /// Writes a segment and its checksum; of several writers each has its own number. Returns the number of the write.
-    /// Waits for the disk.
+    /// Writes a segment and its checksum; of several writers each has its own number. Returns the
+    /// number of the write. Waits for the disk.
     pub(crate) fn write_segment(
         &self,
         segment: u64,

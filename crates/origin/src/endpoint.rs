@@ -34,7 +34,8 @@ const END_WAIT: Duration = Duration::from_secs(1);
 pub struct Config {
     /// Where it may write.
     pub cache_dir: PathBuf,
-    /// Most content there, but for segments that are being written, in bytes. Each object counts 12 KiB more.
+    /// Most content there, but for segments that are being written, in bytes. Each object counts 12
+    /// KiB more.
     pub bytes_max: u64,
     /// Length of a segment, in bytes. What was cached with another one is dropped.
     pub segment_bytes: u64,
@@ -44,8 +45,8 @@ pub struct Config {
     pub trust: Trust,
     /// How long origins may take.
     pub timeouts: Timeouts,
-    /// The run of the kernel that this is (`/proc/sys/kernel/random/boot_id`); empty if that is not known. In another one,
-    /// content in the cache is compared with its checksums first.
+    /// The run of the kernel that this is (`/proc/sys/kernel/random/boot_id`); empty if that is not
+    /// known. In another one, content in the cache is compared with its checksums first.
     pub boot_id: String,
 }
 
@@ -88,7 +89,8 @@ pub struct Counters {
     pub lost: u64,
     /// Content that has come from origins, in bytes.
     pub fetched_bytes: u64,
-    /// Segments that were missing in the cache directory, or not as they were written, and are fetched again.
+    /// Segments that were missing in the cache directory, or not as they were written, and are
+    /// fetched again.
     pub damaged: u64,
     /// Answers that did not come in parts, and found no room beside what is read or fetched.
     pub no_room: u64,

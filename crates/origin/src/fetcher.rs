@@ -44,7 +44,8 @@ const PARTS_MAX: usize = 4;
 /// A segment that is so near to what a transfer is about to bring is waited for.
 const NEAR_SEGMENTS: u64 = 4;
 
-/// Least segments that are fetched ahead of a client that reads on: what a fast one takes while the next is asked for.
+/// Least segments that are fetched ahead of a client that reads on: what a fast one takes while the
+/// next is asked for.
 const AHEAD_MIN: u64 = 2;
 
 /// Segments that are fetched to the end though nobody waits for them any more.
@@ -72,8 +73,8 @@ const UNSIZED_SHARE: u64 = 2;
 /// That the disk is full is not said more often.
 const FULL_PAUSE: Duration = Duration::from_secs(10);
 
-/// Something else fills the disk: for so long no room is made, since it would be gone at once. It doubles with each attempt
-/// that does not help, up to the other.
+/// Something else fills the disk: for so long no room is made, since it would be gone at once. It
+/// doubles with each attempt that does not help, up to the other.
 const NO_HELP_PAUSE: Duration = Duration::from_secs(1);
 const NO_HELP_PAUSE_MAX: Duration = Duration::from_secs(60);
 
@@ -201,8 +202,9 @@ struct Reading {
 }
 
 impl Reading {
-    /// It needs this segment, and those behind it up to `end`. As much is fetched ahead as it has read without a gap: whoever
-    /// leaves after a little has made little come. Never more than `ahead_max`.
+    /// It needs this segment, and those behind it up to `end`. As much is fetched ahead as it has
+    /// read without a gap, so that a client that leaves soon has made little come. Never more than
+    /// `ahead_max`.
     fn go_on(&mut self, segment: u64, end: u64, ahead_max: u64) {
         // What is there it does not ask for, so that it may skip some.
         let is_sequel = segment >= self.start && segment <= self.next.max(self.reach);
@@ -762,7 +764,8 @@ impl Fetcher {
         } = asking;
         let is_shared = meta.freshness.may_be_shared;
         let is_kept = is_shared && !is_solo;
-        // What does not come in parts stays as long as it is read: all of it has room from the start.
+        // What does not come in parts stays as long as it is read: all of it has room from the
+        // start.
         let promised = match meta.is_in_parts() {
             true => 0,
             false => meta.size_bytes.unwrap_or(0),
@@ -786,7 +789,7 @@ impl Fetcher {
             return self.tidy(&key);
         }
         self.make_room(VERSION_BYTES.saturating_add(promised));
-        if !self.store.fits(promised) {
+        if promised > 0 && !self.store.fits(promised) {
             return self.refuse_for_room(&key, waiting, promised);
         }
         self.forget_missing(&key);
@@ -798,7 +801,7 @@ impl Fetcher {
         let in_parts = meta.is_in_parts();
         self.store.insert(id, key.clone(), meta, disk);
         self.store.promise(id, promised);
-        // Of what comes in parts, nobody has said yet which one is needed.
+        // Of what comes in parts, no client has said yet which one it needs.
         let is_held = in_parts && end > LAST_SEGMENTS;
         transfer.limit.send_replace(match is_held {
             true => 0,
@@ -812,7 +815,7 @@ impl Fetcher {
                 let how = self.tickets.get(&ticket).map_or(How::Miss, |it| it.how);
                 self.give(ticket, id, how);
             }
-            // Nobody may have asked for it, or is there any more.
+            // It may have no reader: it came in advance, or all that asked are gone.
             return self.clean(id);
         }
         self.count(&key).passed += 1;
@@ -831,11 +834,13 @@ impl Fetcher {
         self.clean(id);
     }
 
-    /// An answer that does not come in parts is longer than what is read or fetched leaves room for.
+    /// An answer that does not come in parts is longer than what is read or fetched leaves room
+    /// for.
     fn refuse_for_room(&mut self, key: &Key, waiting: Vec<u64>, bytes: u64) {
         self.count(key).no_room += 1;
         let failure = Failure::NoRoom(format!(
-            "its answer of {bytes} bytes does not come in parts, and what others read or fetch leaves no room for all of it"
+            "its answer of {bytes} bytes does not come in parts, and what others read or fetch leaves \
+             no room for all of it"
         ));
         if self
             .no_room_told
@@ -845,8 +850,9 @@ impl Fetcher {
             tracing::warn!(
                 origin = %key.origin,
                 target = key.target,
-                "not fetched: {failure}; clients get 503. Give the cache more than {} bytes (--origin-cache-bytes), or have the \
-                 origin give parts. It is said again after 10 s at the earliest",
+                "not fetched: {failure}; clients get 503. Give the cache more than {} bytes \
+                 (--origin-cache-bytes), or have the origin give parts. It is said again after 10 s \
+                 at the earliest",
                 self.store.bytes_max(),
             );
         }
@@ -1057,7 +1063,8 @@ impl Fetcher {
         self.widen(id, segment, reach.unwrap_or(0));
     }
 
-    /// How far is fetched for those who wait for a segment, and which is the last that they need.
+    /// How far is fetched for the clients that wait for a segment, and where the need of all of
+    /// them ends.
     fn reach(&self, id: VersionId, segment: u64) -> (u64, u64) {
         let readers = self.live.get(&id).map(|live| live.readers.iter());
         let tickets = readers.into_iter().flatten();
@@ -1073,7 +1080,8 @@ impl Fetcher {
         })
     }
 
-    /// A client could not open a segment that was said to be there. Whatever has become of it, it is fetched again.
+    /// A client could not open a segment that was said to be there. Whatever has become of it, it
+    /// is fetched again.
     fn on_missing(&mut self, number: u64, segment: u64, end: u64) {
         let Some(id) = self.tickets.get(&number).and_then(|it| it.version) else {
             return;
@@ -1085,13 +1093,15 @@ impl Fetcher {
             tracing::warn!(
                 origin = %key.origin,
                 target = key.target,
-                "{missing} segments from {segment} on are missing in {}, or are not as long as they were written",
+                "{missing} segments from {segment} on are missing in {}, or are not as long as \
+                 they were written",
                 directory.display(),
             );
             self.count(&key).damaged += missing;
             if !comes_again {
                 let why = format!(
-                    "a segment is missing in {}, and nothing at the origin tells that it still has the same version",
+                    "a segment is missing in {}, and nothing at the origin tells \
+                     that it still has the same version",
                     directory.display()
                 );
                 self.break_off(id, &Failure::Cache(why), true);
@@ -1102,7 +1112,7 @@ impl Fetcher {
         self.on_segment(number, segment, end);
     }
 
-    /// Transfers may go on as far as it is fetched for those who have asked for this segment.
+    /// Transfers that bring what is behind this segment may go on to `limit`.
     fn widen(&mut self, id: VersionId, segment: u64, limit: u64) {
         let Some(live) = self.live.get(&id) else {
             return;
@@ -1180,7 +1190,8 @@ impl Fetcher {
         self.begin(id, segment..end, reach, what);
     }
 
-    /// Sees to it that all of a version comes again that does not come in parts, if there is no doubt that it is the same.
+    /// Sees to it that all of a version comes again that does not come in parts, if there is no
+    /// doubt that it is the same.
     fn fetch_whole(&mut self, id: VersionId) {
         let meta = self.store.get(id).map(|version| version.meta.clone());
         let meta = meta.filter(Meta::can_come_again);
@@ -1291,8 +1302,9 @@ impl Fetcher {
         if self.full_told.is_none_or(|at| at.elapsed() >= FULL_PAUSE) {
             self.full_told = Some(Instant::now());
             tracing::warn!(
-                "the disk of the cache directory is full, before the cache is: {} of {} bytes are used; what nobody reads \
-                 makes room. Give it more, or the cache fewer (--origin-cache-bytes)",
+                "the disk of the cache directory is full, before the cache is: {} of {} bytes are used; \
+                 what no client reads makes room. Give it more, or the cache fewer \
+                 (--origin-cache-bytes)",
                 self.store.bytes(),
                 self.store.bytes_max(),
             );
@@ -1303,7 +1315,8 @@ impl Fetcher {
         self.store.tell_when_removed(made);
     }
 
-    /// Where something else takes the room that the cache makes, the cache does not make more and more.
+    /// Where something else takes the room that the cache makes, the cache does not make more and
+    /// more.
     fn on_room_made(&mut self, has_helped: bool) {
         if has_helped {
             self.no_help = None;
@@ -1318,8 +1331,9 @@ impl Fetcher {
         });
         self.no_help = Some((now + pause, pause));
         tracing::warn!(
-            "something else fills the disk of the cache directory: the cache makes no room for {pause:?}, and what does not \
-             fit gets 503. Give the disk more room"
+            "room that the cache has made on its disk was of no help: something else fills it, or \
+             what is being read does. The cache makes none for {pause:?}, and clients get 503 for \
+             what does not fit. Give the disk more room"
         );
     }
 

@@ -46,7 +46,8 @@ pub enum Ask {
         ticket: u64,
         /// From 0.
         segment: u64,
-        /// The one behind the last that this client is going to need: what is fetched ahead ends there.
+        /// The one behind the last that this client is going to need: what is fetched ahead ends
+        /// there.
         end: u64,
     },
     /// A segment that was said to be there could not be opened, or is not as long as it should be.

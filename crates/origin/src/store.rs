@@ -12,7 +12,8 @@
 //! When there is too much, the version goes that nobody has asked for for the longest time. One that is being read goes
 //! last, and segment by segment: what a client needs of it is fetched again.
 //!
-//! What is going to be written is *promised* before: it counts from then on, so that all that is written has room.
+//! What is going to be written is *promised* before: it counts from then on, so that all that is
+//! written has room.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
@@ -38,8 +39,8 @@ pub const OBJECTS: &str = "objects";
 /// Another number for each way to write things down: what is of another one is swept away.
 const FORMAT: u32 = 1;
 
-/// What a version takes beside its content, in bytes: a directory, `meta`, `sums`, and what is known of it in memory.
-/// However small objects are, there are no more of them than fit with this.
+/// What a version takes beside its content, in bytes: a directory, `meta`, `sums`, and what is
+/// known of it in memory. However small objects are, there are no more of them than fit with this.
 pub(crate) const VERSION_BYTES: u64 = 12 << 10;
 
 /// So many segments are looked for at once when one is missing: then more are, as a rule.
@@ -266,8 +267,8 @@ impl Store {
         fs::remove_file(&trial)
     }
 
-    /// The versions that a cache directory holds, of these origins; all else in it goes. If the kernel does not run for
-    /// the same time any more, all content is compared with its checksums.
+    /// The versions that a cache directory holds, of these origins; all else in it goes. If the
+    /// kernel does not run for the same time any more, all content is compared with its checksums.
     pub(crate) fn open(
         root: &Path,
         limits: Limits,
@@ -278,8 +279,8 @@ impl Store {
         let is_doubted = boot::has_started_since(&objects, boot_id);
         if is_doubted {
             tracing::info!(
-                "the machine was started since the cache directory was last used: its content is compared with its \
-                 checksums before the origin cache is in use"
+                "the machine was started since the cache directory was last used: its content is \
+                 compared with its checksums before the origin cache is in use"
             );
         }
         let mut store = Store {
@@ -323,7 +324,10 @@ impl Store {
         }
         boot::note(&objects, boot_id)?;
         for (origin, count) in &store.damaged {
-            tracing::warn!(%origin, "{count} segments of the cache are damaged; they are fetched again when they are asked for");
+            tracing::warn!(
+                %origin,
+                "{count} segments of the cache are damaged; they are fetched again on demand"
+            );
         }
         store.make_room(0);
         Ok(store)
@@ -476,8 +480,8 @@ impl Store {
         version.meta.size_bytes.unwrap_or(0).saturating_sub(there)
     }
 
-    /// What is there and promised of a version, in bytes. Its last segment counts as long as the others while its length is
-    /// not known.
+    /// What is there and promised of a version, in bytes. Its last segment counts as long as the
+    /// others while its length is not known.
     pub(crate) fn version_bytes_of(&self, version: &Version) -> u64 {
         let segments = version.segments().saturating_mul(self.segment_bytes);
         segments.saturating_add(version.promised)
@@ -555,7 +559,8 @@ impl Store {
         }
     }
 
-    /// A segment has come with this write, and lies there. Returns false if nobody knows its version any more.
+    /// A segment has come with this write, and lies there. Returns false if its version is not
+    /// known any more.
     pub(crate) fn add(&mut self, id: VersionId, segment: u64, bytes: u64, write: u64) -> bool {
         self.clock += 1;
         let clock = self.clock;
@@ -603,8 +608,9 @@ impl Store {
         gone
     }
 
-    /// The disk is full: makes so many bytes less of what nobody reads. If nothing of that is left, segments of this version
-    /// go that have been asked for: what is being served to others is not touched. Returns the versions that have gone.
+    /// The disk is full: removes so many bytes of versions without readers. If nothing of that is
+    /// left, segments of this version go that have been asked for: what is being served to others
+    /// is not touched. Returns the versions that have gone.
     pub(crate) fn make_disk_room(
         &mut self,
         bytes: u64,
@@ -631,7 +637,7 @@ impl Store {
         gone
     }
 
-    /// So many bytes of a version go, segments first that nobody has asked for for the longest time.
+    /// Removes so many bytes of a version, the segments first that were asked for longest ago.
     fn remove_segments_of(&mut self, id: VersionId, bytes: u64) {
         let version = self.versions.get(&id);
         let Some(version) = version.filter(|version| version.meta.is_in_parts()) else {
@@ -663,7 +669,8 @@ impl Store {
         true
     }
 
-    /// A segment is not there any more; what may be left of it is removed. Returns its length in bytes.
+    /// A segment is not there any more; what may be left of it is removed. Returns its length in
+    /// bytes.
     fn forget_segment(&mut self, id: VersionId, segment: u64) -> u64 {
         let bytes = self.segment_bytes_of(id, segment);
         let Some(version) = self.versions.get_mut(&id) else {
@@ -679,8 +686,8 @@ impl Store {
         bytes
     }
 
-    /// Looks on the disk for a segment that should be there, and for those behind it up to one that is. Forgets those
-    /// that are missing, or not as long as they should be; returns how many.
+    /// Looks on the disk for a segment that should be there, and for those behind it up to one that
+    /// is. Forgets those that are missing, or not as long as they should be; returns how many.
     pub(crate) fn forget_missing(&mut self, id: VersionId, segment: u64) -> u64 {
         let mut missing = 0;
         for segment in (segment..).take(LOOK_MAX) {
@@ -1054,7 +1061,7 @@ mod tests {
         for id in [a, b] {
             store.get_mut(id).unwrap().readers = 1;
         }
-        // Nobody reads it, so that it goes first, even if that is more than wanted.
+        // It has no reader, so that it goes first, even if that is more than wanted.
         assert_eq!(store.make_disk_room(100, Some(a)), [(c, key("/c"))]);
         assert_eq!(store.make_disk_room(100, None), []);
         assert_eq!(

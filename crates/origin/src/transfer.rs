@@ -64,7 +64,8 @@ pub(crate) enum Event {
         id: VersionId,
         head: Result<Head, Failure>,
     },
-    /// So much of a version is about to be written; it is when this has been answered, and given up if it is not.
+    /// So much of a version is about to be written; it is when this has been answered, and given up
+    /// if it is not.
     Room {
         id: VersionId,
         bytes: u64,
@@ -385,7 +386,8 @@ async fn part(
     Ok((answer.into_body(), end - start))
 }
 
-/// Asks for all of a version again of an origin that gives no parts. Returns the body, and its length in bytes.
+/// Asks for all of a version again of an origin that gives no parts. Returns the body, and its
+/// length in bytes.
 async fn whole_again(
     order: &Order,
     size_bytes: u64,
@@ -490,7 +492,8 @@ impl Order {
         slot: &mut Option<OwnedSemaphorePermit>,
     ) -> Result<(), Failure> {
         while segment >= *self.limit.borrow_and_update() {
-            // At the start it has only not been said yet how far to go; later it may take long until a client reads on.
+            // At the start it has only not been said yet how far to go; later it may take long
+            // until a client reads on.
             if has_begun {
                 *slot = None;
             }
@@ -535,8 +538,8 @@ impl Order {
     }
 }
 
-/// Writes to the cache directory, in another thread: content of a version, or what is known of one. If there is no room on
-/// the disk, others make some first.
+/// Writes to the cache directory, in another thread: content of a version, or what is known of one.
+/// If there is no room on the disk, others make some first.
 pub(crate) async fn written<T: Send + 'static>(
     write: impl Fn() -> io::Result<T> + Send + Sync + 'static,
     content_of: Option<VersionId>,

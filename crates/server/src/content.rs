@@ -18,8 +18,8 @@ use crate::pull::{News, Object, Origins, Ticket};
 /// The next segment is opened when no more than this waits to be sent, in bytes: what a fast client takes until it is open.
 const AHEAD_BYTES: u64 = 1 << 20;
 
-/// A segment that is said to be there, and is not, is asked for again so often: each time it may have made room for others
-/// before it was opened.
+/// A segment that is said to be there, and is not, is asked for again so often: each time it may
+/// have made room for others before it was opened.
 const OPENS_MAX: u8 = 8;
 
 /// See the [module documentation](self).
@@ -79,7 +79,8 @@ impl Content {
         }
     }
 
-    /// What of this range may be queued now, from its start on. The response needs what is behind it up to `end`.
+    /// What of this range may be queued now, from its start on. The response needs what is behind
+    /// it up to `end`.
     pub(crate) fn piece(
         &mut self,
         io: &mut dyn Io,
@@ -241,8 +242,8 @@ impl Segments {
         Some(is_none && self.want_again(segment, origins))
     }
 
-    /// A segment is not what it should be: it has made room for others since, or something has happened to it. False if it
-    /// is not asked for again.
+    /// A segment is not what it should be: it has made room for others since, or something has
+    /// happened to it. False if it is not asked for again.
     fn want_again(&mut self, segment: u64, origins: Option<&mut (dyn Origins + 'static)>) -> bool {
         self.stage = Stage::Nothing;
         self.opens_failed += 1;

@@ -39,11 +39,11 @@ pub trait Origins: Send {
     /// Asks an origin for an object: its path and query, escaped, with a slash at the start. [`News::Object`],
     /// [`News::Refused`] or [`News::Lost`] follows.
     fn ask(&mut self, ticket: Ticket, origin: &Arc<str>, target: &str);
-    /// Asks for the first of these segments of an object; the client is going to need the others. [`News::Segment`] or
-    /// [`News::Lost`] follows.
+    /// Asks for the first of these segments of an object; the client is going to need the others.
+    /// [`News::Segment`] or [`News::Lost`] follows.
     fn want(&mut self, ticket: Ticket, segments: Range<u64>);
-    /// Asks again for the first of these, which was said to be there, and is not, or is not as long as it should be. The same
-    /// follows.
+    /// Asks again for the first of these, which was said to be there, and is not, or is not as long
+    /// as it should be. The same follows.
     fn want_again(&mut self, ticket: Ticket, segments: Range<u64>);
     /// The ticket is not needed any more. Nothing follows.
     fn done(&mut self, ticket: Ticket);

@@ -637,7 +637,7 @@ fn a_disk_that_something_else_fills_costs_nothing_that_is_being_served() {
             full
         })
         .unwrap();
-        // Whoever has begun gets the rest, from the disk, and so does the next one.
+        // The client that has begun gets the rest from the disk, and so does the next one.
         stream.read_to_end(&mut bytes).unwrap();
         assert!(bytes.ends_with(&body(0)), "{} bytes", bytes.len());
         let (requests, first) = (web.requests(), "/0");

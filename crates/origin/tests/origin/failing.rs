@@ -355,7 +355,8 @@ fn answers_without_a_length_are_counted_before_they_are_written() {
         ..config(root.path(), &web.url)
     });
     let tickets: Vec<u64> = (0..40).map(|it| host.ask(&format!("/{it}"))).collect();
-    // So many have begun as half of the cache has room for; the others are refused before anything is written.
+    // So many have begun as half of the cache has room for; the others are refused before anything
+    // is written.
     let is_refused = |answer: &Result<_, _>| matches!(answer, Err(Outcome::Refused(503)));
     let full = wait::until(Duration::from_secs(20), "half of the cache", || {
         let (count, bytes) = cached(root.path());
@@ -434,7 +435,8 @@ fn segments_that_are_missing_or_cut_are_fetched_again_for_the_client_that_notice
         let requests = web.requests().len() - before;
         let expected = if is_in_parts { 2 } else { 1 };
         assert_eq!(requests, expected, "in parts: {is_in_parts}");
-        // Nor are its neighbours worse for it, and all that is known of it is there after a restart.
+        // Nor are its neighbours worse for it, and all that is known of it is there after a
+        // restart.
         fs::remove_dir_all(root.path().join(&object.directory)).unwrap();
         for segment in 0..10 {
             host.missing(ticket, segment);
