@@ -660,6 +660,9 @@ pub(crate) struct HostArgs {
     /// Most connections that wait for their clients alone
     #[arg(long)]
     pub(crate) orphans: u32,
+    /// Most memory that all connections hold, in bytes
+    #[arg(long)]
+    pub(crate) connection_memory: u64,
     /// Most RSTs per second to segments of no connection
     #[arg(long)]
     pub(crate) resets_per_second: u32,

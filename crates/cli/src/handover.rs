@@ -613,6 +613,7 @@ mod tests {
             connections_max: 1,
             orphans_max: 1,
             echo_replies_per_second: host::StackConfig::REPLIES_PER_SECOND,
+            connection_memory_bytes_max: host::StackConfig::CONNECTION_MEMORY_BYTES_MAX,
             resets_per_second: host::StackConfig::REPLIES_PER_SECOND,
             admission: host::Admission::default(),
             departs_at_issue: false,

@@ -95,6 +95,7 @@ pub(crate) fn run(args: &HostArgs) -> Result<(), Failure> {
         connections_max: StackConfig::CONNECTIONS_MAX,
         orphans_max: usize::try_from(args.orphans).unwrap_or(usize::MAX),
         echo_replies_per_second: args.echo_replies_per_second,
+        connection_memory_bytes_max: usize::try_from(args.connection_memory).unwrap_or(usize::MAX),
         resets_per_second: args.resets_per_second,
         admission: Admission {
             connections_per_source: args.connections_per_source,

@@ -54,6 +54,7 @@ mod cidr;
 mod claim;
 mod config;
 mod configuration;
+mod connection_memory;
 mod control;
 mod control_link;
 mod ctl;

@@ -911,6 +911,8 @@ fn host_arguments(
     ] {
         arguments.extend([option.into(), number.to_string().into()]);
     }
+    let connection_memory = tcp.connection_memory.0.bytes().to_string();
+    arguments.extend(["--connection-memory".into(), connection_memory.into()]);
     arguments.extend(args.host_measuring.arguments());
     arguments.extend(["--nics".into(), sources.len().to_string().into()]);
     for (number, source) in sources.iter().enumerate() {

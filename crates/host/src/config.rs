@@ -22,6 +22,10 @@ pub struct StackConfig {
     pub admission: Admission,
     /// Most echo replies (ICMP, ICMPv6) per second. Default: 1,000, as Linux limits its ICMP messages.
     pub echo_replies_per_second: u32,
+    /// Most memory that all connections together hold of what peers make it hold, in bytes: text that was received and not
+    /// read, real bytes that are queued and not acknowledged, and buffers of TLS. Above three quarters, windows shrink;
+    /// beyond, the connections that hold most are reset. Default: 512 MiB.
+    pub connection_memory_bytes_max: usize,
     /// Most RSTs per second that answer segments of no connection. Default: 1,000.
     pub resets_per_second: u32,
     /// Take a SEND as departed when it is issued, instead of waiting for the echo: RTO, round-trip time and loss
@@ -68,6 +72,9 @@ impl StackConfig {
 
     /// Default of [`StackConfig::orphans_max`].
     pub const ORPHANS_MAX: usize = 1 << 15;
+
+    /// Default of [`StackConfig::connection_memory_bytes_max`].
+    pub const CONNECTION_MEMORY_BYTES_MAX: usize = 512 << 20;
 
     /// Default of [`StackConfig::echo_replies_per_second`] and [`StackConfig::resets_per_second`].
     pub const REPLIES_PER_SECOND: u32 = 1000;

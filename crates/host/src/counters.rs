@@ -67,6 +67,8 @@ counters! {
     idle_evictions,
     /// Connections reset because files or descriptors run short: those of the source with most.
     file_evictions,
+    /// Connections reset because all together hold too much memory: those that hold most.
+    memory_evictions,
     /// Handshakes dropped, whose SYN,ACK was repeated, because too many are under way.
     half_open_evicted,
     /// SYNs dropped, or ACKs of handshakes refused, because the source has as many connections as it may have.

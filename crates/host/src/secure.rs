@@ -201,6 +201,12 @@ impl Secure {
         }
     }
 
+    /// Memory that is held for what has come and what is to be sent, in bytes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let buffers = self.untaken.capacity() + self.raw.capacity();
+        buffers + self.connection.readable_bytes()
+    }
+
     /// True if nothing waits to be handed to TCP.
     pub(crate) fn is_drained(&self) -> bool {
         self.connection.queued_bytes() == 0 && self.raw.is_empty()

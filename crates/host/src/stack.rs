@@ -31,6 +31,7 @@ mod congestion;
 mod inspect;
 mod link;
 mod listing;
+mod memory;
 mod records;
 mod reports;
 mod restart;
@@ -51,6 +52,7 @@ use tcp::{ConnectionEvent, Instant};
 
 use self::admission::Gate;
 use self::arrival::Replies;
+use self::memory::Memory;
 use self::shortage::Shortage;
 use self::workers::{Deferred, Nic};
 use crate::app::{AppEvent, Application, CloseReason};
@@ -105,6 +107,7 @@ pub struct Stack {
     waiting_neighbor: Waiting,
     gate: Gate,
     shortage: Shortage,
+    memory: Memory,
     orphans: Orphans,
     /// What applications are to be told besides the connections' own events.
     pub(crate) app_events: VecDeque<AppEvent>,
@@ -166,6 +169,7 @@ impl Stack {
             waiting_neighbor: Waiting::default(),
             gate: Gate::new(config.admission, config.secret, hash_key),
             shortage: Shortage::default(),
+            memory: Memory::default(),
             orphans: Orphans::default(),
             app_events: VecDeque::new(),
             frames: VecDeque::new(),
@@ -243,6 +247,7 @@ impl Stack {
         self.time_waits.expire(Instant::from_us(now_us));
         self.on_half_open_timeouts(now_us);
         self.give_up_nics(now_us);
+        self.look_at_memory(now_us);
         if self
             .neighbors
             .next_timeout_us()

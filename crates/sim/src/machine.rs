@@ -442,6 +442,7 @@ impl Machine {
             connections_max: 2000,
             orphans_max: StackConfig::ORPHANS_MAX,
             echo_replies_per_second: StackConfig::REPLIES_PER_SECOND,
+            connection_memory_bytes_max: StackConfig::CONNECTION_MEMORY_BYTES_MAX,
             resets_per_second: StackConfig::REPLIES_PER_SECOND,
             departs_at_issue: false,
             roots_are_replicas: scenario.replicas,

@@ -665,6 +665,17 @@ impl Connection {
         }
     }
 
+    /// Memory that is held for text, received or to be sent, in bytes.
+    pub fn memory_bytes(&self) -> usize {
+        self.rcv.memory_bytes() + self.queue.memory_bytes()
+    }
+
+    /// Whether memory is short: then the window is not opened beyond some kilobytes (RFC 9293 §3.8.6.2.2 permits any size;
+    /// what was offered stays offered).
+    pub fn set_memory_pressure(&mut self, is_pressed: bool) {
+        self.rcv.set_pressed(is_pressed);
+    }
+
     /// Where the connection is.
     pub fn state(&self) -> State {
         self.state

@@ -12,6 +12,9 @@ pub(crate) const WINDOW_SHIFT_MAX: u8 = 14;
 /// A buffer that has grown beyond this is given back when it becomes empty.
 const IDLE_BYTES_MAX: usize = 16 << 10;
 
+/// Under memory pressure a buffer is not filled beyond this.
+const PRESSED_BYTES: usize = 8 << 10;
+
 /// The smallest shift with which the whole buffer can be offered.
 pub(crate) fn window_shift(buffer_bytes: usize) -> u8 {
     (0..WINDOW_SHIFT_MAX)
@@ -43,6 +46,8 @@ pub(crate) struct Receiver {
     /// Both sides scale windows, and ours by Rcv.Wind.Shift.
     scaled: bool,
     shift: u8,
+    /// The buffer takes as little as it can.
+    is_pressed: bool,
     /// Position of the peer's FIN, once seen.
     fin: Option<u64>,
     /// In order and not read.
@@ -69,6 +74,7 @@ impl Receiver {
             edge: 0,
             scaled: false,
             shift: 0,
+            is_pressed: false,
             fin: None,
             buffer: VecDeque::new(),
             buffer_bytes_max: clamp(buffer_bytes_max),
@@ -96,6 +102,16 @@ impl Receiver {
     /// Size of the buffer, in bytes.
     pub(crate) fn buffer_bytes(&self) -> usize {
         self.buffer_bytes_max
+    }
+
+    /// Whether no more is offered than a small buffer can take. What was offered before still comes.
+    pub(crate) fn set_pressed(&mut self, is_pressed: bool) {
+        self.is_pressed = is_pressed;
+    }
+
+    /// Memory that is held for text, in bytes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.buffer.capacity() + self.reassembly.memory_bytes()
     }
 
     /// Lets the buffer grow up to this size, or its bound. The window grows with it: no byte is reserved.
@@ -255,7 +271,11 @@ impl Receiver {
 
     /// The right edge that the free part of the buffer allows.
     fn edge_allowed(&self) -> u64 {
-        let free = self.buffer_bytes_max.saturating_sub(self.buffer.len()) as u64;
+        let bytes_max = match self.is_pressed {
+            true => self.buffer_bytes_max.min(PRESSED_BYTES),
+            false => self.buffer_bytes_max,
+        };
+        let free = bytes_max.saturating_sub(self.buffer.len()) as u64;
         let unit = 1u64 << self.shift;
         self.nxt + (free / unit * unit).min(0xffff << self.shift)
     }

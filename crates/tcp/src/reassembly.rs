@@ -33,6 +33,12 @@ impl Reassembly {
         self.fragments.is_empty()
     }
 
+    /// Memory that is held for text, in bytes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let texts = self.fragments.iter();
+        texts.map(|fragment| fragment.bytes.capacity()).sum()
+    }
+
     /// Behind the last byte held.
     pub(crate) fn end(&self) -> Option<u64> {
         self.fragments.back().map(Fragment::end)

@@ -92,6 +92,11 @@ impl SendQueue {
         self.real.len()
     }
 
+    /// Memory that is held for real bytes, in bytes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.real.bytes.capacity()
+    }
+
     /// Queues real bytes; the caller has checked the bounds.
     pub(crate) fn push_real(&mut self, bytes: &[u8]) {
         if bytes.is_empty() {

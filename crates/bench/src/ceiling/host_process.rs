@@ -59,6 +59,7 @@ pub(super) fn shard(
 ) -> Shard<RingPort, Server> {
     let config = StackConfig {
         echo_replies_per_second: StackConfig::REPLIES_PER_SECOND,
+        connection_memory_bytes_max: StackConfig::CONNECTION_MEMORY_BYTES_MAX,
         resets_per_second: StackConfig::REPLIES_PER_SECOND,
         addresses: vec![(SERVER.ip(), 24)],
         gateways: vec![GATEWAY.into()],

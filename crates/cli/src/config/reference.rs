@@ -237,6 +237,7 @@ const VALUES: &[(&str, &[(&str, Values)])] = &[
             ("pacing", &["'on'", "'off'"]),
             ("connections_per_source", &["1"]),
             ("orphans", &["7"]),
+            ("connection_memory", &["'64M'", "'1048576'"]),
             ("resets_per_second", &["10"]),
             ("echo_replies_per_second", &["1000000"]),
         ],

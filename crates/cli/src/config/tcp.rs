@@ -6,6 +6,7 @@ use host::CongestionAlgorithm;
 use serde::{Deserialize, Serialize};
 
 use super::text::Text;
+use crate::connection_memory::ConnectionMemory;
 use crate::tcp_options::{EcnOption, KeepaliveOption, PacingOption};
 
 /// TCP.
@@ -27,6 +28,10 @@ pub(crate) struct Tcp {
     /// Most connections that wait for their clients alone to acknowledge the end, or to end their side. Beyond, the one that
     /// has waited longest is reset.
     pub(crate) orphans: NonZeroU32,
+    /// Most memory that all connections together may make the host process hold, such as `"512M"`: what clients send and is
+    /// not read, what is to be sent and does not come from files, and buffers of TLS. Above three quarters, receive windows
+    /// shrink; beyond, the connections that hold most are reset.
+    pub(crate) connection_memory: Text<ConnectionMemory>,
     /// Most resets per second that answer segments of no connection.
     pub(crate) resets_per_second: NonZeroU32,
     /// Most replies to pings per second.
@@ -48,6 +53,7 @@ impl Default for Tcp {
             pacing: Text::default(),
             connections_per_source: None,
             orphans: ORPHANS,
+            connection_memory: Text::default(),
             resets_per_second: REPLIES_PER_SECOND,
             echo_replies_per_second: REPLIES_PER_SECOND,
         }

@@ -64,7 +64,7 @@ impl Counted {
 }
 
 /// What the host process tells besides what its stack counts: names there, and what they mean.
-const HOST: [(&str, Kind, &str); 26] = {
+const HOST: [(&str, Kind, &str); 27] = {
     use Kind::{Counter, Gauge};
     [
         (
@@ -171,6 +171,11 @@ const HOST: [(&str, Kind, &str); 26] = {
             "connections_half_open",
             Gauge,
             "Handshakes under way, cookies not counted.",
+        ),
+        (
+            "connection_memory_bytes",
+            Gauge,
+            "Memory of connections for what their clients send, real bytes to be sent, and TLS.",
         ),
         ("connections_time_wait", Gauge, "Connections in TIME-WAIT."),
         ("files_open", Gauge, "Files open below, or being opened."),

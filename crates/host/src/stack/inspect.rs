@@ -162,6 +162,12 @@ impl Stack {
         })
     }
 
+    /// What connections held of what peers make the stack hold, in bytes, when they were last looked at: received text,
+    /// real bytes to be sent, and buffers of TLS.
+    pub fn connection_memory_bytes(&self) -> usize {
+        self.memory.bytes()
+    }
+
     /// What the stack holds.
     pub fn usage(&self) -> Usage {
         Usage {

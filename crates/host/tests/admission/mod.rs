@@ -340,6 +340,40 @@ fn the_source_with_most_files_gives_one_up_for_another_source() {
     assert!(left.contains(&holders[1]) && left.contains(&holders[2]));
 }
 
+/// What clients send, and an application does not read, is held within a bound: windows shrink, and then those that hold
+/// most are reset.
+#[test]
+fn connections_that_hold_most_memory_are_reset_at_the_bound() {
+    const BYTES_MAX: usize = 400_000;
+    let mut rig = Rig::with(|config| {
+        config.connection_memory_bytes_max = BYTES_MAX;
+        config.connections_max = 1000;
+    });
+    rig.app.deaf = true;
+    let mut least_held = usize::MAX;
+    for _ in 0..80 {
+        rig.run_until(|rig| rig.client.state() == State::Established);
+        let sent = rig.client.write(&[b'x'; 60_000]);
+        let started_us = rig.now_us;
+        while rig.now_us < started_us + 1_000_000 {
+            rig.step();
+            let bytes = rig.stack.connection_memory_bytes();
+            assert!(bytes < BYTES_MAX + 150_000, "{bytes}");
+        }
+        assert_eq!(rig.client.state(), State::Established, "the oldest goes");
+        let held = sent - rig.client.queued_bytes() as usize;
+        least_held = least_held.min(held);
+        rig.reconnect();
+    }
+    assert!((1..20_000).contains(&least_held), "{least_held}");
+    assert!(rig.stack.counters().memory_evictions > 0);
+    // One that is heard at once holds little.
+    rig.app.deaf = false;
+    rig.ask(&["1000"]);
+    rig.run_until(|rig| rig.received.len() == 1002);
+    assert!(rig.received == answer(1000));
+}
+
 /// The same where the host's own table is full.
 #[test]
 fn a_full_table_of_files_makes_room_for_a_source_with_fewer() {

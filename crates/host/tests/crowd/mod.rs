@@ -107,6 +107,7 @@ impl Crowd {
             connections_max: StackConfig::CONNECTIONS_MAX,
             orphans_max: StackConfig::ORPHANS_MAX,
             echo_replies_per_second: StackConfig::REPLIES_PER_SECOND,
+            connection_memory_bytes_max: StackConfig::CONNECTION_MEMORY_BYTES_MAX,
             resets_per_second: StackConfig::REPLIES_PER_SECOND,
             admission: Admission::default(),
             departs_at_issue: false,

@@ -419,6 +419,7 @@ impl Rig {
             connections_max: 16,
             orphans_max: StackConfig::ORPHANS_MAX,
             echo_replies_per_second: StackConfig::REPLIES_PER_SECOND,
+            connection_memory_bytes_max: StackConfig::CONNECTION_MEMORY_BYTES_MAX,
             resets_per_second: StackConfig::REPLIES_PER_SECOND,
             departs_at_issue: false,
             roots_are_replicas: false,
