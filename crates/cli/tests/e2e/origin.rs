@@ -647,6 +647,24 @@ fn a_disk_that_something_else_fills_costs_nothing_that_is_being_served() {
 }
 
 #[test]
+fn a_thousand_bytes_of_a_long_object_cost_one_segment() {
+    isolated(|site| {
+        let body = content(30_000_000, 13);
+        let web = in_parts(&body);
+        let _splitway = serve_origin(&site, &web, &[]);
+        let range = "Range: bytes=15000000-15000999\r\n";
+        let answer = ask(HTTP_V4, "/x", range).unwrap();
+        assert_eq!(answer.status, 206, "{}", answer.head);
+        assert!(answer.body == body[15_000_000..15_001_000]);
+        assert_eq!(segments(&site.root().join("objects")).len(), 1);
+        let requests = web.requests();
+        let asked: Vec<_> = requests.iter().map(|it| it.field("range")).collect();
+        assert_eq!(asked, [None, Some("bytes=14680064-15728639")]);
+        assert!(get("/x").body == body);
+    });
+}
+
+#[test]
 fn a_resolver_that_does_not_answer_holds_up_no_other_origin() {
     isolated(|site| {
         // It hears, and says nothing.
