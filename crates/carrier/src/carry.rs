@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use contract::ethernet::session::Counters;
 use contract::ethernet::{End, Leaving, Session};
+use contract::limits::{HEARTBEAT_SECONDS, HEARTBEATS_MISSED_MAX};
 use port::packet::ControlPort;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -30,6 +31,9 @@ const HOST_PARTING_US_MAX: u64 = 200_000;
 const NIC_END_US_MAX: u64 = 1_000_000;
 const HURRIED_PARTING_US_MAX: u64 = 500_000;
 
+/// How often the NIC stack is asked whether it lives, in microseconds.
+const HEARTBEAT_US: u64 = HEARTBEAT_SECONDS * 1_000_000 / HEARTBEATS_MISSED_MAX as u64;
+
 /// How a session has ended.
 #[derive(Debug)]
 pub enum Ending {
@@ -39,6 +43,8 @@ pub enum Ending {
     StackGone,
     /// The stack on this machine has broken its ring.
     StackCorrupt,
+    /// The NIC stack on this machine stands still: a worker has missed its heartbeats.
+    StackSilent,
     /// It was asked to end.
     Stopped,
     /// The host has begun another session.
@@ -184,7 +190,9 @@ impl Carriage<'_, '_> {
         }
         let leaving = match &ending {
             Ending::Session(_) => None,
-            Ending::StackGone | Ending::StackCorrupt | Ending::Io(_) => Some(Leaving::ProcessGone),
+            Ending::StackGone | Ending::StackCorrupt | Ending::StackSilent | Ending::Io(_) => {
+                Some(Leaving::ProcessGone)
+            }
             Ending::Stopped => Some(Leaving::Ended),
             Ending::Superseded(_) => Some(Leaving::Superseded),
         };
@@ -204,6 +212,7 @@ impl Carriage<'_, '_> {
         stop: BorrowedFd<'_>,
     ) -> Ending {
         let mut end_check_us = monotonic_us() + END_CHECK_US;
+        let mut heartbeat_us = 0;
         loop {
             let now_us = monotonic_us();
             if now_us >= until_us {
@@ -216,6 +225,14 @@ impl Carriage<'_, '_> {
             if let Some(guest) = self.next.take() {
                 return Ending::Superseded(guest);
             }
+            let is_due = heartbeat_us <= now_us;
+            if is_due {
+                heartbeat_us = now_us + HEARTBEAT_US;
+            }
+            let missed = channels.iter_mut().map(|channel| channel.heartbeat(is_due));
+            if missed.max() >= Some(HEARTBEATS_MISSED_MAX) {
+                return Ending::StackSilent;
+            }
             if worked && now_us < end_check_us {
                 continue;
             }
@@ -223,7 +240,8 @@ impl Carriage<'_, '_> {
             let quiet = !worked && self.prepare_sleep(channels);
             let timeout_us = match quiet {
                 true => {
-                    let next_us = self.exchange.next_timeout_us().min(until_us);
+                    let next_us = self.exchange.next_timeout_us();
+                    let next_us = next_us.min(until_us).min(heartbeat_us);
                     next_us.saturating_sub(now_us)
                 }
                 false => 0,

@@ -20,6 +20,10 @@ pub trait Ring {
     fn prepare_sleep(&mut self, for_records: bool) -> bool;
     /// Disarms them.
     fn finish_sleep(&mut self);
+    /// Answers the stack's heartbeat, or, if `is_due`, asks it for one. Returns how many it has missed in a row.
+    fn heartbeat(&mut self, _is_due: bool) -> u32 {
+        0
+    }
     /// Readable when there is something to do.
     fn wake_fd(&self) -> Option<BorrowedFd<'_>>;
 }
@@ -50,7 +54,7 @@ impl Ring for Nobody {
 }
 
 macro_rules! ring {
-    ($channel:ty) => {
+    ($channel:ty, $heartbeat:expr) => {
         impl Ring for $channel {
             const RECORD_BYTES_MAX: usize = <$channel>::record_bytes_max();
             fn receive_record(&mut self) -> Result<Option<&[u8]>, Corrupt> {
@@ -71,6 +75,9 @@ macro_rules! ring {
             fn finish_sleep(&mut self) {
                 self.finish_sleep();
             }
+            fn heartbeat(&mut self, is_due: bool) -> u32 {
+                $heartbeat(self, is_due)
+            }
             fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
                 self.wake_fd()
             }
@@ -78,5 +85,13 @@ macro_rules! ring {
     };
 }
 
-ring!(HostChannel);
-ring!(NicChannel);
+ring!(HostChannel, |channel: &mut HostChannel, is_due| {
+    match is_due {
+        true => channel.heartbeat(),
+        false => 0,
+    }
+});
+ring!(NicChannel, |channel: &mut NicChannel, _| {
+    channel.answer_heartbeat();
+    0
+});

@@ -686,6 +686,9 @@ pub(crate) struct HostArgs {
     /// Tell the observer what is counted
     #[arg(long, requires = "observed")]
     pub(crate) tell_counters: bool,
+    /// How long a NIC worker may give no heartbeat, in milliseconds; zero: forever
+    #[arg(long)]
+    pub(crate) heartbeat_ms: u64,
     /// Directory that must be out of reach once the process is locked out of the file system
     #[arg(long)]
     pub(crate) probe: PathBuf,

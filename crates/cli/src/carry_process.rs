@@ -72,7 +72,7 @@ pub(crate) fn run(args: &CarryArgs) -> Result<(), Failure> {
     match ending {
         Ending::Stopped | Ending::StackGone | Ending::Superseded(_) => Ok(()),
         Ending::Session(end) => Err(Failure::broken(what, end)),
-        Ending::StackCorrupt => Err(Failure::broken(
+        Ending::StackCorrupt | Ending::StackSilent => Err(Failure::broken(
             "host process",
             "its command ring makes no sense",
         )),

@@ -170,6 +170,7 @@ impl Config {
         }
         self.operation.control_socket = old.operation.control_socket.clone();
         self.operation.admin = old.operation.admin;
+        self.operation.heartbeat = old.operation.heartbeat;
         // Whoever fetches is at work already.
         if !old.origins().is_empty() {
             self.origin.cache_dir = old.origin.cache_dir.clone();

@@ -11,6 +11,7 @@ use carrier::{Carriage, Carrier, Door, Ending};
 use contract::control::{HostSession, host_hello};
 use contract::ethernet::session::Counters;
 use contract::ethernet::{ETHER_TYPE, PreSharedKey};
+use contract::limits::HEARTBEAT_SECONDS;
 use port::packet::{ControlPort, mtu_of};
 use rustix::thread::CapabilitySet;
 
@@ -113,6 +114,11 @@ impl Machine {
                 Ending::StackGone => tracing::error!("the NIC process has ended"),
                 Ending::StackCorrupt => {
                     tracing::error!("the NIC process has broken its event ring");
+                }
+                Ending::StackSilent => {
+                    tracing::error!(
+                        "no heartbeat of the NIC process for {HEARTBEAT_SECONDS} s: it is ended"
+                    );
                 }
                 Ending::Io(error) => return Err(Failure::broken("control link", error)),
             }

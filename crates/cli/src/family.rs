@@ -140,6 +140,13 @@ impl Family {
         });
     }
 
+    /// Kills a process. Its end is told as any other.
+    pub(crate) fn kill(&self, role: Role) {
+        if let Some(member) = self.member(role) {
+            member.child.kill();
+        }
+    }
+
     /// Waits for the next happening, until `deadline` if there is one.
     pub(crate) fn next(&mut self, deadline: Option<Instant>) -> Result<Happening, Failure> {
         self.next_or_readable(&[], deadline)
@@ -226,6 +233,7 @@ impl Family {
                     | Message::NicJoined(..)
                     | Message::NicRefused(..)
                     | Message::NicLost(..)
+                    | Message::NicSilent(..)
                     | Message::Reloaded(_)
                     | Message::ReloadRefused(_)
                     | Message::Drained

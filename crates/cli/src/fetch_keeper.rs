@@ -18,6 +18,7 @@ use crate::cache_option::Size;
 use crate::child::{Child, retry};
 use crate::error::Failure;
 use crate::family::{Family, Happening, Role};
+use crate::heartbeat::{Due, Heartbeat};
 use crate::messages::{Message, Report};
 use crate::observe::FetcherReport;
 use crate::origin_options::{ORIGINS_MAX, OriginPlan};
@@ -96,6 +97,8 @@ pub(crate) struct FetchKeeper {
     backoff: Backoff,
     /// When another one is started.
     next: Option<Instant>,
+    /// How long it may stand still.
+    heartbeat: Duration,
 }
 
 /// A fetcher, and what it can do.
@@ -113,6 +116,8 @@ struct Process {
     is_secure: bool,
     /// It is to end, until then at the latest.
     retires_by: Option<Instant>,
+    /// Since it takes orders.
+    heartbeat: Option<Heartbeat>,
 }
 
 impl Process {
@@ -157,7 +162,12 @@ impl Process {
 
 impl FetchKeeper {
     /// Nothing is to be fetched yet.
-    pub(crate) fn new(outside: Outside, host: &OwnedFd, log: &str) -> Result<Self, Failure> {
+    pub(crate) fn new(
+        outside: Outside,
+        host: &OwnedFd,
+        log: &str,
+        heartbeat: Duration,
+    ) -> Result<Self, Failure> {
         let host = host
             .try_clone()
             .map_err(|error| Failure::broken("making a socket for the host process", error))?;
@@ -173,6 +183,7 @@ impl FetchKeeper {
             counted: Report::default(),
             backoff: Backoff::default(),
             next: None,
+            heartbeat,
         })
     }
 
@@ -268,6 +279,7 @@ impl FetchKeeper {
             ports: plan.origins.iter().map(OriginUrl::port).collect(),
             is_secure: plan.origins.iter().any(OriginUrl::is_secure),
             retires_by: None,
+            heartbeat: None,
         });
         handover::pass(&self.host, handover::FETCHER, Some(&to_fetcher))
             .map_err(|errno| Failure::broken("handing the fetcher to the host process", errno))
@@ -316,11 +328,20 @@ impl FetchKeeper {
         let retires_by = process.and_then(|it| it.retires_by);
         let is_waiting = process.is_some_and(|it| !it.untold.is_empty());
         let tells_at = is_waiting.then(|| Instant::now() + TELL_PERIOD);
+        let heartbeat = process.and_then(|it| it.heartbeat.as_ref()?.deadline());
         self.next
             .into_iter()
             .chain(retires_by)
+            .chain(heartbeat)
             .chain(tells_at)
             .min()
+    }
+
+    /// The process takes orders.
+    pub(crate) fn on_ready(&mut self) {
+        if let Some(process) = &mut self.process {
+            process.heartbeat = Some(Heartbeat::new(self.heartbeat));
+        }
     }
 
     /// Something has happened, or time has passed.
@@ -329,9 +350,15 @@ impl FetchKeeper {
         match happening {
             Happening::Said(Role::Fetcher, Message::FetcherReady) => {
                 self.backoff.on_success(now);
+                self.on_ready();
             }
             Happening::Said(Role::Fetcher, Message::Fetched(None, report)) => {
                 self.counted = report.clone();
+                if let Some(process) = &mut self.process
+                    && let Some(heartbeat) = &mut process.heartbeat
+                {
+                    heartbeat.on_answer();
+                }
             }
             Happening::Ended(Role::Fetcher) => {
                 let fate = family.fate(Role::Fetcher);
@@ -350,6 +377,18 @@ impl FetchKeeper {
                 }
             }
             _ => {}
+        }
+        if let Some(process) = &mut self.process
+            && let Some(heartbeat) = &mut process.heartbeat
+        {
+            match heartbeat.on_time(now) {
+                Due::Nothing => {}
+                Due::Ask => process.tell(&Order::Tell),
+                Due::Silent => {
+                    tracing::warn!("no heartbeat of the {NAME}: it is killed");
+                    family.kill(Role::Fetcher);
+                }
+            }
         }
         if let Some(process) = &mut self.process
             && !process.go_on_telling(now)
@@ -412,7 +451,8 @@ mod tests {
         let family = Family::new(Signals::catch_ends().unwrap());
         let (to_host, host) = socket::pair().unwrap();
         let (orders, heard) = socket::pair().unwrap();
-        let mut keeper = FetchKeeper::new(Outside::here().unwrap(), &to_host, "warn").unwrap();
+        let mut keeper =
+            FetchKeeper::new(Outside::here().unwrap(), &to_host, "warn", Duration::ZERO).unwrap();
         keeper.process = Some(Process {
             orders,
             untold: VecDeque::new(),
@@ -420,6 +460,7 @@ mod tests {
             ports: [80].into(),
             is_secure: false,
             retires_by: None,
+            heartbeat: None,
         });
         keeper.named = plan.origins.clone();
         keeper.plan = Some(plan);
@@ -435,6 +476,7 @@ mod tests {
             all.push(match serde_json::from_slice(&message[..count]).unwrap() {
                 Order::Use { bytes_max, .. } => Some(bytes_max),
                 Order::Retire => None,
+                Order::Tell => continue,
             });
         }
         all

@@ -507,6 +507,10 @@ impl NicSource<Server> for Supervisor {
         self.refuse(nic, refusal.to_string());
     }
 
+    fn on_silent(&mut self, nic: usize, worker: usize) {
+        report(&Message::NicSilent(nic, self.used[nic], worker));
+    }
+
     fn on_lost(&mut self, nic: usize, loss: NicLoss) {
         report(&Message::NicLost(nic, self.used[nic], loss.to_string()));
     }

@@ -134,6 +134,7 @@ pub(crate) fn run(args: &HostArgs) -> Result<(), Failure> {
     let polling = Polling::new(spin_us_max, pause_us_max);
     let mut shard = Shard::new(stack, (nic, session.socket), port, server, polling);
     shard.set_frame_delay(args.measuring.frame_delay_us());
+    shard.set_heartbeat(args.heartbeat_ms.saturating_mul(1_000));
 
     // Threads cannot be started afterwards.
     heap::give_back_when_idle();

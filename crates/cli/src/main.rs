@@ -73,6 +73,7 @@ mod fetching;
 mod generate;
 mod handover;
 mod heap;
+mod heartbeat;
 mod host_process;
 mod http_options;
 mod key_file;

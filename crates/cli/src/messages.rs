@@ -25,13 +25,15 @@ pub(crate) enum Message {
     NicRefused(usize, u64, String),
     /// The host stack has lost it, in this way.
     NicLost(usize, u64, String),
+    /// The host stack misses the heartbeat of the one that it uses: of this worker.
+    NicSilent(usize, u64, usize),
     /// The host process uses from now on what was passed to it first, with so many certificates.
     Reloaded(usize),
     /// The host process goes on with what it has, for this reason.
     ReloadRefused(String),
     /// The host process has taken leave of all connections, as it was told.
     Drained,
-    /// The host process does its work: it was asked.
+    /// The process does its work: it was asked.
     Turning,
     /// What a worker of a NIC process has counted so far.
     Counting(usize, Report),

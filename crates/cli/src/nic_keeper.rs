@@ -78,6 +78,10 @@ pub(crate) struct NicKeeper {
     counted: Vec<Report>,
     /// Why the last one that was to serve does not.
     complaint: Option<Failure>,
+    /// The one that serves stands still, in these words.
+    silent: Option<Failure>,
+    /// Why the one before does not serve any more.
+    loss: Option<Failure>,
 }
 
 /// The NIC process that is to serve.
@@ -128,6 +132,8 @@ impl NicKeeper {
             workers: 0,
             counted: Vec::new(),
             complaint: None,
+            silent: None,
+            loss: None,
         }
     }
 
@@ -162,9 +168,29 @@ impl NicKeeper {
         }
     }
 
+    /// Why it does not serve, if it does not.
+    pub(crate) fn trouble(&self) -> Option<String> {
+        let why = match (&self.silent, self.serves) {
+            (Some(silent), _) => Some(silent),
+            (None, Some(_)) => return None,
+            (None, None) => self.complaint.as_ref().or(self.loss.as_ref()),
+        };
+        let why = why.map(Failure::to_string).unwrap_or_default();
+        let why = why.lines().next().unwrap_or_default();
+        Some(format!("{} does not serve: {why}", self.name))
+    }
+
+    /// One serves, as far as is known, and stands still.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.silent.is_some() && self.serves.is_some()
+    }
+
     /// The same, in a line.
     pub(crate) fn status(&self, family: &Family) -> String {
         let since = in_words(self.since.elapsed());
+        if let (Some(silent), Some(_)) = (&self.silent, self.serves) {
+            return format!("{}: stands still: {silent}", self.name);
+        }
         if self.serves.is_some() {
             let workers = match self.workers {
                 1 => "1 worker".to_owned(),
@@ -189,7 +215,8 @@ impl NicKeeper {
             Next::Starting { .. } | Next::Joining { .. } => "being started".to_owned(),
             Next::None => "not tried again".to_owned(),
         };
-        let complaint = self.complaint.as_ref().map(Failure::to_string);
+        let complaint = self.complaint.as_ref().or(self.loss.as_ref());
+        let complaint = complaint.map(Failure::to_string);
         // What to do about it may follow, in lines of its own.
         let why = complaint.as_deref().and_then(|text| text.lines().next());
         let why = why.map_or_else(String::new, |why| format!(": {why}"));
@@ -337,11 +364,18 @@ impl NicKeeper {
             {
                 return self.fail(family, Failure::broken("NIC process", why));
             }
+            Happening::Said(Role::Host, Message::NicSilent(nic, which, worker))
+                if *nic == self.number && self.serves == Some(*which) =>
+            {
+                self.on_silent(family, *worker);
+            }
             Happening::Said(Role::Host, Message::NicLost(nic, which, why))
                 if *nic == self.number && self.serves == Some(*which) =>
             {
                 self.retire(family);
-                return Some(self.lose(Failure::broken(self.name.clone(), why)));
+                let failure = Failure::broken(self.name.clone(), why);
+                let failure = self.silent.clone().unwrap_or(failure);
+                return Some(self.lose(failure));
             }
             Happening::Said(Role::Host, Message::NicJoined(nic, which))
                 if *nic == self.number && self.serves.is_some_and(|serves| serves < *which) =>
@@ -354,6 +388,7 @@ impl NicKeeper {
             Happening::Ended(Role::Nic(nic)) if *nic == self.number => {
                 let fate = family.fate(Role::Nic(self.number));
                 self.forget(family, Role::Nic(self.number));
+                let fate = self.silent.clone().or(fate);
                 return Some(self.lose(fate.unwrap_or_else(|| {
                     Failure::broken("NIC process", "ended although nobody asked it to")
                 })));
@@ -375,6 +410,24 @@ impl NicKeeper {
             _ => {}
         }
         self.on_hello(family).or_else(|| self.on_time(family))
+    }
+
+    /// The one that serves stands still. Its end, or the host process should it not end, leads to another one.
+    fn on_silent(&mut self, family: &Family, worker: usize) {
+        let role = Role::Nic(self.number);
+        let process = family.pid(role);
+        let name = match process {
+            Some(pid) => format!("{} (process {pid})", self.name),
+            None => self.name.clone(),
+        };
+        let what = format!("no heartbeat of worker {worker}");
+        let failure = match process {
+            Some(_) => Failure::broken(name, format!("{what}: killed")),
+            None => Failure::broken(name, what),
+        };
+        tracing::error!("{failure}");
+        family.kill(role);
+        self.silent = Some(failure);
     }
 
     /// The NIC process that is to serve may have said hello.
@@ -464,7 +517,7 @@ impl NicKeeper {
         self.since = Instant::now();
         self.workers = workers;
         self.counted = vec![Report::default(); workers];
-        self.complaint = None;
+        (self.complaint, self.silent, self.loss) = (None, None, None);
         self.backoff.on_success(Instant::now());
         Some(NicNews::Serves)
     }
@@ -484,7 +537,9 @@ impl NicKeeper {
     fn lose(&mut self, failure: Failure) -> NicNews {
         let now = Instant::now();
         self.serves = None;
+        self.silent = None;
         self.since = now;
+        self.loss = Some(failure.clone());
         let wait = self.backoff.on_failure(now);
         if matches!(self.next, Next::None) {
             self.next = Next::At(now + wait);

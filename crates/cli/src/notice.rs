@@ -2,7 +2,8 @@
 //! (sd_notify(3)).
 //!
 //! It lives if the host process does its work, and not only this one: whenever half of the time is over that the manager
-//! waits, the host process is asked, and its answer, given between two turns of its loop, is what the manager hears.
+//! waits, the host process is asked, and its answer, given between two turns of its loop, is what the manager hears, unless
+//! a NIC process stands still and is not replaced.
 
 use std::time::{Duration, Instant};
 
@@ -20,6 +21,8 @@ pub(crate) struct Notice {
     /// How often the host process is asked whether it turns.
     every: Option<Duration>,
     ask_next: Option<Instant>,
+    /// The host process was asked for the manager and has not answered.
+    is_asked: bool,
     /// What is to be shown while the server serves.
     status: String,
     /// Configurations that are being read anew.
@@ -36,6 +39,7 @@ impl Notice {
         Self {
             every: sd_notify::watchdog_enabled().map(|time| time / 2),
             ask_next: None,
+            is_asked: false,
             status: String::new(),
             reloads: 0,
             end: None,
@@ -99,9 +103,11 @@ impl Notice {
         tell(&[NotifyState::ExtendTimeoutUsec(time_us)]);
     }
 
-    /// The host process has said that it turns.
-    pub(crate) fn host_turns(&self) {
-        tell(&[NotifyState::Watchdog]);
+    /// The host process has said that it turns, and if so, that all NIC processes do that serve.
+    pub(crate) fn host_turns(&mut self, do_nics: bool) {
+        if std::mem::take(&mut self.is_asked) && do_nics {
+            tell(&[NotifyState::Watchdog]);
+        }
     }
 
     /// When the host process is to be asked next, or the manager to be told.
@@ -115,6 +121,7 @@ impl Notice {
         let is_due = self.ask_next.is_some_and(|at| at <= now);
         if is_due {
             self.ask_next = self.every.and_then(|every| now.checked_add(every));
+            self.is_asked = true;
         }
         is_due
     }

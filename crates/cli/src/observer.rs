@@ -20,6 +20,7 @@ use crate::config::{Config, Logs, Text};
 use crate::error::Failure;
 use crate::family::{Family, Happening, Role};
 use crate::handover;
+use crate::heartbeat::{Due, Heartbeat};
 use crate::log_options;
 use crate::messages::Message;
 use crate::observe::pass;
@@ -50,6 +51,11 @@ pub(crate) struct Observer {
     backoff: Backoff,
     start_at: Option<Instant>,
     changing: Option<Changing>,
+    /// It takes in what is said.
+    is_ready: bool,
+    /// What it has heard last of the NIC stacks.
+    told_nics: Option<Vec<Option<String>>>,
+    heartbeat: Heartbeat,
 }
 
 /// What all processes say goes through a pipe.
@@ -123,6 +129,9 @@ impl Observer {
             backoff: Backoff::default(),
             start_at: None,
             changing: None,
+            is_ready: false,
+            told_nics: None,
+            heartbeat: Heartbeat::new(config.operation.heartbeat.0.0),
         }))
     }
 
@@ -171,28 +180,46 @@ impl Observer {
         self.logs.access.is_some() || self.logs.error.is_some()
     }
 
-    /// A worker of a NIC stack, or the fetcher, has told what it has counted: `what` says who.
-    pub(crate) fn pass_on(&self, what: u8, told: &impl Serialize) {
+    /// A worker of a NIC stack, or the fetcher, has told what it has counted, or the NIC stacks are otherwise than before:
+    /// `what` says which. False if it was left out.
+    pub(crate) fn pass_on(&self, what: u8, told: &impl Serialize) -> bool {
         let Some(control) = &self.control else {
-            return;
+            return false;
         };
         // The kernel says so while three quarters of the buffer are free: there remains room for logs. One that is
         // behind hears the next.
         let mut fds = [PollFd::new(control, PollFlags::OUT)];
         if retry(|| poll(&mut fds, Some(&Timespec::default()))) != Ok(1) {
-            return;
+            return false;
         }
         let mut packet = vec![what];
-        if serde_json::to_writer(&mut packet, told).is_ok() {
-            let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-            let _ = retry(|| send(control, &packet, flags));
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        serde_json::to_writer(&mut packet, told).is_ok()
+            && retry(|| send(control, &packet, flags)).is_ok()
+    }
+
+    /// Tells how it is with each NIC stack, if the process has not heard that yet.
+    pub(crate) fn tell_nics(&mut self, nics: Vec<Option<String>>) {
+        if self.is_ready
+            && self.told_nics.as_ref() != Some(&nics)
+            && self.pass_on(pass::NICS, &nics)
+        {
+            self.told_nics = Some(nics);
         }
     }
 
     /// When to call [`Observer::on`] at the latest.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let changing = self.changing.as_ref().map(|changing| changing.until);
-        self.start_at.into_iter().chain(changing).min()
+        let heartbeat = self.heartbeat.deadline().filter(|_| self.is_ready);
+        let others = self.start_at.into_iter().chain(changing);
+        others.chain(heartbeat).min()
+    }
+
+    /// The process takes in what is said.
+    pub(crate) fn on_ready(&mut self) {
+        self.is_ready = true;
+        self.heartbeat.on_answer();
     }
 
     /// Something has happened, or time has passed.
@@ -203,7 +230,13 @@ impl Observer {
     ) -> Option<ObserverNews> {
         let now = Instant::now();
         match happening {
-            Happening::Said(Role::Observer, Message::ObserverReady) => self.backoff.on_success(now),
+            Happening::Said(Role::Observer, Message::ObserverReady) => {
+                self.backoff.on_success(now);
+                self.on_ready();
+            }
+            Happening::Said(Role::Observer, Message::Turning) => {
+                self.heartbeat.on_answer();
+            }
             Happening::Said(Role::Observer, Message::LogChanged) => {
                 let changing = self.changing.as_mut()?;
                 changing.left = changing.left.saturating_sub(1);
@@ -220,11 +253,27 @@ impl Observer {
                     .unwrap_or_else(|| Failure::broken(NAME, "ended although nobody asked it to"));
                 family.dismiss(Role::Observer);
                 self.control = None;
+                (self.is_ready, self.told_nics) = (false, None);
                 self.fail(now, &fate);
                 // The next one opens what lies there then.
                 return self.changing.take().map(|_| reopened());
             }
             _ => {}
+        }
+        if self.is_ready
+            && let Some(control) = &self.control
+        {
+            match self.heartbeat.on_time(now) {
+                Due::Nothing => {}
+                Due::Ask => {
+                    // If it is gone, its end tells so.
+                    let _ = handover::pass(control, pass::ARE_YOU_TURNING, None);
+                }
+                Due::Silent => {
+                    tracing::warn!("no heartbeat of the {NAME}: it is killed");
+                    family.kill(Role::Observer);
+                }
+            }
         }
         if self.start_at.is_some_and(|at| at <= now) {
             self.start_at = None;

@@ -27,6 +27,7 @@ use crate::drain::Drain;
 use crate::error::Failure;
 use crate::family::{Family, Happening, Role};
 use crate::fetch_keeper::{FetchKeeper, Outside};
+use crate::heartbeat::{Due, Heartbeat};
 use crate::link::{self, INNER_NAME, Inventory, OUTER_NAME, VethPair};
 use crate::lockdown::LockedOut;
 use crate::messages::{Message, Report};
@@ -145,6 +146,7 @@ pub(crate) fn run(args: &ServeArgs, log: &str) -> Result<(), Failure> {
             };
             notice.ready(&ready_status(&config, &link));
             let orders = Orders {
+                host: Heartbeat::new(config.operation.heartbeat.0.0),
                 reload,
                 drain: Drain::new(config.operation.drain_timeout.0.0),
                 hang_up,
@@ -436,7 +438,6 @@ fn start(
     if let Some(observer) = &mut observer {
         observer.start(family)?;
     }
-    let observer = observer.as_deref();
     let (to_host, host_socket) = socket::pair()
         .map_err(|errno| Failure::broken("making a socket for the host process", errno))?;
     family.adopt(
@@ -444,18 +445,19 @@ fn start(
         Child::spawn(
             "host process",
             &Program::own()?.image(),
-            host_arguments(asked, &sources, link, observer),
+            host_arguments(asked, &sources, link, observer.as_deref()),
             host_socket,
         )?,
     );
     let fresh = reload::pass(content, certificates, &link.ip_addresses(), &to_host)?;
     // Without it nothing is served.
     fresh.map_or(Ok(()), Fresh::put_in_place)?;
-    if let Some(socket) = observer.and_then(Observer::host_socket) {
+    if let Some(socket) = observer.as_deref().and_then(Observer::host_socket) {
         handover::pass(&to_host, handover::OBSERVER, Some(socket))
             .map_err(|errno| Failure::broken("handing a socket to the host process", errno))?;
     }
-    let mut fetcher = FetchKeeper::new(outside, &to_host, asked.log)?;
+    let heartbeat = asked.config.operation.heartbeat.0.0;
+    let mut fetcher = FetchKeeper::new(outside, &to_host, asked.log, heartbeat)?;
     fetcher.prepare(family, plan)?;
     let mut starting = Starting {
         awaits_fetcher: fetcher.is_needed(),
@@ -471,6 +473,10 @@ fn start(
     let deadline = Instant::now() + READY_WAIT;
     loop {
         if let Some(locked_out) = starting.ready()? {
+            fetcher.on_ready();
+            if let Some(observer) = observer {
+                observer.on_ready();
+            }
             return Ok(Served {
                 keepers: starting.keepers,
                 locked_out,
@@ -624,6 +630,8 @@ struct Reach<'a> {
 
 /// What others than the processes may ask for while they serve, and how that stands.
 struct Orders<'a, 'b> {
+    /// The host process's.
+    host: Heartbeat,
     reload: Reload<'a>,
     drain: Drain,
     hang_up: Option<HangUp>,
@@ -661,6 +669,7 @@ fn supervise(
     desk: &mut Desk,
 ) -> Result<(), Failure> {
     let Orders {
+        host: mut heartbeat,
         mut reload,
         mut drain,
         mut hang_up,
@@ -671,9 +680,19 @@ fn supervise(
     let is_alone = keepers.len() == 1;
     loop {
         notice.extend_if_due();
-        if notice.is_to_ask() {
+        let due = heartbeat.on_time(Instant::now());
+        if due == Due::Silent {
+            tracing::error!(
+                "no heartbeat of the host process: no connection goes on, and replacing it would end them all; \
+                 restart the server if it does not recover"
+            );
+        }
+        if notice.is_to_ask() || due == Due::Ask {
             // If it is gone, that is noticed otherwise.
             let _ = handover::pass(reach.to_host, handover::ARE_YOU_TURNING, None);
+        }
+        if let Some(observer) = &mut observer {
+            observer.tell_nics(keepers.iter().map(NicKeeper::trouble).collect());
         }
         let watched: Vec<_> = keepers
             .iter()
@@ -687,6 +706,7 @@ fn supervise(
             .chain(desk.control.as_ref().and_then(Control::deadline))
             .chain(drain.deadline())
             .chain(notice.deadline())
+            .chain(heartbeat.deadline())
             .chain(fetcher.deadline())
             .chain(observer.as_ref().and_then(|observer| observer.deadline()))
             .min();
@@ -708,7 +728,12 @@ fn supervise(
                 fetcher.limit(reload.cache_max());
                 notice.reloaded();
             }
-            Happening::Said(Role::Host, Message::Turning) => notice.host_turns(),
+            Happening::Said(Role::Host, Message::Turning) => {
+                if heartbeat.on_answer() {
+                    tracing::warn!("the host process does its work again");
+                }
+                notice.host_turns(!keepers.iter().any(NicKeeper::is_silent));
+            }
             Happening::Said(Role::Host, Message::Drained) => {
                 say("drained: every response was sent to its end\n");
                 return Ok(());
@@ -920,6 +945,8 @@ fn host_arguments(
             arguments.extend(["--elsewhere".into(), number.to_string().into()]);
         }
     }
+    let heartbeat_ms = config.operation.heartbeat.0.0.as_millis();
+    arguments.extend(["--heartbeat-ms".into(), heartbeat_ms.to_string().into()]);
     if config.nic.replicas {
         arguments.push("--replicas".into());
     }

@@ -148,6 +148,13 @@ impl HostChannel {
         self.end.flush();
     }
 
+    /// Asks the NIC stack for a heartbeat and wakes it. Returns how many in a row it has missed, since its first.
+    pub fn heartbeat(&mut self) -> u32 {
+        let missed = self.end.out.heartbeat();
+        self.end.wake_peer();
+        missed
+    }
+
     /// The next event, if there is one.
     pub fn receive(&mut self) -> Result<Option<Event>, ReceiveError> {
         match self.end.receive()? {
@@ -226,6 +233,11 @@ impl NicChannel {
     /// Publishes what was written and wakes the peer if it sleeps.
     pub fn flush(&mut self) {
         self.end.flush();
+    }
+
+    /// Answers the host stack's heartbeat, if it has asked for one. To be called in every round.
+    pub fn answer_heartbeat(&mut self) {
+        self.end.incoming.answer_heartbeat();
     }
 
     /// The next command, if there is one. It borrows a private copy: the peer cannot change it any more. Of a key,

@@ -58,3 +58,12 @@ pub const COMMAND_RING_BYTES: usize = 1 << 20;
 
 /// Capacity of an event ring, in bytes.
 pub const EVENT_RING_BYTES: usize = 256 << 10;
+
+/// Heartbeats in a row that a worker misses before it is taken to stand still.
+pub const HEARTBEATS_MISSED_MAX: u32 = 5;
+
+/// Heartbeats that a worker may miss before its first: it gets its memory then.
+pub const HEARTBEATS_STARTING_MAX: u32 = 12 * HEARTBEATS_MISSED_MAX;
+
+/// How long a worker may stand still unless told otherwise, in seconds: [`HEARTBEATS_MISSED_MAX`] heartbeats.
+pub const HEARTBEAT_SECONDS: u64 = 5;

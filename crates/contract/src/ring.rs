@@ -6,8 +6,10 @@
 //! |---|---|---|
 //! | 0 | producer | `tail`: words published so far |
 //! | 1 | producer | `room_alarm`: wake the producer when `head` passes this |
+//! | 2 | producer | `heartbeat`: the number of the last heartbeat asked for |
 //! | 16 | consumer | `head`: words consumed so far |
 //! | 17 | consumer | `message_alarm`: wake the consumer when `tail` passes this |
+//! | 18 | consumer | `answered`: the last heartbeat that the consumer has answered |
 //! | 32… | producer | the messages: word `i` of the stream at `32 + i % capacity` |
 //!
 //! A message is one word with its length in bytes, then the message, padded to a whole word. It may
@@ -32,6 +34,12 @@
 //!
 //! A zeroed ring is empty, with both alarms set to ring at the first message.
 //!
+//! # Heartbeat
+//!
+//! The producer asks for a heartbeat with a new number and wakes the consumer, which copies the number
+//! in its next round. Neither needs room in the ring, so a consumer that leaves messages where they are
+//! answers as well. A consumer that stands still does not.
+//!
 //! # Trust
 //!
 //! The peer may write anything anywhere at any time. Indices and lengths are checked before use, and
@@ -46,13 +54,16 @@ use std::fmt;
 
 use zeroize::Zeroize;
 
+use crate::limits::HEARTBEATS_STARTING_MAX;
 use crate::memory::{Memory, WORD_BYTES};
 use crate::sync::{Arc, AtomicU64, Ordering, fence};
 
 const TAIL: usize = 0;
 const ROOM_ALARM: usize = 1;
+const HEARTBEAT: usize = 2;
 const HEAD: usize = 16;
 const MESSAGE_ALARM: usize = 17;
+const ANSWERED: usize = 18;
 const DATA: usize = 32;
 
 /// No index ever passes this.
@@ -98,6 +109,9 @@ pub(crate) fn ring(
         head: 0,
         starved: false,
         corrupt: false,
+        heartbeat: 0,
+        missed: 0,
+        has_answered: false,
     };
     let consumer = Consumer {
         shared,
@@ -108,6 +122,7 @@ pub(crate) fn ring(
         copied: 0,
         erase_copy: false,
         message_bytes_max,
+        answered: 0,
     };
     (producer, consumer)
 }
@@ -210,6 +225,12 @@ pub struct Producer {
     /// Somebody waits for room for a message of any length.
     starved: bool,
     corrupt: bool,
+    /// The last heartbeat asked for.
+    heartbeat: u64,
+    /// Heartbeats missed in a row.
+    missed: u32,
+    /// The consumer has answered one.
+    has_answered: bool,
 }
 
 impl Producer {
@@ -319,6 +340,29 @@ impl Producer {
         still_starved
     }
 
+    /// Asks for a heartbeat. Returns how many in a row the consumer has not answered before the next was
+    /// asked for; of those before its first answer, only what exceeds [`HEARTBEATS_STARTING_MAX`]. The
+    /// consumer must be woken.
+    pub fn heartbeat(&mut self) -> u32 {
+        let answered = self.shared.word(ANSWERED).load(Ordering::Relaxed);
+        if self.heartbeat > 0 {
+            let has_answered = answered == self.heartbeat;
+            self.has_answered |= has_answered;
+            self.missed = match has_answered {
+                true => 0,
+                false => self.missed.saturating_add(1),
+            };
+        }
+        self.heartbeat += 1;
+        self.shared
+            .word(HEARTBEAT)
+            .store(self.heartbeat, Ordering::Relaxed);
+        match self.has_answered {
+            true => self.missed,
+            false => self.missed.saturating_sub(HEARTBEATS_STARTING_MAX),
+        }
+    }
+
     /// After sleep: asks not to be woken.
     pub fn disarm(&mut self) {
         self.shared.word(ROOM_ALARM).store(NEVER, Ordering::Relaxed);
@@ -358,6 +402,8 @@ pub struct Consumer {
     /// It is to be overwritten before the next comes.
     erase_copy: bool,
     message_bytes_max: usize,
+    /// The last heartbeat answered.
+    answered: u64,
 }
 
 impl Consumer {
@@ -404,6 +450,16 @@ impl Consumer {
         self.head += words;
         self.copied = message_bytes;
         Ok(Some(&self.copy[..message_bytes]))
+    }
+
+    /// Answers the heartbeat that the producer has asked for last, if there is a new one.
+    #[inline]
+    pub fn answer_heartbeat(&mut self) {
+        let asked = self.shared.word(HEARTBEAT).load(Ordering::Relaxed);
+        if asked != self.answered {
+            self.answered = asked;
+            self.shared.word(ANSWERED).store(asked, Ordering::Relaxed);
+        }
     }
 
     /// The message that was read last.

@@ -53,6 +53,8 @@ counters! {
     nic_restarts,
     /// NIC stacks that have gone.
     nic_losses,
+    /// NIC stacks that stood still: a worker had no heartbeat.
+    nic_silences,
     /// Connections that went on through another NIC stack: theirs was gone, or has not the file.
     connections_moved,
     /// SENDs that failed while reading.

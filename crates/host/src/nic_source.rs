@@ -28,6 +28,10 @@ pub trait NicSource<A> {
     /// The one that was taken last as number `nic` is not used: the one before it is kept, if there is one.
     fn on_refused(&mut self, nic: usize, refusal: NicRefusal);
 
+    /// The one that is used as number `nic` stands still: its worker `worker` has missed its heartbeats. If it is not
+    /// gone soon, it is lost.
+    fn on_silent(&mut self, _nic: usize, _worker: usize) {}
+
     /// The one that was used as number `nic` is gone. Until it comes again, connections go on through another NIC stack,
     /// or wait.
     fn on_lost(&mut self, nic: usize, loss: NicLoss);
@@ -49,6 +53,8 @@ pub enum NicLoss {
     HungUp,
     /// It has broken a ring.
     Corrupt(ChannelCorrupt),
+    /// This worker stands still.
+    Silent(usize),
 }
 
 impl fmt::Display for NicRefusal {
@@ -65,6 +71,7 @@ impl fmt::Display for NicLoss {
             NicLoss::Corrupt(ChannelCorrupt { worker }) => {
                 write!(f, "the ring from its worker {worker} is corrupt")
             }
+            NicLoss::Silent(worker) => write!(f, "its worker {worker} has no heartbeat"),
         }
     }
 }

@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use contract::control::HostSession;
+use contract::limits::HEARTBEATS_MISSED_MAX;
 use port::Port;
 use rustix::event::epoll;
 use rustix::net::{Shutdown, shutdown};
@@ -83,6 +84,33 @@ pub struct Shard<P, A> {
     coming: Vec<Coming>,
     /// What a NIC stack says makes no sense.
     corrupt: Option<ChannelCorrupt>,
+    heartbeat: Heartbeat,
+}
+
+/// When NIC workers are asked whether they live.
+#[derive(Clone, Copy, Debug, Default)]
+struct Heartbeat {
+    /// Zero: never.
+    period_us: u64,
+    next_us: u64,
+}
+
+impl Heartbeat {
+    /// A worker that stands still has hung up by now if its process could be killed.
+    const LOST: u32 = HEARTBEATS_MISSED_MAX + 2;
+
+    fn next_us(&self) -> Option<u64> {
+        (self.period_us > 0).then_some(self.next_us)
+    }
+
+    /// Whether they are to be asked now. A shard that has stood still itself asks once, so that it blames nobody else.
+    fn is_due(&mut self, now_us: u64) -> bool {
+        let is_due = self.next_us().is_some_and(|next_us| next_us <= now_us);
+        if is_due {
+            self.next_us = now_us + self.period_us;
+        }
+        is_due
+    }
 }
 
 /// Microseconds of `CLOCK_MONOTONIC`, the host's clock in the contract.
@@ -118,6 +146,7 @@ impl<P: Port, A: Application> Shard<P, A> {
             nics: Vec::new(),
             coming: Vec::new(),
             corrupt: None,
+            heartbeat: Heartbeat::default(),
         };
         let (nic, socket) = nic;
         shard.replace_socket(nic, Some(socket));
@@ -128,6 +157,11 @@ impl<P: Port, A: Application> Shard<P, A> {
     /// time is worth (IO-TCP §5.5).
     pub fn set_frame_delay(&mut self, us: u64) {
         self.frame_delay_us = us;
+    }
+
+    /// Takes a NIC worker that answers nothing for so long, in microseconds, to stand still; zero: never.
+    pub fn set_heartbeat(&mut self, us: u64) {
+        self.heartbeat.period_us = us / u64::from(HEARTBEATS_MISSED_MAX);
     }
 
     /// The stack, for its counters.
@@ -239,6 +273,9 @@ impl<P: Port, A: Application> Shard<P, A> {
                 };
                 rest = Some(self.polling.on_idle(now_us, ahead));
             }
+            if self.heartbeat.is_due(now_us) {
+                self.ask_for_heartbeats(waiter, nics)?;
+            }
             if let Some(corrupt) = self.corrupt {
                 let nic = self.stack.nic_of(corrupt.worker);
                 self.lose_nic(nic, NicLoss::Corrupt(corrupt), waiter, nics)?;
@@ -309,6 +346,34 @@ impl<P: Port, A: Application> Shard<P, A> {
         self.stack.on_nic_lost(now_us, nic);
         self.corrupt = None;
         nics.on_lost(nic, loss);
+        Ok(())
+    }
+
+    /// Asks all NIC workers whether they live, and has those replaced that do not.
+    fn ask_for_heartbeats(
+        &mut self,
+        waiter: &Waiter,
+        nics: &mut impl NicSource<A>,
+    ) -> Result<(), ShardError> {
+        let mut silent = Vec::new();
+        self.stack.heartbeat(|worker, missed| {
+            if missed >= HEARTBEATS_MISSED_MAX {
+                silent.push((worker, missed));
+            }
+        });
+        let mut told = None;
+        for (worker, missed) in silent {
+            let nic = self.stack.nic_of(worker);
+            match missed {
+                HEARTBEATS_MISSED_MAX if told != Some(nic) => {
+                    told = Some(nic);
+                    self.stack.counters_mut().nic_silences += 1;
+                    nics.on_silent(nic, worker);
+                }
+                Heartbeat::LOST => self.lose_nic(nic, NicLoss::Silent(worker), waiter, nics)?,
+                _ => {}
+            }
+        }
         Ok(())
     }
 
@@ -420,10 +485,16 @@ impl<P: Port, A: Application> Shard<P, A> {
     fn next_timeout_us(&self) -> Option<u64> {
         let coming_us = self.coming.iter().map(|coming| coming.until_us).min();
         let app_us = self.app.next_timeout_us();
-        [self.stack.next_timeout_us(), coming_us, app_us]
-            .into_iter()
-            .flatten()
-            .min()
+        let heartbeat_us = self.heartbeat.next_us();
+        [
+            self.stack.next_timeout_us(),
+            coming_us,
+            app_us,
+            heartbeat_us,
+        ]
+        .into_iter()
+        .flatten()
+        .min()
     }
 
     /// Sleeps until a frame, an event, a timer or an end.

@@ -220,6 +220,19 @@ impl Stack {
         there.map(|nic| &mut nic.channel)
     }
 
+    /// Asks every worker that is there for a heartbeat. Calls `missing` with each that has missed some, and how many
+    /// in a row.
+    pub(crate) fn heartbeat(&mut self, mut missing: impl FnMut(usize, u32)) {
+        for (worker, nic) in self.nics.iter_mut().enumerate() {
+            if nic.is_there {
+                match nic.channel.heartbeat() {
+                    0 => {}
+                    missed => missing(worker, missed),
+                }
+            }
+        }
+    }
+
     /// The channels of a NIC stack.
     pub(crate) fn channels_of(&self, nic: usize) -> impl Iterator<Item = &HostChannel> {
         let workers = self.nic_stacks.workers(nic);

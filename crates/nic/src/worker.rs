@@ -69,6 +69,7 @@ impl<P: Port> Worker<P> {
 
     /// Does a bounded amount of work. `clock` is asked at each departure.
     pub fn turn(&mut self, clock: Clock<'_>) -> Result<Progress, Corrupt> {
+        self.channel.answer_heartbeat();
         self.engine.blocks.on_time(clock());
         let mut worked = self.engine.complete();
         worked |= self.deliver();

@@ -227,6 +227,7 @@ async fn serve(
     let (sender, mut events) = mpsc::channel(EVENTS_MAX);
     let mut fetcher = Fetcher::new(upstreams, store, sender);
     let mut endpoint = Endpoint {
+        is_to_tell: false,
         config,
         host,
         orders: Some(orders),
@@ -280,6 +281,8 @@ struct Endpoint<'a> {
     orders: Option<UnixDatagram>,
     stop: UnixStream,
     buffer: Vec<u8>,
+    /// What is counted is to be told now.
+    is_to_tell: bool,
 }
 
 impl Endpoint<'_> {
@@ -319,6 +322,11 @@ impl Endpoint<'_> {
                     fetcher.on_told(is_known);
                 }
             }
+            if std::mem::take(&mut self.is_to_tell) {
+                told_at = Instant::now();
+                let is_known = tell(&fetcher.counters());
+                fetcher.on_told(is_known);
+            }
             if fetcher.may_end() {
                 tell(&fetcher.counters());
                 return Ok(());
@@ -349,7 +357,7 @@ impl Endpoint<'_> {
         Ok(())
     }
 
-    fn on_order(&self, order: Order, fetcher: &mut Fetcher) {
+    fn on_order(&mut self, order: Order, fetcher: &mut Fetcher) {
         match order {
             Order::Use { origins, bytes_max } => {
                 for origin in origins {
@@ -365,6 +373,7 @@ impl Endpoint<'_> {
                 }
                 fetcher.resize(bytes_max);
             }
+            Order::Tell => self.is_to_tell = true,
             Order::Retire => fetcher.retire(),
         }
     }

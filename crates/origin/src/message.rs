@@ -166,6 +166,8 @@ pub enum Order {
         /// Most content, in bytes.
         bytes_max: u64,
     },
+    /// It is to tell what is counted, as a sign of life.
+    Tell,
     /// It is to end as soon as that cuts nobody off. What is asked meanwhile is for the next one.
     Retire,
 }

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use contract::limits::HEARTBEAT_SECONDS;
 use serde::{Deserialize, Serialize};
 
 use super::text::{Text, Time};
@@ -19,6 +20,10 @@ pub(crate) struct Operation {
     pub(crate) admin: Option<SocketAddr>,
     /// How long `splitway ctl drain` and SIGQUIT wait for responses that are under way; then the connections are reset.
     pub(crate) drain_timeout: Text<Time>,
+    /// How long a process of the server may stand still. A NIC process, fetcher or observer that gives no heartbeat for
+    /// so long is killed and replaced; a host process is reported, and left to the service manager's watchdog, since its
+    /// connections would end with it. `"0s"`: no process is watched.
+    pub(crate) heartbeat: Text<Time>,
 }
 
 impl Default for Operation {
@@ -27,6 +32,7 @@ impl Default for Operation {
             control_socket: None,
             admin: None,
             drain_timeout: Text(Time::from_secs(5 * 60)),
+            heartbeat: Text(Time::from_secs(HEARTBEAT_SECONDS)),
         }
     }
 }

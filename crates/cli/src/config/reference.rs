@@ -361,6 +361,7 @@ const VALUES: &[(&str, &[(&str, Values)])] = &[
             ("control_socket", &["'/run/c'"]),
             ("admin", &["'127.0.0.1:9180'", "'[::1]:1'"]),
             ("drain_timeout", &["'0s'", "'90m'"]),
+            ("heartbeat", &["'0s'", "'700ms'"]),
         ],
     ),
 ];

@@ -63,6 +63,8 @@ struct State {
     host_at: Option<Instant>,
     /// When anything was heard of it: reports are left out while there is much else to tell.
     heard_at: Option<Instant>,
+    /// Why each NIC stack does not serve, if it does not.
+    nics: Vec<Option<String>>,
     /// What each worker of each NIC stack has told last.
     workers: BTreeMap<(usize, usize), Report>,
     /// Which process of each NIC stack that was.
@@ -97,6 +99,7 @@ impl Metrics {
             host: None,
             host_at: None,
             heard_at: None,
+            nics: Vec::new(),
             workers: BTreeMap::new(),
             processes: BTreeMap::new(),
             fetcher: Fetched::default(),
@@ -187,18 +190,29 @@ impl Metrics {
         }
     }
 
+    /// The supervisor has told why each NIC stack does not serve, if it does not.
+    pub(crate) fn on_nics(&self, nics: Vec<Option<String>>) {
+        self.lock().nics = nics;
+    }
+
     /// Whether requests are served; if not, why.
     pub(crate) fn health(&self) -> Result<(), String> {
-        let Some(heard_at) = self.lock().heard_at else {
+        let state = self.lock();
+        let Some(heard_at) = state.heard_at else {
             return Err("nothing was heard of the host process yet".to_owned());
         };
         let silence = heard_at.elapsed();
-        match silence < SILENCE_MAX {
-            true => Ok(()),
-            false => Err(format!(
+        if silence >= SILENCE_MAX {
+            return Err(format!(
                 "the host process has been silent for {} s",
                 silence.as_secs()
-            )),
+            ));
+        }
+        // While one serves, files are sent.
+        let missing: Option<Vec<&str>> = state.nics.iter().map(Option::as_deref).collect();
+        match missing {
+            Some(missing) if !missing.is_empty() => Err(missing.join("\n")),
+            _ => Ok(()),
         }
     }
 

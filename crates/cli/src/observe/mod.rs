@@ -72,6 +72,10 @@ pub(crate) mod pass {
     pub(crate) const WORKER: u8 = 6;
     /// What the fetcher has told follows, and no descriptor.
     pub(crate) const FETCHER: u8 = 7;
+    /// How it is with each NIC stack follows, and no descriptor.
+    pub(crate) const NICS: u8 = 8;
+    /// The process is to say that it does its work.
+    pub(crate) const ARE_YOU_TURNING: u8 = 9;
     /// This was all.
     pub(crate) const ALL: u8 = 0;
 }
@@ -135,6 +139,19 @@ pub(crate) fn run(args: &ObserveArgs) -> Result<(), Failure> {
                             tracing::warn!(%error, "the fetcher told something that makes no sense")
                         }
                     }
+                    continue;
+                }
+                pass::NICS => {
+                    match serde_json::from_slice(&packet[1..length]) {
+                        Ok(nics) => metrics.on_nics(nics),
+                        Err(error) => {
+                            tracing::warn!(%error, "the supervisor told something that makes no sense")
+                        }
+                    }
+                    continue;
+                }
+                pass::ARE_YOU_TURNING => {
+                    child::tell(&Message::Turning)?;
                     continue;
                 }
                 _ => continue,

@@ -59,11 +59,17 @@ pub(crate) fn get(target: &str) -> Answer {
 }
 
 /// A server of what an origin has, and of nothing else.
-fn serve_origin(site: &Site, web: &Web, arguments: &[&str]) -> Splitway {
+pub(crate) fn serve_origin(site: &Site, web: &Web, arguments: &[&str]) -> Splitway {
     let cache = site.root().to_str().unwrap();
     let mut all = vec!["--origin", &web.url, "--cache-dir", cache];
     all.extend(arguments);
     serve_with(site, &all)
+}
+
+/// An origin whose every target is a fresh file of so many bytes.
+pub(crate) fn web_of_one_file(bytes: usize) -> Web {
+    let body = content(bytes, 1);
+    Web::new(move |_| Reply::ok(FRESH, &body))
 }
 
 /// A client that followed the origin's own address would go past the cache, or nowhere.

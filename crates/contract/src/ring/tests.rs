@@ -345,3 +345,24 @@ fn any_word() -> impl Strategy<Value = u64> {
         (0..9u64).prop_map(|n| u64::MAX - n)
     ]
 }
+
+#[test]
+fn a_consumer_that_stands_still_misses_heartbeats_and_a_full_ring_hinders_none() {
+    let mut rig = rig();
+    // One that has not answered yet may still be starting.
+    let starting = [(); HEARTBEATS_STARTING_MAX as usize + 1];
+    assert_eq!(starting.map(|()| rig.producer.heartbeat()), [0; 61]);
+    assert_eq!([(); 2].map(|()| rig.producer.heartbeat()), [1, 2]);
+    rig.consumer.answer_heartbeat();
+    assert_eq!(rig.producer.heartbeat(), 0);
+    while rig.write(&[0; MESSAGE_BYTES_MAX]).is_ok() {}
+    let _ = rig.producer.publish();
+    rig.consumer.answer_heartbeat();
+    assert_eq!([(); 4].map(|()| rig.producer.heartbeat()), [0, 1, 2, 3]);
+    // It goes on: one answer is enough for all.
+    rig.consumer.answer_heartbeat();
+    assert_eq!([(); 2].map(|()| rig.producer.heartbeat()), [0, 1]);
+    // A number that was not asked for is no answer.
+    rig.overwrite(ANSWERED, u64::MAX);
+    assert_eq!(rig.producer.heartbeat(), 2);
+}
