@@ -64,6 +64,14 @@ impl Desk {
         }
     }
 
+    /// NIC stacks of these numbers are not replaced, since another could not be.
+    pub(crate) fn skip(&mut self, keepers: &[NicKeeper], numbers: Vec<usize>) {
+        for number in numbers {
+            let why = "not replaced: the replacement before failed";
+            self.answer(&keepers[number], false, Err(why.to_owned()));
+        }
+    }
+
     /// What has become of a NIC stack. Whoever has asked is told when that is known of all.
     pub(crate) fn answer(
         &mut self,

@@ -99,6 +99,7 @@ mod privileges;
 mod program;
 mod reload;
 mod report;
+mod rolling;
 mod seccomp;
 mod self_signed;
 mod serve;

@@ -38,6 +38,7 @@ use crate::observer::Observer;
 use crate::origin_options::OriginPlan;
 use crate::program::Program;
 use crate::reload::{self, Reload};
+use crate::rolling::Rolling;
 use crate::self_signed::Fresh;
 use crate::signals::{HangUp, Hint, Signals};
 use crate::tcp_options::TcpOptions;
@@ -678,6 +679,7 @@ fn supervise(
         notice,
     } = orders;
     let is_alone = keepers.len() == 1;
+    let mut rolling = Rolling::default();
     loop {
         notice.extend_if_due();
         let due = heartbeat.on_time(Instant::now());
@@ -745,8 +747,14 @@ fn supervise(
             observer.pass_on(pass::FETCHER, &told);
         }
         fetcher.on(family, &happening);
+        let mut outcomes = Vec::new();
         for keeper in keepers.iter_mut() {
             if let Some(news) = keeper.on(family, &happening) {
+                match &news {
+                    NicNews::Serves => outcomes.push((keeper.number(), true)),
+                    NicNews::Failed(_) => outcomes.push((keeper.number(), false)),
+                    NicNews::Lost(..) => {}
+                }
                 tell(family, keeper, news, is_alone, desk);
             }
             if let (Some(observer), Some(told)) = (&observer, keeper.told(&happening)) {
@@ -760,11 +768,7 @@ fn supervise(
         match request {
             Some(Request::RestartNic) => {
                 desk.ask(keepers.iter().map(NicKeeper::number));
-                for keeper in keepers.iter_mut() {
-                    if let Err(failure) = keeper.replace(family) {
-                        desk.answer(keeper, is_alone, Err(failure.to_string()));
-                    }
-                }
+                rolling.begin(keepers.iter().map(NicKeeper::number));
             }
             Some(Request::Nics) => {
                 let lines = keepers.iter().map(|keeper| keeper.status(family));
@@ -786,6 +790,16 @@ fn supervise(
                 }
             }
             Some(Request::Reload | Request::Drain | Request::Reopen) | None => {}
+        }
+        for (number, is_done) in outcomes {
+            desk.skip(keepers, rolling.on_outcome(number, is_done));
+        }
+        while let Some(number) = rolling.next() {
+            let keeper = &mut keepers[number];
+            if let Err(failure) = keeper.replace(family) {
+                desk.answer(keeper, is_alone, Err(failure.to_string()));
+                desk.skip(keepers, rolling.on_outcome(number, false));
+            }
         }
         let is_asked = request == Some(Request::Reopen);
         if reopen.take() || is_asked {

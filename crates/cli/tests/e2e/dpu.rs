@@ -26,7 +26,7 @@ use crate::deaths;
 use crate::https::{Certificate, Choice, Client};
 use crate::isolation::status;
 use crate::restart::restart_nic;
-use crate::support::{Random, SOON, on_threads, program, sh};
+use crate::support::{RESPONSE_MAX, Random, SOON, on_threads, program, sh, slowest_response};
 
 pub(crate) const ADDRESSES: [&str; 2] = ["10.91.0.2/24", "fd91::2/64"];
 
@@ -353,6 +353,27 @@ fn downloads_outlive_nic_processes_carriers_and_nic_machines() {
             over.store(true, Ordering::Relaxed);
             clients.join().unwrap();
         });
+    });
+}
+
+#[test]
+fn no_response_waits_while_the_nic_process_of_another_machine_is_replaced() {
+    isolated(|site| {
+        let file = site.file("file", 300_000).unwrap();
+        let machines = Machines::new(site, &[]);
+        let nic = machines.nic_stack();
+        let socket = machines.site.outside().join("control");
+        let options = ["--control-socket", socket.to_str().unwrap()];
+        let _host = machines.host_stack_with(&nic, &options);
+        let _nic = nic.let_talk();
+        let slowest = slowest_response(6, &servers(), &file, || {
+            for _ in 0..5 {
+                let (done, said) = restart_nic(&socket);
+                assert!(done, "{said}");
+            }
+        });
+        println!("the slowest response took {slowest:?}");
+        assert!(slowest < RESPONSE_MAX, "{slowest:?}");
     });
 }
 

@@ -21,7 +21,8 @@ use testbed::process::{Process, run, signal, tool};
 use testbed::site::{KnownFile, Site};
 use testbed::splitway::Splitway;
 
-use crate::support::{SOON, on_threads, program, sh};
+use crate::restart::restart_nic;
+use crate::support::{RESPONSE_MAX, SOON, on_threads, program, sh, slowest_response};
 
 fn server() -> SocketAddr {
     "10.91.0.2:80".parse().unwrap()
@@ -182,6 +183,39 @@ fn downloads_go_on_from_a_replica_when_a_nic_machine_dies_for_good() {
         assert!(nics(&control).iter().all(|line| line.contains("1 worker,")));
         on_threads(4, |_| download(server(), &small).map(|_| ()));
         assert!(host.end_with(Signal::INT).unwrap().success());
+    });
+}
+
+#[test]
+fn replicas_are_replaced_one_after_the_other_and_no_response_waits() {
+    isolated(|site| {
+        let file = site.file("file", 300_000).unwrap();
+        let machines = Machines::new(site);
+        run(tool("cp -a")
+            .arg(machines.site.root())
+            .arg(machines.second_root()))
+        .unwrap();
+        let (_first, first_mac) = machines.nic_stack(0, machines.site.root());
+        let (_second, second_mac) = machines.nic_stack(1, &machines.second_root());
+        let control = machines.site.outside().join("host.sock");
+        let options = ["--replicas", "--control-socket", control.to_str().unwrap()];
+        let mut host = machines.host_stack([&first_mac, &second_mac], &options);
+        let slowest = slowest_response(6, &[server()], &file, || {
+            for _ in 0..3 {
+                let (done, said) = restart_nic(&control);
+                assert!(done && said.lines().count() == 2, "{said}");
+            }
+        });
+        println!("the slowest response took {slowest:?}");
+        assert!(slowest < RESPONSE_MAX, "{slowest:?}");
+        // One has taken its place before the next one was asked to end.
+        let said = host.output().join("\n");
+        let places: Vec<_> = said
+            .lines()
+            .filter(|line| line.contains("serves in the place"))
+            .map(|line| line.contains(&first_mac))
+            .collect();
+        assert_eq!(places, [true, false].repeat(3), "{said}");
     });
 }
 

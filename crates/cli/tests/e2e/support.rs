@@ -4,7 +4,9 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use rustix::process::Pid;
 use testbed::http::Connection;
@@ -12,9 +14,13 @@ use testbed::process::{run, tool};
 use testbed::procfs::children;
 use testbed::site::{KnownFile, Site};
 use testbed::splitway::{HTTP_V4, HTTP_V6, Splitway};
+use testbed::wait;
 
 /// How long an event may take to come that is on its way.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
+
+/// The longest that a response may take while a NIC process is replaced.
+pub(crate) const RESPONSE_MAX: Duration = Duration::from_secs(1);
 
 /// The server's address in each family.
 pub(crate) const FAMILIES: [SocketAddr; 2] = [HTTP_V4, HTTP_V6];
@@ -143,6 +149,45 @@ pub(crate) fn on_threads(count: usize, work: impl Fn(usize) -> testbed::Result<(
         failures.len(),
         shown.join("; ")
     );
+}
+
+/// Clients that ask for a file over and over while something happens to the server: how long the slowest response took.
+/// Each has got one response before that begins, and gets one after it.
+pub(crate) fn slowest_response(
+    clients: usize,
+    servers: &[SocketAddr],
+    file: &KnownFile,
+    happens: impl FnOnce(),
+) -> Duration {
+    let over = AtomicBool::new(false);
+    let (begun, slowest) = (AtomicUsize::new(0), Mutex::new(Duration::ZERO));
+    std::thread::scope(|scope| {
+        let all = scope.spawn(|| {
+            on_threads(clients, |index| {
+                let mut connection = Connection::open(servers[index % servers.len()])?;
+                connection.get(file)?;
+                begun.fetch_add(1, Ordering::Relaxed);
+                loop {
+                    let is_last = over.load(Ordering::Relaxed);
+                    let start = Instant::now();
+                    connection.get(file)?;
+                    let mut slowest = slowest.lock().unwrap();
+                    *slowest = slowest.max(start.elapsed());
+                    if is_last {
+                        return Ok(());
+                    }
+                }
+            });
+        });
+        wait::until(SOON, "responses", || {
+            (begun.load(Ordering::Relaxed) == clients || all.is_finished()).then_some(())
+        })
+        .unwrap();
+        happens();
+        over.store(true, Ordering::Relaxed);
+        all.join().unwrap();
+    });
+    slowest.into_inner().unwrap()
 }
 
 /// What a test does at random, from a seed that it prints: `SPLITWAY_TEST_SEED` replays it.
