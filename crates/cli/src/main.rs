@@ -100,6 +100,7 @@ mod program;
 mod reload;
 mod report;
 mod rolling;
+mod root;
 mod seccomp;
 mod self_signed;
 mod serve;

@@ -13,7 +13,7 @@
 
 use std::ffi::OsString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use contract::control::{HelloError, peek_hello};
@@ -27,6 +27,7 @@ use crate::family::{Family, Happening, Role};
 use crate::messages::{Message, Report};
 use crate::observe::WorkerReport;
 use crate::program::Program;
+use crate::serve::option;
 use crate::stat::document::{Nic, Process};
 use crate::{handover, socket};
 
@@ -45,6 +46,8 @@ pub(crate) enum NicOrigin {
         /// What the one that serves was started from.
         program: Program,
         arguments: Vec<OsString>,
+        /// The directory that the one that serves reads below, if it is given one.
+        root: Option<PathBuf>,
     },
     /// They are started by somebody else, and wait at this socket.
     Socket(PathBuf),
@@ -93,14 +96,21 @@ enum Next {
         /// `None`: it has hung up, and its end will tell why.
         socket: Option<OwnedFd>,
         until: Instant,
-        /// What it was started from, if that is new.
-        program: Option<Program>,
+        /// What is new about it.
+        fresh: Fresh,
     },
     Joining {
         until: Instant,
-        program: Option<Program>,
+        fresh: Fresh,
         workers: usize,
     },
+}
+
+/// What a NIC process is started from that the one before was not.
+#[derive(Debug, Default)]
+struct Fresh {
+    program: Option<Program>,
+    root: Option<PathBuf>,
 }
 
 /// What has come of it.
@@ -233,11 +243,11 @@ impl NicKeeper {
             self.next = Next::Starting {
                 socket: Some(socket),
                 until: Instant::now() + START_WAIT,
-                program: None,
+                fresh: Fresh::default(),
             };
             return None;
         }
-        let failure = self.start(family, None).err()?;
+        let failure = self.start(family, Fresh::default()).err()?;
         match self.fail(family, failure) {
             Some(NicNews::Failed(failure)) => Some(failure),
             _ => None,
@@ -263,21 +273,60 @@ impl NicKeeper {
                 .remedy("Restart it where it was started: this server will connect to it again."));
             }
         };
-        self.start(family, Some(newest))
+        let fresh = Fresh {
+            program: Some(newest),
+            root: None,
+        };
+        self.start(family, fresh)
     }
 
-    /// `newest`: instead of what the one before was started from.
-    fn start(&mut self, family: &mut Family, newest: Option<Program>) -> Result<(), Failure> {
+    /// The directory that NIC processes read below, if they are given one.
+    pub(crate) fn root(&self) -> Option<&Path> {
+        match &self.origin {
+            NicOrigin::Program { root, .. } => root.as_deref(),
+            NicOrigin::Socket(_) => None,
+        }
+    }
+
+    /// Starts one below this root, to replace the one there is.
+    pub(crate) fn change_root(&mut self, family: &mut Family, new: PathBuf) -> Result<(), Failure> {
+        if matches!(self.next, Next::Starting { .. } | Next::Joining { .. }) {
+            let why = "a NIC process is being started";
+            return Err(Failure::broken("changing the root", why).remedy("Reload again."));
+        }
+        if self.serves.is_some() {
+            let fresh = Fresh {
+                program: None,
+                root: Some(new),
+            };
+            return self.start(family, fresh);
+        }
+        // The next one reads below it.
+        if let NicOrigin::Program { root, .. } = &mut self.origin {
+            *root = Some(new);
+        }
+        Ok(())
+    }
+
+    fn start(&mut self, family: &mut Family, fresh: Fresh) -> Result<(), Failure> {
         let socket = match &self.origin {
-            NicOrigin::Program { program, arguments } => {
+            NicOrigin::Program {
+                program,
+                arguments,
+                root,
+            } => {
+                let newest = &fresh.program;
+                let root = fresh.root.as_ref().or(root.as_ref());
+                let root = root.map(|root| option("--root", root.as_os_str()));
+                let arguments = arguments.iter().cloned().chain(root);
                 let (host_socket, nic_socket) = socket::pair().map_err(|errno| {
                     Failure::broken("joining the two processes with a socket", errno)
                 })?;
-                let path = match &newest {
+                let path = match newest {
                     Some(newest) => newest.path().to_owned(),
                     None => program.image(),
                 };
-                let child = Child::spawn("NIC process", &path, arguments.clone(), nic_socket)?;
+                let child = Child::spawn("NIC process", &path, arguments, nic_socket)?;
                 // By its path, since a script cannot be executed by a descriptor. What is noted is to be what runs.
                 if newest.as_ref().is_some_and(|newest| !newest.is_in_place()) {
                     let failure = "another program was installed at that moment";
@@ -292,7 +341,7 @@ impl NicKeeper {
         self.next = Next::Starting {
             socket: Some(socket),
             until: Instant::now() + START_WAIT,
-            program: newest,
+            fresh,
         };
         Ok(())
     }
@@ -432,10 +481,7 @@ impl NicKeeper {
 
     /// The NIC process that is to serve may have said hello.
     fn on_hello(&mut self, family: &mut Family) -> Option<NicNews> {
-        let Next::Starting {
-            socket, program, ..
-        } = &mut self.next
-        else {
+        let Next::Starting { socket, fresh, .. } = &mut self.next else {
             return None;
         };
         match peek_hello(socket.as_ref()?) {
@@ -443,10 +489,10 @@ impl NicKeeper {
             Ok(Some(workers)) => {
                 let passed = handover::pass(&self.host, self.number as u8, socket.as_ref());
                 self.passed += u64::from(passed.is_ok());
-                let program = program.take();
+                let fresh = std::mem::take(fresh);
                 self.next = Next::Joining {
                     until: Instant::now() + START_WAIT,
-                    program,
+                    fresh,
                     workers,
                 };
                 let errno = passed.err()?;
@@ -478,7 +524,7 @@ impl NicKeeper {
         match self.next {
             Next::At(at) if at <= now => {
                 self.next = Next::None;
-                let failure = self.start(family, None).err()?;
+                let failure = self.start(family, Fresh::default()).err()?;
                 self.fail(family, failure)
             }
             Next::Starting { until, .. } | Next::Joining { until, .. } if until <= now => self
@@ -500,16 +546,16 @@ impl NicKeeper {
 
     fn on_joined(&mut self, family: &mut Family) -> Option<NicNews> {
         let joining = std::mem::replace(&mut self.next, Next::None);
-        let Next::Joining {
-            program: new,
-            workers,
-            ..
-        } = joining
-        else {
+        let Next::Joining { fresh, workers, .. } = joining else {
             return None;
         };
-        if let (NicOrigin::Program { program, .. }, Some(new)) = (&mut self.origin, new) {
-            *program = new;
+        if let NicOrigin::Program { program, root, .. } = &mut self.origin {
+            if let Some(new) = fresh.program {
+                *program = new;
+            }
+            if let Some(new) = fresh.root {
+                *root = Some(new);
+            }
         }
         self.retire(family);
         family.change_role(Role::NextNic(self.number), Role::Nic(self.number));
@@ -628,6 +674,7 @@ mod tests {
         let origin = NicOrigin::Program {
             program,
             arguments: Vec::new(),
+            root: None,
         };
         let mut keeper = NicKeeper::new(
             0,
@@ -653,7 +700,7 @@ mod tests {
         keeper.passed = 2;
         keeper.next = Next::Joining {
             until: Instant::now() + START_WAIT,
-            program: None,
+            fresh: Fresh::default(),
             workers: 1,
         };
         let news = loop {

@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::time::Duration;
 
 use crate::args::ServeArgs;
@@ -16,11 +17,14 @@ use crate::configuration::Configuration;
 use crate::error::Failure;
 use crate::handover;
 use crate::origin_options::OriginPlan;
+use crate::root;
 use crate::say;
 use crate::self_signed::Fresh;
 
 /// What the host process uses, and what it is to use next.
 pub(crate) struct Reload<'a> {
+    /// The root was a link at the start, which may lead elsewhere now.
+    is_link: bool,
     args: &'a ServeArgs,
     config: Config,
     certificates: Option<CertificateSource>,
@@ -47,6 +51,16 @@ pub(crate) struct Outcome {
     pub(crate) result: Result<String, String>,
 }
 
+impl Outcome {
+    /// There is more to tell, whatever it is.
+    pub(crate) fn add(&mut self, line: &str) {
+        say(&format!("{line}\n"));
+        let (Ok(text) | Err(text)) = &mut self.result;
+        text.push('\n');
+        text.push_str(line);
+    }
+}
+
 impl<'a> Reload<'a> {
     /// The host process has been told this.
     pub(crate) fn new(
@@ -57,6 +71,7 @@ impl<'a> Reload<'a> {
         to_host: OwnedFd,
     ) -> Self {
         Self {
+            is_link: config.nic.root.as_deref().is_some_and(root::is_link),
             args,
             config,
             certificates,
@@ -69,6 +84,11 @@ impl<'a> Reload<'a> {
     /// How long responses that are under way may take when the server is to end, as it is said now.
     pub(crate) fn drain_timeout(&self) -> Duration {
         self.config.operation.drain_timeout.0.0
+    }
+
+    /// The root as it was given.
+    pub(crate) fn root(&self) -> Option<&Path> {
+        self.config.nic.root.as_deref()
     }
 
     /// How much of what comes from origins may be kept by the configuration that is used, if it names any.
@@ -84,7 +104,7 @@ impl<'a> Reload<'a> {
         is_asked: bool,
         prepare: impl FnOnce(Option<&OriginPlan>) -> Result<(), Failure>,
     ) -> Option<Outcome> {
-        if self.args.config.is_none() && self.certificates.is_none() {
+        if self.args.config.is_none() && self.certificates.is_none() && !self.is_link {
             let why = "this server has nothing to read anew: it was started without --config and without --tls-listen";
             return Some(Outcome {
                 is_asked,
@@ -162,6 +182,9 @@ impl<'a> Reload<'a> {
             lines.push(format!(
                 "{count} {certificates} read anew, for connections from now on"
             ));
+        }
+        if lines.is_empty() {
+            lines.push("the root is followed again".to_owned());
         }
         if !ignored.is_empty() {
             let line = format!("not before a restart: {}", ignored.join(", "));

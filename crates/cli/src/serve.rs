@@ -45,7 +45,7 @@ use crate::tcp_options::TcpOptions;
 use crate::tls_options::TlsOptions;
 use crate::url::Scheme;
 use crate::{
-    capture, descriptors, features, handover, key_file, privileges, report, say, self_signed,
+    capture, descriptors, features, handover, key_file, privileges, report, root, say, self_signed,
     socket, stat, url,
 };
 
@@ -84,7 +84,9 @@ pub(crate) fn run(args: &ServeArgs, log: &str) -> Result<(), Failure> {
     let content = Content::read(&config, plan.as_ref())?;
     features::require()?;
     // From here on Ctrl-C leads through the cleaning up.
-    let (signals, hang_up) = match args.config.is_some() || certificates.is_some() {
+    let is_link = config.nic.root.as_deref().is_some_and(root::is_link);
+    let may_reload = args.config.is_some() || certificates.is_some() || is_link;
+    let (signals, hang_up) = match may_reload {
         true => (Signals::catch_ends_but_hang_up()?, Some(HangUp::catch()?)),
         false => (Signals::catch_ends()?, None),
     };
@@ -529,12 +531,20 @@ impl Starting {
         let program = Program::own()?;
         let (origin, socket) = match source {
             Source::Elsewhere { .. } => {
-                let arguments = carrier_arguments(&source, link, asked.log);
-                (NicOrigin::Program { program, arguments }, None)
+                let origin = NicOrigin::Program {
+                    program,
+                    arguments: carrier_arguments(&source, link, asked.log),
+                    root: None,
+                };
+                (origin, None)
             }
             Source::Root(root) => {
-                let arguments = nic_arguments(asked, &root, link);
-                (NicOrigin::Program { program, arguments }, None)
+                let origin = NicOrigin::Program {
+                    program,
+                    arguments: nic_arguments(asked, link),
+                    root: Some(root::follow(&root)?),
+                };
+                (origin, None)
             }
             Source::Attached { path, socket } => (NicOrigin::Socket(path), socket),
         };
@@ -719,7 +729,13 @@ fn supervise(
                 return Err(family.diagnose());
             }
             Happening::Said(Role::Host, Message::Reloaded(count)) => {
-                desk.on_outcome(reload.on_used(*count));
+                let mut outcome = reload.on_used(*count);
+                let is_cache_below = fetcher.is_needed();
+                let text = root::follow_again(reload.root(), keepers, family, is_cache_below);
+                if let (Some(outcome), Some(text)) = (&mut outcome, text) {
+                    outcome.add(&text);
+                }
+                desk.on_outcome(outcome);
                 fetcher.limit(reload.cache_max());
                 drain.set_timeout(reload.drain_timeout());
                 tell_end(notice, &drain);
@@ -877,7 +893,7 @@ fn tell(family: &Family, keeper: &mut NicKeeper, news: NicNews, is_alone: bool, 
     desk.answer(keeper, is_alone, answer);
 }
 
-fn nic_arguments(asked: Asked<'_>, root: &Path, link: &Link) -> Vec<OsString> {
+fn nic_arguments(asked: Asked<'_>, link: &Link) -> Vec<OsString> {
     let Asked { args, config, log } = asked;
     let cache = CacheOption {
         cache: config.nic.cache.map(|size| size.0),
@@ -896,7 +912,6 @@ fn nic_arguments(asked: Asked<'_>, root: &Path, link: &Link) -> Vec<OsString> {
     arguments.extend(cache.arguments());
     arguments.extend(args.nic_measuring.arguments());
     arguments.push("--tell-counters".into());
-    arguments.push(option("--root", root.as_os_str()));
     arguments
 }
 
@@ -1047,10 +1062,19 @@ fn announce(
         let failure = missing.get(number).and_then(Option::as_ref);
         match (source, pid, failure) {
             (_, _, Some(failure)) => line(format_args!("missing, and tried again: {failure}")),
-            (Announced::Root(root), Some(pid), None) => line(format_args!(
-                "nic process {pid}: reads {} and nothing else",
-                root.display()
-            )),
+            (Announced::Root(root), Some(pid), None) => {
+                let leads_to = match root::is_link(root) {
+                    true => root.canonicalize().ok(),
+                    false => None,
+                };
+                let leads_to = leads_to.map_or_else(String::new, |directory| {
+                    format!(" (which leads to {})", directory.display())
+                });
+                line(format_args!(
+                    "nic process {pid}: reads {}{leads_to} and nothing else",
+                    root.display()
+                ));
+            }
             (Announced::Attached { path, pid }, ..) => {
                 let pid = pid.map_or_else(|| "?".to_owned(), |pid| pid.to_string());
                 line(format_args!(

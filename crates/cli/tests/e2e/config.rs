@@ -1,10 +1,11 @@
 //! A server that is told in a file what to do, and told otherwise while it runs.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal};
 use testbed::http::{Connection, Head};
 use testbed::namespace::isolated;
 use testbed::process::signal;
@@ -13,6 +14,7 @@ use testbed::splitway::{HTTP_V4, Splitway};
 use testbed::wait;
 
 use crate::deaths::host_counter;
+use crate::restart::serving;
 use crate::support::{SOON, ctl, program, started};
 
 /// A configuration that serves this site and says this besides, in a file beside it.
@@ -167,5 +169,75 @@ fn a_configuration_is_read_anew_in_the_midst_of_downloads() {
         kept.finish().unwrap();
         assert!(splitway.end_with(Signal::TERM).unwrap().success());
         assert_eq!(host_counter(&mut splitway, "connections_broken"), 0);
+    });
+}
+
+/// Points a link elsewhere at once, as tools that deploy releases do.
+fn point(link: &Path, to: &str) {
+    let new = link.with_extension("new");
+    symlink(to, &new).unwrap();
+    fs::rename(&new, link).unwrap();
+}
+
+#[test]
+fn a_root_that_is_a_link_is_followed_at_the_start_and_on_reload_only() {
+    isolated(|site| {
+        let same = site.file("same", 20_000_000).unwrap();
+        for release in ["one", "two"] {
+            let directory = site.outside().join(release);
+            fs::create_dir(&directory).unwrap();
+            fs::write(directory.join("page"), release).unwrap();
+            fs::hard_link(site.root().join("same"), directory.join("same")).unwrap();
+        }
+        let link = site.outside().join("current");
+        point(&link, "one");
+        let mut splitway = Splitway::serve(program(), &link, ["--report-json"]).unwrap();
+        let page = || {
+            let mut connection = Connection::open(HTTP_V4).unwrap();
+            connection.send_get("page").unwrap();
+            connection.read_head().unwrap();
+            let mut page = Vec::new();
+            let collect = |_, bytes: &[u8]| {
+                page.extend_from_slice(bytes);
+                Ok(())
+            };
+            connection.read_body(3, collect).unwrap();
+            String::from_utf8(page).unwrap()
+        };
+        assert_eq!(page(), "one");
+        let mut download = started(HTTP_V4, &same);
+        download.read_file_part(&same, 0..5_000_000).unwrap();
+
+        point(&link, "two");
+        let mut nic = splitway.nic();
+        let next = |splitway: &mut Splitway, before: Pid| {
+            let is_later = |pid: Pid| pid.as_raw_nonzero() > before.as_raw_nonzero();
+            let line = splitway.line(|line| serving(line).is_some_and(is_later));
+            serving(&line.unwrap()).unwrap()
+        };
+        signal(nic, Signal::KILL).unwrap();
+        nic = next(&mut splitway, nic);
+        assert_eq!(page(), "one");
+        download
+            .read_file_part(&same, 5_000_000..9_000_000)
+            .unwrap();
+
+        let (done, said) = ctl("reload", None);
+        let leads_to = site.outside().join("two").display().to_string();
+        assert!(done && said.contains(&leads_to), "{said}");
+        nic = next(&mut splitway, nic);
+        assert_eq!(page(), "two");
+        download
+            .read_file_part(&same, 9_000_000..13_000_000)
+            .unwrap();
+        // A link that leads nowhere changes nothing.
+        point(&link, "three");
+        let (_, said) = ctl("reload", None);
+        assert!(said.contains("no such directory"), "{said}");
+        signal(nic, Signal::KILL).unwrap();
+        next(&mut splitway, nic);
+        assert_eq!(page(), "two");
+        let rest = 13_000_000..same.size();
+        download.read_file_part(&same, rest).unwrap();
     });
 }
