@@ -112,6 +112,31 @@ pub(crate) fn directory() -> Option<PathBuf> {
     run.is_absolute().then(|| run.join("splitway"))
 }
 
+/// Where servers of this user may have their control sockets: in this directory or, if others may write there, as to a
+/// volume of Kubernetes, in a subdirectory by the user's number.
+pub(crate) fn places(base: &Path) -> [PathBuf; 2] {
+    let own = base.join(geteuid().as_raw().to_string());
+    [base.to_owned(), own]
+}
+
+/// Fails unless this is a directory into which this user alone may write.
+pub(crate) fn check_own(directory: &Path) -> Result<(), String> {
+    let found = fs::symlink_metadata(directory).map_err(|error| error.to_string())?;
+    if !found.is_dir() {
+        return Err("it is not a directory".to_owned());
+    }
+    if found.uid() != geteuid().as_raw() {
+        return Err(format!("it belongs to another user ({})", found.uid()));
+    }
+    match found.mode() & 0o022 {
+        0 => Ok(()),
+        _ => Err(format!(
+            "others may write there (mode {:o})",
+            found.mode() & 0o7777
+        )),
+    }
+}
+
 /// A control socket.
 #[derive(Debug)]
 pub(crate) struct Control {
@@ -138,23 +163,30 @@ impl Control {
 
     /// Listens in the usual place, under the number of this process.
     pub(crate) fn bind_in_usual_place() -> Result<Self, Failure> {
-        let what = "control socket";
-        let directory = directory()
-            .ok_or_else(|| Failure::input(what, "XDG_RUNTIME_DIR does not say where to put it"))?;
-        let made = fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(&directory);
-        let found = made.and_then(|()| fs::symlink_metadata(&directory));
-        let found = found
-            .map_err(|error| Failure::input(format!("directory {}", directory.display()), error))?;
-        if !found.is_dir() || found.uid() != geteuid().as_raw() || found.mode() & 0o022 != 0 {
-            return Err(Failure::input(
-                format!("directory {}", directory.display()),
-                "others may write there",
-            ));
+        let base = directory().ok_or_else(|| {
+            Failure::input(
+                "control socket",
+                "XDG_RUNTIME_DIR does not say where to put it",
+            )
+        })?;
+        Self::bind_below(&base)
+    }
+
+    /// Listens in this directory if it is this user's alone, and else in a subdirectory that is.
+    fn bind_below(base: &Path) -> Result<Self, Failure> {
+        let failed = |directory: &Path, error: &dyn fmt::Display| {
+            Failure::input(format!("directory {}", directory.display()), error)
+        };
+        let mut builder = fs::DirBuilder::new();
+        builder.recursive(true).mode(0o700);
+        builder.create(base).map_err(|error| failed(base, &error))?;
+        if check_own(base).is_ok() {
+            return Self::bind_in(base);
         }
-        Self::bind_in(&directory)
+        let [_, own] = places(base);
+        builder.create(&own).map_err(|error| failed(&own, &error))?;
+        check_own(&own).map_err(|error| failed(&own, &error))?;
+        Self::bind_in(&own)
     }
 
     /// Those of killed servers go at this opportunity.
@@ -274,6 +306,9 @@ fn may_ask(user: Uid, owner: Uid) -> bool {
 mod tests {
     use rustix::net::SocketAddrUnix;
 
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     /// What a server that knows nothing but its requests makes of a line, and what it answers.
@@ -370,6 +405,35 @@ mod tests {
         let mut expected = [other, file, living, "own-name.sock".to_owned()];
         expected.sort();
         assert_eq!(left, expected);
+    }
+
+    #[test]
+    fn where_others_may_write_a_server_has_a_subdirectory_of_its_own() {
+        let directory = tempfile::tempdir().unwrap();
+        let base = directory.path().join("splitway");
+        fs::create_dir(&base).unwrap();
+        let allow = |path: &Path, mode| fs::set_permissions(path, Permissions::from_mode(mode));
+        let own = base.join(geteuid().as_raw().to_string());
+        for mode in [0o1777, 0o777] {
+            allow(&base, mode).unwrap();
+            let control = Control::bind_below(&base).unwrap();
+            assert_eq!(control.path().parent(), Some(own.as_path()));
+            assert_eq!(fs::metadata(&own).unwrap().mode() & 0o7777, 0o700);
+        }
+        // A subdirectory made by others is no better.
+        allow(&own, 0o777).unwrap();
+        let failure = Control::bind_below(&base).unwrap_err().to_string();
+        assert!(
+            failure.contains("others may write there (mode 777)"),
+            "{failure}"
+        );
+        fs::remove_dir(&own).unwrap();
+        std::os::unix::fs::symlink("/tmp", &own).unwrap();
+        let failure = Control::bind_below(&base).unwrap_err().to_string();
+        assert!(failure.contains("not a directory"), "{failure}");
+        allow(&base, 0o700).unwrap();
+        let control = Control::bind_below(&base).unwrap();
+        assert_eq!(control.path().parent(), Some(base.as_path()));
     }
 
     #[test]

@@ -131,10 +131,29 @@ fn the_only_server() -> Result<(PathBuf, OwnedFd), Failure> {
                 .remedy("Name the socket, as `splitway serve` has printed it: --socket PATH."),
         );
     };
-    let listed = std::fs::read_dir(&directory).into_iter().flatten();
-    let paths = listed.filter_map(|entry| Some(entry.ok()?.path()));
+    find_in(&control::places(&directory))
+}
+
+/// The same in these directories.
+fn find_in(places: &[PathBuf]) -> Result<(PathBuf, OwnedFd), Failure> {
+    let what = "server of this user";
+    let mut tried = Vec::new();
+    let mut paths = Vec::new();
+    for place in places {
+        let shown = place.display();
+        let listed = control::check_own(place)
+            .and_then(|()| std::fs::read_dir(place).map_err(|error| error.to_string()));
+        match listed {
+            Ok(listed) => {
+                paths.extend(listed.filter_map(|entry| Some(entry.ok()?.path())));
+                tried.push(format!("no socket in {shown} answers"));
+            }
+            Err(error) => tried.push(format!("{shown}: {error}")),
+        }
+    }
     // A server that was killed leaves its socket behind.
     let mut servers: Vec<_> = paths
+        .into_iter()
         .filter_map(|path| try_connect(&path).ok().map(|socket| (path, socket)))
         .collect();
     if servers.len() > 1 {
@@ -149,10 +168,11 @@ fn the_only_server() -> Result<(PathBuf, OwnedFd), Failure> {
     servers.pop().ok_or_else(|| {
         Failure::input(
             what,
-            format!("none runs: no socket in {} answers", directory.display()),
+            format!("none runs, or it has no control socket: {}", tried.join("; ")),
         )
         .remedy(
-            "Start one with `splitway serve`, or name the socket of another user's: --socket PATH.",
+            "Start one with `splitway serve`, which prints where its socket is or warns that it has none, or name the \
+             socket of another user's: --socket PATH.",
         )
     })
 }

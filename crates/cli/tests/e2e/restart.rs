@@ -348,6 +348,7 @@ fn a_server_is_found_by_whoever_may_ask_it() {
         let (code, said) = ctl();
         assert_eq!(code, Some(2));
         assert!(said.contains("none runs"), "{said}");
+        assert!(said.contains("/run/splitway/0: "), "{said}");
 
         let file = site.file("file", 100_000).unwrap();
         let mut splitway = serve(&site);
