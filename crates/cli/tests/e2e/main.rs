@@ -17,7 +17,6 @@ mod dpu;
 mod drain;
 mod emulated;
 mod file_systems;
-mod heartbeat;
 mod http;
 mod https;
 mod idle;

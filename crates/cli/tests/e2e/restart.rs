@@ -1,5 +1,7 @@
 //! The NIC process dies, or is replaced, and nobody notices but the counters.
 
+mod heartbeat;
+
 use std::fs;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
