@@ -23,6 +23,8 @@ counters! {
     frames_received,
     /// Frames that did not parse or whose checksum was wrong.
     frames_malformed,
+    /// IP fragments dropped: they are not put together.
+    fragments_dropped,
     /// TCP segments received for own addresses.
     segments_received,
     /// Packets sent by the host itself: ACKs, handshakes, headers without file bytes, ARP, ICMP.
@@ -113,7 +115,7 @@ counters! {
     resets_suppressed,
     /// Echo requests not answered, because of the limit on replies.
     echo_replies_suppressed,
-    /// Segments dropped since they lack the timestamps that their connection has agreed on.
+    /// Segments that lack the timestamps that their connection has agreed on; they are taken nevertheless.
     timestamps_missing,
     /// SENDs issued again because they never departed.
     sends_repeated,

@@ -501,3 +501,54 @@ fn a_router_that_says_too_big_about_what_is_in_flight_is_believed_and_others_are
     assert!(lens.iter().filter(|len| **len == small).count() > 400);
     assert_eq!(rig.client_closed, None);
 }
+
+/// An echo request in an Ethernet frame whose IP header says that it is a part of something longer.
+fn fragment_v4(flags_and_offset: u16) -> Vec<u8> {
+    let echo = wire::icmp::Echo {
+        reply: false,
+        ident: 1,
+        seq_no: 1,
+        data: &[7; 64],
+    };
+    let (from, to) = ([10, 77, 0, 1].into(), [10, 77, 0, 2].into());
+    let mut frame = wire::icmpv4::echo_frame([2; 6], [2, 0, 0, 0, 0, 1], from, to, &echo);
+    frame[20..22].copy_from_slice(&flags_and_offset.to_be_bytes());
+    frame[24..26].fill(0);
+    let sum = wire::checksum::of(&frame[14..34]);
+    frame[24..26].copy_from_slice(&sum.to_be_bytes());
+    frame
+}
+
+fn fragment_v6(offset_and_more: u16) -> Vec<u8> {
+    const FRAGMENT: u8 = 44;
+    let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 2, 2, 2, 2, 2, 0x86, 0xdd];
+    frame.extend([0x60, 0, 0, 0, 0, 16, FRAGMENT, 64]);
+    frame.extend([0xfd; 16]);
+    frame.extend([0xfd; 16]);
+    frame.extend([58, 0]);
+    frame.extend(offset_and_more.to_be_bytes());
+    frame.extend([0, 0, 0, 9]);
+    frame.extend([128, 0, 0, 0, 0, 1, 0, 1]);
+    frame
+}
+
+#[test]
+fn fragments_are_dropped_and_counted() {
+    const MORE_FRAGMENTS: u16 = 0x2000;
+    let mut rig = Rig::new();
+    for bytes in [
+        fragment_v4(MORE_FRAGMENTS),
+        fragment_v4(8),
+        fragment_v6(1),
+        fragment_v6(8 << 3),
+    ] {
+        let frame = port::Frame {
+            bytes: &bytes,
+            checksum_valid: false,
+        };
+        rig.stack.on_frame(rig.now_us, frame);
+    }
+    let counters = rig.stack.counters();
+    assert_eq!(counters.fragments_dropped, 4);
+    assert_eq!(counters.frames_malformed, 0);
+}

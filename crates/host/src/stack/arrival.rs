@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 
 use port::Frame;
 use tcp::Instant;
+use wire::ParseError;
 use wire::frame::{self, Received, TcpPacket, TcpTemplate};
 
 use super::{Stack, queue_dirty};
@@ -92,6 +93,7 @@ impl Stack {
                     self.reply_to_echo(now_us, reply);
                 }
             }
+            Err(ParseError::Fragment) => self.counters.fragments_dropped += 1,
             Err(_) => self.counters.frames_malformed += 1,
         }
     }
