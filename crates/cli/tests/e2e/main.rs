@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod arm;
+mod attacks;
 mod browser;
 mod capture;
 mod clients;
