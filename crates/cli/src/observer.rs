@@ -23,7 +23,7 @@ use crate::handover;
 use crate::heartbeat::{Due, Heartbeat};
 use crate::log_options;
 use crate::messages::Message;
-use crate::observe::pass;
+use crate::observe::{Standing, pass};
 use crate::program::Program;
 use crate::socket;
 
@@ -54,7 +54,7 @@ pub(crate) struct Observer {
     /// It takes in what is said.
     is_ready: bool,
     /// What it has heard last of the NIC stacks.
-    told_nics: Option<Vec<Option<String>>>,
+    told: Option<Standing>,
     heartbeat: Heartbeat,
 }
 
@@ -130,7 +130,7 @@ impl Observer {
             start_at: None,
             changing: None,
             is_ready: false,
-            told_nics: None,
+            told: None,
             heartbeat: Heartbeat::new(config.operation.heartbeat.0.0),
         }))
     }
@@ -198,13 +198,13 @@ impl Observer {
             && retry(|| send(control, &packet, flags)).is_ok()
     }
 
-    /// Tells how it is with each NIC stack, if the process has not heard that yet.
-    pub(crate) fn tell_nics(&mut self, nics: Vec<Option<String>>) {
+    /// Tells of the server's health, if the process has not heard that yet.
+    pub(crate) fn tell(&mut self, standing: Standing) {
         if self.is_ready
-            && self.told_nics.as_ref() != Some(&nics)
-            && self.pass_on(pass::NICS, &nics)
+            && self.told.as_ref() != Some(&standing)
+            && self.pass_on(pass::STANDING, &standing)
         {
-            self.told_nics = Some(nics);
+            self.told = Some(standing);
         }
     }
 
@@ -253,7 +253,7 @@ impl Observer {
                     .unwrap_or_else(|| Failure::broken(NAME, "ended although nobody asked it to"));
                 family.dismiss(Role::Observer);
                 self.control = None;
-                (self.is_ready, self.told_nics) = (false, None);
+                (self.is_ready, self.told) = (false, None);
                 self.fail(now, &fate);
                 // The next one opens what lies there then.
                 return self.changing.take().map(|_| reopened());

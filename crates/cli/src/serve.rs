@@ -33,7 +33,7 @@ use crate::lockdown::LockedOut;
 use crate::messages::{Message, Report};
 use crate::nic_keeper::{NicKeeper, NicNews, NicOrigin, START_WAIT};
 use crate::notice::Notice;
-use crate::observe::pass;
+use crate::observe::{Standing, pass};
 use crate::observer::Observer;
 use crate::origin_options::OriginPlan;
 use crate::program::Program;
@@ -704,7 +704,10 @@ fn supervise(
             let _ = handover::pass(reach.to_host, handover::ARE_YOU_TURNING, None);
         }
         if let Some(observer) = &mut observer {
-            observer.tell_nics(keepers.iter().map(NicKeeper::trouble).collect());
+            observer.tell(Standing {
+                nics: keepers.iter().map(NicKeeper::trouble).collect(),
+                is_draining: drain.left().is_some(),
+            });
         }
         let watched: Vec<_> = keepers
             .iter()

@@ -242,14 +242,19 @@ fn answer(request: &httparse::Request<'_, '_>, metrics: &Metrics) -> Answer {
             media_type: "application/json",
             ..plain("200 OK", metrics.status())
         },
-        "/healthz" => match metrics.health() {
-            Ok(()) => plain("200 OK", "ok\n"),
-            Err(why) => plain("503 Service Unavailable", format!("{why}\n")),
-        },
+        "/healthz" => well_or(metrics.health()),
+        "/readyz" => well_or(metrics.readiness()),
         _ => plain(
             "404 Not Found",
-            "there are /, /metrics, /status.json and /healthz\n",
+            "there are /, /metrics, /status.json, /healthz and /readyz\n",
         ),
+    }
+}
+
+fn well_or(answer: Result<(), String>) -> Answer {
+    match answer {
+        Ok(()) => plain("200 OK", "ok\n"),
+        Err(why) => plain("503 Service Unavailable", format!("{why}\n")),
     }
 }
 

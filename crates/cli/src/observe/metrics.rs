@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use server::{AccessRecord, NO_RESPONSE};
 
+use super::Standing;
 use super::catalog::{self, Counted, Kind, Metric};
 use super::exposition::{Exposition, Histogram, Labels, seconds};
 use super::format::parts;
@@ -64,7 +65,7 @@ struct State {
     /// When anything was heard of it: reports are left out while there is much else to tell.
     heard_at: Option<Instant>,
     /// Why each NIC stack does not serve, if it does not.
-    nics: Vec<Option<String>>,
+    standing: Standing,
     /// What each worker of each NIC stack has told last.
     workers: BTreeMap<(usize, usize), Report>,
     /// Which process of each NIC stack that was.
@@ -99,7 +100,7 @@ impl Metrics {
             host: None,
             host_at: None,
             heard_at: None,
-            nics: Vec::new(),
+            standing: Standing::default(),
             workers: BTreeMap::new(),
             processes: BTreeMap::new(),
             fetcher: Fetched::default(),
@@ -190,9 +191,9 @@ impl Metrics {
         }
     }
 
-    /// The supervisor has told why each NIC stack does not serve, if it does not.
-    pub(crate) fn on_nics(&self, nics: Vec<Option<String>>) {
-        self.lock().nics = nics;
+    /// The supervisor has told what it knows.
+    pub(crate) fn on_standing(&self, standing: Standing) {
+        self.lock().standing = standing;
     }
 
     /// Whether requests are served; if not, why.
@@ -209,11 +210,19 @@ impl Metrics {
             ));
         }
         // While one serves, files are sent.
-        let missing: Option<Vec<&str>> = state.nics.iter().map(Option::as_deref).collect();
+        let missing: Option<Vec<&str>> = state.standing.nics.iter().map(Option::as_deref).collect();
         match missing {
             Some(missing) if !missing.is_empty() => Err(missing.join("\n")),
             _ => Ok(()),
         }
+    }
+
+    /// Whether new connections are served; if not, why.
+    pub(crate) fn readiness(&self) -> Result<(), String> {
+        if self.lock().standing.is_draining {
+            return Err("draining: no new connections".to_owned());
+        }
+        self.health()
     }
 
     /// In Prometheus' text format.

@@ -33,6 +33,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 use rustix::thread::CapabilitySet;
+use serde::{Deserialize, Serialize};
 use server::AccessRecord;
 
 use crate::args::ObserveArgs;
@@ -72,12 +73,21 @@ pub(crate) mod pass {
     pub(crate) const WORKER: u8 = 6;
     /// What the fetcher has told follows, and no descriptor.
     pub(crate) const FETCHER: u8 = 7;
-    /// How it is with each NIC stack follows, and no descriptor.
-    pub(crate) const NICS: u8 = 8;
+    /// A [`Standing`](super::Standing) follows, and no descriptor.
+    pub(crate) const STANDING: u8 = 8;
     /// The process is to say that it does its work.
     pub(crate) const ARE_YOU_TURNING: u8 = 9;
     /// This was all.
     pub(crate) const ALL: u8 = 0;
+}
+
+/// What the supervisor knows of the server's health.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Standing {
+    /// Why each NIC stack does not serve, if it does not.
+    pub(crate) nics: Vec<Option<String>>,
+    /// The server takes no new connections and ends with its last response.
+    pub(crate) is_draining: bool,
 }
 
 /// Runs until the supervisor ends it; then it takes in what the others have said last.
@@ -141,9 +151,9 @@ pub(crate) fn run(args: &ObserveArgs) -> Result<(), Failure> {
                     }
                     continue;
                 }
-                pass::NICS => {
+                pass::STANDING => {
                     match serde_json::from_slice(&packet[1..length]) {
-                        Ok(nics) => metrics.on_nics(nics),
+                        Ok(standing) => metrics.on_standing(standing),
                         Err(error) => {
                             tracing::warn!(%error, "the supervisor told something that makes no sense")
                         }

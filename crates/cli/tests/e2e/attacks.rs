@@ -63,7 +63,8 @@ fn pipelining_without_reading_shuts_no_client_out() {
     isolated(|site| {
         allow_many_sockets();
         let files = small_files(&site);
-        site.sparse_file("large", 1 << 30, vec![0..4096]).unwrap();
+        site.sparse_file("large", 1 << 30, vec![0..4096, 8192..9000])
+            .unwrap();
         let _splitway = serve(&site);
         let quiet = slow(&files);
         let attackers: Vec<Connection> = (0..700)
@@ -97,8 +98,12 @@ fn clients_of_many_files_shut_no_client_out_where_descriptors_are_few() {
         const FILES: u64 = 600;
         let files = small_files(&site);
         for number in 0..FILES {
-            site.sparse_file(&format!("large{number}"), 64 << 20, vec![0..4096])
-                .unwrap();
+            site.sparse_file(
+                &format!("large{number}"),
+                64 << 20,
+                vec![0..4096, 8192..9000],
+            )
+            .unwrap();
         }
         let mut command = Command::new("sh");
         let script = "ulimit -n 300 && exec \"$0\" serve \"$1\"";

@@ -160,6 +160,29 @@ fn who_asks_wrongly_is_told() {
     });
 }
 
+/// A load balancer sends no more clients, while nothing is to be restarted.
+#[test]
+fn a_server_that_drains_is_healthy_and_not_ready() {
+    isolated(|site| {
+        let large = site.file("large", 50_000_000).unwrap();
+        let mut splitway = watched(&site, &[]);
+        healthy();
+        assert_eq!(get("/readyz").as_str(), "ok\n");
+        // A response that keeps the server from its end.
+        let mut connection = started(HTTP_V4, &large);
+        signal(splitway.supervisor(), Signal::QUIT).unwrap();
+        wait::until(SOON, "an answer of 503", || {
+            let (head, body) = ask("GET /readyz HTTP/1.1\r\n\r\n");
+            (head.contains(" 503 ") && body.contains("draining")).then_some(())
+        })
+        .unwrap();
+        assert_eq!(get("/healthz").as_str(), "ok\n");
+        connection.read_file_part(&large, 0..large.size()).unwrap();
+        drop(connection);
+        splitway.line(|line| line.starts_with("drained")).unwrap();
+    });
+}
+
 #[test]
 fn a_host_process_that_hangs_is_not_healthy() {
     isolated(|site| {

@@ -92,15 +92,12 @@ fn the_manifest_is_of_nodes_behind_one_service() {
         document("Service")["spec"]["ports"][0]["targetPort"],
         port["name"]
     );
-    for (probe, asked) in [
-        ("startupProbe", port),
-        ("readinessProbe", port),
-        ("livenessProbe", admin),
+    for (probe, how, asked) in [
+        ("startupProbe", "tcpSocket", port),
+        ("readinessProbe", "httpGet", admin),
+        ("livenessProbe", "httpGet", admin),
     ] {
-        assert_eq!(
-            container[probe]["httpGet"]["port"], asked["name"],
-            "{probe}"
-        );
+        assert_eq!(container[probe][how]["port"], asked["name"], "{probe}");
     }
     let (args, passed_on) = pod_commands();
     let listener = format!("--admin=0.0.0.0:{}", admin["containerPort"]);
