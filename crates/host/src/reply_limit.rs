@@ -1,7 +1,7 @@
 //! How often the stack answers what belongs to no connection: a token bucket.
 //!
-//! Echo replies and resets cost a packet for a packet, whoever it claims to come from: without a limit, a flood
-//! costs the host twice, and a third party receives the answers (RFC 4443 §2.4 (f), RFC 5961 §10).
+//! An echo reply or a reset costs a packet for a packet, and goes to an address that may be forged: without a
+//! limit, a flood costs the host twice, and a third party receives the answers (RFC 4443 §2.4 (f), RFC 5961 §10).
 
 /// Allows `rate` answers per second, and as many at once after a second of silence.
 #[derive(Clone, Copy, Debug)]

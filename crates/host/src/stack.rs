@@ -321,7 +321,9 @@ impl Stack {
         let mut busy = self.serve_waiting(now_us, &mut handshakes, port, app);
         app.on_turn(&mut self.streams(now_us), now_us);
         busy |= self.serve_waiting(now_us, &mut handshakes, port, app);
-        self.repeat_opens();
+        if self.shortage.has_opens() {
+            self.repeat_opens();
+        }
         while let Some(frame) = self
             .neighbors
             .poll_frame()
@@ -429,10 +431,10 @@ impl Stack {
         }
         let may_send = entry.tls.is_none() || self.define_records(now_us, index);
         let is_reachable = self.transmit(now_us, index, port, may_send);
-        self.acknowledge_below(index);
         let Some(entry) = self.connections.get_mut(index) else {
             return;
         };
+        transmit::acknowledge_below(&mut self.counters, &mut self.nics, entry);
         // Not before the peer's FIN is acknowledged: the table does not know that this is still to be done.
         if let Some(time_wait) = entry.tcp.time_wait().filter(|_| is_reachable) {
             let tuple = entry.tuple;

@@ -673,7 +673,8 @@ impl Connection {
     /// Whether memory is short: then the window is not opened beyond some kilobytes (RFC 9293 §3.8.6.2.2 permits any size;
     /// what was offered stays offered).
     pub fn set_memory_pressure(&mut self, is_pressed: bool) {
-        self.rcv.set_pressed(is_pressed);
+        let bytes = self.config.receive_buffer_bytes;
+        self.rcv.set_pressed(is_pressed, bytes);
     }
 
     /// Where the connection is.

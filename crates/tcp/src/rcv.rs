@@ -104,8 +104,14 @@ impl Receiver {
         self.buffer_bytes_max
     }
 
-    /// Whether no more is offered than a small buffer can take. What was offered before still comes.
-    pub(crate) fn set_pressed(&mut self, is_pressed: bool) {
+    /// Whether no more is offered than a small buffer can take; afterwards the buffer has `bytes` again, and may grow.
+    /// What was offered before still comes.
+    pub(crate) fn set_pressed(&mut self, is_pressed: bool, bytes: usize) {
+        match (self.is_pressed, is_pressed) {
+            (false, true) => self.buffer_bytes_max = self.buffer_bytes_max.min(PRESSED_BYTES),
+            (true, false) => self.buffer_bytes_max = bytes.clamp(1, self.grown_bytes_max),
+            _ => {}
+        }
         self.is_pressed = is_pressed;
     }
 
@@ -116,7 +122,9 @@ impl Receiver {
 
     /// Lets the buffer grow up to this size, or its bound. The window grows with it: no byte is reserved.
     pub(crate) fn grow(&mut self, bytes: usize) {
-        self.buffer_bytes_max = bytes.clamp(self.buffer_bytes_max, self.grown_bytes_max);
+        if !self.is_pressed {
+            self.buffer_bytes_max = bytes.clamp(self.buffer_bytes_max, self.grown_bytes_max);
+        }
     }
 
     /// Bytes that the application has read so far.
@@ -271,11 +279,7 @@ impl Receiver {
 
     /// The right edge that the free part of the buffer allows.
     fn edge_allowed(&self) -> u64 {
-        let bytes_max = match self.is_pressed {
-            true => self.buffer_bytes_max.min(PRESSED_BYTES),
-            false => self.buffer_bytes_max,
-        };
-        let free = bytes_max.saturating_sub(self.buffer.len()) as u64;
+        let free = self.buffer_bytes_max.saturating_sub(self.buffer.len()) as u64;
         let unit = 1u64 << self.shift;
         self.nxt + (free / unit * unit).min(0xffff << self.shift)
     }
@@ -356,6 +360,20 @@ mod tests {
         ] {
             assert_eq!(receiver.accepts(start, len), acceptable, "{start} {len}");
         }
+    }
+
+    #[test]
+    fn under_pressure_a_small_buffer_is_offered_and_afterwards_the_usual_one() {
+        let mut receiver = Receiver::new(64 << 10, 1 << 20, 8);
+        receiver.on_syn(0, true);
+        receiver.set_pressed(true, 64 << 10);
+        receiver.grow(1 << 20);
+        assert_eq!(receiver.buffer_bytes(), PRESSED_BYTES);
+        receiver.set_pressed(false, 64 << 10);
+        assert_eq!(receiver.buffer_bytes(), 64 << 10);
+        receiver.grow(1 << 20);
+        receiver.set_pressed(false, 64 << 10);
+        assert_eq!(receiver.buffer_bytes(), 1 << 20);
     }
 
     #[test]

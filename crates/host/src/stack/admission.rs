@@ -409,8 +409,6 @@ impl Stack {
         if let Some(entry) = self.connections.get_mut(index) {
             entry.tls = tls.ok().flatten();
             entry.cookie = cookie;
-        }
-        if let Some(entry) = self.connections.get_mut(index) {
             let remote = tuple.remote.ip();
             entry.unheard = Some(self.gate.unheard.add(remote, entry.stream));
             self.gate.sources.add(remote);

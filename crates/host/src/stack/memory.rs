@@ -1,8 +1,8 @@
 //! Memory of connections: what peers make the stack hold, and what goes when that is too much.
 //!
 //! Counted are text that was received and not read, ahead of its turn or not, real bytes that are queued and not
-//! acknowledged, and what TLS buffers: all of which a peer can make grow. Connections are looked at in turn, a few each
-//! millisecond, so that a whole table takes a second, and a small one a few milliseconds.
+//! acknowledged, and what TLS buffers: all of which a peer can make grow. Connections are looked at in rounds, a few each
+//! millisecond, so that a round through a full table takes a second, and one through a small table a few milliseconds.
 //!
 //! | Memory | What happens |
 //! |---|---|
@@ -16,11 +16,17 @@ use super::Stack;
 use crate::app::StreamId;
 use crate::episode::Episode;
 
-/// Connections are looked at so often, in microseconds, ...
+/// In a round connections are looked at so often, in microseconds, ...
 const LOOK_US: u64 = 1000;
 
 /// ... so many at a time.
 const LOOK_CONNECTIONS: usize = 128;
+
+/// Between two rounds, in microseconds; ...
+const PAUSE_US: u64 = 250_000;
+
+/// ... and while much memory is held.
+const PAUSE_PRESSED_US: u64 = 5000;
 
 /// Most connections that are reset after one round through the table.
 const VICTIMS_MAX: usize = 256;
@@ -109,6 +115,11 @@ impl Stack {
                 "connections hold much memory: their receive windows shrink"
             );
         }
+        self.memory.next_look_us = now_us
+            + match bytes > bytes_max / 2 {
+                true => PAUSE_PRESSED_US,
+                false => PAUSE_US,
+            };
         let largest = std::mem::take(&mut self.memory.largest).into_sorted_vec();
         let mut left = bytes;
         for Reverse((held, Reverse(stream))) in largest {

@@ -27,18 +27,19 @@ impl Stack {
                 continue;
             }
             for _ in 0..budget {
-                match self.nics[worker].channel.receive() {
+                let nic = &mut self.nics[worker];
+                match nic.channel.receive() {
                     Ok(Some(event)) => {
-                        if self.nics[worker].has_said_last {
+                        if nic.has_said_last {
                             self.counters.events_invalid += 1;
-                            self.nics[worker].is_garbled = true;
+                            nic.is_garbled = true;
                         }
                         self.on_event(now_us, worker, event);
                     }
                     Ok(None) => break,
                     Err(ReceiveError::Malformed { .. }) => {
                         self.counters.events_invalid += 1;
-                        self.nics[worker].is_garbled = true;
+                        nic.is_garbled = true;
                     }
                     Err(ReceiveError::Corrupt) => return Err(ChannelCorrupt { worker }),
                 }

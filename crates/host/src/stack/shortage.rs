@@ -37,6 +37,13 @@ pub(super) struct Shortage {
     episode: Episode,
 }
 
+impl Shortage {
+    /// OPENs are to be repeated.
+    pub(super) fn has_opens(&self) -> bool {
+        !self.repeated.is_empty()
+    }
+}
+
 /// True if an OPEN fails so for want of descriptors.
 fn is_shortage(errno: u16) -> bool {
     let shortage = [Errno::MFILE, Errno::NFILE].map(Errno::raw_os_error);

@@ -113,32 +113,29 @@ impl Stack {
             }
         }
     }
+}
 
-    /// Sends ACKD when enough has been acknowledged that no SEND has told, or everything: then the NIC stack need
-    /// not know the flow until there is more. Or everything that has left, because what has not may be waiting for
-    /// the very memory that the rest still takes. Takes it as a sign that the next hop lives.
-    pub(super) fn acknowledge_below(&mut self, index: usize) {
-        let Some(entry) = self.connections.get_mut(index) else {
-            return;
-        };
-        let stream_offset = entry.tcp.acknowledged_bytes();
-        let news = stream_offset - entry.ackd_offset;
-        let enough = news >= ACKD_BYTES
-            || entry.tcp.queued_bytes() == 0
-            || entry.tcp.nothing_departed_in_flight();
-        if !entry.flow_open || news == 0 || !enough {
-            return;
-        }
-        entry.ackd_offset = stream_offset;
-        entry.route.confirm();
-        let flow = entry.flow();
-        self.counters.ackds += 1;
-        self.nics[entry.worker].send_or_defer(Deferred::Acked {
-            flow,
-            stream_offset,
-            last: false,
-        });
+/// Sends ACKD when enough has been acknowledged that no SEND has told, or everything: then the NIC stack need
+/// not know the flow until there is more. Or everything that has left, because what has not may be waiting for
+/// the very memory that the rest still takes. Takes it as a sign that the next hop lives.
+pub(super) fn acknowledge_below(counters: &mut Counters, nics: &mut [Nic], entry: &mut Entry) {
+    let stream_offset = entry.tcp.acknowledged_bytes();
+    let news = stream_offset - entry.ackd_offset;
+    let enough = news >= ACKD_BYTES
+        || entry.tcp.queued_bytes() == 0
+        || entry.tcp.nothing_departed_in_flight();
+    if !entry.flow_open || news == 0 || !enough {
+        return;
     }
+    entry.ackd_offset = stream_offset;
+    entry.route.confirm();
+    let flow = entry.flow();
+    counters.ackds += 1;
+    nics[entry.worker].send_or_defer(Deferred::Acked {
+        flow,
+        stream_offset,
+        last: false,
+    });
 }
 
 /// Hands a transmission to the NIC stack, which has room for it.

@@ -247,7 +247,7 @@ fn the_oldest_of_too_many_silent_connections_is_reset_for_a_new_one() {
     );
 }
 
-/// A flood of handshakes that nobody completes takes no place from one that is completed within a second.
+/// A flood of handshakes without their last ACK takes no place from one that is completed within a second.
 #[test]
 fn half_open_connections_whose_answer_was_repeated_make_room() {
     let mut rig = Rig::with(|config| config.admission.half_open_max = 100);
