@@ -30,7 +30,7 @@ pub(crate) fn give_back_when_idle() {
                 thread::sleep(PERIOD);
                 let now = cpu_time();
                 if now - before < PERIOD / IDLE_PART && now - trimmed > WORK {
-                    trim();
+                    nic::heap::trim();
                     trimmed = cpu_time();
                 }
                 before = now;
@@ -46,15 +46,3 @@ fn cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
 }
-
-#[cfg(target_env = "gnu")]
-#[expect(unsafe_code, reason = "a function of the C library")]
-fn trim() {
-    // SAFETY: malloc_trim(3) may be called by any thread at any time: it takes the locks of the arenas, and touches
-    // free memory alone.
-    unsafe { libc::malloc_trim(0) };
-}
-
-/// Other C libraries give back on their own.
-#[cfg(not(target_env = "gnu"))]
-fn trim() {}

@@ -39,7 +39,7 @@
 //! This room may touch processes, namespaces, interfaces and both stacks' front doors. It never touches
 //! packets, commands or, outside the demonstration's comparison, file content.
 
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 
 mod args;
 mod backoff;

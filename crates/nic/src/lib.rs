@@ -24,6 +24,7 @@
 //! | `sealed` | TLS: keys, and records that are defined, sealed, and sealed again |
 //! | `retention` | the flow pins what it has sent until ACKD |
 //! | `counters`, `usage` | what a worker has done, and what it holds |
+//! | [`heap`] | free memory goes back to the kernel |
 //! | `slab`, `shrink` | tables that give memory back when a crowd has gone |
 //! | `files`, `root`, `file_system` | what the host's file ids mean, and how files are opened |
 //! | `directory` | LIST: what is in a directory |
@@ -42,6 +43,7 @@ mod engine;
 mod file_system;
 mod files;
 mod flow;
+pub mod heap;
 mod job;
 mod plan;
 mod polling;
