@@ -496,7 +496,7 @@ fn draw_files(random: &mut Random) -> Vec<File> {
         let size = random.pick(&[random.clone().within(0..2), random.clone().across(1..most)]);
         random.next();
         let troubles = [
-            Trouble::OpenFails { errno: 24 },
+            Trouble::OpenFails { errno: 12 },
             Trouble::ReadFails {
                 from: random.within(0..size + 1),
                 errno: 5,

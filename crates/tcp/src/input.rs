@@ -113,14 +113,13 @@ impl Connection {
         }
         let syn = has(Flags::SYN) && !repeated_syn;
 
-        let mut is_stripped = false;
         // RFC 7323 §5.3 R1, before all other tests. §5.2: resets are exempt.
         if !has(Flags::RST) {
             match self.timestamps.check(now, header.options.timestamps) {
                 Verdict::Accept => {}
                 Verdict::Missing => {
-                    is_stripped = true;
                     self.stats.timestamps_missing = self.stats.timestamps_missing.saturating_add(1);
+                    return;
                 }
                 Verdict::Old => return self.on_unacceptable(now, header, start, payload),
             }
@@ -138,10 +137,6 @@ impl Connection {
                 if !has(Flags::RST) {
                     if start == self.rcv.nxt() as i64 - 1 {
                         self.on_window_probe(now);
-                    }
-                    // A forger has no timestamp to guess: answers to text, which have no limit otherwise, have one.
-                    if is_stripped && !self.allows_unacceptable(now) {
-                        return;
                     }
                     self.on_unacceptable(now, header, start, payload);
                 }
