@@ -373,6 +373,19 @@ fn refused(refusal: &Refusal, how: message::How) -> Option<News> {
     })
 }
 
+impl Fetching {
+    /// Asks for segments of what a ticket stands for, and keeps in mind that they are wanted. `ask` is given the
+    /// ticket, the first segment, and the one behind the last.
+    fn ask_for(&mut self, ticket: Ticket, segments: Range<u64>, ask: fn(u64, u64, u64) -> Ask) {
+        let Ticket(ticket) = ticket;
+        if let Some(open) = self.open.get_mut(&ticket) {
+            let ask = ask(ticket, segments.start, segments.end);
+            open.wants = Some(segments);
+            self.say(ask);
+        }
+    }
+}
+
 impl Origins for Fetching {
     fn ask(&mut self, ticket: Ticket, origin: &Arc<str>, target: &str) {
         let Ticket(ticket) = ticket;
@@ -388,29 +401,19 @@ impl Origins for Fetching {
     }
 
     fn want(&mut self, ticket: Ticket, segments: Range<u64>) {
-        let Ticket(ticket) = ticket;
-        if let Some(open) = self.open.get_mut(&ticket) {
-            let (segment, end) = (segments.start, segments.end);
-            open.wants = Some(segments);
-            self.say(Ask::Segment {
-                ticket,
-                segment,
-                end,
-            });
-        }
+        self.ask_for(ticket, segments, |ticket, segment, end| Ask::Segment {
+            ticket,
+            segment,
+            end,
+        });
     }
 
     fn want_again(&mut self, ticket: Ticket, segments: Range<u64>) {
-        let Ticket(ticket) = ticket;
-        if let Some(open) = self.open.get_mut(&ticket) {
-            let (segment, end) = (segments.start, segments.end);
-            open.wants = Some(segments);
-            self.say(Ask::Missing {
-                ticket,
-                segment,
-                end,
-            });
-        }
+        self.ask_for(ticket, segments, |ticket, segment, end| Ask::Missing {
+            ticket,
+            segment,
+            end,
+        });
     }
 
     fn done(&mut self, ticket: Ticket) {

@@ -11,6 +11,7 @@ use crate::neighbor::Route;
 use crate::nic_stacks::{NicSet, NicStacks};
 use crate::orphans::Since;
 use crate::secure::Secure;
+use crate::sparsity::Sparsity;
 use crate::tuple::{Tuple, TupleMap};
 
 /// A connection and what the shard keeps beside it.
@@ -137,12 +138,8 @@ pub(crate) struct Connections {
     by_tuple: TupleMap<usize>,
     balance: Balance,
     generation: u32,
-    /// Connections removed since memory was given back.
-    removed: usize,
+    sparsity: Sparsity,
 }
-
-/// Places in the table that are kept when they are vacant.
-const PLACES_KEPT_MAX: usize = 1024;
 
 impl Connections {
     pub(crate) fn new(secret: &[u8; 16]) -> Connections {
@@ -151,7 +148,7 @@ impl Connections {
             by_tuple: TupleMap::new(secret),
             balance: Balance::default(),
             generation: 0,
-            removed: 0,
+            sparsity: Sparsity::default(),
         }
     }
 
@@ -222,22 +219,17 @@ impl Connections {
         let entry = self.entries.try_remove(index)?;
         self.by_tuple.remove(&entry.tuple);
         self.balance.remove(entry.worker);
-        self.removed += 1;
         Some(entry)
     }
 
-    /// True if a crowd has gone for which the table has grown, each time that half of the rest has gone as well.
-    pub(crate) fn is_sparse(&self) -> bool {
-        let places = self.places();
-        let len = self.entries.len();
-        places > PLACES_KEPT_MAX && len < places / 8 && self.removed >= len
-    }
-
-    /// Gives memory back.
-    pub(crate) fn shrink(&mut self) {
-        self.removed = 0;
-        self.entries.shrink_to_fit();
-        self.by_tuple.shrink();
+    /// A connection was removed: gives memory back if a crowd has gone. True if so.
+    pub(crate) fn shrink_if_sparse(&mut self) -> bool {
+        let is_sparse = self.sparsity.on_removed(self.len(), self.places());
+        if is_sparse {
+            self.entries.shrink_to_fit();
+            self.by_tuple.shrink();
+        }
+        is_sparse
     }
 
     /// The worker with the fewest connections, if there are any workers.

@@ -11,11 +11,12 @@ use slab::Slab;
 
 use crate::app::{FileHandle, ListPlace, StreamId};
 use crate::nic_stacks::NicSet;
+use crate::sparsity::Sparsity;
 
 /// What is known of a file.
 #[derive(Debug)]
 pub(crate) struct File {
-    /// How many files were opened before it.
+    /// Its number among all files, in the order in which they were opened.
     pub(crate) opened: u64,
     /// How often OPEN was repeated for want of descriptors.
     pub(crate) repeats: u8,
@@ -36,7 +37,6 @@ pub(crate) struct File {
     pub(crate) listing: Option<Box<ListPlace>>,
     /// For the log.
     pub(crate) path: Vec<u8>,
-    generation: u32,
     held: bool,
     extents_queued: u32,
 }
@@ -60,6 +60,11 @@ pub(crate) enum State {
 }
 
 impl File {
+    /// What tells it from others that have the same id in turn.
+    fn generation(&self) -> u32 {
+        self.opened as u32
+    }
+
     /// Some of it may still have to be sent.
     pub(crate) fn is_needed(&self) -> bool {
         self.held || self.extents_queued > 0
@@ -92,10 +97,9 @@ impl File {
 #[derive(Debug, Default)]
 pub(crate) struct FileTable {
     files: Slab<File>,
-    /// Files opened so far; its low bits tell apart those that have the same id in turn.
+    /// Files opened so far.
     opened: u64,
-    /// Files closed since memory was given back.
-    removed: usize,
+    sparsity: Sparsity,
     /// Memory for paths, of files that were closed.
     spare: Vec<Vec<u8>>,
 }
@@ -141,11 +145,8 @@ pub(crate) enum Reopened {
 }
 
 impl FileTable {
-    /// Most files open at once.
+    /// Most files open at once, whatever the configuration says: ids of a contract have 32 bits.
     pub(crate) const FILES_MAX: usize = 1 << 24;
-
-    /// Places in the table that are kept when they are vacant.
-    const PLACES_KEPT_MAX: usize = 1024;
 
     /// Paths for which memory is kept, and most of each, in bytes.
     const SPARE_MAX: usize = 1 << 10;
@@ -168,7 +169,6 @@ impl FileTable {
             return None;
         }
         self.opened += 1;
-        let generation = self.opened as u32;
         let mut path_kept = self.spare.pop().unwrap_or_default();
         path_kept.extend_from_slice(path);
         let index = self.files.insert(File {
@@ -183,11 +183,10 @@ impl FileTable {
             errno: None,
             listing: None,
             path: path_kept,
-            generation,
             held: true,
             extents_queued: 0,
         });
-        Some((FileId(index as u32), handle(index, generation)))
+        Some((FileId(index as u32), handle(index, self.opened as u32)))
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &File> {
@@ -198,7 +197,8 @@ impl FileTable {
     pub(crate) fn by_handle(&self, file: FileHandle) -> Option<(FileId, &File)> {
         let index = file.0 as u32;
         let found = self.files.get(index as usize)?;
-        (found.generation == (file.0 >> 32) as u32 && found.held).then_some((FileId(index), found))
+        (found.generation() == (file.0 >> 32) as u32 && found.held)
+            .then_some((FileId(index), found))
     }
 
     /// The file behind a contract's id.
@@ -238,7 +238,7 @@ impl FileTable {
     pub(crate) fn tell(&mut self, file: FileId) -> Option<(FileHandle, FileMeta)> {
         let found = self.files.get_mut(file.0 as usize)?;
         found.state = State::Open;
-        Some((handle(file.0 as usize, found.generation), found.meta?))
+        Some((handle(file.0 as usize, found.generation()), found.meta?))
     }
 
     /// A file of which OPEN is not answered at `worker`.
@@ -267,7 +267,7 @@ impl FileTable {
         let found = self.forget(file)?;
         found
             .held
-            .then(|| (found.stream, handle(file.0 as usize, found.generation)))
+            .then(|| (found.stream, handle(file.0 as usize, found.generation())))
     }
 
     /// The files of a worker of NIC stack `nic` that has started anew, all of which it must open again.
@@ -384,23 +384,13 @@ impl FileTable {
         self.may_close(file)
     }
 
-    /// Gives back the memory of a crowd that has gone, each time that half of the rest has gone as well.
-    fn shrink_if_sparse(&mut self) {
-        let places = self.files.capacity();
-        if places > FileTable::PLACES_KEPT_MAX
-            && self.files.len() < places / 8
-            && self.removed >= self.files.len()
-        {
-            self.removed = 0;
-            self.files.shrink_to_fit();
-        }
-    }
-
     /// Frees the id, and keeps the memory of the path for another one. What is returned has none.
     fn forget(&mut self, file: FileId) -> Option<File> {
         let mut found = self.files.try_remove(file.0 as usize)?;
-        self.removed += 1;
-        self.shrink_if_sparse();
+        let (len, places) = (self.files.len(), self.files.capacity());
+        if self.sparsity.on_removed(len, places) {
+            self.files.shrink_to_fit();
+        }
         let mut path = std::mem::take(&mut found.path);
         if self.spare.len() < FileTable::SPARE_MAX && path.capacity() <= FileTable::SPARE_BYTES_MAX
         {

@@ -10,6 +10,7 @@
 //! | `stack` | frames and events in; SENDs and packets out |
 //! | `streams` | what an application may do, on a stack |
 //! | `connections`, `files`, `syn_queue`, `spent_cookies`, `sources`, `time_wait` | the tables |
+//! | `sparsity` | when tables give memory back |
 //! | `by_source`, `victims` | which connections go when there are too many |
 //! | `tuple`, `keyed_hash` | what they are searched by |
 //! | `neighbor`, `icmp` | ARP, neighbour discovery, next hops; echo |
@@ -45,6 +46,7 @@ mod reply_limit;
 mod secure;
 mod shard;
 mod sources;
+mod sparsity;
 mod spent_cookies;
 mod stack;
 mod streams;

@@ -633,8 +633,7 @@ impl Stack {
             }
         }
         // Tables that have grown for a crowd go with it.
-        if self.connections.is_sparse() {
-            self.connections.shrink();
+        if self.connections.shrink_if_sparse() {
             self.wheel.shrink();
         }
     }

@@ -97,6 +97,13 @@ pub struct Config {
     pub pace: bool,
 }
 
+impl Config {
+    /// What a receive buffer is limited to while memory is short ([`Connection::set_memory_pressure`]), in bytes.
+    ///
+    /// [`Connection::set_memory_pressure`]: crate::Connection::set_memory_pressure
+    pub const RECEIVE_BUFFER_BYTES_PRESSED: usize = 8 << 10;
+}
+
 impl Default for Config {
     fn default() -> Config {
         Config {

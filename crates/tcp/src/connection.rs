@@ -670,7 +670,8 @@ impl Connection {
         self.rcv.memory_bytes() + self.queue.memory_bytes()
     }
 
-    /// Whether memory is short: then the window is not opened beyond some kilobytes (RFC 9293 §3.8.6.2.2 permits any size;
+    /// Whether memory is short: then the window is not opened beyond
+    /// [`Config::RECEIVE_BUFFER_BYTES_PRESSED`] (RFC 9293 §3.8.6.2.2 permits any size;
     /// what was offered stays offered).
     pub fn set_memory_pressure(&mut self, is_pressed: bool) {
         let bytes = self.config.receive_buffer_bytes;

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
+use crate::config::Config;
 use crate::reassembly::Reassembly;
 use crate::seq::SeqSpace;
 
@@ -11,9 +12,6 @@ pub(crate) const WINDOW_SHIFT_MAX: u8 = 14;
 
 /// A buffer that has grown beyond this is given back when it becomes empty.
 const IDLE_BYTES_MAX: usize = 16 << 10;
-
-/// Under memory pressure a buffer is not filled beyond this.
-const PRESSED_BYTES: usize = 8 << 10;
 
 /// The smallest shift with which the whole buffer can be offered.
 pub(crate) fn window_shift(buffer_bytes: usize) -> u8 {
@@ -108,7 +106,11 @@ impl Receiver {
     /// What was offered before still comes.
     pub(crate) fn set_pressed(&mut self, is_pressed: bool, bytes: usize) {
         match (self.is_pressed, is_pressed) {
-            (false, true) => self.buffer_bytes_max = self.buffer_bytes_max.min(PRESSED_BYTES),
+            (false, true) => {
+                self.buffer_bytes_max = self
+                    .buffer_bytes_max
+                    .min(Config::RECEIVE_BUFFER_BYTES_PRESSED)
+            }
             (true, false) => self.buffer_bytes_max = bytes.clamp(1, self.grown_bytes_max),
             _ => {}
         }
@@ -368,7 +370,10 @@ mod tests {
         receiver.on_syn(0, true);
         receiver.set_pressed(true, 64 << 10);
         receiver.grow(1 << 20);
-        assert_eq!(receiver.buffer_bytes(), PRESSED_BYTES);
+        assert_eq!(
+            receiver.buffer_bytes(),
+            Config::RECEIVE_BUFFER_BYTES_PRESSED
+        );
         receiver.set_pressed(false, 64 << 10);
         assert_eq!(receiver.buffer_bytes(), 64 << 10);
         receiver.grow(1 << 20);

@@ -33,6 +33,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 use rustix::thread::CapabilitySet;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use server::AccessRecord;
 
@@ -134,30 +135,21 @@ pub(crate) fn run(args: &ObserveArgs) -> Result<(), Failure> {
                 pass::ACCESS_LOG => access_log,
                 pass::ERROR_LOG => error_log,
                 pass::WORKER => {
-                    match serde_json::from_slice(&packet[1..length]) {
-                        Ok(told) => metrics.on_worker(told),
-                        Err(error) => {
-                            tracing::warn!(%error, "a NIC process told something that makes no sense")
-                        }
-                    }
+                    take_in(&packet[1..length], "a NIC process", |told| {
+                        metrics.on_worker(told)
+                    });
                     continue;
                 }
                 pass::FETCHER => {
-                    match serde_json::from_slice(&packet[1..length]) {
-                        Ok(told) => metrics.on_fetcher(told),
-                        Err(error) => {
-                            tracing::warn!(%error, "the fetcher told something that makes no sense")
-                        }
-                    }
+                    take_in(&packet[1..length], "the fetcher", |told| {
+                        metrics.on_fetcher(told)
+                    });
                     continue;
                 }
                 pass::STANDING => {
-                    match serde_json::from_slice(&packet[1..length]) {
-                        Ok(standing) => metrics.on_standing(standing),
-                        Err(error) => {
-                            tracing::warn!(%error, "the supervisor told something that makes no sense")
-                        }
-                    }
+                    take_in(&packet[1..length], "the supervisor", |told| {
+                        metrics.on_standing(told)
+                    });
                     continue;
                 }
                 pass::ARE_YOU_TURNING => {
@@ -200,6 +192,14 @@ fn spawn<'scope>(
         .spawn_scoped(scope, work)
         .map_err(|error| Failure::broken("starting a thread of the observer", error))?;
     Ok(())
+}
+
+/// Passes on what `who` has told, if it can be read.
+fn take_in<T: DeserializeOwned>(told: &[u8], who: &str, pass_on: impl FnOnce(T)) {
+    match serde_json::from_slice(told) {
+        Ok(told) => pass_on(told),
+        Err(error) => tracing::warn!(%error, "{who} told something that makes no sense"),
+    }
 }
 
 /// What the supervisor has opened.

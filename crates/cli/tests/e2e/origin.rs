@@ -530,13 +530,43 @@ fn what_is_for_one_client_can_be_sent_again_by_another_nic_process() {
     });
 }
 
+/// A disk of this size for the cache.
+fn small_disk(site: &Site, size: &str) -> PathBuf {
+    let disk = site.root().join("disk");
+    fs::create_dir(&disk).unwrap();
+    sh(&format!(
+        "mount -t tmpfs -o size={size} tmpfs {}",
+        disk.display()
+    ));
+    disk
+}
+
+/// Lets a file take all that is left of a disk.
+fn fill(ballast: &Path) {
+    let mut options = fs::File::options();
+    let mut file = options.create(true).append(true).open(ballast).unwrap();
+    while file.write(&[0; 64 << 10]).is_ok() {}
+}
+
+/// Does something while a file takes all that is left of a disk, and whatever makes room.
+fn while_filling<T>(ballast: &Path, work: impl FnOnce() -> T) -> T {
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                fill(ballast);
+            }
+        });
+        let done = work();
+        is_over.store(true, Ordering::Relaxed);
+        done
+    })
+}
+
 #[test]
 fn a_full_disk_makes_room_and_where_there_is_none_clients_are_told() {
     isolated(|site| {
-        let disk = site.root().join("disk");
-        fs::create_dir(&disk).unwrap();
-        let mount = format!("mount -t tmpfs -o size=24m tmpfs {}", disk.display());
-        sh(&mount);
+        let disk = small_disk(&site, "24m");
         let body = |number: u64| content(3_000_000, number);
         let web = Web::new(move |request| {
             let number = request.target[1..].parse().unwrap();
@@ -555,28 +585,15 @@ fn a_full_disk_makes_room_and_where_there_is_none_clients_are_told() {
         assert!(said.contains("--origin-cache-bytes"), "{said}");
         // Somebody else takes all that is left, and, sooner or later, all that has made room.
         let ballast = disk.join("ballast");
-        let fill = || {
-            let mut options = fs::File::options();
-            let mut file = options.create(true).append(true).open(&ballast).unwrap();
-            while file.write(&[0; 64 << 10]).is_ok() {}
-        };
-        let is_over = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                while !is_over.load(Ordering::Relaxed) {
-                    fill();
-                }
-            });
+        while_filling(&ballast, || {
             let mut number = 100;
-            let full = testbed::wait::until(SOON, "a disk that is full of something else", || {
+            testbed::wait::until(SOON, "a disk that is full of something else", || {
                 number += 1;
                 let answer = get(&format!("/{number}"));
-                // Who gets nothing is told so.
+                // A client that gets nothing hears why.
                 assert!([200, 503].contains(&answer.status), "{}", answer.head);
                 (answer.status == 503).then_some(())
-            });
-            is_over.store(true, Ordering::Relaxed);
-            full
+            })
         })
         .unwrap();
         let said = splitway.line(|line| line.contains("cannot be written to"));
@@ -586,7 +603,7 @@ fn a_full_disk_makes_room_and_where_there_is_none_clients_are_told() {
         for number in [200, 201, 200, 201] {
             assert!(get(&format!("/{number}")).body == body(number));
         }
-        fill();
+        fill(&ballast);
         for number in [200, 201] {
             assert!(get(&format!("/{number}")).body == body(number));
         }
@@ -600,12 +617,7 @@ fn a_full_disk_makes_room_and_where_there_is_none_clients_are_told() {
 #[test]
 fn a_disk_that_something_else_fills_costs_nothing_that_is_being_served() {
     isolated(|site| {
-        let disk = site.root().join("disk");
-        fs::create_dir(&disk).unwrap();
-        sh(&format!(
-            "mount -t tmpfs -o size=48m tmpfs {}",
-            disk.display()
-        ));
+        let disk = small_disk(&site, "48m");
         let body = |number: u64| content(12_000_000, number);
         let web = Web::new(move |request| {
             let number = request.target[1..].parse().unwrap();
@@ -619,28 +631,15 @@ fn a_disk_that_something_else_fills_costs_nothing_that_is_being_served() {
         let (mut stream, mut bytes) = begin("/0");
         // All that is left is taken, and whatever makes room.
         let ballast = disk.join("ballast");
-        let fill = || {
-            let mut options = fs::File::options();
-            let mut file = options.create(true).append(true).open(&ballast).unwrap();
-            while file.write(&[0; 64 << 10]).is_ok() {}
-        };
-        let is_over = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                while !is_over.load(Ordering::Relaxed) {
-                    fill();
-                }
-            });
+        while_filling(&ballast, || {
             let (mut number, mut refused) = (100, 0);
-            let full = testbed::wait::until(SOON, "a disk that is full of something else", || {
+            testbed::wait::until(SOON, "a disk that is full of something else", || {
                 number += 1;
                 let status = get(&format!("/{number}")).status;
                 assert!([200, 503].contains(&status), "{number}: {status}");
                 refused += u32::from(status == 503);
                 (number > 150 && refused > 0).then_some(())
-            });
-            is_over.store(true, Ordering::Relaxed);
-            full
+            })
         })
         .unwrap();
         // The client that has begun gets the rest from the disk, and so does the next one.

@@ -30,9 +30,6 @@ use crate::syn_queue::SynQueue;
 use crate::tuple::Tuple;
 use crate::victims::{self, Candidate};
 
-/// What new connections offer at first while memory is short.
-const PRESSED_BUFFER_BYTES: usize = 8 << 10;
-
 /// Idle connections are looked for no more often, in microseconds: that goes through the whole table ...
 const IDLE_LOOK_US: u64 = 100_000;
 
@@ -133,7 +130,9 @@ impl Stack {
         tcp::Config {
             congestion: self.listener_congestion(local.port()),
             receive_buffer_bytes: match self.memory.is_pressed() {
-                true => config.receive_buffer_bytes.min(PRESSED_BUFFER_BYTES),
+                true => config
+                    .receive_buffer_bytes
+                    .min(tcp::Config::RECEIVE_BUFFER_BYTES_PRESSED),
                 false => config.receive_buffer_bytes,
             },
             ..*config
