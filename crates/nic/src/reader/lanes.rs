@@ -39,9 +39,11 @@ impl<T> Lane<T> {
         self.tasks.len() + self.single.len()
     }
 
-    fn may_start(&self, threads_max: usize) -> bool {
+    /// How many tasks may start now.
+    fn startable(&self, threads_max: usize) -> usize {
         let has_single = !self.single_runs && !self.single.is_empty();
-        self.running < threads_max && (has_single || !self.tasks.is_empty())
+        let waiting = self.tasks.len() + usize::from(has_single);
+        waiting.min(threads_max.saturating_sub(self.running))
     }
 }
 
@@ -77,9 +79,10 @@ impl<T> Lanes<T> {
         self.lanes.get(&mount).map_or(0, Lane::len)
     }
 
-    /// True if a task may start.
-    pub(super) fn is_ready(&self) -> bool {
-        !self.ready.is_empty()
+    /// How many tasks may start now: so many threads have something to do.
+    pub(super) fn startable(&self) -> usize {
+        let ready = self.ready.iter().filter_map(|mount| self.lanes.get(mount));
+        ready.map(|lane| lane.startable(self.threads_max)).sum()
     }
 
     /// The next task to carry out.
@@ -125,7 +128,7 @@ impl<T> Lanes<T> {
     fn look_at(&mut self, mount: u64) {
         if let Some(lane) = self.lanes.get_mut(&mount)
             && !lane.is_ready
-            && lane.may_start(self.threads_max)
+            && lane.startable(self.threads_max) > 0
         {
             lane.is_ready = true;
             self.ready.push_back(mount);
@@ -148,8 +151,9 @@ mod tests {
             lanes.push(1, task);
         }
         lanes.push(2, 10);
+        assert_eq!(lanes.startable(), 3);
         assert_eq!(tasks(&mut lanes), [0, 10, 1]);
-        assert!(!lanes.is_ready());
+        assert_eq!(lanes.startable(), 0);
         assert_eq!((lanes.waiting(1), lanes.waiting(2)), (3, 0));
         // The first mount hangs, and new tasks of the second go on.
         lanes.push(2, 11);
@@ -166,6 +170,7 @@ mod tests {
         lanes.push_single(1, 1);
         lanes.push(1, 10);
         lanes.push(1, 11);
+        assert_eq!(lanes.startable(), 3);
         let (single, task) = lanes.take().unwrap();
         assert_eq!(task, 0);
         assert_eq!(tasks(&mut lanes), [10, 11]);

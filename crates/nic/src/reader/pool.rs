@@ -206,7 +206,8 @@ impl PoolReader {
             Task::List(_) => state.tasks.push_single(mount, task),
             task => state.tasks.push(mount, task),
         }
-        let start = state.tasks.is_ready() && state.idle == 0 && self.threads < THREADS_MAX;
+        // One that is idle takes one task, and may hang in it.
+        let start = state.tasks.startable() > state.idle && self.threads < THREADS_MAX;
         drop(state);
         if start {
             let shared = Arc::clone(&self.shared);
