@@ -121,8 +121,9 @@ impl Io for Streams<'_> {
             from: 0,
             path,
         };
+        let now_us = self.now_us;
         self.ask(stream, &command, |stack, worker| {
-            stack.list_directory(stream, worker, path, from)
+            stack.list_directory(now_us, stream, worker, path, from)
         })
     }
 

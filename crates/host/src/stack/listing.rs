@@ -20,6 +20,7 @@ impl Stack {
     /// Has a directory listed for a stream whose worker this is, or goes on with that.
     pub(crate) fn list_directory(
         &mut self,
+        now_us: u64,
         stream: StreamId,
         worker: usize,
         path: &[u8],
@@ -39,7 +40,7 @@ impl Stack {
                 self.connections.least_busy(workers)?
             }
         };
-        let opened = self.files.open(stream, place.nic, worker, path)?;
+        let opened = self.admit_file(now_us, stream, place.nic, worker, path)?;
         let is_there = self.nic_stacks.is_there(place.nic);
         if let Some(file) = self.files.by_id_mut(opened.0) {
             file.listing = Some(Box::new(place));

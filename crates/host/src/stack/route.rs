@@ -128,13 +128,7 @@ impl Stack {
         path: &[u8],
     ) -> Option<(FileId, FileHandle)> {
         let nic = self.nic_stacks.of(worker);
-        // One too many is let in when another one goes for it.
-        if self.files.len() >= self.config.admission.files_max
-            && !self.evict_file_holder(now_us, stream)
-        {
-            return None;
-        }
-        let opened = self.files.open(stream, nic, worker, path)?;
+        let opened = self.admit_file(now_us, stream, nic, worker, path)?;
         match self.nic_stacks.is_there(nic) {
             true => self.open_below(worker, opened.0, path, None),
             false => {

@@ -9,7 +9,7 @@ use contract::FileId;
 use rustix::io::Errno;
 
 use super::Stack;
-use crate::app::StreamId;
+use crate::app::{FileHandle, StreamId};
 use crate::episode::Episode;
 use crate::files::State;
 use crate::sources::Source;
@@ -51,6 +51,24 @@ fn is_shortage(errno: u16) -> bool {
 }
 
 impl Stack {
+    /// Takes a place for a file that is to be opened, or a directory that is to be listed. In a full table one too many
+    /// is let in when another one goes for it; `None` if none does.
+    pub(super) fn admit_file(
+        &mut self,
+        now_us: u64,
+        stream: StreamId,
+        nic: usize,
+        worker: usize,
+        path: &[u8],
+    ) -> Option<(FileId, FileHandle)> {
+        if self.files.len() >= self.config.admission.files_max
+            && !self.evict_file_holder(now_us, stream)
+        {
+            return None;
+        }
+        self.files.open(stream, nic, worker, path)
+    }
+
     /// An OPEN has failed. If for want of descriptors, and a connection can give some up, the OPEN is repeated after
     /// that.
     pub(super) fn repeats_open(&mut self, now_us: u64, file: FileId, errno: u16) -> bool {

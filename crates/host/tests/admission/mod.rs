@@ -391,6 +391,23 @@ fn a_full_table_of_files_makes_room_for_a_source_with_fewer() {
     assert!(!remotes(&rig).contains(&holders[0]), "the oldest is gone");
 }
 
+/// A directory that is listed takes a place like a file.
+#[test]
+fn a_full_table_of_files_makes_room_for_a_listing_too() {
+    let mut rig = Rig::with(|config| config.admission.files_max = 3);
+    rig.nic.names = vec!["a", "b"];
+    hold_files(&mut rig, 3);
+    rig.ask(&["list"]);
+    rig.run_until(|rig| rig.received.len() == 2);
+    assert_eq!(rig.received, b"no");
+
+    rig.reconnect_as(SocketAddr::new("10.77.0.9".parse().unwrap(), 40_000));
+    rig.ask(&["list"]);
+    rig.run_until(|rig| rig.received.ends_with(b"."));
+    assert_eq!(rig.received, b"a b .");
+    assert_eq!(rig.stack.counters().file_evictions, 1);
+}
+
 #[test]
 fn a_source_has_so_many_connections_and_another_one_its_own() {
     let mut rig = Rig::with(|config| config.admission.connections_per_source = Some(2));
