@@ -140,7 +140,7 @@ impl Family {
         });
     }
 
-    /// Kills a process. Its end is told as any other.
+    /// Kills a process. Its end is reported like any other.
     pub(crate) fn kill(&self, role: Role) {
         if let Some(member) = self.member(role) {
             member.child.kill();

@@ -30,8 +30,8 @@ pub(crate) struct LogOptions {
     #[arg(long, value_name = "PATH")]
     pub(crate) error_log: Option<PathBuf>,
 
-    /// Answer here, on the kernel's own TCP, to those who watch the server: /metrics for Prometheus, /healthz and /readyz. Whoever can
-    /// connect can see all of it: 127.0.0.1:9180 is for this machine alone
+    /// Serve monitoring here, on the kernel's own TCP: /metrics for Prometheus, /healthz and /readyz. Any client that can
+    /// connect sees all of it: 127.0.0.1:9180 is for this machine alone
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) admin: Option<SocketAddr>,
 }

@@ -115,7 +115,7 @@ counters! {
     resets_suppressed,
     /// Echo requests not answered, because of the limit on replies.
     echo_replies_suppressed,
-    /// Segments that lack the timestamps that their connection has agreed on; they are dropped.
+    /// Segments dropped since they lack the timestamps that their connection has agreed on.
     timestamps_missing,
     /// SENDs issued again because they never departed.
     sends_repeated,

@@ -103,7 +103,8 @@ impl Heartbeat {
         (self.period_us > 0).then_some(self.next_us)
     }
 
-    /// Whether they are to be asked now. A shard that has stood still itself asks once, so that it blames nobody else.
+    /// True if it is time to ask. A shard that has stood still itself asks once: workers that had no time to answer have
+    /// missed one heartbeat at most.
     fn is_due(&mut self, now_us: u64) -> bool {
         let is_due = self.next_us().is_some_and(|next_us| next_us <= now_us);
         if is_due {

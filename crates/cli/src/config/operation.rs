@@ -15,8 +15,8 @@ use super::text::{Text, Time};
 pub(crate) struct Operation {
     /// Where `splitway ctl` reaches this server. Without it, under `/run/splitway` or `$XDG_RUNTIME_DIR/splitway`.
     pub(crate) control_socket: Option<PathBuf>,
-    /// Address and port, of the machine's own kernel, at which those who watch the server are answered: `/metrics` for
-    /// Prometheus, `/healthz` and `/readyz`. Whoever can connect can see all of it: `"127.0.0.1:9180"` is for this machine alone.
+    /// Address and port, of the machine's own kernel, for monitoring: `/metrics` for Prometheus, `/healthz` and `/readyz`.
+    /// Any client that can connect sees all of it: `"127.0.0.1:9180"` is for this machine alone.
     pub(crate) admin: Option<SocketAddr>,
     /// How long `splitway ctl drain` and SIGQUIT wait for responses that are under way; then the connections are reset.
     pub(crate) drain_timeout: Text<Time>,
