@@ -7,7 +7,7 @@ use crate::config::{self, Config, Content};
 use crate::control_link::NicPlace;
 use crate::error::Failure;
 use crate::origin_options::OriginPlan;
-use crate::serve::check_root;
+use crate::root::check_root;
 use crate::{key_file, say};
 
 /// Checks a file and all that it names; says so if it is good.

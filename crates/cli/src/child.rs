@@ -276,3 +276,11 @@ pub(crate) fn end(result: Result<(), Failure>) -> ExitCode {
     }
     code
 }
+
+/// `--name=value` in one word, whatever the value begins with.
+pub(crate) fn option(name: &str, value: &std::ffi::OsStr) -> OsString {
+    let mut word = OsString::from(name);
+    word.push("=");
+    word.push(value);
+    word
+}

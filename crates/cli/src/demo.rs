@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 use crate::args::DemoArgs;
 use crate::error::Failure;
 use crate::report::grouped;
-use crate::serve::check_root;
+use crate::root::check_root;
 use crate::{features, namespace, say, url};
 
 /// Where the site lies in the source tree.

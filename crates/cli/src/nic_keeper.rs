@@ -21,13 +21,12 @@ use rustix::io::Errno;
 use rustix::net::SocketAddrUnix;
 
 use crate::backoff::Backoff;
-use crate::child::Child;
+use crate::child::{Child, option};
 use crate::error::Failure;
 use crate::family::{Family, Happening, Role};
 use crate::messages::{Message, Report};
 use crate::observe::WorkerReport;
 use crate::program::Program;
-use crate::serve::option;
 use crate::stat::document::{Nic, Process};
 use crate::{handover, socket};
 

@@ -6,14 +6,14 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use crate::args::NicArgs;
-use crate::child::Child;
+use crate::child::{Child, option};
 use crate::error::Failure;
 use crate::family::{Family, Happening, Role};
 use crate::link::Inventory;
 use crate::listener::Listener;
 use crate::messages::Message;
 use crate::program::Program;
-use crate::serve::{check_root, option};
+use crate::root::check_root;
 use crate::signals::Signals;
 use crate::{features, privileges, say};
 

@@ -8,7 +8,7 @@ use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 
 use crate::args::NicArgs;
-use crate::child::Child;
+use crate::child::{Child, option};
 use crate::control_link::ControlLink;
 use crate::error::Failure;
 use crate::family::{Family, Happening, Role};
@@ -16,7 +16,7 @@ use crate::link::Inventory;
 use crate::messages::Message;
 use crate::nic_listener::session_arguments;
 use crate::program::Program;
-use crate::serve::{check_root, option};
+use crate::root::check_root;
 use crate::signals::Signals;
 use crate::{features, handover, key_file, privileges, report, say, socket};
 

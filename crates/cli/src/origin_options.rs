@@ -13,9 +13,9 @@ use serde::{Deserialize, Serialize};
 use server::{Pattern, RelativePath, RelativePathError};
 
 use crate::cache_option::Size;
+use crate::child::option;
 use crate::config::Config;
 use crate::error::Failure;
-use crate::serve::option;
 
 /// The cache directory below ROOT, unless another one is given.
 const CACHE_DIRECTORY: &str = ".splitway-cache";

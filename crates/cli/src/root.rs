@@ -3,10 +3,35 @@
 
 use std::path::{Path, PathBuf, absolute};
 
+use rustix::fs::{Access, AtFlags, CWD};
+use rustix::io::Errno;
+
 use crate::error::Failure;
 use crate::family::Family;
 use crate::nic_keeper::NicKeeper;
-use crate::serve::check_root;
+
+/// Fails unless `root` is a directory whose files can be listed and opened.
+pub(crate) fn check_root(root: &Path) -> Result<(), Failure> {
+    let what = format!("root {}", root.display());
+    let stat = rustix::fs::stat(root).map_err(|errno| match errno {
+        Errno::NOENT => Failure::input(&what, "no such directory"),
+        errno => Failure::input(&what, errno),
+    })?;
+    if !rustix::fs::FileType::from_raw_mode(stat.st_mode).is_dir() {
+        return Err(Failure::input(what, "not a directory")
+            .remedy("Give the directory that holds the file."));
+    }
+    rustix::fs::accessat(
+        CWD,
+        root,
+        Access::READ_OK | Access::EXEC_OK,
+        AtFlags::EACCESS,
+    )
+    .map_err(|errno| {
+        Failure::input(what, format!("not readable: {errno}"))
+            .remedy("This user needs permission to read and to search it.")
+    })
+}
 
 /// The directory that a root leads to.
 pub(crate) fn follow(root: &Path) -> Result<PathBuf, Failure> {

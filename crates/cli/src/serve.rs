@@ -9,14 +9,13 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{Access, AtFlags, CWD};
 use rustix::io::Errno;
 use rustix::net::SocketAddrUnix;
 
 use crate::args::ServeArgs;
 use crate::cache_option::CacheOption;
 use crate::certificates::CertificateSource;
-use crate::child::Child;
+use crate::child::{Child, option};
 use crate::cidr::Cidr;
 use crate::claim::{Claim, ClaimError};
 use crate::config::{self, Config, Content, Network};
@@ -39,6 +38,7 @@ use crate::origin_options::OriginPlan;
 use crate::program::Program;
 use crate::reload::{self, Reload};
 use crate::rolling::Rolling;
+use crate::root::check_root;
 use crate::self_signed::Fresh;
 use crate::signals::{HangUp, Hint, Signals};
 use crate::tcp_options::TcpOptions;
@@ -280,29 +280,6 @@ impl Source {
             } => format!("NIC stack at {peer} on {interface}"),
         }
     }
-}
-
-/// Fails unless `root` is a directory whose files can be listed and opened.
-pub(crate) fn check_root(root: &Path) -> Result<(), Failure> {
-    let what = format!("root {}", root.display());
-    let stat = rustix::fs::stat(root).map_err(|errno| match errno {
-        Errno::NOENT => Failure::input(&what, "no such directory"),
-        errno => Failure::input(&what, errno),
-    })?;
-    if !rustix::fs::FileType::from_raw_mode(stat.st_mode).is_dir() {
-        return Err(Failure::input(what, "not a directory")
-            .remedy("Give the directory that holds the file."));
-    }
-    rustix::fs::accessat(
-        CWD,
-        root,
-        Access::READ_OK | Access::EXEC_OK,
-        AtFlags::EACCESS,
-    )
-    .map_err(|errno| {
-        Failure::input(what, format!("not readable: {errno}"))
-            .remedy("This user needs permission to read and to search it.")
-    })
 }
 
 /// Connects to a NIC process that runs alone.
@@ -995,14 +972,6 @@ fn host_arguments(
     let probe = roots.next_back().unwrap_or(Path::new("/"));
     arguments.push(option("--probe", probe.as_os_str()));
     arguments
-}
-
-/// `--name=value` in one word, whatever the value begins with.
-pub(crate) fn option(name: &str, value: &std::ffi::OsStr) -> OsString {
-    let mut word = OsString::from(name);
-    word.push("=");
-    word.push(value);
-    word
 }
 
 /// What the user is told of where the content comes from.
