@@ -117,6 +117,7 @@ pub(crate) fn run(args: &HostArgs) -> Result<(), Failure> {
     for (port, config) in args.tls.tls_listen.iter().zip(tls.iter().cycle()) {
         stack.serve_tls(*port, Arc::clone(config));
     }
+    stack.announce(monotonic_us());
     let mut server = server::Server::with_origins(http, Box::new(fetching));
     if let Some(socket) = observer {
         server.log_accesses(Box::new(SocketSink(socket)));
@@ -139,6 +140,10 @@ pub(crate) fn run(args: &HostArgs) -> Result<(), Failure> {
     // Threads cannot be started afterwards.
     heap::give_back_when_idle();
     seccomp::allow_only(seccomp::Kind::Host)?;
+    // Before it says that it is ready: who connects then finds it, also where another machine had its addresses.
+    shard
+        .turn(monotonic_us())
+        .map_err(|error| Failure::broken("host process", error))?;
     supervisor.on_joined(nic);
     child::tell(&Message::HostReady(locked_out))?;
     let ended = shard.run(&mut supervisor, signals.as_fd());

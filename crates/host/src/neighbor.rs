@@ -19,8 +19,10 @@
 //! gives way before what we use; whoever waits for an answer hears of it, or of its absence; and a changed
 //! hardware address is verified before it lasts.
 //!
-//! The cache is here; what packets tell it, and what it asks, is in `arp` and `ndisc`.
+//! The cache is here; what packets tell it, and what it asks, is in `arp` and `ndisc`. What the link is told of our
+//! addresses unasked is in `announce`.
 
+mod announce;
 mod arp;
 mod ndisc;
 #[cfg(test)]
@@ -103,6 +105,8 @@ pub(crate) struct Neighbors {
     frames: VecDeque<Vec<u8>>,
     /// No entry's timer expires before.
     next_timeout_us: Option<u64>,
+    /// Announcements of our addresses that are still to be made, and when the next one is.
+    announcements: Option<announce::Announcements>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -165,6 +169,7 @@ impl Neighbors {
             failed: 0,
             frames: VecDeque::new(),
             next_timeout_us: None,
+            announcements: None,
         }
     }
 
@@ -268,11 +273,16 @@ impl Neighbors {
 
     /// When to call [`Neighbors::on_timeout`], in microseconds. It may turn out to be too early.
     pub(crate) fn next_timeout_us(&self) -> Option<u64> {
-        self.next_timeout_us
+        let announcement_us = self.announcements.map(|it| it.next_us);
+        [self.next_timeout_us, announcement_us]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Asks again, or gives up, where it is time to.
     pub(crate) fn on_timeout(&mut self, now_us: u64) {
+        self.go_on_announcing(now_us);
         let due: Vec<IpAddr> = self
             .entries
             .iter()

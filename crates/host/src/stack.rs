@@ -290,6 +290,11 @@ impl Stack {
         self.mark_dirty(index);
     }
 
+    /// Tells the link the hardware address of all own addresses: to be called when the stack begins to answer for them.
+    pub fn announce(&mut self, now_us: u64) {
+        self.neighbors.announce(now_us);
+    }
+
     /// When [`Stack::on_time`] should next be called, in microseconds.
     pub fn next_timeout_us(&self) -> Option<u64> {
         let time_wait_us = self.time_waits.next_timeout().map(Instant::as_us);

@@ -8,7 +8,7 @@ use smoltcp::wire::{
 };
 
 use crate::icmp::{Echo, QuotedTcp};
-use crate::{ParseError, frame, ip};
+use crate::{ParseError, checksum, ethernet, frame, ip};
 
 /// Hop limit of neighbour discovery; a packet with less may come from off the link (RFC 4861 §7.1).
 pub const NEIGHBOR_HOP_LIMIT: u8 = 255;
@@ -238,6 +238,52 @@ pub fn neighbor_frame(
         [source, destination],
         NEIGHBOR_HOP_LIMIT,
         &repr,
+    )
+}
+
+/// A report of MLD version 2 that joins groups for any source, as a whole Ethernet frame (RFC 3810 §5.2).
+///
+/// # Panics
+/// If there are more groups than one packet of 64 KB holds.
+pub fn group_report_frame(source_mac: [u8; 6], source: Ipv6Addr, groups: &[Ipv6Addr]) -> Vec<u8> {
+    const ALL_MLDV2_ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0x16);
+    const REPORT_V2: u8 = 143;
+    const CHANGE_TO_EXCLUDE_MODE: u8 = 4;
+    // Hop-by-hop options: router alert for MLD (RFC 2711 §2.1), PadN.
+    const OPTIONS: [u8; 8] = [ip::ICMPV6, 0, 5, 2, 0, 0, 1, 0];
+    const HOP_BY_HOP: u8 = 0;
+
+    let count = u16::try_from(groups.len()).expect("groups fit into a packet");
+    let mut report = vec![REPORT_V2, 0, 0, 0, 0, 0];
+    report.extend(count.to_be_bytes());
+    for group in groups {
+        report.extend([CHANGE_TO_EXCLUDE_MODE, 0, 0, 0]);
+        report.extend(group.octets());
+    }
+    let destination = ALL_MLDV2_ROUTERS;
+    let len = report.len() as u32;
+    let mut sum =
+        checksum::Checksum::pseudo_header(source.into(), destination.into(), ip::ICMPV6, len);
+    sum.add(&report);
+    report[2..4].copy_from_slice(&sum.finish().to_be_bytes());
+    let header = ip::Header {
+        addresses: ip::Addresses::V6 {
+            source,
+            destination,
+        },
+        protocol: HOP_BY_HOP,
+        ttl: 1,
+        traffic_class: 0,
+        identification: 0,
+    };
+    let destination_mac = ethernet::multicast_mac(destination);
+    let payload = [&OPTIONS[..], &report].concat();
+    frame::assemble(
+        source_mac,
+        destination_mac,
+        &header,
+        payload.len(),
+        |bytes| bytes.copy_from_slice(&payload),
     )
 }
 

@@ -1,6 +1,7 @@
 //! Links: of every size, lossy, and seen from ping.
 
 use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use testbed::http::{Connection, download};
@@ -230,5 +231,61 @@ fn on_an_interface_that_exists_it_is_one_more_machine_and_answers_through_its_ro
         splitway.end_with(Signal::TERM).unwrap();
         // An interface that it has not made is not its own to remove.
         assert_eq!(devices_of(holder).unwrap(), ["uplink"]);
+    });
+}
+
+/// A namespace with an interface `uplink`, whose other end is a port of the bridge here.
+fn machine_at_bridge(port: &str) -> Network {
+    let network = Network::new().unwrap();
+    let holder = network.holder();
+    sh(&format!(
+        "ip link add {port} type veth peer name uplink netns {}",
+        holder.as_raw_nonzero()
+    ));
+    sh(&format!("ip link set {port} master lan up"));
+    run(&mut within(holder, "ip link set uplink up")).unwrap();
+    network
+}
+
+#[test]
+fn an_address_that_moves_from_a_dead_machine_is_found_at_once() {
+    const FOUND_WITHIN: Duration = Duration::from_secs(1);
+    isolated(|site| {
+        let file = site.file("file", 200_000).unwrap();
+        for line in [
+            "ip link add lan type bridge",
+            "ip link set lan up",
+            "ip address add 10.90.0.1/24 dev lan",
+            "ip address add fd90::1/64 dev lan nodad",
+        ] {
+            sh(line);
+        }
+        let serve_at = |network: &Network| {
+            let mut command = within(network.holder(), program().to_str().unwrap());
+            command.arg("serve").arg(site.root()).args([
+                "--dev",
+                "uplink",
+                "--listen",
+                "8080",
+                "--addr",
+                "10.90.0.2/24",
+                "fd90::2/64",
+            ]);
+            Splitway::start(&mut command).unwrap()
+        };
+        let servers = ["10.90.0.2:8080", "[fd90::2]:8080"].map(|it| it.parse().unwrap());
+        let machines = [machine_at_bridge("first"), machine_at_bridge("second")];
+        let _dead = serve_at(&machines[0]);
+        for server in servers {
+            download(server, &file).unwrap();
+        }
+        sh("ip link set first down");
+        let _successor = serve_at(&machines[1]);
+        for server in servers {
+            let begun = Instant::now();
+            download(server, &file).unwrap();
+            let found_after = begun.elapsed();
+            assert!(found_after < FOUND_WITHIN, "{server}: {found_after:?}");
+        }
     });
 }

@@ -51,31 +51,19 @@ impl Neighbors {
         if !self.is_own(target.into()) || ethernet::is_multicast(link_source) {
             return None;
         }
-        let advertisement = |solicited| Neighbor::Advertisement {
+        if packet.source.is_unspecified() {
+            // Somebody detects duplicates (RFC 4862 §5.4.3): tell all that the address is taken.
+            return Some(self.unsolicited_advertisement(target));
+        }
+        let advertisement = Neighbor::Advertisement {
             target,
             target_mac: Some(self.mac),
             router: false,
-            solicited,
+            solicited: true,
             override_cached: true,
         };
-        if packet.source.is_unspecified() {
-            // Somebody detects duplicates (RFC 4862 §5.4.3): tell all that the address is taken.
-            let everybody = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
-            return Some(icmpv6::neighbor_frame(
-                self.mac,
-                ethernet::multicast_mac(everybody),
-                target,
-                everybody,
-                &advertisement(false),
-            ));
-        }
-        let answer = icmpv6::neighbor_frame(
-            self.mac,
-            link_source,
-            target,
-            packet.source,
-            &advertisement(true),
-        );
+        let answer =
+            icmpv6::neighbor_frame(self.mac, link_source, target, packet.source, &advertisement);
         let source = IpAddr::V6(packet.source);
         if let Some(mac) = source_mac
             && self.is_on_link(source)

@@ -485,3 +485,63 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn own_addresses_are_announced_three_times() {
+    let mut neighbors = neighbors();
+    assert_eq!(neighbors.next_timeout_us(), None);
+    neighbors.announce(7);
+    let mut rounds = 0;
+    let mut now_us = 7;
+    loop {
+        let frames: Vec<_> = std::iter::from_fn(|| neighbors.poll_frame()).collect();
+        let [report, announcement, advertisement] = &frames[..] else {
+            panic!("{frames:?}");
+        };
+        // MLD: to all routers that hear it, with the router alert and one record, which joins the group.
+        assert_eq!(report[..6], [0x33, 0x33, 0, 0, 0, 0x16]);
+        assert_eq!(report[14 + 7], 1, "hop limit");
+        assert_eq!(report[54..62], [58, 0, 5, 2, 0, 0, 1, 0]);
+        assert_eq!((report[62], report[69], report[70]), (143, 1, 4));
+        let group = wire::icmpv6::solicited_node(OUR_V6);
+        assert_eq!(report[74..], group.octets());
+        let mut sum = wire::checksum::Checksum::pseudo_header(
+            Ipv6Addr::UNSPECIFIED.into(),
+            Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0x16).into(),
+            58,
+            28,
+        );
+        sum.add(&report[62..]);
+        assert_eq!(sum.finish(), 0, "the checksum is right");
+
+        assert_eq!(announcement[..6], ethernet::BROADCAST);
+        assert_eq!(
+            frame::parse(announcement, false),
+            Ok(Received::Arp(request(OUR_MAC, OUR_V4, OUR_V4)))
+        );
+        let Ok(Received::Icmp6(packet)) = frame::parse(advertisement, false) else {
+            panic!("{advertisement:?}");
+        };
+        assert_eq!(packet.destination, "ff02::1".parse::<Ipv6Addr>().unwrap());
+        assert_eq!(
+            packet.message,
+            Message::Neighbor(Neighbor::Advertisement {
+                target: OUR_V6,
+                target_mac: Some(OUR_MAC),
+                router: false,
+                solicited: false,
+                override_cached: true,
+            })
+        );
+        rounds += 1;
+        let Some(next_us) = neighbors.next_timeout_us() else {
+            break;
+        };
+        assert_eq!(next_us, now_us + 2 * SECOND);
+        neighbors.on_timeout(next_us - 1);
+        assert_eq!(neighbors.poll_frame(), None, "it is not due");
+        now_us = next_us;
+        neighbors.on_timeout(now_us);
+    }
+    assert_eq!(rounds, 3);
+}
