@@ -23,6 +23,8 @@ counters! {
     frames_received,
     /// Frames that did not parse or whose checksum was wrong.
     frames_malformed,
+    /// Changes of the link followed: hardware address, MTU, segmentation limits, down and up.
+    link_changes,
     /// IP fragments dropped: they are not put together.
     fragments_dropped,
     /// TCP segments received for own addresses.

@@ -13,7 +13,7 @@ use rustix::time::{ClockId, Timespec, clock_gettime};
 use crate::app::Application;
 use crate::nic_source::{NicLoss, NicSource};
 use crate::polling::{Ahead, Pause, Polling, Rest};
-use crate::stack::{ChannelCorrupt, Stack};
+use crate::stack::{ChannelCorrupt, Link, Stack};
 
 /// Most frames, and most events of each worker, that a turn takes in before it serves connections.
 const BATCH: usize = 256;
@@ -315,6 +315,9 @@ impl<P: Port, A: Application> Shard<P, A> {
                 self.take_nic(waiter, nics)?;
                 nics.on_wake(now_us, &mut self.stack, &mut self.app);
             }
+            if woken.link {
+                self.follow_link(now_us)?;
+            }
             if woken.app {
                 self.stack.wake(now_us, &mut self.app);
             }
@@ -325,6 +328,14 @@ impl<P: Port, A: Application> Shard<P, A> {
             }
             self.stack.retry_waiting_room();
         }
+    }
+
+    /// Takes over what has changed about the link.
+    fn follow_link(&mut self, now_us: u64) -> Result<(), ShardError> {
+        if let Some(change) = self.port.follow_link().map_err(ShardError::Port)? {
+            self.stack.on_link(now_us, Link::of(&self.port), change);
+        }
+        Ok(())
     }
 
     /// A NIC stack is gone. All that it had said is heard, so that less goes twice.
@@ -558,6 +569,7 @@ struct Woken {
     nic_gone: Option<usize>,
     nic_source: bool,
     app: bool,
+    link: bool,
 }
 
 /// The descriptors that end a sleep.
@@ -570,8 +582,9 @@ impl Waiter {
     const STOP: u64 = 1;
     const NIC_SOURCE: u64 = 2;
     const APP: u64 = 3;
+    const LINK: u64 = 4;
     /// From here on, the number of a NIC stack is added.
-    const NIC_SOCKETS: u64 = 4;
+    const NIC_SOCKETS: u64 = 5;
 
     fn new<A: Application>(
         port: &impl Port,
@@ -583,6 +596,9 @@ impl Waiter {
         let waiter = Waiter { epoll };
         for fd in port.receive_fds() {
             waiter.add(fd, Waiter::WORK)?;
+        }
+        if let Some(fd) = port.link_fd() {
+            waiter.add(fd, Waiter::LINK)?;
         }
         waiter.add(nics.wake_fd(), Waiter::NIC_SOURCE)?;
         waiter.add(stop, Waiter::STOP)?;
@@ -613,6 +629,7 @@ impl Waiter {
                 Waiter::STOP => woken.stop = true,
                 Waiter::NIC_SOURCE => woken.nic_source = true,
                 Waiter::APP => woken.app = true,
+                Waiter::LINK => woken.link = true,
                 // Nothing is ever sent here after the hello: readable means closed.
                 nic @ Waiter::NIC_SOCKETS.. => {
                     woken.nic_gone = Some((nic - Waiter::NIC_SOCKETS) as usize);

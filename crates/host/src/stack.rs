@@ -139,7 +139,6 @@ impl Stack {
     /// # Panics
     /// If they are none, or more than 64.
     pub fn awaiting(config: StackConfig, link: Link, nic_stacks: usize, now_us: u64) -> Stack {
-        let mss = |headers: usize| link.mtu.saturating_sub(headers).clamp(64, 65_495) as u16;
         let with_mss = |mss, peer_mss_default, ipv6| tcp::Config {
             mss,
             peer_mss_default,
@@ -149,9 +148,8 @@ impl Stack {
         let mut hash_key = config.secret;
         hash_key[0] ^= 0xff;
         Stack {
-            // RFC 9293 §3.7.1: the MSS counts neither IP nor TCP options.
-            tcp_config_v4: with_mss(mss(40), 536, false),
-            tcp_config_v6: with_mss(mss(60), 1220, true),
+            tcp_config_v4: with_mss(link.mss(false), 536, false),
+            tcp_config_v6: with_mss(link.mss(true), 1220, true),
             port_congestion: Vec::new(),
             tls_listeners: Vec::new(),
             link,

@@ -70,6 +70,15 @@ pub enum SendError {
     Failed(io::Error),
 }
 
+/// The link of a port is another than before: see [`Port::mac`], [`Port::mtu`] and [`Port::superpacket_max`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LinkChange {
+    /// Frames pass again.
+    pub came_up: bool,
+    /// No frame passes any more.
+    pub went_down: bool,
+}
+
 /// A place where frames leave and arrive.
 pub trait Port {
     /// The link's hardware address.
@@ -86,6 +95,14 @@ pub trait Port {
     fn receive_fds(&self) -> Vec<BorrowedFd<'_>>;
     /// The descriptor that becomes writable when a send would no longer block.
     fn send_fd(&self) -> Option<BorrowedFd<'_>>;
+    /// The descriptor that becomes readable when the link may have changed.
+    fn link_fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+    /// Takes in what has changed about the link. Does not wait.
+    fn follow_link(&mut self) -> io::Result<Option<LinkChange>> {
+        Ok(None)
+    }
 }
 
 /// Checks that a packet fits the link once it has been cut, and what cuts it; says what is wrong.

@@ -20,6 +20,7 @@ mod ring;
 mod send;
 mod socket;
 pub mod virtio;
+mod watch;
 
 use std::io::{self, IoSlice};
 use std::net::IpAddr;
@@ -38,8 +39,9 @@ pub use promiscuous::{Arrival, PromiscuousPort};
 use ring::Ring;
 use send::send;
 use virtio::{GSO_ECN, GSO_NONE, GSO_TCPV4, GSO_TCPV6, NEEDS_CSUM, VirtioNetHeader};
+use watch::Watch;
 
-use crate::{Frame, Offload, Port, SendError, Superpacket, check_size};
+use crate::{Frame, LinkChange, Offload, Port, SendError, Superpacket, check_size};
 
 /// Slots of the rings: some milliseconds of ACKs at full speed. 8 MiB each.
 const IP_RING_SLOTS: usize = 4096;
@@ -58,10 +60,12 @@ const IDLE_TURNS_MAX: u32 = 64;
 /// Largest IPv6 packet without a jumbo payload option, in bytes, the header not counted twice.
 const IPV6_BYTES_MAX: usize = 65_535;
 
-/// A port on a network interface. MTU and hardware address are those that it had when it was opened.
+/// A port on a network interface. MTU and hardware address are those that it had when it was opened, or
+/// [`Port::follow_link`] was called last.
 #[derive(Debug)]
 pub struct PacketPort {
     interface: Interface,
+    watch: Watch,
     sender: OwnedFd,
     receivers: Vec<Receiver>,
     /// The receiver that comes first in the next turn.
@@ -102,10 +106,13 @@ impl PacketPort {
 
     /// A port that sends and receives nothing. Needs `CAP_NET_RAW`.
     pub fn send_only(interface: &str) -> Result<PacketPort, OpenError> {
+        let watch = Watch::open()
+            .map_err(|error| System::new("opening a netlink socket", error).on(interface))?;
         let found = Interface::find(interface)?;
         let sender = open_sender(found.index).map_err(|system| system.on(interface))?;
         Ok(PacketPort {
             interface: found,
+            watch,
             sender,
             receivers: Vec::new(),
             first: 0,
@@ -133,6 +140,19 @@ impl PacketPort {
             self.dropped += socket::drops(&receiver.socket)?;
         }
         Ok(self.dropped)
+    }
+
+    /// Checks that a packet fits the link. The port's view of that may be out of date: what seems not to fit has it
+    /// look again.
+    fn check(&mut self, packet: &Superpacket<'_>) -> Result<(), SendError> {
+        let ipv6 = matches!(packet.offload, Offload::Tcp { ipv6: true, .. });
+        let fits = |it: &Self| check_size(packet, it.interface.mtu, it.superpacket_max(ipv6));
+        let checked = fits(self).or_else(|why| match self.follow_link() {
+            Ok(Some(_)) => fits(self),
+            _ => Err(why),
+        });
+        let invalid = |why| io::Error::new(io::ErrorKind::InvalidInput, why);
+        checked.map_err(|why| SendError::Failed(invalid(why)))
     }
 
     /// Errors that the kernel has noted for a socket make it readable until somebody asks for them.
@@ -289,9 +309,7 @@ impl Port for PacketPort {
 
     fn send(&mut self, packet: &Superpacket<'_>) -> Result<(), SendError> {
         // The kernel does not compare what it cuts with the MTU, and not every driver survives that.
-        let ipv6 = matches!(packet.offload, Offload::Tcp { ipv6: true, .. });
-        check_size(packet, self.interface.mtu, self.superpacket_max(ipv6))
-            .map_err(|why| SendError::Failed(io::Error::new(io::ErrorKind::InvalidInput, why)))?;
+        self.check(packet)?;
         let virtio = virtio_net_header(packet).to_bytes();
         let slices = packet.payload.len() + 2;
         let mut inline = [IoSlice::new(&[]); SLICES_INLINE];
@@ -341,5 +359,19 @@ impl Port for PacketPort {
 
     fn send_fd(&self) -> Option<BorrowedFd<'_>> {
         Some(self.sender.as_fd())
+    }
+
+    fn link_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.watch.fd())
+    }
+
+    fn follow_link(&mut self) -> io::Result<Option<LinkChange>> {
+        let before = self.interface.clone();
+        self.watch.update(&mut self.interface)?;
+        let changed = before != self.interface;
+        Ok(changed.then_some(LinkChange {
+            came_up: self.interface.carrier && !before.carrier,
+            went_down: before.carrier && !self.interface.carrier,
+        }))
     }
 }

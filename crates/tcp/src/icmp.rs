@@ -61,6 +61,24 @@ impl Connection {
         smaller.is_some()
     }
 
+    /// The link carries segments of no more than `mss` from now on, which counts as [`crate::Config::mss`] does. If they
+    /// are too long for it, segments become smaller, and what was in flight is sent again, which tells nothing of
+    /// congestion. True if so. A larger size is for connections to come: this one has named its MSS.
+    pub fn on_link_mss(&mut self, now: Instant, mss: u16) -> bool {
+        if mss >= self.config.mss {
+            return false;
+        }
+        self.config.mss = mss;
+        let bytes = self.receive_mss();
+        self.pmtu.on_link(bytes);
+        if bytes >= self.snd.mss {
+            return false;
+        }
+        self.set_mss(bytes);
+        self.sent.lose_departed(now, Duration::ZERO);
+        true
+    }
+
     /// An ICMP "destination unreachable" quotes a segment of this connection. `hard`: it says that protocol or
     /// port do not exist. Established connections take no notice (RFC 5461 §3, RFC 5927 §5.2): what is in flight
     /// is sent again until it is acknowledged, or for too long.

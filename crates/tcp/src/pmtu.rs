@@ -173,6 +173,18 @@ impl Pmtu {
         Some(base)
     }
 
+    /// The link carries no more than `bytes`.
+    pub(crate) fn on_link(&mut self, bytes: u16) {
+        self.ceiling = self.ceiling.min(bytes);
+        self.too_large = self.too_large.min(bytes.saturating_add(1));
+        if bytes < self.proven {
+            self.proven = bytes;
+            self.full_end = 0;
+        }
+        self.probe.take_if(|probe| probe.bytes > bytes);
+        self.pending.take_if(|pending| pending.bytes >= bytes);
+    }
+
     fn shrink(&mut self, now: Instant, bytes: u16) -> u16 {
         self.too_large = bytes.saturating_add(1);
         self.proven = self.proven.min(bytes);

@@ -1,12 +1,14 @@
 //! Links: of every size, lossy, and seen from ping.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use testbed::http::{Connection, download};
+use testbed::http::{Connection, PATIENCE, download};
 use testbed::namespace::{Network, devices_of, isolated, within};
 use testbed::process::run;
+use testbed::site::Site;
 use testbed::splitway::{LINK, STACK_V4, STACK_V6, Splitway};
 
 use crate::support::{FAMILIES, Random, nft, on_threads, program, serve, serve_with, sh};
@@ -28,7 +30,12 @@ pub(crate) const OVERHEAD_BYTES: [u32; 2] = [20 + 20 + 12, 40 + 20 + 12];
 
 /// The largest payload of a segment that the client has seen on its open connections.
 pub(crate) fn largest_segment_seen() -> u32 {
-    let sockets = sh("ss -Htin state established");
+    largest_segment_in("")
+}
+
+/// The same on those connections that `ss` filters.
+fn largest_segment_in(filter: &str) -> u32 {
+    let sockets = sh(&format!("ss -Htin state established {filter}"));
     let sizes = sockets
         .split_whitespace()
         .filter_map(|word| word.strip_prefix("rcvmss:")?.parse().ok());
@@ -286,6 +293,129 @@ fn an_address_that_moves_from_a_dead_machine_is_found_at_once() {
             download(server, &file).unwrap();
             let found_after = begun.elapsed();
             assert!(found_after < FOUND_WITHIN, "{server}: {found_after:?}");
+        }
+    });
+}
+
+/// A server at `uplink` in a namespace of its own, on a link to `client` here.
+fn serve_on_an_interface_that_exists(site: &Site) -> (Network, Splitway) {
+    let network = Network::new().unwrap();
+    let holder = network.holder();
+    sh(&format!(
+        "ip link add client type veth peer name uplink netns {}",
+        holder.as_raw_nonzero()
+    ));
+    run(&mut within(holder, "ip link set uplink up")).unwrap();
+    for line in [
+        "ip link set client mtu 9000 up",
+        "ip address add 10.90.0.1/24 dev client",
+        "ip address add fd90::1/64 dev client nodad",
+    ] {
+        sh(line);
+    }
+    let mut command = within(holder, program().to_str().unwrap());
+    command.arg("serve").arg(site.root()).args([
+        "--dev",
+        "uplink",
+        "--listen",
+        "8080",
+        "--addr",
+        "10.90.0.2/24",
+        "fd90::2/64",
+    ]);
+    let splitway = Splitway::start(&mut command).unwrap();
+    (network, splitway)
+}
+
+const ON_UPLINK: [&str; 2] = ["10.90.0.2:8080", "[fd90::2]:8080"];
+
+#[test]
+fn a_hardware_address_that_changes_is_announced_while_downloads_go_on() {
+    // The first SYN may go to the address before, and is sent again after a second.
+    const FOUND_WITHIN: Duration = Duration::from_secs(3);
+    isolated(|site| {
+        let small = site.file("small", 200_000).unwrap();
+        let large = site.file("large", 20_000_000).unwrap();
+        let (network, _splitway) = serve_on_an_interface_that_exists(&site);
+        let change = |line: &str| {
+            run(&mut within(
+                network.holder(),
+                &format!("ip link set uplink {line}"),
+            ))
+            .unwrap();
+        };
+        let servers = ON_UPLINK.map(|it| it.parse().unwrap());
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let downloads = servers.map(|server| {
+                let (large, is_over) = (&large, &is_over);
+                scope.spawn(move || {
+                    let mut connection = Connection::open(server).unwrap();
+                    let mut rounds = 0;
+                    while !is_over.load(Ordering::Relaxed) {
+                        connection.get(large).unwrap();
+                        rounds += 1;
+                    }
+                    rounds
+                })
+            });
+            for server in servers {
+                download(server, &small).unwrap();
+            }
+            for changes in [
+                &["address 02:00:00:00:90:01"][..],
+                // Many drivers take another one only while they are down.
+                &["down", "address 02:00:00:00:90:02", "up"],
+                &["address 02:00:00:00:90:03"],
+                &["down", "up"],
+            ] {
+                for line in changes {
+                    change(line);
+                }
+                for server in servers {
+                    let begun = Instant::now();
+                    download(server, &small).unwrap();
+                    let found_after = begun.elapsed();
+                    assert!(found_after < FOUND_WITHIN, "{changes:?}: {found_after:?}");
+                }
+            }
+            is_over.store(true, Ordering::Relaxed);
+            for download in downloads {
+                assert!(download.join().unwrap() > 0);
+            }
+        });
+    });
+}
+
+#[test]
+fn segments_follow_the_mtu_of_an_interface_that_exists() {
+    isolated(|site| {
+        let file = site.file("file", 5_000_000).unwrap();
+        let (network, _splitway) = serve_on_an_interface_that_exists(&site);
+        let servers = ON_UPLINK.map(|it| it.parse().unwrap());
+        let mut open_before = servers.map(|server| Connection::open(server).unwrap());
+        for (mtu, is_first) in [(1500, true), (1280, false), (9000, false), (1400, false)] {
+            if !is_first {
+                let line = format!("ip link set uplink mtu {mtu}");
+                run(&mut within(network.holder(), &line)).unwrap();
+            }
+            for (server, overhead) in servers.into_iter().zip(OVERHEAD_BYTES) {
+                let begun = Instant::now();
+                loop {
+                    let mut connection = Connection::open(server).unwrap();
+                    connection.get(&file).unwrap();
+                    let port = connection.stream().local_addr().unwrap().port();
+                    let seen = largest_segment_in(&format!("sport = :{port}"));
+                    if seen == mtu - overhead {
+                        break;
+                    }
+                    // The server hears of it from its kernel.
+                    assert!(begun.elapsed() < PATIENCE, "{mtu}, {server}: {seen}");
+                }
+            }
+            for connection in &mut open_before {
+                connection.get(&file).unwrap();
+            }
         }
     });
 }

@@ -33,6 +33,13 @@ impl Neighbors {
         self.go_on_announcing(now_us);
     }
 
+    /// The link has another hardware address from now on. What waits to be sent still names the one before, and is
+    /// asked again.
+    pub(crate) fn set_own_mac(&mut self, mac: [u8; 6]) {
+        self.mac = mac;
+        self.frames.clear();
+    }
+
     /// Makes the announcement that is due, if one is.
     pub(super) fn go_on_announcing(&mut self, now_us: u64) {
         let Some(Announcements { left, .. }) = self.announcements.filter(|it| it.next_us <= now_us)

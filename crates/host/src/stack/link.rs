@@ -1,6 +1,9 @@
 //! The link that packets leave through, and how much fits into a SEND on it.
 
-use port::Port;
+use port::{LinkChange, Port};
+use tcp::Instant;
+
+use super::{Stack, queue_dirty};
 
 /// A SEND has about so many bytes, at most. More would save commands, departures and rounds, and let one flow
 /// hold up the decisions about itself: what is in a SEND has been decided.
@@ -33,6 +36,12 @@ impl Link {
         }
     }
 
+    /// Largest segment of a connection: RFC 9293 §3.7.1: the MSS counts neither IP nor TCP options.
+    pub(super) fn mss(&self, ipv6: bool) -> u16 {
+        let headers = if ipv6 { 60 } else { 40 };
+        self.mtu.saturating_sub(headers).clamp(64, 65_495) as u16
+    }
+
     /// What fits into one SEND of a connection with packets of `mss` bytes: whole superpackets of whole
     /// packets.
     pub(super) fn limits(&self, ipv6: bool, mss: u16) -> tcp::Limits {
@@ -49,6 +58,53 @@ impl Link {
             pieces_max: contract::limits::SEGMENTS_MAX,
             // The host's own packets may carry them too.
             real_bytes_max: contract::limits::INLINE_BYTES_MAX.min(superpacket),
+        }
+    }
+}
+
+impl Stack {
+    /// The link has changed, and is `link` from now on. Open connections take over what is smaller; larger segments are
+    /// for new ones, since the MSS is agreed on once.
+    pub fn on_link(&mut self, now_us: u64, link: Link, change: LinkChange) {
+        let before = std::mem::replace(&mut self.link, link);
+        self.counters.link_changes += 1;
+        let [a, b, c, d, e, f] = link.mac;
+        let mac = format!("{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}");
+        let mtu = link.mtu;
+        match change {
+            LinkChange {
+                went_down: true, ..
+            } => tracing::warn!(mac, mtu, "the link is down"),
+            LinkChange { came_up: true, .. } => tracing::warn!(mac, mtu, "the link is up again"),
+            _ => tracing::warn!(mac, mtu, "the link has changed"),
+        }
+        if link.mtu != before.mtu {
+            self.on_mtu(now_us);
+        }
+        if link.mac != before.mac {
+            self.neighbors.set_own_mac(link.mac);
+            for index in self.connections.indices() {
+                if let Some(entry) = self.connections.get_mut(index) {
+                    entry.prefix = None;
+                }
+            }
+        }
+        if link.mac != before.mac || change.came_up {
+            self.neighbors.announce(now_us);
+        }
+    }
+
+    fn on_mtu(&mut self, now_us: u64) {
+        let now = Instant::from_us(now_us);
+        let mss = [self.link.mss(false), self.link.mss(true)];
+        (self.tcp_config_v4.mss, self.tcp_config_v6.mss) = (mss[0], mss[1]);
+        for index in self.connections.indices() {
+            if let Some(entry) = self.connections.get_mut(index) {
+                let ipv6 = entry.tuple.local.is_ipv6();
+                if entry.tcp.on_link_mss(now, mss[usize::from(ipv6)]) {
+                    queue_dirty(&mut self.dirty, entry);
+                }
+            }
         }
     }
 }

@@ -19,6 +19,8 @@ pub(super) struct Interface {
     pub(super) index: u32,
     pub(super) ethernet: bool,
     pub(super) up: bool,
+    /// It is up, and a cable is plugged in at both ends.
+    pub(super) carrier: bool,
     pub(super) mac: [u8; 6],
     /// Largest IP packet, in bytes.
     pub(super) mtu: usize,
@@ -101,26 +103,33 @@ impl Interface {
         let mut interface = Interface {
             index: link.header.index,
             ethernet: link.header.link_layer_type == LinkLayerType::Ether,
-            up: link.header.flags.contains(LinkFlags::Up),
             // `GSO_LEGACY_MAX_SIZE`, also that of kernels which do not tell.
             gso_max_size: 65_536,
             gso_ipv4_max_size: 65_536,
             ..Interface::default()
         };
+        interface.update(link);
+        interface
+    }
+
+    /// Takes what a later message says; what it does not mention is as it was.
+    pub(super) fn update(&mut self, link: LinkMessage) {
+        let flags = link.header.flags;
+        self.up = flags.contains(LinkFlags::Up);
+        self.carrier = flags.contains(LinkFlags::Up | LinkFlags::LowerUp);
         for attribute in link.attributes {
             match attribute {
-                LinkAttribute::IfName(name) => interface.name = name,
-                LinkAttribute::Mtu(mtu) => interface.mtu = mtu as usize,
+                LinkAttribute::IfName(name) => self.name = name,
+                LinkAttribute::Mtu(mtu) => self.mtu = mtu as usize,
                 LinkAttribute::Address(address) => {
-                    interface.mac = address.try_into().unwrap_or_default();
+                    self.mac = address.try_into().unwrap_or_default();
                 }
-                LinkAttribute::GsoMaxSize(size) => interface.gso_max_size = size as usize,
+                LinkAttribute::GsoMaxSize(size) => self.gso_max_size = size as usize,
                 LinkAttribute::GsoIpv4MaxSize(size) => {
-                    interface.gso_ipv4_max_size = size as usize;
+                    self.gso_ipv4_max_size = size as usize;
                 }
                 _ => {}
             }
         }
-        interface
     }
 }

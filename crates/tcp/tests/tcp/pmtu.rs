@@ -32,6 +32,22 @@ fn what_was_too_big_is_sent_again_in_smaller_segments_without_slowing_down() {
     script.trace("< ACK 1 ack 10001 win 8000\n> ACK 10001..18001 ack 1");
 }
 
+#[test]
+fn what_is_too_long_for_a_link_that_has_become_smaller_is_sent_again_in_smaller_segments() {
+    let mut script = Script::established();
+    script.trace("virtual 20000\n> ACK 1..10001 ack 1");
+    let window = script.tcp().congestion_window();
+    let now = script.now;
+    assert!(!script.tcp().on_link_mss(now, 1000), "nothing new");
+    assert!(script.tcp().on_link_mss(now, 800));
+    assert_eq!(script.tcp().mss(), 800);
+    script.trace("> ACK 1..10001 ack 1");
+    assert_eq!(script.tcp().congestion_window(), window);
+    assert!(!script.tcp().on_link_mss(now, 1000), "the MSS is agreed on");
+    assert_eq!(script.tcp().mss(), 800);
+    script.trace("< ACK 1 ack 10001 win 8000\n> ACK 10001..18001 ack 1");
+}
+
 /// Covers: RFC 5927 §4.1
 #[test]
 fn a_segment_that_is_not_in_flight_cannot_have_been_too_big() {
