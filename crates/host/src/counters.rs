@@ -25,6 +25,8 @@ counters! {
     frames_malformed,
     /// Changes of the link followed: hardware address, MTU, segmentation limits, down and up.
     link_changes,
+    /// ARP packets and neighbour advertisements of other machines that claim an own address.
+    address_conflicts,
     /// IP fragments dropped: they are not put together.
     fragments_dropped,
     /// TCP segments received for own addresses.

@@ -20,10 +20,11 @@
 //! hardware address is verified before it lasts.
 //!
 //! The cache is here; what packets tell it, and what it asks, is in `arp` and `ndisc`. What the link is told of our
-//! addresses unasked is in `announce`.
+//! addresses unasked is in `announce`, and what becomes of others that claim them in `conflict`.
 
 mod announce;
 mod arp;
+mod conflict;
 mod ndisc;
 #[cfg(test)]
 mod tests;
@@ -107,6 +108,10 @@ pub(crate) struct Neighbors {
     next_timeout_us: Option<u64>,
     /// Announcements of our addresses that are still to be made, and when the next one is.
     announcements: Option<announce::Announcements>,
+    /// By own address.
+    conflicts: BTreeMap<IpAddr, conflict::Conflict>,
+    /// Not taken yet by [`Neighbors::take_conflicts`].
+    conflicts_seen: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -170,6 +175,8 @@ impl Neighbors {
             frames: VecDeque::new(),
             next_timeout_us: None,
             announcements: None,
+            conflicts: BTreeMap::new(),
+            conflicts_seen: 0,
         }
     }
 

@@ -71,6 +71,7 @@ use crate::waiting::Waiting;
 
 pub use self::inspect::{ConnectionInfo, ConnectionView, FileInfo, Usage, WorkerView};
 pub use self::link::Link;
+pub(crate) use self::link::format_mac;
 pub use self::reports::ChannelCorrupt;
 
 /// Most connections amid a handshake of TLS that [`Stack::serve`] serves at a time. A handshake costs a signature, 0.1 ms

@@ -287,12 +287,20 @@ fn an_address_that_moves_from_a_dead_machine_is_found_at_once() {
             download(server, &file).unwrap();
         }
         sh("ip link set first down");
-        let _successor = serve_at(&machines[1]);
+        let mut successor = serve_at(&machines[1]);
         for server in servers {
             let begun = Instant::now();
             download(server, &file).unwrap();
             let found_after = begun.elapsed();
             assert!(found_after < FOUND_WITHIN, "{server}: {found_after:?}");
+        }
+        // Back from the dead it claims its addresses again.
+        sh("ip link set first up");
+        for address in ["10.90.0.2", "fd90::2"] {
+            let is_conflict = |line: &str| {
+                line.contains("another machine on the link uses") && line.contains(address)
+            };
+            successor.line(is_conflict).unwrap();
         }
     });
 }

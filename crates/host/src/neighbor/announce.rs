@@ -54,13 +54,18 @@ impl Neighbors {
             self.frames.push_back(report);
         }
         for (address, _) in self.addresses.clone() {
-            let frame = match address {
-                // RFC 5227 §2.3: an ARP announcement is a request for the sender's own address.
-                IpAddr::V4(address) => self.arp_request(address, address, None),
-                // RFC 4861 §7.2.6
-                IpAddr::V6(address) => self.unsolicited_advertisement(address),
-            };
-            self.frames.push_back(frame);
+            let announcement = self.announcement(address);
+            self.frames.push_back(announcement);
+        }
+    }
+
+    /// Tells all that the own `address` is here.
+    pub(super) fn announcement(&self, address: IpAddr) -> Vec<u8> {
+        match address {
+            // RFC 5227 §2.3: an ARP announcement is a request for the sender's own address.
+            IpAddr::V4(address) => self.arp_request(address, address, None),
+            // RFC 4861 §7.2.6
+            IpAddr::V6(address) => self.unsolicited_advertisement(address),
         }
     }
 

@@ -14,7 +14,11 @@ impl Neighbors {
     /// An ARP packet has arrived. Returns the frame that answers it.
     pub(crate) fn on_arp(&mut self, now_us: u64, packet: &arp::Packet) -> Option<Vec<u8>> {
         let sender = IpAddr::V4(packet.sender);
-        if ethernet::is_multicast(packet.sender_mac) || self.is_own(sender) {
+        if ethernet::is_multicast(packet.sender_mac) {
+            return None;
+        }
+        if self.is_own(sender) {
+            self.on_claim(now_us, sender, packet.sender_mac);
             return None;
         }
         let for_us = self.is_own(packet.target.into());

@@ -16,6 +16,18 @@ impl Neighbors {
 
     /// A message of neighbour discovery has arrived. Returns the frame that answers it.
     pub(crate) fn on_ndisc(&mut self, now_us: u64, packet: &Icmp6Packet<'_>) -> Option<Vec<u8>> {
+        if let Message::Neighbor(Neighbor::Advertisement {
+            target, target_mac, ..
+        }) = packet.message
+            && self.is_own(target.into())
+        {
+            self.on_claim(
+                now_us,
+                target.into(),
+                target_mac.unwrap_or(packet.source_mac),
+            );
+            return None;
+        }
         if self.is_own(packet.source.into()) {
             return None;
         }

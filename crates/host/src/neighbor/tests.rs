@@ -545,3 +545,56 @@ fn own_addresses_are_announced_three_times() {
     }
     assert_eq!(rounds, 3);
 }
+
+/// Covers: RFC 5227 §2.4
+#[test]
+fn an_own_address_that_another_machine_claims_is_counted_and_defended_now_and_then() {
+    let mut neighbors = neighbors();
+    let frames = |neighbors: &mut Neighbors| -> Vec<_> {
+        std::iter::from_fn(|| neighbors.poll_frame()).collect()
+    };
+    let announcement = request(OUR_MAC, OUR_V4, OUR_V4).to_frame(ethernet::BROADCAST);
+    // What comes back to us is no conflict.
+    assert_eq!(neighbors.on_arp(7, &request(OUR_MAC, OUR_V4, OUR_V4)), None);
+    assert_eq!(neighbors.take_conflicts(), 0);
+    for claim in [
+        request(MAC_A, OUR_V4, OUR_V4),
+        request(MAC_A, OUR_V4, A_V4),
+        reply(MAC_B, OUR_V4),
+    ] {
+        assert_eq!(neighbors.on_arp(7, &claim), None);
+    }
+    assert_eq!(neighbors.take_conflicts(), 3);
+    assert_eq!(frames(&mut neighbors), [announcement.clone()]);
+    let claim = reply(MAC_A, OUR_V4);
+    neighbors.on_arp(7 + 10 * SECOND - 1, &claim);
+    assert_eq!(frames(&mut neighbors), [] as [Vec<u8>; 0]);
+    neighbors.on_arp(7 + 10 * SECOND, &claim);
+    assert_eq!(frames(&mut neighbors), [announcement]);
+    neighbors.on_arp(7 + 11 * SECOND, &claim);
+    assert_eq!(frames(&mut neighbors), [] as [Vec<u8>; 0]);
+}
+
+/// Covers: RFC 4862 §5.4.4
+#[test]
+fn an_advertisement_of_another_machine_for_an_own_address_is_a_conflict() {
+    let mut neighbors = neighbors();
+    for (target_mac, conflicts) in [(Some(OUR_MAC), 0), (Some(MAC_B), 1), (None, 1)] {
+        let advertisement = Neighbor::Advertisement {
+            target: OUR_V6,
+            target_mac,
+            router: false,
+            solicited: false,
+            override_cached: true,
+        };
+        assert_eq!(neighbors.on_ndisc(7, &ndisc(OUR_V6, advertisement)), None);
+        assert_eq!(neighbors.take_conflicts(), conflicts, "{target_mac:?}");
+    }
+    let frame = neighbors.poll_frame().unwrap();
+    let Ok(Received::Icmp6(packet)) = frame::parse(&frame, false) else {
+        panic!("{frame:?}");
+    };
+    assert_eq!(packet.source, OUR_V6);
+    assert_eq!(packet.destination, "ff02::1".parse::<Ipv6Addr>().unwrap());
+    assert_eq!(neighbors.poll_frame(), None);
+}

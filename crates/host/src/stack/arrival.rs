@@ -76,12 +76,14 @@ impl Stack {
                 if let Some(reply) = self.neighbors.on_arp(now_us, &arp) {
                     self.frames.push_back(reply);
                 }
+                self.counters.address_conflicts += self.neighbors.take_conflicts();
                 self.retry_waiting_neighbor(now_us);
             }
             Ok(Received::Icmp6(message)) if self.neighbors.takes(&message) => {
                 if let Some(reply) = self.neighbors.on_ndisc(now_us, &message) {
                     self.frames.push_back(reply);
                 }
+                self.counters.address_conflicts += self.neighbors.take_conflicts();
                 self.retry_waiting_neighbor(now_us);
             }
             Ok(other) => {

@@ -62,14 +62,19 @@ impl Link {
     }
 }
 
+/// A hardware address as other tools print it.
+pub(crate) fn format_mac(mac: [u8; 6]) -> String {
+    let [a, b, c, d, e, f] = mac;
+    format!("{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}")
+}
+
 impl Stack {
     /// The link has changed, and is `link` from now on. Open connections take over what is smaller; larger segments are
     /// for new ones, since the MSS is agreed on once.
     pub fn on_link(&mut self, now_us: u64, link: Link, change: LinkChange) {
         let before = std::mem::replace(&mut self.link, link);
         self.counters.link_changes += 1;
-        let [a, b, c, d, e, f] = link.mac;
-        let mac = format!("{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}");
+        let mac = format_mac(link.mac);
         let mtu = link.mtu;
         match change {
             LinkChange {
