@@ -565,7 +565,7 @@ fn an_own_address_that_another_machine_claims_is_counted_and_defended_now_and_th
         assert_eq!(neighbors.on_arp(7, &claim), None);
     }
     assert_eq!(neighbors.take_conflicts(), 3);
-    assert_eq!(frames(&mut neighbors), [announcement.clone()]);
+    assert_eq!(frames(&mut neighbors), std::slice::from_ref(&announcement));
     let claim = reply(MAC_A, OUR_V4);
     neighbors.on_arp(7 + 10 * SECOND - 1, &claim);
     assert_eq!(frames(&mut neighbors), [] as [Vec<u8>; 0]);
