@@ -35,8 +35,9 @@ const PART: &str = "soak";
 /// Resident memory of a process behind the last connection, as a multiple of what it was behind the first part.
 const GROWTH_MAX: f64 = 1.1;
 
-/// Within this time behind the last connection.
-const SETTLING_MAX: Duration = Duration::from_secs(60);
+/// Within this time after the last connection: TIME-WAIT lasts a minute, and an idle process gives memory back within
+/// another.
+const SETTLING_MAX: Duration = Duration::from_secs(120);
 
 /// How long a NIC process may take to be replaced.
 const REPLACEMENT_MAX: Duration = Duration::from_secs(20);

@@ -7,6 +7,7 @@ use tcp::{Instant, TimeWait};
 use wire::tcp::{Header, Segment};
 
 use crate::keyed_hash::KeyedHash;
+use crate::sparsity::Sparsity;
 use crate::tuple::Tuple;
 
 /// Most of them at once, of one address family: what a hash table of 2¹⁷ places holds. When there are more, the
@@ -34,6 +35,7 @@ struct Table<const N: usize> {
     /// By the time they were last seen to expire. An entry that has been prolonged is queued anew when
     /// its turn comes; one that is gone is skipped. Each key of `by_key` is here, so that this bounds both.
     expiry: VecDeque<(Instant, [u8; N])>,
+    sparsity: Sparsity,
 }
 
 /// Addresses and ports, by family.
@@ -133,6 +135,7 @@ impl<const N: usize> Table<N> {
         Table {
             by_key: HashMap::with_hasher(hash),
             expiry: VecDeque::new(),
+            sparsity: Sparsity::default(),
         }
     }
 
@@ -173,6 +176,11 @@ impl<const N: usize> Table<N> {
                     self.by_key.remove(&key);
                 }
                 None => {}
+            }
+            let (len, places) = (self.expiry.len(), self.expiry.capacity());
+            if self.sparsity.on_removed(len, places) {
+                self.expiry.shrink_to_fit();
+                self.by_key.shrink_to_fit();
             }
         }
     }
@@ -266,5 +274,19 @@ mod tests {
         }
         table.expire(begin + Duration::from_secs(3600));
         assert_eq!(table.len(), 0);
+    }
+
+    #[test]
+    fn tables_give_memory_back_as_time_wait_ends() {
+        let begin = Instant::from_us(1_000_000);
+        let time_wait = time_wait(begin);
+        let mut table = TimeWaits::new(KeyedHash([7; 16]));
+        for number in 0..50_000 {
+            table.insert(&tuple(number), time_wait);
+        }
+        table.expire(begin + Duration::from_secs(3600));
+        assert_eq!(table.len(), 0);
+        let places = (table.v4.expiry.capacity(), table.v4.by_key.capacity());
+        assert!(places.0 <= 1024 && places.1 <= 2048, "{places:?}");
     }
 }
