@@ -21,8 +21,8 @@ pub(crate) struct TcpOptions {
     #[arg(long, value_name = "TIME|off")]
     pub(crate) keepalive: Option<KeepaliveOption>,
 
-    /// Pace what CUBIC and NewReno send, so that a window leaves spread over a round trip instead of in bursts; BBR always
-    /// does [default: off]
+    /// Pace what CUBIC and NewReno send to clients more than 2 ms away, so that a window leaves spread over a round trip
+    /// instead of in bursts; BBR always paces [default: on]
     #[arg(long, value_name = "on|off")]
     pub(crate) pacing: Option<PacingOption>,
 }
@@ -30,8 +30,8 @@ pub(crate) struct TcpOptions {
 /// Whether windows leave spread over a round trip.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum PacingOption {
-    #[default]
     Off,
+    #[default]
     On,
 }
 

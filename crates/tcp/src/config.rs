@@ -92,8 +92,9 @@ pub struct Config {
     pub departure_timeout: Option<Duration>,
     /// Congestion control, unless [`crate::Connection::set_congestion`] changes it.
     pub congestion: CongestionAlgorithm,
-    /// Pace what CUBIC and NewReno send: a window for each round-trip time and a fifth more, two windows in slow
-    /// start. BBR always paces.
+    /// Pace what CUBIC and NewReno send on paths whose shortest round-trip time is above 2 ms: a window for each round-trip
+    /// time and a fifth more, two windows in slow start. As much as the initial window may be in flight before the rate
+    /// applies. BBR always paces.
     pub pace: bool,
 }
 
@@ -138,7 +139,7 @@ impl Default for Config {
             rtt_from_timestamps: false,
             departure_timeout: None,
             congestion: CongestionAlgorithm::Cubic,
-            pace: false,
+            pace: true,
         }
     }
 }

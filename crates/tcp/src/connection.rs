@@ -122,7 +122,7 @@ pub struct Connection {
     pub(crate) congestion: Box<dyn Congestion>,
     pub(crate) pacing: Pacing,
     /// Something may set a rate at which data leaves.
-    pub(crate) is_pacing_possible: bool,
+    pub(crate) is_rate_set: bool,
     /// Data before this position was sent until the congestion window was used up.
     pub(crate) limited_until: u64,
     /// Since when nothing has been in flight, if nothing is.
@@ -230,7 +230,7 @@ impl Connection {
             rate: DeliveryRate::new(config.congestion.uses_rate()),
             congestion: congestion::new(config.congestion, seed(isn, ts_offset)),
             pacing: Pacing::default(),
-            is_pacing_possible: Pacing::is_usual(config),
+            is_rate_set: config.congestion.paces(),
             limited_until: 0,
             idle_since: now,
             persist: Persist::default(),

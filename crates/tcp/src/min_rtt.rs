@@ -41,6 +41,12 @@ impl MinRtt {
         self.least_us = self.least_us.min(sample_us);
     }
 
+    /// True if no round trip took so little, in microseconds.
+    #[inline]
+    pub(crate) fn is_above(&self, us: u64) -> bool {
+        self.least_us > us && self.least_before_us > us
+    }
+
     pub(crate) fn get(&self) -> Option<Duration> {
         self.get_us().map(Duration::from_micros)
     }

@@ -6,7 +6,8 @@
 
 use std::time::Duration;
 
-use crate::config::{Config, Limits};
+use crate::config::Limits;
+use crate::congestion::initial_window;
 use crate::connection::Connection;
 use crate::output::Data;
 use crate::time::Instant;
@@ -29,6 +30,10 @@ const UNPACED_BYTES_MIN: u64 = 64 << 10;
 /// start so that the window can double, and else so that it can be used up.
 const SLOW_START_PERCENT: u64 = 200;
 const AVOIDANCE_PERCENT: u64 = 120;
+
+/// No window is paced on a path whose shortest round-trip time is this or less, in microseconds: about all of the
+/// window would leave in one [`QUANTUM`].
+const WINDOW_PACED_ABOVE_US: u64 = 2 * QUANTUM.as_micros() as u64;
 
 /// How much is sent at once at `rate` bytes per second (draft-ietf-ccwg-bbr §5.6.3).
 pub(crate) fn quantum(rate: u64, mss: u64) -> u64 {
@@ -55,11 +60,6 @@ pub(crate) struct Pacing {
 }
 
 impl Pacing {
-    /// True if something paces whatever the application says.
-    pub(crate) fn is_usual(config: &Config) -> bool {
-        config.pace || config.congestion.paces()
-    }
-
     fn occupy(&mut self, since: Instant, bytes: u64, rate: u64) {
         self.since = since;
         self.bytes = bytes;
@@ -89,39 +89,54 @@ impl Connection {
 
     /// The rate at which data leaves at present, in bytes per second; `None`: as fast as the windows allow.
     pub fn pacing_rate(&self) -> Option<u64> {
+        self.rate_and_burst().map(|(rate, _)| rate)
+    }
+
+    /// The rate, and how many bytes may leave at once: as many as the initial window holds if the rate follows from the window
+    /// alone (RFC 9002 §7.7). Smaller bursts would cost the NIC stack more packets to build.
+    fn rate_and_burst(&self) -> Option<(u64, u64)> {
         if !self.may_be_paced() {
             return None;
         }
-        let by_window = || match self.config.pace {
-            true => self.window_rate(),
-            false => None,
-        };
-        let rate = self.congestion.pacing_rate().or_else(by_window);
-        match (rate, self.pacing.rate_max) {
-            (Some(rate), Some(rate_max)) => Some(rate.min(rate_max)),
-            (rate, rate_max) => rate.or(rate_max),
+        let rate_max = self.pacing.rate_max;
+        if let Some(rate) = self.congestion.pacing_rate() {
+            return Some((rate_max.map_or(rate, |rate_max| rate.min(rate_max)), 0));
+        }
+        match (self.window_rate(), rate_max) {
+            (Some(rate), Some(rate_max)) if rate_max < rate => Some((rate_max, 0)),
+            (Some(rate), _) => Some((rate, initial_window(self.snd.mss.into(), false))),
+            (None, rate_max) => rate_max.map(|rate| (rate, 0)),
         }
     }
 
     /// True if something may have set a rate.
     #[inline]
     pub(crate) fn may_be_paced(&self) -> bool {
-        self.is_pacing_possible
+        self.is_rate_set || self.is_window_paced()
     }
 
-    /// One of the things that may set a rate has changed: all are looked at here, and not for each transmission.
+    /// The application or congestion control sets a rate, or none does any more.
     pub(crate) fn update_pacing(&mut self) {
-        self.is_pacing_possible = self.pacing.rate_max.is_some() || Pacing::is_usual(&self.config);
+        self.is_rate_set = self.pacing.rate_max.is_some() || self.config.congestion.paces();
+    }
+
+    /// Before the first measurement, the path may be long.
+    #[inline]
+    fn is_window_paced(&self) -> bool {
+        self.config.pace && self.min_rtt.is_above(WINDOW_PACED_ABOVE_US)
     }
 
     fn window_rate(&self) -> Option<u64> {
+        let srtt_us = self.rtt.srtt_us()?;
+        if !self.is_window_paced() || srtt_us <= WINDOW_PACED_ABOVE_US {
+            return None;
+        }
         let window = self.congestion.window();
         let percent = match window < self.congestion.ssthresh() {
             true => SLOW_START_PERCENT,
             false => AVOIDANCE_PERCENT,
         };
-        let us = self.rtt.srtt()?.as_micros().max(1);
-        let rate = u128::from(window) * u128::from(percent) * 10_000 / us;
+        let rate = u128::from(window) * u128::from(percent) * 10_000 / u128::from(srtt_us);
         u64::try_from(rate).ok()
     }
 
@@ -182,15 +197,23 @@ impl Connection {
 
     /// `None`: nothing may be issued yet; a timer calls back.
     fn leave(&mut self, now: Instant) -> Option<Leave> {
-        let Some(rate) = self.pacing_rate() else {
+        let Some((rate, burst)) = self.rate_and_burst() else {
             return Some(Leave {
                 bytes: self.unpaced_bytes(self.congestion.window()),
                 not_before: None,
                 rate: None,
             });
         };
+        let bytes = quantum(rate, u64::from(self.snd.mss)).max(burst);
+        let burst_room = burst.saturating_sub(self.sent.flight());
+        if burst_room > 0 {
+            return Some(Leave {
+                bytes: burst_room.max(bytes),
+                not_before: None,
+                rate: Some(rate),
+            });
+        }
         let next = self.pacing.next;
-        let bytes = quantum(rate, u64::from(self.snd.mss));
         let horizon = duration_of(bytes, rate).clamp(HORIZON_MIN, HORIZON_MAX);
         if next > now + horizon {
             if self.has_unsent() {

@@ -20,8 +20,8 @@ pub(crate) struct Tcp {
     pub(crate) ecn: Text<EcnOption>,
     /// After how long a silence to ask clients whether they are still there, from `"1s"` to `"168h"`, or `"off"`.
     pub(crate) keepalive: Text<KeepaliveOption>,
-    /// Pace what CUBIC and NewReno send, `"on"` or `"off"`: a window leaves spread over a round trip instead of in bursts. BBR
-    /// always does.
+    /// Pace what CUBIC and NewReno send to clients more than 2 ms away, `"on"` or `"off"`: a window leaves spread over a round
+    /// trip instead of in bursts. BBR always paces.
     pub(crate) pacing: Text<PacingOption>,
     /// Most connections of one source: of an IPv4 address, or of an IPv6 network of 64 bits. Without it, there is no limit.
     pub(crate) connections_per_source: Option<NonZeroU32>,

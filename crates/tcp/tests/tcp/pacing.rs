@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::path::{Download, LONG_FAT, Path};
 use crate::script::{Script, config};
 use tcp::{Config, CongestionAlgorithm, Connection, Instant, Limits};
 
@@ -314,7 +315,6 @@ fn after_a_timeout_the_first_segment_leaves_at_once() {
 /// Covers: draft-ietf-ccwg-bbr §5.6.2
 #[test]
 fn pacing_by_the_window_lets_it_double_in_slow_start() {
-    // 10,000 in 10 ms, twice: 2 MB/s.
     let mut script = paced(
         Config {
             pace: true,
@@ -322,22 +322,23 @@ fn pacing_by_the_window_lets_it_double_in_slow_start() {
         },
         "",
     );
+    // 10,000 in 10 ms, twice: 2 MB/s. The initial window leaves at once all the same.
     assert_eq!(script.tcp().pacing_rate(), Some(2_000_000));
     script.trace(
         "
         virtual 100000
-        > ACK 1..2001 ack 1 at -
-        > ACK 2001..4001 ack 1 at +1ms
-        > ACK 4001..6001 ack 1 at +2ms
-        +1ms
-        > ACK 6001..8001 ack 1 at +2ms
-        +1ms
-        > ACK 8001..10001 ack 1 at +2ms
+        > ACK 1..10001 ack 1 at -
+        +10ms
+        < ACK 1 ack 10001 win 60000
+        window 20000
+        # 4 MB/s: 2.5 ms for each 10,000 bytes, as many as the initial window holds.
+        > ACK 10001..20001 ack 1 at -
+        > ACK 20001..30001 ack 1 at +2500us
         ",
     );
     // What the application allows bounds it, and does not raise it.
     script.tcp().set_max_pacing_rate(Some(5_000_000));
-    assert_eq!(script.tcp().pacing_rate(), Some(2_000_000));
+    assert_eq!(script.tcp().pacing_rate(), Some(4_000_000));
     script.tcp().set_max_pacing_rate(Some(1_000_000));
     assert_eq!(script.tcp().pacing_rate(), Some(1_000_000));
 }
@@ -355,32 +356,89 @@ fn pacing_by_the_window_uses_it_up_in_congestion_avoidance() {
     script.trace(
         "
         virtual 1000000
-        > ACK 1..2001 ack 1 at -
-        > ACK 2001..4001 ack 1 at +1ms
-        > ACK 4001..6001 ack 1 at +2ms
-        +1ms
-        > ACK 6001..8001 ack 1 at +2ms
-        +1ms
-        > ACK 8001..10001 ack 1 at +2ms
-        +208ms
-        > ACK 1..1001 ack 1 at -
+        > ACK 1..10001 ack 1 at -
         +10ms
         < ACK 1 ack 10001 win 60000
-        window 3000
-        # Slow start, two windows for each round trip: 600,000 per second.
-        > ACK 10001..12001 ack 1 at -
-        > ACK 12001..13001 ack 1 at +3333us
-        +13333us
-        < ACK 1 ack 13001 win 60000
-        window 5000
-        # Half of what was in flight. From here on 1.2 windows: the same, as it happens.
-        > ACK 13001..15001 ack 1 at -
-        > ACK 15001..17001 ack 1 at +3333us
-        +3333us
-        > ACK 17001..18001 ack 1 at +3333us
+        window 20000
+        > ACK 10001..20001 ack 1 at -
+        > ACK 20001..30001 ack 1 at +2500us
+        +12500us
+        < ACK 1 ack 30001 win 60000
+        window 40000
+        > ACK 30001..40001 ack 1 at -
+        > ACK 40001..50001 ack 1 at +1250us
+        +500us
+        > ACK 50001..60001 ack 1 at +2ms
+        +1250us
+        > ACK 60001..70001 ack 1 at +2ms
+        +12ms
+        < ACK 1 ack 30001 win 60000
+        > ACK 70001..71001 ack 1 at -
+        < ACK 1 ack 30001 win 60000
+        > ACK 71001..72001 ack 1 at +125us
+        < ACK 1 ack 30001 win 60000
+        > ACK 30001..31001 ack 1 at +250us
+        +10ms
+        < ACK 1 ack 72001 win 60000
+        # What is in flight, and the initial window.
+        window 11000
+        > ACK 72001..82001 ack 1 at -
+        > ACK 82001..83001 ack 1 at +4545us
+        +14545us
+        < ACK 1 ack 83001 win 60000
+        # Half of what was in flight was 21,000.
+        window 21000
+        > ACK 83001..93001 ack 1 at -
+        > ACK 93001..103001 ack 1 at +3968us
         ",
     );
-    assert_eq!(script.tcp().pacing_rate(), Some(600_000));
+    // Congestion avoidance: a window and a fifth more in 10 ms.
+    assert_eq!(script.tcp().pacing_rate(), Some(2_520_000));
+}
+
+/// Covers: draft-ietf-ccwg-bbr §5.6.2
+#[test]
+fn on_a_short_path_the_window_is_not_paced() {
+    let over = |rtt: &str| {
+        let mut script = Script::listen(Config {
+            pace: true,
+            ..config()
+        });
+        script.trace(&format!(
+            "
+            < SYN 0 win 65535 mss 1000
+            > SYN ACK 0 ack 1
+            +{rtt}
+            < ACK 1 ack 1 win 60000
+            "
+        ));
+        script.tcp().pacing_rate()
+    };
+    assert_eq!(over("2ms"), None);
+    assert_eq!(over("4ms"), Some(5_000_000));
+}
+
+#[test]
+fn paced_windows_fit_into_a_shallow_queue() {
+    // 40 Mbit/s over 60 ms, with room for 20 packets of the 207 that the path holds.
+    let path = Path {
+        bytes_per_second: 5_000_000,
+        round_trip: Duration::from_millis(60),
+        queue_bytes: 30_000,
+        ..LONG_FAT
+    };
+    let run = |pace: bool| {
+        let config = Config {
+            pace,
+            ..Config::default()
+        };
+        let mut download = Download::begin(path, &config, &Config::default(), false);
+        let read = download.pass(Duration::from_secs(3));
+        (read, download.dropped)
+    };
+    let (paced, bursty) = (run(true), run(false));
+    println!("bytes read, packets dropped: paced {paced:?}, not paced {bursty:?}");
+    assert!(paced.0 > bursty.0, "{paced:?} {bursty:?}");
 }
 
 /// Covers: draft-ietf-ccwg-bbr §5.6.2

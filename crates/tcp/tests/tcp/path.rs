@@ -152,18 +152,19 @@ impl Download {
             );
         }
         while let Some(transmit) = self.server.poll_transmit(now, &SEND) {
+            let at = transmit.not_before.unwrap_or(now);
             if let Some(transmission) = transmit.transmission {
-                self.server.on_departed(transmission, now);
+                self.server.on_departed(transmission, at);
             }
-            self.cross(&transmit);
+            self.cross(at, &transmit);
         }
         for connection in [&mut self.server, &mut self.client] {
             while connection.poll_event().is_some() {}
         }
     }
 
-    /// Cuts a transmission into packets, and sends them through the bottleneck.
-    fn cross(&mut self, transmit: &Transmit) {
+    /// Cuts a transmission that leaves `at` a time into packets, and sends them through the bottleneck.
+    fn cross(&mut self, at: Instant, transmit: &Transmit) {
         let len = (transmit.range.end - transmit.range.start) as usize;
         let step = usize::from(transmit.mss) * MERGED;
         let mut start = 0;
@@ -174,7 +175,7 @@ impl Download {
             if start > 0 {
                 header.flags = header.flags.without(Flags::CWR);
             }
-            self.enqueue(header, piece, transmit);
+            self.enqueue(at, header, piece, transmit);
             start += piece;
             if start >= len {
                 return;
@@ -182,13 +183,12 @@ impl Download {
         }
     }
 
-    fn enqueue(&mut self, header: Header, len: usize, transmit: &Transmit) {
-        let now = self.now;
+    fn enqueue(&mut self, at: Instant, header: Header, len: usize, transmit: &Transmit) {
         if len.min(transmit.mss.into()) > self.path.payload_max.into() {
             self.too_big += 1;
             return;
         }
-        let waiting = self.busy_until.since(now).as_micros() as u64;
+        let waiting = self.busy_until.since(at).as_micros() as u64;
         let queued = waiting * self.path.bytes_per_second / 1_000_000;
         let mut ecn = transmit.ecn;
         if queued > self.path.queue_bytes || queued > self.path.mark_bytes && ecn == Ecn::NotEct {
@@ -200,7 +200,7 @@ impl Download {
             ecn = Ecn::Ce;
         }
         let wire_us = len as u64 * 1_000_000 / self.path.bytes_per_second;
-        self.busy_until = self.busy_until.max(now) + Duration::from_micros(wire_us);
+        self.busy_until = self.busy_until.max(at) + Duration::from_micros(wire_us);
         let arrival = self.busy_until + self.path.round_trip / 2;
         self.schedule(arrival, Happening::ToClient(header, len, ecn));
     }

@@ -32,6 +32,7 @@ fn what_was_too_big_is_sent_again_in_smaller_segments_without_slowing_down() {
     script.trace("< ACK 1 ack 10001 win 8000\n> ACK 10001..18001 ack 1");
 }
 
+/// Covers: RFC 9293 §3.7.1
 #[test]
 fn what_is_too_long_for_a_link_that_has_become_smaller_is_sent_again_in_smaller_segments() {
     let mut script = Script::established();

@@ -73,6 +73,7 @@ pub(crate) fn config() -> Config {
         congestion: CongestionAlgorithm::NewReno,
         receive_buffer_bytes_max: 10_000,
         quick_acks: 0,
+        pace: false,
         ..Config::default()
     }
 }
