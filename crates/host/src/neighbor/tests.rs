@@ -546,7 +546,7 @@ fn own_addresses_are_announced_three_times() {
     assert_eq!(rounds, 3);
 }
 
-/// Covers: RFC 5227 §2.4
+/// RFC 5227 §2.4
 #[test]
 fn an_own_address_that_another_machine_claims_is_counted_and_defended_now_and_then() {
     let mut neighbors = neighbors();
@@ -575,7 +575,7 @@ fn an_own_address_that_another_machine_claims_is_counted_and_defended_now_and_th
     assert_eq!(frames(&mut neighbors), [] as [Vec<u8>; 0]);
 }
 
-/// Covers: RFC 4862 §5.4.4
+/// RFC 4862 §5.4.4
 #[test]
 fn an_advertisement_of_another_machine_for_an_own_address_is_a_conflict() {
     let mut neighbors = neighbors();
