@@ -157,7 +157,6 @@ impl Config {
         self.network = old.network.clone();
         self.listen = old.listen.clone();
         self.nic = old.nic.clone();
-        self.tcp = old.tcp.clone();
         self.tls = Tls {
             self_signed: wanted.tls.self_signed,
             certificate: wanted.tls.certificate.clone(),

@@ -1,4 +1,4 @@
-//! What the host process is told when it starts, and whenever that is read anew: what HTTP serves, and certificates. The
+//! What the host process is told when it starts, and whenever that is read anew: what HTTP serves, TCP, and certificates. The
 //! process can open no file: the supervisor has read and checked them, and passes on their contents.
 
 use std::fs::File;
@@ -11,7 +11,7 @@ use tls::Files;
 use zeroize::Zeroizing;
 
 use crate::child::retry;
-use crate::config::Content;
+use crate::config::{Content, Tcp};
 use crate::error::Failure;
 
 /// What failures are about.
@@ -20,12 +20,13 @@ pub(crate) const WHAT: &str = "configuration";
 /// More than a hundred certificates of the greatest length.
 const BYTES_MAX: u64 = 256 << 20;
 
-/// The length of what HTTP serves, as JSON, stands before it; certificates follow.
+/// The length of what HTTP serves and of TCP, as JSON, stands before it; certificates follow.
 const LENGTH_BYTES: usize = size_of::<u64>();
 
 /// What crosses. It is read once.
 pub(crate) struct Configuration {
     pub(crate) content: Content,
+    pub(crate) tcp: Tcp,
     /// None without TLS.
     pub(crate) certificates: Vec<Files>,
 }
@@ -34,7 +35,7 @@ impl Configuration {
     /// A message for the host process.
     pub(crate) fn message(&self) -> Result<OwnedFd, Failure> {
         let what = "handing the configuration to the host process";
-        let content = serde_json::to_vec(&self.content).map_err(io::Error::other);
+        let content = serde_json::to_vec(&(&self.content, &self.tcp)).map_err(io::Error::other);
         content
             .map(Zeroizing::new)
             .and_then(|content| {
@@ -55,8 +56,10 @@ impl Configuration {
         let (length, rest) = bytes.split_first_chunk::<LENGTH_BYTES>()?;
         let length = usize::try_from(u64::from_le_bytes(*length)).ok()?;
         let (content, certificates) = rest.split_at_checked(length)?;
+        let (content, tcp) = serde_json::from_slice(content).ok()?;
         Some(Self {
-            content: serde_json::from_slice(content).ok()?,
+            content,
+            tcp,
             certificates: Files::from_bytes(certificates)?,
         })
     }
@@ -106,18 +109,21 @@ mod tests {
         let config: Config = toml::from_str(text).unwrap();
         Configuration {
             content: Content::without_secrets(&config),
+            tcp: config.tcp,
             certificates: vec![files],
         }
     }
 
     #[test]
     fn what_is_passed_on_is_what_was_read_and_stays_as_it_is() {
-        let sent = configuration("[[site]]\nnames = [\"a.org\"]\n[[site.rule]]\npath = \"/x/*\"");
+        let sent = configuration(
+            "[tcp]\norphans = 7\n[[site]]\nnames = [\"a.org\"]\n[[site.rule]]\npath = \"/x/*\"",
+        );
         let message = sent.message().unwrap();
         let written = rustix::io::write(&message, b"x");
         assert_eq!(written, Err(Errno::PERM), "it is sealed");
         let received = Configuration::receive(&message).unwrap();
-        assert_eq!(received.content, sent.content);
+        assert_eq!((received.content, received.tcp), (sent.content, sent.tcp));
         assert_eq!(received.certificates.len(), 1);
         assert!(Configuration::receive(&message).is_err(), "it is read once");
     }

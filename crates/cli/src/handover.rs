@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use contract::control::{HostSession, host_hello};
-use host::{NicLoss, NicRefusal, NicSource, Stack};
+use host::{Changeable, NicLoss, NicRefusal, NicSource, Stack};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, epoll, eventfd, poll};
 use rustix::io::Errno;
 use rustix::net::{
@@ -169,6 +169,7 @@ pub(crate) struct Supervisor {
 #[derive(Debug)]
 struct Replacing {
     http: server::Config,
+    tcp: Changeable,
     /// How many certificates there are, if there is TLS.
     certificates: Option<(usize, tls::Checking)>,
 }
@@ -291,6 +292,7 @@ impl Supervisor {
         let replacing = || -> Result<Replacing, Failure> {
             let configuration = Configuration::receive(message?)?;
             let http = self.http_of(&configuration)?;
+            let tcp = configuration.tcp.changeable();
             let files = configuration.certificates;
             let count = files.len();
             let checking = || {
@@ -301,7 +303,11 @@ impl Supervisor {
                 true => Some((count, checking()?)),
                 false => None,
             };
-            Ok(Replacing { http, certificates })
+            Ok(Replacing {
+                http,
+                tcp,
+                certificates,
+            })
         };
         self.replacing.push_back(replacing());
         ring(&self.bell);
@@ -314,7 +320,7 @@ impl Supervisor {
     }
 
     /// Checks one certificate of what has come first; when all are good, it is used.
-    fn check_certificate(&mut self, server: &mut Server) {
+    fn check_certificate(&mut self, stack: &mut Stack, server: &mut Server) {
         let Some(replacing) = self.replacing.front_mut() else {
             return;
         };
@@ -324,9 +330,10 @@ impl Supervisor {
         }
         let replaced = self.replacing.pop_front();
         let message = match (is_good, replaced) {
-            (Ok(_), Some(Ok(Replacing { http, certificates }))) => {
-                server.reconfigure(http);
-                Message::Reloaded(certificates.map_or(0, |(count, _)| count))
+            (Ok(_), Some(Ok(new))) => {
+                stack.change(&new.tcp);
+                server.reconfigure(new.http);
+                Message::Reloaded(new.certificates.map_or(0, |(count, _)| count))
             }
             (Err(failure), _) | (_, Some(Err(failure))) => {
                 Message::ReloadRefused(failure.to_string())
@@ -473,7 +480,7 @@ impl NicSource<Server> for Supervisor {
         self.readers.tell(&self.wake, now_us, stack, server);
         // Whoever rings it again while this is done is heard again.
         let _ = rustix::io::read(&self.bell, &mut [0u8; 8]);
-        self.check_certificate(server);
+        self.check_certificate(stack, server);
         if !self.replacing.is_empty() {
             ring(&self.bell);
         }
@@ -564,7 +571,7 @@ mod tests {
     use rustix::net::{Shutdown, shutdown};
 
     use super::*;
-    use crate::config::{Config, Content};
+    use crate::config::{self, Config, Content};
     use crate::socket;
 
     /// A supervisor of so many NIC stacks, and its end of the socket between them.
@@ -664,6 +671,7 @@ mod tests {
         for files in [&files[..], &files[..0]] {
             let message = Configuration {
                 content: Content::without_secrets(&Config::default()),
+                tcp: config::Tcp::default(),
                 certificates: files.to_vec(),
             };
             let message = message.message().unwrap();

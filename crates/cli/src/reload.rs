@@ -12,7 +12,7 @@ use std::time::Duration;
 use crate::args::ServeArgs;
 use crate::cache_option::Size;
 use crate::certificates::CertificateSource;
-use crate::config::{self, Config, Content};
+use crate::config::{self, Config, Content, Tcp};
 use crate::configuration::Configuration;
 use crate::error::Failure;
 use crate::handover;
@@ -137,7 +137,7 @@ impl<'a> Reload<'a> {
         let certificates = CertificateSource::check(&config, before)?;
         prepare(plan.as_ref())?;
         let fresh = pass(
-            content,
+            (content, config.tcp.clone()),
             certificates.as_ref(),
             &self.addresses,
             &self.to_host,
@@ -160,6 +160,7 @@ impl<'a> Reload<'a> {
             fresh,
             ignored,
         } = self.passed.pop_front()?;
+        let is_tcp_new = self.config.tcp != config.tcp;
         self.config = config;
         self.certificates = certificates;
         if let Some(Err(failure)) = fresh.map(Fresh::put_in_place) {
@@ -173,6 +174,10 @@ impl<'a> Reload<'a> {
         let mut lines = Vec::new();
         if self.args.config.is_some() {
             lines.push("configuration read anew, for requests from now on".to_owned());
+        }
+        if is_tcp_new {
+            let line = "TCP: limits hold from now on, the rest for connections from now on";
+            lines.push(line.to_owned());
         }
         if self.certificates.is_some() {
             let certificates = match count {
@@ -220,10 +225,10 @@ impl<'a> Reload<'a> {
     }
 }
 
-/// Reads certificates, checks them, and passes their contents and what HTTP serves to the host process; returns what is to
+/// Reads certificates, checks them, and passes their contents, what HTTP serves and TCP to the host process; returns what is to
 /// be put in place when they are used.
 pub(crate) fn pass(
-    content: Content,
+    (content, tcp): (Content, Tcp),
     certificates: Option<&CertificateSource>,
     addresses: &[IpAddr],
     to_host: &OwnedFd,
@@ -234,6 +239,7 @@ pub(crate) fn pass(
     };
     let configuration = Configuration {
         content,
+        tcp,
         certificates,
     };
     let message = configuration.message()?;
@@ -329,13 +335,15 @@ mod tests {
         let args = args(&line);
         let (mut reload, _host) = started(&args);
         write(
-            "[nic]\nroot = \"/other\"\nworkers = 7\n[tcp]\necn = \"off\"\n[http]\nranges_max = 3\n[[listen]]\nport = 81\n",
+            "[nic]\nroot = \"/other\"\nworkers = 7\n[tls]\nkey_records = 16\n[tcp]\necn = \"off\"\n[http]\nranges_max = 3\n[[listen]]\nport = 81\n",
         );
         assert!(reload.begin(true, |_| Ok(())).is_none());
         let (_, text) = said(reload.on_used(0));
         assert_eq!(
             text,
-            "configuration read anew, for requests from now on\nnot before a restart: listen, nic.root, tcp.ecn"
+            "configuration read anew, for requests from now on\n\
+             TCP: limits hold from now on, the rest for connections from now on\n\
+             not before a restart: listen, nic.root, tls.key_records"
         );
         assert_eq!(reload.config.nic.root.as_deref(), Some(Path::new("/srv")));
         assert_eq!(

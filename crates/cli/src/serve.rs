@@ -429,7 +429,12 @@ fn start(
             host_socket,
         )?,
     );
-    let fresh = reload::pass(content, certificates, &link.ip_addresses(), &to_host)?;
+    let fresh = reload::pass(
+        (content, asked.config.tcp.clone()),
+        certificates,
+        &link.ip_addresses(),
+        &to_host,
+    )?;
     // Without it nothing is served.
     fresh.map_or(Ok(()), Fresh::put_in_place)?;
     if let Some(socket) = observer.as_deref().and_then(Observer::host_socket) {

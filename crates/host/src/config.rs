@@ -40,6 +40,29 @@ pub struct StackConfig {
     pub secret: [u8; 16],
 }
 
+/// What of a [`StackConfig`] may change while connections go on ([`crate::Stack::change`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Changeable {
+    /// Congestion control of the connections that begin from then on.
+    pub congestion: tcp::CongestionAlgorithm,
+    /// Explicit congestion notification of the connections that begin from then on.
+    pub ecn: tcp::EcnPolicy,
+    /// Keep-alive of the connections that begin from then on.
+    pub keepalive: Option<tcp::Keepalive>,
+    /// Pacing of the connections that begin from then on.
+    pub pace: bool,
+    /// See [`StackConfig::orphans_max`]. If there are more, each further one aborts the oldest until the limit holds.
+    pub orphans_max: usize,
+    /// See [`Admission::connections_per_source`]. A source that has more keeps them, and opens no other.
+    pub connections_per_source: Option<u32>,
+    /// See [`StackConfig::connection_memory_bytes_max`].
+    pub connection_memory_bytes_max: usize,
+    /// See [`StackConfig::resets_per_second`].
+    pub resets_per_second: u32,
+    /// See [`StackConfig::echo_replies_per_second`].
+    pub echo_replies_per_second: u32,
+}
+
 /// Limits on new connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Admission {

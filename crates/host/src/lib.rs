@@ -57,7 +57,7 @@ mod tuple;
 mod victims;
 mod waiting;
 
-pub use config::{Admission, StackConfig};
+pub use config::{Admission, Changeable, StackConfig};
 pub use counters::Counters;
 pub use episode::Episode;
 pub use nic_source::{NicLoss, NicRefusal, NicSource};

@@ -24,6 +24,11 @@ impl ReplyLimit {
         }
     }
 
+    /// Allows so many per second from now on; tokens beyond a second's worth go with the next answer.
+    pub(crate) fn set_rate(&mut self, per_second: u32) {
+        self.per_second = per_second;
+    }
+
     /// True, and counted, if an answer may leave now.
     pub(crate) fn allows(&mut self, now_us: u64) -> bool {
         let elapsed_us = now_us.saturating_sub(self.counted_us).min(TOKEN);
@@ -51,6 +56,17 @@ mod tests {
         assert_eq!(allowed(5_010_000), 1);
         assert_eq!(allowed(5_500_000), 49);
         assert_eq!(allowed(3_600_000_000), 100);
+    }
+
+    #[test]
+    fn another_rate_holds_at_once() {
+        let mut limit = ReplyLimit::new(1000, 0);
+        limit.set_rate(10);
+        let allowed =
+            |limit: &mut ReplyLimit, now_us| (0..5000).filter(|_| limit.allows(now_us)).count();
+        assert_eq!(allowed(&mut limit, 0), 10);
+        limit.set_rate(2000);
+        assert_eq!(allowed(&mut limit, 1_000_000), 2000);
     }
 
     #[test]

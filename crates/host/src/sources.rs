@@ -37,6 +37,17 @@ impl Sources {
         }
     }
 
+    /// Allows so many connections of each source from now on. `remotes` are the peers of all connections that there are:
+    /// without a limit, they were not counted.
+    pub(crate) fn set_limit(&mut self, limit: Option<u32>, remotes: impl Iterator<Item = IpAddr>) {
+        let was_counted = std::mem::replace(&mut self.limit, limit).is_some();
+        match limit {
+            None => self.connections = HashMap::with_hasher(self.connections.hasher().clone()),
+            Some(_) if !was_counted => remotes.for_each(|remote| self.add(remote)),
+            Some(_) => {}
+        }
+    }
+
     /// True if a source has all the connections that it may have.
     pub(crate) fn is_exhausted(&self, ip: IpAddr) -> bool {
         self.limit.is_some_and(|limit| {
@@ -84,6 +95,23 @@ mod tests {
         sources.remove(ip("2001:db8:0:1::7"));
         assert!(!sources.is_exhausted(ip("2001:db8:0:1::1")));
         assert_eq!(sources.connections.len(), 1, "who has none is forgotten");
+    }
+
+    #[test]
+    fn a_limit_that_comes_later_counts_the_connections_that_there_are() {
+        let mut sources = Sources::new(None, KeyedHash([1; 16]));
+        let one = ip("192.0.2.1");
+        sources.set_limit(Some(2), [one, one].into_iter());
+        assert!(sources.is_exhausted(one));
+        sources.set_limit(Some(3), [one, one].into_iter());
+        assert_eq!(sources.connections[&Source::from(one)], 2);
+        assert!(!sources.is_exhausted(one));
+        sources.set_limit(Some(1), std::iter::empty());
+        sources.remove(one);
+        assert!(sources.is_exhausted(one));
+        sources.set_limit(None, std::iter::empty());
+        sources.remove(one);
+        assert!(!sources.is_exhausted(one) && sources.connections.is_empty());
     }
 
     #[test]

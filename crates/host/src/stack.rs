@@ -20,6 +20,7 @@
 //! | `workers` | the channels, and what did not fit |
 //! | `secure` | connections that speak TLS |
 //! | `records` | their records, for the NIC workers, and what becomes of the tags |
+//! | `change` | limits and times that change while connections go on |
 //! | `congestion` | congestion control by listener and by stream |
 //! | `listing` | what is in a directory |
 //! | `link` | the link, and how much fits into a SEND |
@@ -27,6 +28,7 @@
 
 mod admission;
 mod arrival;
+mod change;
 mod congestion;
 mod inspect;
 mod link;

@@ -102,6 +102,31 @@ fn kind(property: &Value) -> String {
     }
 }
 
+/// Tables and keys that a reload leaves as they are, except the tables and keys below them that `RELOADED` names.
+const KEPT: &[&str] = &[
+    "network",
+    "listen",
+    "nic",
+    "tls",
+    "logs",
+    "origin.cache_dir",
+    "origin.ca",
+    "operation.control_socket",
+    "operation.admin",
+    "operation.heartbeat",
+];
+
+const RELOADED: &[&str] = &["tls.self_signed", "tls.certificate"];
+
+/// Whether a reload puts another value of the key in use.
+fn is_reloaded(key: &str) -> bool {
+    let is_below = |above: &&str| {
+        let rest = key.strip_prefix(*above);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    };
+    RELOADED.iter().any(is_below) || !KEPT.iter().any(is_below)
+}
+
 /// The keys of a table, a row of each.
 fn rows(all: &Value, table: &Table<'_>) -> String {
     let mut text = String::new();
@@ -126,9 +151,13 @@ fn rows(all: &Value, table: &Table<'_>) -> String {
             .as_str()
             .unwrap_or_default()
             .replace('\n', " ");
+        let reload = match is_reloaded(&format!("{}.{key}", table.path)) {
+            true => "yes",
+            false => "restart",
+        };
         let _ = writeln!(
             text,
-            "| `{key}` | {} | {default} | {about} |",
+            "| `{key}` | {} | {default} | {reload} | {about} |",
             kind(property)
         );
     }
@@ -156,7 +185,7 @@ fn reference() -> String {
         if !rows.is_empty() {
             let _ = write!(
                 text,
-                "| Key | Value | Unless said | Meaning |\n|---|---|---|---|\n{rows}"
+                "| Key | Value | Unless said | Reload | Meaning |\n|---|---|---|---|---|\n{rows}"
             );
         }
     }
@@ -387,6 +416,37 @@ fn file(decisions: &[u8]) -> String {
         }
     }
     text
+}
+
+#[test]
+fn the_reference_tells_what_a_reload_changes() {
+    // A certificate, without which the whole of `tls` stays, and an origin, whose fetcher stays.
+    let common = "[[tls.certificate]]\nchain = '/c'\nkey = '/k'\n";
+    let origin = "[origin]\nurls = ['http://z.example']\n";
+    for (table, keys) in VALUES.iter().filter(|(table, _)| !table.starts_with("[[")) {
+        let path = table.trim_matches(['[', ']']);
+        for (key, values) in keys.iter().filter(|(key, _)| *key != "urls") {
+            let name = format!("{path}.{key}");
+            for value in *values {
+                let (header, origin) = match path {
+                    "origin" => (origin.to_owned(), ""),
+                    _ => (format!("[{path}]\n"), origin),
+                };
+                let parse = |text: &str| toml::from_str::<Config>(text).unwrap();
+                let old = parse(&format!("{header}{origin}{common}"));
+                let mut new = parse(&format!("{header}{key} = {value}\n{origin}{common}"));
+                if new == old {
+                    continue;
+                }
+                let kept = new.keep_until_restart(&old).unwrap();
+                assert_eq!(
+                    kept.is_empty(),
+                    is_reloaded(&name),
+                    "{name} = {value}: {kept:?}"
+                );
+            }
+        }
+    }
 }
 
 #[test]

@@ -2,12 +2,12 @@
 
 use std::num::NonZeroU32;
 
-use host::CongestionAlgorithm;
+use host::{Changeable, CongestionAlgorithm};
 use serde::{Deserialize, Serialize};
 
 use super::text::Text;
 use crate::connection_memory::ConnectionMemory;
-use crate::tcp_options::{EcnOption, KeepaliveOption, PacingOption};
+use crate::tcp_options::{EcnOption, KeepaliveOption, PacingOption, TcpOptions};
 
 /// TCP.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -56,6 +56,26 @@ impl Default for Tcp {
             connection_memory: Text::default(),
             resets_per_second: REPLIES_PER_SECOND,
             echo_replies_per_second: REPLIES_PER_SECOND,
+        }
+    }
+}
+
+impl Tcp {
+    /// The same for a stack that runs: all of it may change.
+    pub(crate) fn changeable(&self) -> Changeable {
+        let mut tcp = tcp::Config::default();
+        TcpOptions::of(self).apply(&mut tcp);
+        let bytes_max = self.connection_memory.0.bytes();
+        Changeable {
+            congestion: self.congestion.0,
+            ecn: tcp.ecn,
+            keepalive: tcp.keepalive,
+            pace: tcp.pace,
+            orphans_max: usize::try_from(self.orphans.get()).unwrap_or(usize::MAX),
+            connections_per_source: self.connections_per_source.map(NonZeroU32::get),
+            connection_memory_bytes_max: usize::try_from(bytes_max).unwrap_or(usize::MAX),
+            resets_per_second: self.resets_per_second.get(),
+            echo_replies_per_second: self.echo_replies_per_second.get(),
         }
     }
 }

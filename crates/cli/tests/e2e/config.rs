@@ -1,9 +1,12 @@
 //! A server that is told in a file what to do, and told otherwise while it runs.
 
 use std::fs;
+use std::io;
+use std::net::TcpStream;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal};
 use testbed::http::{Connection, Head};
@@ -169,6 +172,52 @@ fn a_configuration_is_read_anew_in_the_midst_of_downloads() {
         kept.finish().unwrap();
         assert!(splitway.end_with(Signal::TERM).unwrap().success());
         assert_eq!(host_counter(&mut splitway, "connections_broken"), 0);
+    });
+}
+
+#[test]
+fn a_limit_of_tcp_changes_in_the_midst_of_downloads_and_ends_none() {
+    isolated(|site| {
+        let large = site.file("large", 30_000_000).unwrap();
+        let small = site.file("small", 5000).unwrap();
+        let path = configuration(&site, "");
+        let mut splitway = serve_configured(&path);
+        let mut downloads = [(); 3].map(|()| started(HTTP_V4, &large));
+
+        // No limit was there, so that nothing was counted.
+        configuration(&site, "[tcp]\nconnections_per_source = 2\necn = \"off\"\n");
+        let (done, said) = ctl("reload", None);
+        assert!(
+            done && said.contains("TCP: limits hold from now on"),
+            "{said}"
+        );
+        assert!(!said.contains("restart"), "{said}");
+        // The SYN is dropped.
+        let refused = TcpStream::connect_timeout(&HTTP_V4, Duration::from_millis(500));
+        assert_eq!(refused.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        for download in &mut downloads {
+            download.read_file_part(&large, 0..large.size()).unwrap();
+            download.get(&small).unwrap();
+        }
+
+        configuration(&site, "[tcp]\nconnections_per_source = 4\n");
+        assert!(ctl("reload", None).0);
+        let mut fourth = Connection::open(HTTP_V4).unwrap();
+        fourth.get(&small).unwrap();
+        let refused = TcpStream::connect_timeout(&HTTP_V4, Duration::from_millis(500));
+        assert_eq!(refused.unwrap_err().kind(), io::ErrorKind::TimedOut);
+
+        configuration(&site, "");
+        assert!(ctl("reload", None).0);
+        Connection::open(HTTP_V4).unwrap().get(&small).unwrap();
+        for mut download in downloads {
+            download.get(&small).unwrap();
+            download.finish().unwrap();
+        }
+        fourth.finish().unwrap();
+        assert!(splitway.end_with(Signal::TERM).unwrap().success());
+        assert_eq!(host_counter(&mut splitway, "connections_broken"), 0);
+        assert!(host_counter(&mut splitway, "sources_refused") >= 2);
     });
 }
 

@@ -84,6 +84,16 @@ impl Gate {
         }
     }
 
+    /// Another limit on the connections of each source holds from now on.
+    pub(super) fn limit_sources(
+        &mut self,
+        limit: Option<u32>,
+        remotes: impl Iterator<Item = IpAddr>,
+    ) {
+        self.limits.connections_per_source = limit;
+        self.sources.set_limit(limit, remotes);
+    }
+
     pub(super) fn half_open(&self) -> usize {
         self.syn_queue.len()
     }

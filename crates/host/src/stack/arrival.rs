@@ -44,6 +44,12 @@ impl Replies {
             echo_suppressed: Episode::default(),
         }
     }
+
+    /// Other limits hold from now on.
+    pub(super) fn change(&mut self, config: &StackConfig) {
+        self.resets.set_rate(config.resets_per_second);
+        self.echo.set_rate(config.echo_replies_per_second);
+    }
 }
 
 impl Stack {

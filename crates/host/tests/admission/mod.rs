@@ -2,6 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
+use host::StackConfig;
 use tcp::State;
 use wire::tcp::{Flags, Header, Timestamps};
 
@@ -424,6 +425,50 @@ fn a_source_has_so_many_connections_and_another_one_its_own() {
     rig.inject_syn(random_source(1));
     rig.step();
     assert_eq!(rig.stack.half_open(), 1);
+}
+
+/// What a stack that runs is told, with this limit.
+fn limited(connections_per_source: Option<u32>) -> host::Changeable {
+    let tcp = tcp::Config::default();
+    host::Changeable {
+        congestion: tcp.congestion,
+        ecn: tcp.ecn,
+        keepalive: tcp.keepalive,
+        pace: tcp.pace,
+        orphans_max: StackConfig::ORPHANS_MAX,
+        connections_per_source,
+        connection_memory_bytes_max: StackConfig::CONNECTION_MEMORY_BYTES_MAX,
+        resets_per_second: StackConfig::REPLIES_PER_SECOND,
+        echo_replies_per_second: StackConfig::REPLIES_PER_SECOND,
+    }
+}
+
+#[test]
+fn a_limit_of_a_source_that_comes_later_counts_its_connections_and_ends_none() {
+    let mut rig = Rig::new();
+    for _ in 0..2 {
+        rig.ask(&["10"]);
+        rig.run_until(|rig| rig.received.len() == 12);
+        rig.reconnect();
+    }
+    rig.ask(&["10"]);
+    rig.run_until(|rig| rig.received.len() == 12);
+    rig.stack.change(&limited(Some(1)));
+    rig.ask(&["2000"]);
+    rig.run_until(|rig| rig.received.len() == 12 + 2002);
+    assert_eq!(rig.stack.connections(), 3);
+    rig.reconnect();
+    for _ in 0..1000 {
+        rig.step();
+    }
+    assert_eq!(rig.client.state(), State::SynSent);
+    assert_eq!(rig.stack.counters().sources_refused, 1);
+    assert_eq!(rig.stack.connections(), 3);
+    rig.stack.change(&limited(None));
+    rig.reconnect();
+    rig.ask(&["10"]);
+    rig.run_until(|rig| rig.received.len() == 12);
+    assert_eq!(rig.stack.counters().sources_refused, 1);
 }
 
 #[test]

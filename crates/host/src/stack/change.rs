@@ -1,0 +1,30 @@
+//! Limits and times that change while connections go on.
+
+use tcp::Config;
+
+use super::Stack;
+use crate::config::Changeable;
+
+impl Stack {
+    /// Puts other limits and times in use. No connection ends because its source has more than a lower limit allows.
+    pub fn change(&mut self, to: &Changeable) {
+        let change = |config: &mut Config| {
+            config.congestion = to.congestion;
+            config.ecn = to.ecn;
+            config.keepalive = to.keepalive;
+            config.pace = to.pace;
+        };
+        change(&mut self.config.tcp);
+        change(&mut self.tcp_config_v4);
+        change(&mut self.tcp_config_v6);
+        let config = &mut self.config;
+        config.orphans_max = to.orphans_max;
+        config.connection_memory_bytes_max = to.connection_memory_bytes_max;
+        config.resets_per_second = to.resets_per_second;
+        config.echo_replies_per_second = to.echo_replies_per_second;
+        config.admission.connections_per_source = to.connections_per_source;
+        self.replies.change(config);
+        let remotes = self.connections.iter().map(|entry| entry.tuple.remote.ip());
+        self.gate.limit_sources(to.connections_per_source, remotes);
+    }
+}
