@@ -201,6 +201,11 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "FILE", requires = "stacks")]
     pub(crate) key_file: Option<PathBuf>,
 
+    /// Where `splitway ctl` reaches this server [default: under /run/splitway or $XDG_RUNTIME_DIR/splitway]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) control_socket: Option<PathBuf>,
+
+    // Its heading holds for all options that follow without one of their own.
     #[command(flatten)]
     pub(crate) http: HttpOptions,
 
@@ -221,10 +226,6 @@ pub(crate) struct ServeArgs {
 
     #[command(flatten)]
     pub(crate) nic_measuring: NicMeasuring,
-
-    /// Where `splitway ctl` reaches this server [default: under /run/splitway or $XDG_RUNTIME_DIR/splitway]
-    #[arg(long, value_name = "PATH")]
-    pub(crate) control_socket: Option<PathBuf>,
 
     /// At the end, print all counters of both processes as a line of JSON
     #[arg(long, help_heading = "For measurements only")]
@@ -297,9 +298,6 @@ pub(crate) struct NicArgs {
     #[command(flatten)]
     pub(crate) cache: CacheOption,
 
-    #[command(flatten)]
-    pub(crate) measuring: NicMeasuring,
-
     /// Unix socket on which to wait for a host stack
     #[arg(long, value_name = "PATH", default_value = NIC_SOCKET, conflicts_with_all = ["control_stdin", "control"])]
     pub(crate) socket: PathBuf,
@@ -324,6 +322,10 @@ pub(crate) struct NicArgs {
     /// Tell on standard output what the workers count
     #[arg(long, hide = true, requires = "control_stdin")]
     pub(crate) tell_counters: bool,
+
+    // Its heading holds for all options that follow.
+    #[command(flatten)]
+    pub(crate) measuring: NicMeasuring,
 }
 
 impl NicArgs {
@@ -758,6 +760,43 @@ mod tests {
     #[test]
     fn the_definition_is_consistent() {
         Cli::command_line().debug_assert();
+    }
+
+    /// The options below a heading of the help of a command.
+    fn below(command: &str, heading: Option<&str>) -> Vec<String> {
+        let program = Cli::command_line();
+        let command = program.find_subcommand(command).unwrap();
+        let arguments = command.get_arguments().filter(|it| !it.is_hide_set());
+        let below = arguments.filter(|it| it.get_help_heading() == heading);
+        below
+            .filter_map(|it| it.get_long().map(str::to_owned))
+            .collect()
+    }
+
+    #[test]
+    fn every_option_stands_below_its_heading() {
+        let measuring = Some("For measurements only");
+        assert_eq!(
+            below("serve", measuring),
+            [
+                "no-echo-rto",
+                "rtt-from-timestamps",
+                "rto-min",
+                "ack-delay",
+                "no-timestamp-fix",
+                "read-delay",
+                "report-json"
+            ]
+        );
+        assert_eq!(below("nic", measuring), ["no-timestamp-fix", "read-delay"]);
+        let general = below("serve", None);
+        for option in ["control-socket", "key-file", "orphans", "listen", "ecn"] {
+            assert!(general.iter().any(|it| it == option), "{option}");
+        }
+        let general = below("nic", None);
+        for option in ["socket", "control", "key-file", "workers", "cache"] {
+            assert!(general.iter().any(|it| it == option), "{option}");
+        }
     }
 
     #[test]

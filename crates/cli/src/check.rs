@@ -1,9 +1,13 @@
 //! `splitway check`: whether a server could be started with a configuration, as far as that can be told without starting it.
 
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
+use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, openat2};
+use rustix::io::Errno;
+
 use crate::certificates::CertificateSource;
-use crate::config::{self, Config, Content};
+use crate::config::{self, Config, Content, Site, Text};
 use crate::control_link::NicPlace;
 use crate::error::Failure;
 use crate::origin_options::OriginPlan;
@@ -19,6 +23,7 @@ pub(crate) fn run(file: &Path) -> Result<(), Failure> {
     let failures = [
         root.map_or(Ok(()), check_root),
         root.map_or(Ok(()), |_| OriginPlan::look(&config)),
+        root.map_or(Ok(()), |root| check_sites(&config, root)),
         check_key_file(&config),
         CertificateSource::check(&config, None).map(|_| ()),
         Content::read(&config, None).map(|_| ()),
@@ -42,4 +47,79 @@ fn check_key_file(config: &Config) -> Result<(), Failure> {
         Some(path) if is_needed => key_file::read(path).map(|_| ()),
         _ => Ok(()),
     }
+}
+
+/// Roots and error pages of sites, below the root: opened as the NIC process opens them.
+fn check_sites(config: &Config, root: &Path) -> Result<(), Failure> {
+    let Ok(directory) = open(CWD, root, OFlags::DIRECTORY, ResolveFlags::empty()) else {
+        // `check_root` says why.
+        return Ok(());
+    };
+    let mut failures = Vec::new();
+    for (number, site) in config.site.iter().enumerate() {
+        if may_come_from_origin(config, site) {
+            continue;
+        }
+        let below = site.root.0.to_string();
+        let path = match below.is_empty() {
+            true => ".",
+            false => &below,
+        };
+        if let Err(errno) = open(&directory, path, OFlags::DIRECTORY, BELOW) {
+            let what = format!("site[{number}].root {below:?}");
+            failures.push(unreadable(what, errno, root));
+            continue;
+        }
+        for (status, Text(page)) in &site.error_pages {
+            let page = page.to_string();
+            // A link may lead out of the site's root, but not out of the root of all.
+            let opened = open(
+                &directory,
+                Path::new(path).join(&page),
+                OFlags::empty(),
+                BELOW,
+            );
+            let what = format!("site[{number}].error_pages.{status} {page:?}");
+            match opened.and_then(|file| rustix::fs::fstat(&file)) {
+                Ok(stat) if FileType::from_raw_mode(stat.st_mode).is_file() => {}
+                Ok(_) => failures.push(Failure::input(what, "not a regular file")),
+                Err(errno) => failures.push(unreadable(what, errno, &root.join(&below))),
+            }
+        }
+    }
+    failures
+        .into_iter()
+        .reduce(Failure::and)
+        .map_or(Ok(()), Err)
+}
+
+/// As the NIC process resolves paths.
+const BELOW: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_MAGICLINKS);
+
+fn open(
+    directory: impl AsFd,
+    path: impl AsRef<Path>,
+    flags: OFlags,
+    resolve: ResolveFlags,
+) -> Result<OwnedFd, Errno> {
+    // A FIFO without a writer is not waited for.
+    let flags = flags | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    openat2(directory, path.as_ref(), flags, Mode::empty(), resolve)
+}
+
+fn unreadable(what: String, errno: Errno, root: &Path) -> Failure {
+    match errno {
+        Errno::NOENT => Failure::input(what, format!("it is not below {}", root.display())),
+        Errno::XDEV => Failure::input(what, format!("it leads out of {}", root.display()))
+            .remedy("Files outside the NIC stack's root are never served."),
+        errno => Failure::input(what, errno),
+    }
+}
+
+/// What a site lacks may come from an origin.
+fn may_come_from_origin(config: &Config, site: &Site) -> bool {
+    let by_rule = site.rule.iter().filter_map(|rule| rule.origin.as_ref());
+    let mut choices = site.origin.iter().chain(by_rule);
+    choices.any(|choice| choice.0.url().is_some())
+        || (site.origin.is_none() && !config.origin.urls.is_empty())
 }

@@ -42,7 +42,39 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<(), Failure> {
 }
 
 fn man(directory: &Path) -> io::Result<()> {
-    clap_mangen::generate_to(Cli::command_line(), directory)
+    let mut program = Cli::command_line().disable_help_subcommand(true);
+    program.build();
+    pages(&program, directory)
+}
+
+/// The pages of a command and of all below it.
+fn pages(command: &clap::Command, directory: &Path) -> io::Result<()> {
+    let shown = command
+        .get_subcommands()
+        .filter(|below| !below.is_hide_set());
+    for below in shown {
+        pages(below, directory)?;
+    }
+    let man = clap_mangen::Man::new(command.clone());
+    let mut page = Vec::new();
+    man.render(&mut page)?;
+    let page = String::from_utf8(page).map_err(io::Error::other)?;
+    fs::write(directory.join(man.get_filename()), with_headings(&page))
+}
+
+/// What stands below the options in `--help` is one text to `clap`, headings included.
+fn with_headings(page: &str) -> String {
+    let mut text = String::with_capacity(page.len());
+    for line in page.lines() {
+        text.push_str(match line {
+            ".SH EXTRA" => ".SH NOTES",
+            "Example:" => ".SS Example",
+            "Examples:" => ".SS Examples",
+            line => line,
+        });
+        text.push('\n');
+    }
+    text
 }
 
 fn completions(directory: &Path) -> io::Result<()> {

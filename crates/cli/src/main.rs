@@ -34,7 +34,7 @@
 //! | `link`, `netlink`, `claim`, `cidr`, `namespace`, `socket`, `listener` | the network around the stack |
 //! | `features`, `privileges`, `memory_limit`, `descriptors` | what the kernel can do, what the user may do and have |
 //! | `heap` | memory that goes back to the kernel |
-//! | `error`, `report`, `url` | what people read |
+//! | `error`, `report`, `suggestions`, `url` | what people read |
 //!
 //! This room may touch processes, namespaces, interfaces and both stacks' front doors. It never touches
 //! packets, commands or, outside the demonstration's comparison, file content.
@@ -108,6 +108,7 @@ mod signals;
 mod sim;
 mod socket;
 mod stat;
+mod suggestions;
 mod tcp_options;
 mod telling;
 mod tls_options;
@@ -127,7 +128,7 @@ fn main() -> ExitCode {
         .and_then(|matches| Cli::from_arg_matches(&matches))
     {
         Ok(cli) => cli,
-        Err(error) => return usage(&error),
+        Err(error) => return usage(error),
     };
     // A simulation is full of failures that are meant to be; it has a log of its own.
     if !matches!(cli.command, Command::Sim(_)) {
@@ -168,13 +169,14 @@ fn main() -> ExitCode {
 }
 
 /// Help, the version, or a line that cannot be understood.
-fn usage(error: &clap::Error) -> ExitCode {
+fn usage(mut error: clap::Error) -> ExitCode {
     if !error.use_stderr() {
         return match error.print() {
             Ok(()) => ExitCode::SUCCESS,
             Err(_) => ExitCode::FAILURE,
         };
     }
+    suggestions::improve(&mut error, std::env::args().skip(1));
     let text = error.render().to_string();
     complain(text.strip_prefix("error: ").unwrap_or(&text));
     ExitCode::from(2)

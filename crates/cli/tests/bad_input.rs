@@ -4,6 +4,7 @@
 mod support;
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
 
@@ -353,6 +354,48 @@ fn a_configuration_that_makes_no_sense_is_shown_where_it_does_not() {
 }
 
 #[test]
+fn roots_and_error_pages_of_sites_that_are_not_there() {
+    let directory = directory_with_site();
+    let site = directory.path().join("site");
+    fs::create_dir(site.join("one")).unwrap();
+    fs::write(site.join("one/lost.html"), "lost").unwrap();
+    symlink("../index.html", site.join("one/linked.html")).unwrap();
+    symlink("/etc/hostname", site.join("one/outside.html")).unwrap();
+    let check = |more: &str| {
+        let text = format!("[nic]\nroot = \"site\"\n{more}");
+        fs::write(directory.path().join("splitway.toml"), text).unwrap();
+        splitway_in(directory.path(), &["check", "splitway.toml"])
+    };
+    let one = "[[site]]\nroot = \"one\"\n";
+    for good in [
+        "[[site]]\nerror_pages = { 404 = \"one/lost.html\" }\n".to_owned(),
+        format!("{one}error_pages = {{ 404 = \"lost.html\", 503 = \"linked.html\" }}\n"),
+        // It may come from an origin.
+        "[[site]]\nroot = \"gone\"\norigin = \"http://origin.example\"\n".to_owned(),
+    ] {
+        let outcome = check(&good);
+        assert_eq!(outcome.code, Some(0), "{good}{outcome:?}");
+    }
+    for (page, why) in [
+        ("gone.html", "is not below site/one"),
+        ("outside.html", "leads out of"),
+        ("../one", "../one"),
+    ] {
+        let text = format!("{one}error_pages = {{ 404 = \"{page}\" }}\n");
+        check(&text).refused(&[page, why]);
+    }
+    check("[[site]]\nerror_pages = { 500 = \"one\" }\n")
+        .refused(&["site[0].error_pages.500 \"one\"", "not a regular file"]);
+    // All of them are told.
+    check("[[site]]\nroot = \"gone\"\n[[site]]\nnames = [\"b\"]\nroot = \"index.html\"\n").refused(
+        &[
+            "site[0].root \"gone\": it is not below site",
+            "site[1].root \"index.html\": Not a directory",
+        ],
+    );
+}
+
+#[test]
 fn signing_keys_that_are_too_short() {
     let directory = directory_with_site();
     write_secret(&directory.path().join("key"), "too short").unwrap();
@@ -520,6 +563,7 @@ fn options_of_http_that_make_no_sense() {
 #[test]
 fn an_option_that_does_not_exist() {
     with_site(&["serve", "site", "--prot", "80"]).refused(&["--prot"]);
+    with_site(&["serve", "site", "--port", "80"]).refused(&["--port", "'--listen'"]);
     with_site(&["srve"]).refused(&["srve", "serve"]);
 }
 

@@ -150,8 +150,29 @@ fn explain(message: &str) -> (String, Option<String>) {
     if let Some(key) = message.strip_prefix("missing field ") {
         return (format!("the key {key} is missing"), None);
     }
-    (message.trim().replace('\n', "; "), None)
+    let message = message.trim().replace('\n', "; ");
+    let Some((before, expected)) = message.rsplit_once(", expected ") else {
+        return (message, None);
+    };
+    let range = NUMBERS.iter().find(|(name, _)| *name == expected);
+    match range {
+        Some((_, range)) => (format!("{before}, expected {range}"), None),
+        None => (message, None),
+    }
 }
+
+/// What `serde` calls numbers.
+const NUMBERS: [(&str, &str); 9] = [
+    ("u8", "a whole number from 0 to 255"),
+    ("u16", "a whole number from 0 to 65535"),
+    ("u32", "a whole number from 0 to 4294967295"),
+    ("u64", "a whole number, 0 or more"),
+    ("usize", "a whole number, 0 or more"),
+    ("a nonzero u8", "a whole number from 1 to 255"),
+    ("a nonzero u16", "a whole number from 1 to 65535"),
+    ("a nonzero u32", "a whole number from 1 to 4294967295"),
+    ("a nonzero u64", "a whole number, 1 or more"),
+];
 
 /// The name that is most like another, if any is.
 pub(crate) fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
@@ -211,7 +232,21 @@ mod tests {
                 ":2:30:",
                 "/24",
             ),
-            ("[[listen]]\nport = 0", ":2:8:", "nonzero"),
+            (
+                "[[listen]]\nport = 0",
+                ":2:8:",
+                "expected a whole number from 1 to 65535",
+            ),
+            (
+                "[nic]\nworkers = \"two\"",
+                ":2:11:",
+                "expected a whole number from 0 to 65535",
+            ),
+            (
+                "[http]\nranges_max = -1",
+                ":2:14:",
+                "expected a whole number from ",
+            ),
             ("[[listen]]\ntls = true", ":1:1:", "`port` is missing"),
             ("[tcp]\nkeepalive = 90", ":2:13:", "a text"),
             ("[tcp]\ncongestion = \"vegas\"", ":2:14:", "cubic"),

@@ -73,6 +73,33 @@ fn every_command_has_a_manual_page_without_a_mistake() {
     ] {
         assert!(serve.contains(words), "{words}: {serve}");
     }
+    let headings = |page: &str| -> Vec<String> {
+        let text = fs::read_to_string(pages.join(page)).unwrap();
+        let lines = text.lines().map(|line| line.replace('"', ""));
+        let mut headings: Vec<String> = lines
+            .filter(|line| line.starts_with(".SH") || line.starts_with(".SS"))
+            .collect();
+        headings.retain(|heading| heading != ".SH VERSION");
+        headings
+    };
+    assert_eq!(
+        headings("splitway-serve.1"),
+        [
+            ".SH NAME",
+            ".SH SYNOPSIS",
+            ".SH DESCRIPTION",
+            ".SH OPTIONS",
+            ".SH HTTP",
+            ".SH ORIGINS",
+            ".SH TLS",
+            ".SH LOGS AND METRICS",
+            ".SH FOR MEASUREMENTS ONLY",
+            ".SH NOTES",
+            ".SS Examples",
+        ]
+    );
+    let of_nic = headings("splitway-nic.1");
+    assert_eq!(of_nic.iter().filter(|it| *it == ".SS Example").count(), 2);
     for page in &found {
         let path = pages.join(page);
         // As Debian's lintian looks at them.
