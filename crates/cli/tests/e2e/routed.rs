@@ -14,11 +14,11 @@ use crate::links::{OVERHEAD_BYTES, largest_segment_seen};
 use crate::support::{program, tcp_counter};
 
 /// Its server beyond the router.
-fn servers() -> [SocketAddr; 2] {
+pub(crate) fn servers() -> [SocketAddr; 2] {
     ["10.92.0.2:80", "[fd92::2]:80"].map(|address| address.parse().unwrap())
 }
 
-fn serve(routed: &Routed, site: &Site, options: &[&str]) -> Splitway {
+pub(crate) fn serve(routed: &Routed, site: &Site, options: &[&str]) -> Splitway {
     let mut command = within(routed.beyond(), program().to_str().unwrap());
     command.arg("serve").arg(site.root());
     command.args(["--dev", UPLINK, "--addr", "10.92.0.2/24", "fd92::2/64"]);
