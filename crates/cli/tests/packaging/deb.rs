@@ -28,7 +28,7 @@ fn package(place: &Path) -> PathBuf {
         .unwrap();
     }
     let mut deb = Command::new(env!("CARGO"));
-    deb.args("deb --no-build --locked --quiet -p splitway-cli".split(' '));
+    deb.args("deb --no-build --strip --locked --quiet -p splitway-cli".split(' '));
     deb.env("CARGO_TARGET_DIR", place).current_dir(tree(""));
     run(&mut deb).unwrap();
     let mut found = fs::read_dir(place.join("debian")).unwrap();
