@@ -42,7 +42,7 @@ impl Sources {
     pub(crate) fn set_limit(&mut self, limit: Option<u32>, remotes: impl Iterator<Item = IpAddr>) {
         let was_counted = std::mem::replace(&mut self.limit, limit).is_some();
         match limit {
-            None => self.connections = HashMap::with_hasher(self.connections.hasher().clone()),
+            None => self.connections = HashMap::with_hasher(*self.connections.hasher()),
             Some(_) if !was_counted => remotes.for_each(|remote| self.add(remote)),
             Some(_) => {}
         }
