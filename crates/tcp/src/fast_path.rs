@@ -163,7 +163,7 @@ mod tests {
                 ecn: EcnPolicy::Accept,
                 timestamps: random.below(4) > 0,
                 sack: random.below(8) > 0,
-                pace: seed % 4 == 0,
+                pace: seed.is_multiple_of(4),
                 ..Config::default()
             };
             let options = Options {
