@@ -153,6 +153,10 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "IP", requires = "interface", num_args = 1.., value_delimiter = ',')]
     pub(crate) gateway: Vec<IpAddr>,
 
+    /// Do not ask the link whether another machine has the stack's addresses
+    #[arg(long, requires = "interface")]
+    pub(crate) no_dad: bool,
+
     /// Congestion control of the connections: cubic, bbr or newreno [default: cubic]
     #[arg(long, value_name = "NAME")]
     pub(crate) congestion: Option<CongestionAlgorithm>,
@@ -646,6 +650,9 @@ pub(crate) struct HostArgs {
     /// Routers
     #[arg(long, num_args = 1..)]
     pub(crate) gateway: Vec<IpAddr>,
+    /// Ask the link whether another machine has the addresses
+    #[arg(long)]
+    pub(crate) dad: bool,
     /// TCP ports without TLS
     #[arg(long)]
     pub(crate) listen: Vec<u16>,

@@ -5,13 +5,16 @@ use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use host::{Admission, Link, NicSource as _, Polling, Shard, Stack, StackConfig, monotonic_us};
+use host::{
+    Admission, Duplicate, Link, NicSource as _, Polling, Shard, Stack, StackConfig, monotonic_us,
+};
 use port::packet::PacketPort;
 use rustix::rand::{GetRandomFlags, getrandom};
 use rustix::thread::CapabilitySet;
 
 use crate::args::HostArgs;
 use crate::capture::asked::HOST_MARK;
+use crate::control_link::MacAddress;
 use crate::error::Failure;
 use crate::fetching::Fetching;
 use crate::handover::Supervisor;
@@ -40,8 +43,11 @@ pub(crate) fn run(args: &HostArgs) -> Result<(), Failure> {
     lockdown::forbid_core_dumps()?;
     let signals = Signals::catch_ends()?;
     let own: Vec<IpAddr> = args.addr.iter().map(|cidr| cidr.address).collect();
-    let port =
+    let mut port =
         PacketPort::open(&args.dev, &own).map_err(|error| link::port_failed(&args.dev, &error))?;
+    if args.dad {
+        check_duplicates(&mut port, &args.dev, &own)?;
+    }
 
     if let Err(error) = port.set_mark(HOST_MARK) {
         tracing::debug!(%error, "captures will not tell what this process sends");
@@ -152,6 +158,20 @@ pub(crate) fn run(args: &HostArgs) -> Result<(), Failure> {
         shard.app().counters(),
     ))))?;
     ended.map_err(|error| Failure::broken("host process", error))
+}
+
+/// Fails if another machine on the link has one of the addresses.
+fn check_duplicates(port: &mut PacketPort, device: &str, own: &[IpAddr]) -> Result<(), Failure> {
+    let what = format!("asking the link of {device} for the stack's addresses");
+    let found = host::find_duplicate(port, own).map_err(|error| Failure::broken(&what, error))?;
+    let Some(Duplicate { address, holder }) = found else {
+        return Ok(());
+    };
+    let holder = MacAddress(holder);
+    let why = format!("{address} is in use by the machine with hardware address {holder}");
+    Err(Failure::input(what, why).remedy(
+        "Give the stack another address, or stop the other machine. If both are to have it, --no-dad (network.dad) skips this.",
+    ))
 }
 
 /// What the connections of all TLS listeners have in common: a session of one may be resumed at another.

@@ -928,6 +928,10 @@ fn host_arguments(
     let mut arguments: Vec<OsString> = ["host", "--log", log, "--dev", &link.device]
         .map(OsString::from)
         .into();
+    // The pair that is made without an interface has no other machine on it.
+    if config.network.interface.is_some() && config.network.dad {
+        arguments.push("--dad".into());
+    }
     for port in config.ports(false) {
         arguments.extend(["--listen".into(), port.to_string().into()]);
     }

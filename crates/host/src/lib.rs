@@ -14,6 +14,7 @@
 //! | `by_source`, `victims` | which connections go when there are too many |
 //! | `tuple`, `keyed_hash` | what they are searched by |
 //! | `neighbor`, `icmp` | ARP, neighbour discovery, next hops; echo |
+//! | `duplicate` | whether another machine has an own address, before it is used |
 //! | `reply_limit` | how often what belongs to no connection is answered |
 //! | `nic_stacks`, `balance` | which NIC stacks are there, which of their workers a connection goes to |
 //! | `secure` | the TLS layer of a connection |
@@ -33,6 +34,7 @@ mod by_source;
 mod config;
 mod connections;
 mod counters;
+mod duplicate;
 mod episode;
 mod files;
 mod icmp;
@@ -59,6 +61,7 @@ mod waiting;
 
 pub use config::{Admission, Changeable, StackConfig};
 pub use counters::Counters;
+pub use duplicate::{Duplicate, find_duplicate};
 pub use episode::Episode;
 pub use nic_source::{NicLoss, NicRefusal, NicSource};
 pub use nic_stacks::NIC_STACKS_MAX;

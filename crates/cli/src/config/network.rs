@@ -9,7 +9,7 @@ use super::text::Text;
 use crate::cidr::Cidr;
 
 /// The link and the addresses of the stack.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Network {
@@ -21,6 +21,9 @@ pub(crate) struct Network {
     /// Routers to everything that is not on the link, one each for IPv4 and IPv6.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) gateways: Vec<IpAddr>,
+    /// Ask the link at the start whether another machine has one of the addresses already, and do not start if so. On an
+    /// interface only.
+    pub(crate) dad: bool,
     /// MTU of the veth pair, in bytes, from 1280 to 65535; 1500 if nothing is said. An interface has its own.
     pub(crate) mtu: Option<u32>,
 }
@@ -35,6 +38,18 @@ pub(crate) struct Listen {
     /// HTTPS is served there, and not HTTP.
     #[serde(default)]
     pub(crate) tls: bool,
+}
+
+impl Default for Network {
+    fn default() -> Self {
+        Self {
+            interface: None,
+            addresses: Vec::new(),
+            gateways: Vec::new(),
+            dad: true,
+            mtu: None,
+        }
+    }
 }
 
 impl Network {

@@ -91,6 +91,11 @@ fn lay_over(args: &ServeArgs, config: &mut Config) -> Result<Vec<Place>, Failure
         &mut config.network.gateways,
         |it| it,
     );
+    over.value(
+        &network.key("dad"),
+        args.no_dad.then_some(false),
+        &mut config.network.dad,
+    );
     over.option(&network.key("mtu"), &args.mtu, &mut config.network.mtu);
 
     let (plain, tls) = (&args.listen, &args.tls.tls_listen);

@@ -238,6 +238,7 @@ const VALUES: &[(&str, &[(&str, Values)])] = &[
             ("interface", &["'eth0'"]),
             ("addresses", &["['192.0.2.1/24', 'fd00::1/64']"]),
             ("gateways", &["['192.0.2.2', 'fd00::2']"]),
+            ("dad", &["true", "false"]),
             ("mtu", &["1280", "65535"]),
         ],
     ),

@@ -34,6 +34,7 @@ impl Config {
             interface,
             addresses,
             gateways,
+            dad: _,
             mtu,
         } = &self.network;
         let here = |key: &str| Place::of("network").key(key);

@@ -305,6 +305,50 @@ fn an_address_that_moves_from_a_dead_machine_is_found_at_once() {
     });
 }
 
+#[test]
+fn a_server_whose_address_is_in_use_does_not_start() {
+    isolated(|site| {
+        let file = site.file("file", 200_000).unwrap();
+        for line in [
+            "ip link add lan type bridge",
+            "ip link set lan up",
+            "ip address add 10.90.0.1/24 dev lan",
+            "ip address add fd90::1/64 dev lan nodad",
+        ] {
+            sh(line);
+        }
+        let serve_at = |network: &Network, options: &[&str]| {
+            let mut command = within(network.holder(), program().to_str().unwrap());
+            command.arg("serve").arg(site.root());
+            command.args(["--dev", "uplink", "--listen", "8080"]);
+            command.args(options);
+            command
+        };
+        let [first, second] = ["first", "second"].map(machine_at_bridge);
+        let both = ["--addr", "10.90.0.2/24", "fd90::2/64"];
+        let _first = Splitway::start(&mut serve_at(&first, &both)).unwrap();
+        let shown = run(&mut within(first.holder(), "ip -o link show uplink")).unwrap();
+        let (_, rest) = shown.split_once("link/ether ").unwrap();
+        let (mac, _) = rest.split_once(' ').unwrap();
+        for address in ["10.90.0.2/24", "fd90::2/64"] {
+            let output = serve_at(&second, &["--addr", address]).output().unwrap();
+            let stderr = String::from_utf8(output.stderr).unwrap();
+            let (ip, _) = address.split_once('/').unwrap();
+            let said = format!(
+                "{ip} is in use by the machine with hardware address {}",
+                mac
+            );
+            assert!(stderr.contains(&said), "{stderr}");
+            assert!(stderr.contains("--no-dad"), "{stderr}");
+            assert!(!output.status.success());
+        }
+        let server = "10.90.0.2:8080".parse().unwrap();
+        download(server, &file).unwrap();
+        let options = [&["--no-dad"][..], &both].concat();
+        Splitway::start(&mut serve_at(&second, &options)).unwrap();
+    });
+}
+
 /// A server at `uplink` in a namespace of its own, on a link to `client` here.
 fn serve_on_an_interface_that_exists(site: &Site) -> (Network, Splitway) {
     let network = Network::new().unwrap();
