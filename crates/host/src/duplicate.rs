@@ -9,7 +9,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
-use port::{Offload, Port, SendError, Superpacket};
+use port::{Offload, Port, Superpacket};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use wire::frame::{self, Received};
 use wire::icmpv6::{Message, Neighbor};
@@ -89,9 +89,7 @@ fn send(port: &mut impl Port, frame: &[u8]) {
         payload: &[],
         offload: Offload::None,
     };
-    match port.send(&packet) {
-        Ok(()) | Err(SendError::WouldBlock | SendError::Dropped | SendError::Failed(_)) => {}
-    }
+    port.send(&packet).ok();
 }
 
 /// Hears what arrives until `until`, or until another machine has an address.
@@ -128,10 +126,7 @@ fn wait(port: &impl Port, at_most: Duration) -> io::Result<()> {
         .iter()
         .map(|fd| PollFd::new(fd, PollFlags::IN))
         .collect();
-    let timeout = Timespec {
-        tv_sec: 0,
-        tv_nsec: at_most.as_nanos().min(999_999_999) as i64,
-    };
+    let timeout = Timespec::try_from(at_most).map_err(io::Error::other)?;
     match poll(&mut fds, Some(&timeout)) {
         Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
         Err(errno) => Err(errno.into()),

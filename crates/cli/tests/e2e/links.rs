@@ -1,6 +1,7 @@
 //! Links: of every size, lossy, and seen from ping.
 
 use std::collections::BTreeSet;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -208,19 +209,9 @@ fn on_an_interface_that_exists_it_is_one_more_machine_and_answers_through_its_ro
         ] {
             sh(line);
         }
-        let mut command = within(holder, program().to_str().unwrap());
-        command.arg("serve").arg(site.root()).args([
-            "--dev",
-            "uplink",
-            "--listen",
-            "8080",
-            "--addr",
-            "10.90.0.2/24",
-            "fd90::2/64",
-            "--gateway",
-            "10.90.0.1",
-            "fd90::1",
-        ]);
+        let mut command = serve_at_uplink(&network, &site);
+        command.args(UPLINK_ADDRESSES);
+        command.args(["--gateway", "10.90.0.1", "fd90::1"]);
         let mut splitway = Splitway::start(&mut command).unwrap();
         let downloaded = site.outside().join("downloaded");
         for (from, url) in [
@@ -241,6 +232,29 @@ fn on_an_interface_that_exists_it_is_one_more_machine_and_answers_through_its_ro
     });
 }
 
+/// The addresses of a server at `uplink`.
+const UPLINK_ADDRESSES: [&str; 3] = ["--addr", "10.90.0.2/24", "fd90::2/64"];
+
+/// The command of a server at `uplink`, without an address yet.
+fn serve_at_uplink(network: &Network, site: &Site) -> Command {
+    let mut command = within(network.holder(), program().to_str().unwrap());
+    command.arg("serve").arg(site.root());
+    command.args(["--dev", "uplink", "--listen", "8080"]);
+    command
+}
+
+/// A bridge `lan` here, with addresses of this machine.
+fn make_bridge() {
+    for line in [
+        "ip link add lan type bridge",
+        "ip link set lan up",
+        "ip address add 10.90.0.1/24 dev lan",
+        "ip address add fd90::1/64 dev lan nodad",
+    ] {
+        sh(line);
+    }
+}
+
 /// A namespace with an interface `uplink`, whose other end is a port of the bridge here.
 fn machine_at_bridge(port: &str) -> Network {
     let network = Network::new().unwrap();
@@ -259,26 +273,9 @@ fn an_address_that_moves_from_a_dead_machine_is_found_at_once() {
     const FOUND_WITHIN: Duration = Duration::from_secs(1);
     isolated(|site| {
         let file = site.file("file", 200_000).unwrap();
-        for line in [
-            "ip link add lan type bridge",
-            "ip link set lan up",
-            "ip address add 10.90.0.1/24 dev lan",
-            "ip address add fd90::1/64 dev lan nodad",
-        ] {
-            sh(line);
-        }
+        make_bridge();
         let serve_at = |network: &Network| {
-            let mut command = within(network.holder(), program().to_str().unwrap());
-            command.arg("serve").arg(site.root()).args([
-                "--dev",
-                "uplink",
-                "--listen",
-                "8080",
-                "--addr",
-                "10.90.0.2/24",
-                "fd90::2/64",
-            ]);
-            Splitway::start(&mut command).unwrap()
+            Splitway::start(serve_at_uplink(network, &site).args(UPLINK_ADDRESSES)).unwrap()
         };
         let servers = ["10.90.0.2:8080", "[fd90::2]:8080"].map(|it| it.parse().unwrap());
         let machines = [machine_at_bridge("first"), machine_at_bridge("second")];
@@ -309,43 +306,27 @@ fn an_address_that_moves_from_a_dead_machine_is_found_at_once() {
 fn a_server_whose_address_is_in_use_does_not_start() {
     isolated(|site| {
         let file = site.file("file", 200_000).unwrap();
-        for line in [
-            "ip link add lan type bridge",
-            "ip link set lan up",
-            "ip address add 10.90.0.1/24 dev lan",
-            "ip address add fd90::1/64 dev lan nodad",
-        ] {
-            sh(line);
-        }
-        let serve_at = |network: &Network, options: &[&str]| {
-            let mut command = within(network.holder(), program().to_str().unwrap());
-            command.arg("serve").arg(site.root());
-            command.args(["--dev", "uplink", "--listen", "8080"]);
-            command.args(options);
-            command
-        };
+        make_bridge();
         let [first, second] = ["first", "second"].map(machine_at_bridge);
-        let both = ["--addr", "10.90.0.2/24", "fd90::2/64"];
-        let _first = Splitway::start(&mut serve_at(&first, &both)).unwrap();
+        let _first =
+            Splitway::start(serve_at_uplink(&first, &site).args(UPLINK_ADDRESSES)).unwrap();
         let shown = run(&mut within(first.holder(), "ip -o link show uplink")).unwrap();
         let (_, rest) = shown.split_once("link/ether ").unwrap();
         let (mac, _) = rest.split_once(' ').unwrap();
         for address in ["10.90.0.2/24", "fd90::2/64"] {
-            let output = serve_at(&second, &["--addr", address]).output().unwrap();
+            let mut command = serve_at_uplink(&second, &site);
+            let output = command.args(["--addr", address]).output().unwrap();
             let stderr = String::from_utf8(output.stderr).unwrap();
             let (ip, _) = address.split_once('/').unwrap();
-            let said = format!(
-                "{ip} is in use by the machine with hardware address {}",
-                mac
-            );
+            let said = format!("{ip} is in use by the machine with hardware address {mac}");
             assert!(stderr.contains(&said), "{stderr}");
             assert!(stderr.contains("--no-dad"), "{stderr}");
             assert!(!output.status.success());
         }
         let server = "10.90.0.2:8080".parse().unwrap();
         download(server, &file).unwrap();
-        let options = [&["--no-dad"][..], &both].concat();
-        Splitway::start(&mut serve_at(&second, &options)).unwrap();
+        let mut command = serve_at_uplink(&second, &site);
+        Splitway::start(command.arg("--no-dad").args(UPLINK_ADDRESSES)).unwrap();
     });
 }
 
@@ -365,17 +346,7 @@ fn serve_on_an_interface_that_exists(site: &Site) -> (Network, Splitway) {
     ] {
         sh(line);
     }
-    let mut command = within(holder, program().to_str().unwrap());
-    command.arg("serve").arg(site.root()).args([
-        "--dev",
-        "uplink",
-        "--listen",
-        "8080",
-        "--addr",
-        "10.90.0.2/24",
-        "fd90::2/64",
-    ]);
-    let splitway = Splitway::start(&mut command).unwrap();
+    let splitway = Splitway::start(serve_at_uplink(&network, site).args(UPLINK_ADDRESSES)).unwrap();
     (network, splitway)
 }
 
