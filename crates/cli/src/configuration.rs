@@ -1,4 +1,4 @@
-//! What the host process is told when it starts, and whenever that is read anew: what HTTP serves, TCP, and certificates. The
+//! What the supervisor passes to the host process at its start and on each reload: what HTTP serves, TCP, and certificates. The
 //! process can open no file: the supervisor has read and checked them, and passes on their contents.
 
 use std::fs::File;

@@ -170,7 +170,7 @@ pub(crate) struct CertificateOptions {
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub(crate) tls_ocsp: Vec<PathBuf>,
 
-    /// Make a certificate for the served addresses and localhost, for trying out: nobody trusts it who is not told to
+    /// Make a certificate for the served addresses and localhost, for trying out: clients trust it only if it is added to their trust store
     #[arg(long, requires = "tls_ports", conflicts_with = "tls_cert")]
     pub(crate) tls_self_signed: bool,
 }

@@ -386,7 +386,7 @@ fn roots_and_error_pages_of_sites_that_are_not_there() {
     }
     check("[[site]]\nerror_pages = { 500 = \"one\" }\n")
         .refused(&["site[0].error_pages.500 \"one\"", "not a regular file"]);
-    // All of them are told.
+    // The report names all of them.
     check("[[site]]\nroot = \"gone\"\n[[site]]\nnames = [\"b\"]\nroot = \"index.html\"\n").refused(
         &[
             "site[0].root \"gone\": it is not below site",

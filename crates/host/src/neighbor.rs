@@ -19,8 +19,8 @@
 //! gives way before what we use; whoever waits for an answer hears of it, or of its absence; and a changed
 //! hardware address is verified before it lasts.
 //!
-//! The cache is here; what packets tell it, and what it asks, is in `arp` and `ndisc`. What the link is told of our
-//! addresses unasked is in `announce`, and what becomes of others that claim them in `conflict`.
+//! The cache is here; what packets change in it, and what it asks, is in `arp` and `ndisc`. What it announces of own
+//! addresses is in `announce`, and what becomes of others that claim them in `conflict`.
 
 mod announce;
 mod arp;

@@ -21,7 +21,7 @@ pub(crate) struct Tls {
     /// Records that one key seals, from 16 to 16777216: then it is replaced, or, with TLS 1.2, the connection ends. Without
     /// it, 8388608.
     pub(crate) key_records: Option<u64>,
-    /// Make a certificate for the served addresses and localhost, for trying out: nobody trusts it who is not told to.
+    /// Make a certificate for the served addresses and localhost, for trying out: clients trust it only if it is added to their trust store.
     pub(crate) self_signed: bool,
     /// Certificates, one table for each. The name that a client asks for decides; the first is for all others.
     #[serde(skip_serializing_if = "Vec::is_empty")]

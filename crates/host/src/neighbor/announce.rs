@@ -1,4 +1,4 @@
-//! What the link is told unasked: the hardware address of each own address, and the groups that it listens to.
+//! Announcements: the hardware address of each own address, and the multicast groups that the stack listens to.
 //!
 //! An address that another machine had before is then found at once, where neighbours would otherwise send to that
 //! machine until they doubt it, some nine seconds.

@@ -64,7 +64,7 @@ impl Neighbors {
             return None;
         }
         if packet.source.is_unspecified() {
-            // Somebody detects duplicates (RFC 4862 §5.4.3): tell all that the address is taken.
+            // Another machine probes for duplicates (RFC 4862 §5.4.3): the answer goes to all nodes.
             return Some(self.unsolicited_advertisement(target));
         }
         let advertisement = Neighbor::Advertisement {

@@ -427,7 +427,7 @@ fn a_source_has_so_many_connections_and_another_one_its_own() {
     assert_eq!(rig.stack.half_open(), 1);
 }
 
-/// What a stack that runs is told, with this limit.
+/// The change that puts this limit in use.
 fn limited(connections_per_source: Option<u32>) -> host::Changeable {
     let tcp = tcp::Config::default();
     host::Changeable {
