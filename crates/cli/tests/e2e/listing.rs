@@ -268,18 +268,25 @@ fn listings_outlive_nic_processes() {
                 }
                 count
             });
-            let mut nic = splitway.nic();
-            for _ in 0..6 {
-                std::thread::yield_now();
-                signal(nic, Signal::KILL).unwrap();
-                nic = wait::until(SOON, "another NIC process", || {
-                    let children = children(splitway.supervisor()).unwrap();
-                    let mut others = children.into_iter();
-                    others.find(|&child| child != nic && child != splitway.host())
-                })
-                .unwrap();
-            }
+            // A killed process stays among the children until the kernel has taken it apart.
+            let mut killed = Vec::new();
+            let mut deaths = || -> testbed::failure::Result<()> {
+                let mut nic = splitway.nic();
+                for _ in 0..6 {
+                    std::thread::yield_now();
+                    signal(nic, Signal::KILL)?;
+                    killed.push(nic);
+                    nic = wait::until(SOON, "another NIC process", || {
+                        let children = children(splitway.supervisor()).ok()?;
+                        let mut others = children.into_iter();
+                        others.find(|child| !killed.contains(child) && *child != splitway.host())
+                    })?;
+                }
+                Ok(())
+            };
+            let died = deaths();
             is_over.store(true, Ordering::Relaxed);
+            died.unwrap();
             lister.join().unwrap()
         });
         assert!(count > 0);
