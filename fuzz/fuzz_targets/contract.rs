@@ -3,7 +3,7 @@
 #![no_main]
 
 use contract::tls::{Cipher, ContentType, Key, Records, Suite, Tag, Version};
-use contract::{Command, Event, FileId, FlowId, Segment, Segments, Send, SendId};
+use contract::{Command, Event, FileId, FlowId, Growth, Segment, Segments, Send, SendId};
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
 
@@ -23,6 +23,7 @@ enum Input<'a> {
 enum Request<'a> {
     Open {
         file: u32,
+        may_grow: bool,
         path: &'a [u8],
     },
     List {
@@ -115,8 +116,17 @@ fn decode(bytes: &[u8]) {
 impl Request<'_> {
     fn command(&self) -> Command<'_> {
         match self {
-            Request::Open { file, path } => Command::Open {
+            Request::Open {
+                file,
+                may_grow,
+                path,
+            } => Command::Open {
                 file: FileId(*file),
+                growth: if *may_grow {
+                    Growth::Allowed
+                } else {
+                    Growth::Forbidden
+                },
                 path,
             },
             Request::List { file, from, path } => Command::List {

@@ -29,7 +29,7 @@ use std::fmt;
 use zerocopy::little_endian::{I64, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::command::{Command, Segment, Segments, Send};
+use crate::command::{Command, Growth, Segment, Segments, Send};
 use crate::event::{Event, FileMeta, RejectReason};
 use crate::ids::{FileId, FlowId, SendId};
 use crate::limits::{
@@ -94,7 +94,7 @@ records! {
     /// What all records begin with.
     Head: 8 { length: U32, kind: u8, zero: [u8; 3], }
     ListRecord: 24 { head: Head, file: U32, path_bytes: U16, zero: [u8; 2], from: U64, }
-    OpenRecord: 16 { head: Head, file: U32, path_bytes: U16, zero: [u8; 2], }
+    OpenRecord: 16 { head: Head, file: U32, path_bytes: U16, may_grow: u8, zero: u8, }
     CloseRecord: 16 { head: Head, file: U32, zero: [u8; 4], }
     SendRecord: 72 {
         head: Head,
@@ -230,12 +230,13 @@ impl Command<'_> {
     /// Appends the command. One that breaks a rule ([`Command::check`]) makes bytes that do not decode.
     pub fn encode(&self, out: &mut Vec<u8>) {
         match *self {
-            Command::Open { file, path } => {
+            Command::Open { file, growth, path } => {
                 let record = OpenRecord {
                     head: head(OPEN, size_of::<OpenRecord>() + path.len()),
                     file: file.0.into(),
                     path_bytes: (path.len() as u16).into(),
-                    zero: [0; 2],
+                    may_grow: (growth == Growth::Allowed).into(),
+                    zero: 0,
                 };
                 out.extend_from_slice(record.as_bytes());
                 out.extend_from_slice(path);
@@ -300,12 +301,18 @@ impl Command<'_> {
         match kind(bytes)? {
             OPEN => {
                 let (record, path) = split::<OpenRecord>(bytes)?;
-                all_zero(&record.zero)?;
+                all_zero(&[record.zero])?;
                 if path.len() != usize::from(record.path_bytes) {
                     return Err("the path fills the message");
                 }
+                let growth = if flag(record.may_grow)? {
+                    Growth::Allowed
+                } else {
+                    Growth::Forbidden
+                };
                 Ok(Command::Open {
                     file: FileId(record.file.get()),
+                    growth,
                     path,
                 })
             }

@@ -7,6 +7,16 @@ use crate::ids::{FileId, FlowId, SendId};
 use crate::limits::SEGMENTS_MAX;
 use crate::tls::{Key, Records};
 
+/// What becomes of reads from a file that has grown since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Growth {
+    /// They fail, as after any other change: nothing tells an append from a rewrite that is longer.
+    #[default]
+    Forbidden,
+    /// They go on, up to the size at the open: the file's writer is known to append and to rewrite nothing.
+    Allowed,
+}
+
 /// What the host stack asks of the NIC stack.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command<'a> {
@@ -15,6 +25,8 @@ pub enum Command<'a> {
     Open {
         /// The host's name for the file from now on.
         file: FileId,
+        /// Whether the file may become longer while it is open.
+        growth: Growth,
         /// Path relative to the root: any bytes but zero, not empty, no leading `/`.
         path: &'a [u8],
     },

@@ -20,10 +20,14 @@
 //! | [`ethernet`] | commands and events in frames, for a NIC stack on another machine |
 //!
 //! ```
-//! use contract::{Command, Event, FileId, channel};
+//! use contract::{Command, Event, FileId, Growth, channel};
 //!
 //! let (mut host, mut nic) = channel::in_memory();
-//! let open = Command::Open { file: FileId(1), path: b"movie.mp4" };
+//! let open = Command::Open {
+//!     file: FileId(1),
+//!     growth: Growth::Forbidden,
+//!     path: b"movie.mp4",
+//! };
 //! host.send(&open).expect("an empty ring has room");
 //! host.flush();
 //!
@@ -56,7 +60,7 @@ pub mod ring;
 mod sync;
 pub mod tls;
 
-pub use command::{Command, Segment, Segments, Send};
+pub use command::{Command, Growth, Segment, Segments, Send};
 pub use event::{Event, FileMeta, RejectReason};
 pub use ids::{FileId, FlowId, SendId};
 pub use listing::{Entries, Entry, EntryKind};

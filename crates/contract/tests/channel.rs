@@ -9,7 +9,7 @@ use contract::channel::{HostChannel, NicChannel, ReceiveError, in_memory};
 use contract::codec::EVENT_BYTES_MAX;
 use contract::control::{host_hello, nic_hello};
 use contract::limits::{COMMAND_RING_BYTES, EVENT_RING_BYTES};
-use contract::{Command, Event, FileId, FlowId, Segment, Send, SendId};
+use contract::{Command, Event, FileId, FlowId, Growth, Segment, Send, SendId};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
@@ -120,6 +120,7 @@ impl Script {
         match n % 4 {
             0 => Command::Open {
                 file: FileId(n as u32),
+                growth: Growth::Forbidden,
                 path: &self.bytes[1..][..len.min(200)],
             },
             1 => Command::Close {
@@ -346,6 +347,7 @@ fn has_room_means_that_anything_fits() {
     let path = [b'x'; 4000];
     let open = Command::Open {
         file: FileId(1),
+        growth: Growth::Forbidden,
         path: &path,
     };
     let mut sent = 0;
@@ -368,6 +370,7 @@ fn a_malformed_command_is_skipped_and_named() {
     let (mut host, mut nic) = in_memory();
     let bad = Command::Open {
         file: FileId(9),
+        growth: Growth::Forbidden,
         path: b"/absolute",
     };
     let good = Command::Close { file: FileId(9) };
@@ -384,6 +387,7 @@ fn a_command_that_never_fits_is_a_bug_of_the_caller() {
     let path = [b'x'; 9000];
     let _ = in_memory().0.send(&Command::Open {
         file: FileId(9),
+        growth: Growth::Forbidden,
         path: &path,
     });
 }

@@ -9,8 +9,8 @@ use contract::limits::{
 use contract::listing::{EntriesFull, Part};
 use contract::tls::{Cipher, ContentType, Key, Records, Suite, Tag, Version};
 use contract::{
-    Command, Entries, Entry, EntryKind, Event, FileId, FileMeta, FlowId, RejectReason, Segment,
-    Segments, Send, SendId,
+    Command, Entries, Entry, EntryKind, Event, FileId, FileMeta, FlowId, Growth, RejectReason,
+    Segment, Segments, Send, SendId,
 };
 use proptest::prelude::*;
 
@@ -69,10 +69,11 @@ fn send_with(change: impl FnOnce(&mut Send<'static>)) -> Command<'static> {
 fn the_layout_of_open_and_close() {
     let open = Command::Open {
         file: FileId(0x0a0b_0c0d),
+        growth: Growth::Allowed,
         path: b"a b",
     };
     let bytes = [
-        19, 0, 0, 0, 1, 0, 0, 0, 0x0d, 0x0c, 0x0b, 0x0a, 3, 0, 0, 0, b'a', b' ', b'b',
+        19, 0, 0, 0, 1, 0, 0, 0, 0x0d, 0x0c, 0x0b, 0x0a, 3, 0, 1, 0, b'a', b' ', b'b',
     ];
     assert_eq!(encoded(&open), bytes);
 
@@ -538,6 +539,7 @@ fn a_sealed_event_has_some_tags() {
 fn paths_are_relative_and_without_zero() {
     let open = |path| Command::Open {
         file: FileId(1),
+        growth: Growth::Forbidden,
         path,
     };
     let longest = [b'x'; PATH_BYTES_MAX];
@@ -705,6 +707,7 @@ fn a_malformed_message_still_tells_its_id() {
 
     let open = Command::Open {
         file: FileId(7),
+        growth: Growth::Forbidden,
         path: b"",
     };
     assert_eq!(Command::decode(&encoded(&open)).unwrap_err().id, 7);
@@ -746,7 +749,7 @@ type SendFields = (u64, u64, (u64, u64), (u64, u64), u16, u32, u16);
 /// A command that owns its bytes.
 #[derive(Clone, Debug)]
 enum Owned {
-    Open(u32, Vec<u8>),
+    Open(u32, bool, Vec<u8>),
     List(u32, u64, Vec<u8>),
     Close(u32),
     Send {
@@ -778,8 +781,13 @@ enum OwnedSegment {
 impl Owned {
     fn command(&self) -> Command<'_> {
         match self {
-            Owned::Open(file, path) => Command::Open {
+            Owned::Open(file, may_grow, path) => Command::Open {
                 file: FileId(*file),
+                growth: if *may_grow {
+                    Growth::Allowed
+                } else {
+                    Growth::Forbidden
+                },
                 path,
             },
             Owned::List(file, from, path) => Command::List {
@@ -943,7 +951,8 @@ fn any_send() -> impl Strategy<Value = Owned> {
 
 fn any_command() -> impl Strategy<Value = Owned> {
     prop_oneof![
-        (any::<u32>(), any_path()).prop_map(|(file, path)| Owned::Open(file, path)),
+        (any::<u32>(), any::<bool>(), any_path())
+            .prop_map(|(file, may_grow, path)| Owned::Open(file, may_grow, path)),
         (
             any::<u32>(),
             any::<u64>(),

@@ -3,6 +3,7 @@
 //! An [`Application`] is told of [`AppEvent`]s and acts through [`Io`]. Everything runs on the shard's
 //! own thread; nothing here blocks.
 
+use contract::Growth;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
@@ -204,8 +205,9 @@ pub trait Io {
     /// all, or 0 if the queue is full (`Writable` follows) or the range reaches past the end.
     fn write_file(&mut self, stream: StreamId, file: FileHandle, range: Range<u64>) -> u64;
     /// Asks the NIC stack to open a file below its root, for this stream. The path is relative,
-    /// without a leading `/`. `Opened` or `OpenFailed` follows.
-    fn open(&mut self, stream: StreamId, path: &[u8]) -> FileHandle;
+    /// without a leading `/`. `growth` says whether a file that becomes longer can still be sent, up to its size at
+    /// the open. `Opened` or `OpenFailed` follows.
+    fn open(&mut self, stream: StreamId, path: &[u8], growth: Growth) -> FileHandle;
     /// Asks the NIC stack for what is in a directory below its root, for this stream: from its beginning, or from the
     /// place where a part before has ended. The path is relative, without a leading `/`; empty for the root. `Listed` or
     /// `OpenFailed` follows. Where several NIC stacks have files that are no copies, each is asked, one after the other.

@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use contract::{FileId, FileMeta};
+use contract::{Command, FileId, FileMeta, Growth};
 use slab::Slab;
 
 use crate::app::{FileHandle, ListPlace, StreamId};
@@ -35,10 +35,30 @@ pub(crate) struct File {
     pub(crate) errno: Option<u16>,
     /// It is a directory, of which a listing is wanted, from this place on: its answer ends it.
     pub(crate) listing: Option<Box<ListPlace>>,
+    /// Whether it may become longer while it is open.
+    growth: Growth,
     /// For the log.
     pub(crate) path: Vec<u8>,
     held: bool,
     extents_queued: u32,
+}
+
+/// What a worker is asked for a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lookup {
+    /// OPEN.
+    Open(Growth),
+    /// LIST, from this place on.
+    List(u64),
+}
+
+impl Lookup {
+    pub(crate) fn command(self, file: FileId, path: &[u8]) -> Command<'_> {
+        match self {
+            Lookup::Open(growth) => Command::Open { file, growth, path },
+            Lookup::List(from) => Command::List { file, from, path },
+        }
+    }
 }
 
 /// How a file is with its worker.
@@ -70,9 +90,12 @@ impl File {
         self.held || self.extents_queued > 0
     }
 
-    /// Where a listing is to begin, if one is wanted.
-    pub(crate) fn list_from(&self) -> Option<u64> {
-        self.listing.as_ref().map(|place| place.from)
+    /// What its worker is asked.
+    pub(crate) fn lookup(&self) -> Lookup {
+        match &self.listing {
+            Some(place) => Lookup::List(place.from),
+            None => Lookup::Open(self.growth),
+        }
     }
 
     /// The NIC stack that has begun a listing, which nobody else can go on with.
@@ -118,8 +141,7 @@ pub(crate) struct MayClose {
 pub(crate) struct Reopening {
     pub(crate) file: FileId,
     pub(crate) path: Vec<u8>,
-    /// Where a listing is to begin, if that is what is wanted.
-    pub(crate) list_from: Option<u64>,
+    pub(crate) lookup: Lookup,
     /// The stream that may have sent some of it, and must not go on before it is known to be the same version.
     pub(crate) waits: Option<StreamId>,
 }
@@ -163,6 +185,7 @@ impl FileTable {
         stream: StreamId,
         nic: usize,
         worker: usize,
+        growth: Growth,
         path: &[u8],
     ) -> Option<(FileId, FileHandle)> {
         if self.files.len() >= FileTable::FILES_MAX {
@@ -182,6 +205,7 @@ impl FileTable {
             asked: NicSet::of(nic),
             errno: None,
             listing: None,
+            growth,
             path: path_kept,
             held: true,
             extents_queued: 0,
@@ -286,7 +310,7 @@ impl FileTable {
                 Reopening {
                     file: FileId(index as u32),
                     path: file.path.clone(),
-                    list_from: file.list_from(),
+                    lookup: file.lookup(),
                     waits: file.is_told().then_some(file.stream),
                 }
             })
@@ -342,8 +366,14 @@ impl FileTable {
             return Some((stream, Reopened::LetGo(close)));
         }
         let is_same = match (&found.meta, &meta) {
-            (Some(old), Some(new)) if found.version_of == nic => old == new,
-            (Some(old), Some(new)) => is_copy(old, new),
+            (Some(old), Some(new)) => {
+                let is_own = found.version_of == nic;
+                match found.growth {
+                    Growth::Forbidden if is_own => old == new,
+                    Growth::Forbidden => is_copy(old, new),
+                    Growth::Allowed => has_grown(old, new, is_own),
+                }
+            }
             _ => false,
         };
         if !is_same {
@@ -351,7 +381,10 @@ impl FileTable {
             return Some((stream, Reopened::Changed(close)));
         }
         found.state = State::Open;
-        found.meta = meta;
+        // What was told of a file that has grown since holds for its response.
+        if found.growth == Growth::Forbidden {
+            found.meta = meta;
+        }
         found.version_of = nic;
         Some((stream, Reopened::Same))
     }
@@ -420,6 +453,13 @@ fn is_copy(one: &FileMeta, other: &FileMeta) -> bool {
     (one.size, one.mtime_ns) == (other.size, other.mtime_ns)
 }
 
+/// True if all bytes of `old` are still in `new`, provided that the file's writer only appends. `is_own` says that both
+/// come from one NIC stack.
+fn has_grown(old: &FileMeta, new: &FileMeta, is_own: bool) -> bool {
+    let is_same_file = (old.device, old.inode) == (new.device, new.inode);
+    (is_same_file || !is_own) && new.size >= old.size
+}
+
 fn handle(index: usize, generation: u32) -> FileHandle {
     FileHandle(u64::from(generation) << 32 | index as u64)
 }
@@ -433,7 +473,7 @@ mod tests {
     const NIC: usize = 0;
 
     fn open(files: &mut FileTable, path: &[u8]) -> (FileId, FileHandle) {
-        files.open(STREAM, NIC, 0, path).unwrap()
+        files.open(STREAM, NIC, 0, Growth::Forbidden, path).unwrap()
     }
 
     #[test]
@@ -521,16 +561,21 @@ mod tests {
 
     /// What the answer of a NIC stack says about a file of which another one had this metadata.
     fn answered_by_another(old: FileMeta, new: Option<FileMeta>) -> Reopened {
+        answered_by(1, Growth::Forbidden, old, new)
+    }
+
+    /// What worker 1 of this NIC stack answers for a file that [`NIC`] had.
+    fn answered_by(nic: usize, growth: Growth, old: FileMeta, new: Option<FileMeta>) -> Reopened {
         let mut files = FileTable::default();
-        let (id, _) = open(&mut files, b"a");
+        let (id, _) = files.open(STREAM, NIC, 0, growth, b"a").unwrap();
         files.opened(NIC, 0, id, old);
         files.tell(id);
         files.lose(NIC, &(0..1));
         let file = files.by_id_mut(id).unwrap();
         assert_eq!(file.state, State::Gone);
         file.worker = 1;
-        assert_eq!(files.reopen(1, 1).len(), 1);
-        files.reopened(1, 1, id, new).unwrap().1
+        assert_eq!(files.reopen(nic, 1).len(), 1);
+        files.reopened(nic, 1, id, new).unwrap().1
     }
 
     #[test]
@@ -565,5 +610,42 @@ mod tests {
             assert_eq!(outcome, Reopened::Changed(Some(close)));
         }
         assert_eq!(answered_by_another(old, None), Reopened::Changed(None));
+    }
+
+    #[test]
+    fn a_file_that_may_grow_is_the_same_while_it_loses_nothing() {
+        let old = FileMeta {
+            size: 5,
+            inode: 1,
+            device: 1,
+            mtime_ns: 77,
+            ctime_ns: 78,
+            is_weak: false,
+        };
+        let grown = FileMeta {
+            size: 6,
+            mtime_ns: 79,
+            ctime_ns: 79,
+            ..old
+        };
+        let replaced = FileMeta { inode: 2, ..grown };
+        let cut = FileMeta { size: 4, ..grown };
+        let close = MayClose {
+            worker: 1,
+            file: FileId(0),
+        };
+        let changed = Reopened::Changed(Some(close));
+        for (nic, new, outcome) in [
+            (NIC, grown, Reopened::Same),
+            (NIC, replaced, changed),
+            (NIC, cut, changed),
+            // Inodes of a copy are others.
+            (1, replaced, Reopened::Same),
+            (1, cut, changed),
+        ] {
+            assert_eq!(answered_by(nic, Growth::Allowed, old, Some(new)), outcome);
+        }
+        let outcome = answered_by(NIC, Growth::Forbidden, old, Some(grown));
+        assert_eq!(outcome, changed);
     }
 }

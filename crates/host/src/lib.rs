@@ -60,6 +60,7 @@ mod victims;
 mod waiting;
 
 pub use config::{Admission, Changeable, StackConfig};
+pub use contract::Growth;
 pub use counters::Counters;
 pub use duplicate::{Duplicate, find_duplicate};
 pub use episode::Episode;

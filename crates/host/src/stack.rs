@@ -61,7 +61,7 @@ use crate::app::{AppEvent, Application, CloseReason};
 use crate::config::StackConfig;
 use crate::connections::{Connections, Entry};
 use crate::counters::Counters;
-use crate::files::{FileTable, MayClose};
+use crate::files::{FileTable, Lookup, MayClose};
 use crate::keyed_hash::KeyedHash;
 use crate::neighbor::Neighbors;
 use crate::nic_stacks::NicStacks;
@@ -612,19 +612,13 @@ impl Stack {
         self.nics[close.worker].send_or_defer(Deferred::Close { file: close.file });
     }
 
-    /// Sends OPEN, or LIST from a place on.
-    pub(crate) fn open_below(
-        &mut self,
-        worker: usize,
-        file: FileId,
-        path: &[u8],
-        list_from: Option<u64>,
-    ) {
-        match list_from {
-            None => self.counters.opens += 1,
-            Some(_) => self.counters.lists += 1,
+    /// Sends OPEN or LIST.
+    pub(crate) fn open_below(&mut self, worker: usize, file: FileId, path: &[u8], lookup: Lookup) {
+        match lookup {
+            Lookup::Open(_) => self.counters.opens += 1,
+            Lookup::List(_) => self.counters.lists += 1,
         }
-        self.nics[worker].open_or_defer(file, path, list_from);
+        self.nics[worker].open_or_defer(file, path, lookup);
     }
 
     /// Removes a connection from the table.

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use contract::{Command, FileId};
+use contract::{Command, FileId, Growth};
 use rustix::io::Errno;
 
 use crate::app::{AppEvent, FileHandle, FileMeta, Io, ListPlace, StreamId};
@@ -104,14 +104,15 @@ impl Io for Streams<'_> {
         queued
     }
 
-    fn open(&mut self, stream: StreamId, path: &[u8]) -> FileHandle {
+    fn open(&mut self, stream: StreamId, path: &[u8], growth: Growth) -> FileHandle {
         let command = Command::Open {
             file: FileId(0),
+            growth,
             path,
         };
         let now_us = self.now_us;
         self.ask(stream, &command, |stack, worker| {
-            stack.open_file(now_us, stream, worker, path)
+            stack.open_file(now_us, stream, worker, growth, path)
         })
     }
 

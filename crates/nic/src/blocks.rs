@@ -566,11 +566,14 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::reader::Opened;
 
     /// A table of so many blocks, and a version of a file.
     fn table(count: usize) -> (Blocks, Key) {
         let mut blocks = Blocks::new(Arena::new(count).unwrap());
-        let version = blocks.versions.open(&FileMeta::default(), 0, true);
+        let version = blocks
+            .versions
+            .open(&Opened::stub(FileMeta::default(), 0, true));
         (blocks, version)
     }
 
@@ -620,7 +623,9 @@ mod tests {
     #[test]
     fn what_nobody_could_find_again_is_not_cached() {
         let (mut blocks, _) = table(2);
-        let young = blocks.versions.open(&FileMeta::default(), 0, false);
+        let young = blocks
+            .versions
+            .open(&Opened::stub(FileMeta::default(), 0, false));
         let pinned = read_and_pin(&mut blocks, name(young, 0));
         let index = read(&mut blocks, name(young, 1));
         blocks.release(index);
@@ -749,14 +754,14 @@ mod tests {
     #[test]
     fn the_blocks_of_a_file_that_one_flow_reads_once_leave_those_of_a_popular_one_alone() {
         let (mut blocks, version) = table(100);
-        let popular = blocks.versions.open(
-            &FileMeta {
+        let popular = blocks.versions.open(&Opened::stub(
+            FileMeta {
                 inode: 1,
                 ..FileMeta::default()
             },
             0,
             true,
-        );
+        ));
         for number in 0..50 {
             let index = read(&mut blocks, name(popular, number));
             blocks.use_again(index, flow(1));

@@ -2,7 +2,7 @@
 //!
 //! The host is untrusted input. Whatever stands in a command, the answer is an event at worst.
 
-use contract::{Command, Event, FileId, FlowId, RejectReason, Send};
+use contract::{Command, Event, FileId, FlowId, Growth, RejectReason, Send};
 use port::Port;
 use rustix::io::Errno;
 
@@ -18,9 +18,9 @@ impl<P: Port> Engine<P> {
     /// Carries out a command, or starts to.
     pub(crate) fn command(&mut self, command: &Command<'_>, clock: Clock<'_>) {
         match command {
-            Command::Open { file, path } => {
+            Command::Open { file, growth, path } => {
                 self.counters.opens += 1;
-                self.open(*file, path);
+                self.open(*file, path, *growth);
             }
             Command::List { file, from, path } => {
                 self.counters.lists += 1;
@@ -67,14 +67,14 @@ impl<P: Port> Engine<P> {
         self.emit(Event::Rejected { reason, id });
     }
 
-    fn open(&mut self, id: FileId, path: &[u8]) {
+    fn open(&mut self, id: FileId, path: &[u8], growth: Growth) {
         if self.files.find(id).is_some() {
             self.reject(RejectReason::FileInUse, id.0.into());
         } else if self.files.len() >= self.limits.files_max {
             self.reject(RejectReason::TooManyFiles, id.0.into());
         } else {
             let token = self.files.insert(id);
-            self.reader.open(token, path);
+            self.reader.open(token, path, growth);
         }
     }
 

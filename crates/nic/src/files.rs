@@ -109,9 +109,7 @@ impl Files {
             Ok(opened) => {
                 file.state = FileState::Open {
                     size: opened.meta.size,
-                    version: blocks
-                        .versions
-                        .open(&opened.meta, opened.mount, opened.settled),
+                    version: blocks.versions.open(&opened),
                 };
             }
             Err(errno) => {

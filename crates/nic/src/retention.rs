@@ -79,6 +79,7 @@ mod tests {
     use super::*;
     use crate::blocks::BlockName;
     use crate::buffer::{Arena, BLOCK_BYTES};
+    use crate::reader::Opened;
 
     /// Blocks in use, which a flow can pin.
     struct Table {
@@ -89,7 +90,9 @@ mod tests {
     impl Table {
         fn new(count: usize) -> Table {
             let mut blocks = Blocks::new(Arena::new(count).expect("memory"));
-            let version = blocks.versions.open(&FileMeta::default(), 0, true);
+            let version = blocks
+                .versions
+                .open(&Opened::stub(FileMeta::default(), 0, true));
             let references = (0..count as u64)
                 .map(|number| {
                     let name = BlockName { version, number };

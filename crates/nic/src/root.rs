@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use contract::FileMeta;
+use contract::{FileMeta, Growth};
 use rustix::fs::{
     AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags, fcntl_setfl, makedev,
     openat2, statx,
@@ -84,6 +84,8 @@ pub(crate) struct OpenFile {
     pub(crate) settled: bool,
     /// Names that the file had when it was opened.
     links: u32,
+    /// Whether it may become longer.
+    pub(crate) growth: Growth,
     direct: AtomicBool,
 }
 
@@ -96,6 +98,7 @@ pub(crate) struct Identity {
     mount: Mount,
     settled: bool,
     links: u32,
+    growth: Growth,
 }
 
 /// Checks that the kernel can resolve paths below a root; [`RootDir::open`] does it too.
@@ -144,6 +147,7 @@ impl RootDir {
         path: &[u8],
         lookup: Lookup,
         direct: bool,
+        growth: Growth,
     ) -> Result<OpenFile, Errno> {
         let place = self.resolve(path, OFlags::PATH, lookup)?;
         let stat = glance(&place)?;
@@ -175,6 +179,7 @@ impl RootDir {
             mount,
             system,
             links: stat.stx_nlink,
+            growth,
             direct: AtomicBool::new(direct),
         })
     }
@@ -281,6 +286,7 @@ impl OpenFile {
             mount: self.mount,
             settled: self.settled,
             links: self.links,
+            growth: self.growth,
         }
     }
 
@@ -308,14 +314,23 @@ impl OpenFile {
     /// A rename to another name, or a change of owner, mode or extended attributes, shows in nothing else. It looks
     /// like a rewrite in disguise, and is taken for one: a response that could be of two versions is worse than one
     /// that ends early.
+    ///
+    /// Where growth is allowed, the file's writer is known to append only, and nothing but a loss of bytes counts.
     pub(crate) fn check_version(&self) -> Result<(), Errno> {
         let flags = AtFlags::EMPTY_PATH | freshness(self.system);
         let stat = statx(&self.fd, "", flags, StatxFlags::BASIC_STATS)?;
         let now = meta_of(&stat);
-        let same = now.size == self.meta.size
-            && now.mtime_ns == self.meta.mtime_ns
-            && (now.ctime_ns == self.meta.ctime_ns || stat.stx_nlink != self.links);
+        let same = match self.growth {
+            Growth::Allowed => now.size >= self.meta.size,
+            Growth::Forbidden => self.is_unchanged(&now, stat.stx_nlink),
+        };
         if same { Ok(()) } else { Err(Errno::STALE) }
+    }
+
+    fn is_unchanged(&self, now: &FileMeta, links: u32) -> bool {
+        now.size == self.meta.size
+            && now.mtime_ns == self.meta.mtime_ns
+            && (now.ctime_ns == self.meta.ctime_ns || links != self.links)
     }
 }
 

@@ -6,8 +6,9 @@
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use contract::FileMeta;
+use contract::Growth;
 
+use crate::reader::Opened;
 use crate::shrink;
 use crate::slab::{Key, Slab};
 
@@ -37,6 +38,8 @@ struct Meta {
     size: u64,
     mtime_ns: i64,
     ctime_ns: i64,
+    /// Blocks of a file that may grow are read with fewer checks, so only opens that allow it share them.
+    growth: Growth,
 }
 
 impl Versions {
@@ -48,15 +51,17 @@ impl Versions {
         }
     }
 
-    /// A file has been opened, found in this mount: which version it is. `settled` says that a later change would show.
-    pub(crate) fn open(&mut self, meta: &FileMeta, mount: u64, settled: bool) -> Key {
-        let meta = settled.then_some(Meta {
-            mount,
+    /// A file has been opened: which version it is.
+    pub(crate) fn open(&mut self, opened: &Opened) -> Key {
+        let meta = &opened.meta;
+        let meta = opened.settled.then_some(Meta {
+            mount: opened.mount,
             device: meta.device,
             inode: meta.inode,
             size: meta.size,
             mtime_ns: meta.mtime_ns,
             ctime_ns: meta.ctime_ns,
+            growth: opened.growth,
         });
         if let Some(known) = meta.and_then(|meta| self.by_meta.get(&meta)) {
             if let Some(version) = self.versions.get_mut(*known) {
@@ -138,6 +143,8 @@ fn fingerprint(value: &impl Hash) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use contract::FileMeta;
+
     use super::*;
 
     fn meta(inode: u64) -> FileMeta {
@@ -151,15 +158,15 @@ mod tests {
     #[test]
     fn a_version_outlives_its_file_by_its_blocks_and_no_more() {
         let mut versions = Versions::new();
-        let version = versions.open(&meta(1), 0, true);
+        let version = versions.open(&Opened::stub(meta(1), 0, true));
         let fingerprint = versions.fingerprint(version, 7);
         versions.add_block(version);
         versions.close(version);
-        assert_eq!(versions.open(&meta(1), 0, true), version);
+        assert_eq!(versions.open(&Opened::stub(meta(1), 0, true)), version);
         versions.close(version);
 
         versions.remove_block(version);
-        let again = versions.open(&meta(1), 0, true);
+        let again = versions.open(&Opened::stub(meta(1), 0, true));
         assert_ne!(again, version);
         assert_eq!(versions.fingerprint(again, 7), fingerprint);
     }
@@ -167,9 +174,21 @@ mod tests {
     #[test]
     fn a_file_of_another_mount_is_another_version() {
         let mut versions = Versions::new();
-        let version = versions.open(&meta(1), 7, true);
-        assert_ne!(versions.open(&meta(1), 8, true), version);
-        assert_eq!(versions.open(&meta(1), 7, true), version);
+        let version = versions.open(&Opened::stub(meta(1), 7, true));
+        assert_ne!(versions.open(&Opened::stub(meta(1), 8, true)), version);
+        assert_eq!(versions.open(&Opened::stub(meta(1), 7, true)), version);
+    }
+
+    #[test]
+    fn a_file_that_may_grow_shares_no_blocks_with_one_that_may_not() {
+        let mut versions = Versions::new();
+        let fixed = Opened::stub(meta(1), 0, true);
+        let version = versions.open(&fixed);
+        let growing = Opened {
+            growth: Growth::Allowed,
+            ..fixed
+        };
+        assert_ne!(versions.open(&growing), version);
     }
 
     #[test]
@@ -183,9 +202,9 @@ mod tests {
             FileMeta { mtime_ns: 2, ..one },
             FileMeta { ctime_ns: 2, ..one },
         ];
-        let version = versions.open(&one, 0, true);
+        let version = versions.open(&Opened::stub(one, 0, true));
         for other in others {
-            let other = versions.open(&other, 0, true);
+            let other = versions.open(&Opened::stub(other, 0, true));
             assert_ne!(other, version);
             assert_ne!(
                 versions.fingerprint(other, 0),
@@ -197,12 +216,12 @@ mod tests {
     #[test]
     fn one_whose_timestamps_are_too_young_is_like_no_other() {
         let mut versions = Versions::new();
-        let [first, second] = [0, 1].map(|_| versions.open(&meta(1), 0, false));
+        let [first, second] = [0, 1].map(|_| versions.open(&Opened::stub(meta(1), 0, false)));
         assert_ne!(first, second);
         assert_ne!(
             versions.fingerprint(first, 0),
             versions.fingerprint(second, 0)
         );
-        assert_ne!(versions.open(&meta(1), 0, true), first);
+        assert_ne!(versions.open(&Opened::stub(meta(1), 0, true)), first);
     }
 }

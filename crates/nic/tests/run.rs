@@ -11,7 +11,7 @@ use std::time::UNIX_EPOCH;
 
 use contract::channel::HostChannel;
 use contract::control::{HostSession, host_hello, nic_hello};
-use contract::{Command, Event, FileId, FlowId, Segment, Segments, Send, SendId};
+use contract::{Command, Event, FileId, FlowId, Growth, Segment, Segments, Send, SendId};
 use nic::{Config, Counters, ReaderKind, RootDir, RunError};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
@@ -66,6 +66,7 @@ impl Host {
     fn open(&mut self, worker: usize, file: u32, path: &str) -> u64 {
         let open = Command::Open {
             file: FileId(file),
+            growth: Growth::Forbidden,
             path: path.as_bytes(),
         };
         self.tell(worker, &open);

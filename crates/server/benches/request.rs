@@ -3,6 +3,7 @@
 //!
 //! A browser's request on a connection that goes on. The streams and files around the server are a few numbers.
 
+use host::Growth;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Range;
 use std::process::ExitCode;
@@ -113,7 +114,7 @@ impl Io for Net {
         bytes
     }
 
-    fn open(&mut self, _: StreamId, path: &[u8]) -> FileHandle {
+    fn open(&mut self, _: StreamId, path: &[u8], _: Growth) -> FileHandle {
         std::hint::black_box(path);
         self.opens += 1;
         FileHandle(self.opens)

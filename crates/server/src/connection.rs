@@ -19,8 +19,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use host::Episode;
 use host::app::{AppEvent, FileHandle, FileMeta, Io, StreamId};
+use host::{Episode, Growth};
 use http::StatusCode;
 use http::header::CONTENT_ENCODING;
 
@@ -600,7 +600,7 @@ impl Connection {
             }
         };
         self.phase = Phase::Opening {
-            file: io.open(self.stream, &shared.file_path),
+            file: io.open(self.stream, &shared.file_path, request.growth()),
             media_type,
             request,
             wanted: Wanted::Content(attempt),
@@ -956,7 +956,7 @@ impl Connection {
         };
         site.path(page, &mut shared.file_path);
         self.phase = Phase::Opening {
-            file: io.open(self.stream, &shared.file_path),
+            file: io.open(self.stream, &shared.file_path, Growth::Forbidden),
             media_type: mime::media_type(&shared.file_path),
             request,
             wanted: Wanted::ErrorPage(status),

@@ -9,6 +9,7 @@
 //! The next segment is opened when little of those before it waits to be sent: so many files are open as it takes to keep
 //! the stream busy, however long the object and however slow the client is.
 
+use host::Growth;
 use std::ops::Range;
 
 use host::app::{FileHandle, FileMeta, Io, StreamId};
@@ -173,7 +174,7 @@ impl Segments {
     fn open(&mut self, io: &mut dyn Io, stream: StreamId, segment: u64) {
         let mut path = Vec::new();
         self.object.segment_path(segment, &mut path);
-        self.stage = Stage::Opening(segment, io.open(stream, &path));
+        self.stage = Stage::Opening(segment, io.open(stream, &path, Growth::Forbidden));
     }
 
     /// Little waits to be sent.

@@ -6,6 +6,7 @@
 //!
 //! What comes out depends on the bytes alone, not on how they were split on their way.
 
+use host::Growth;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::sync::Arc;
@@ -95,6 +96,11 @@ impl Request {
     pub(crate) fn rule(&self) -> Option<&Rule> {
         let Place { site, rule } = self.place.as_ref()?;
         site.rules.get(usize::from((*rule)?))
+    }
+
+    /// Whether files that it names may grow while they are sent.
+    pub(crate) fn growth(&self) -> Growth {
+        self.rule().map_or(Growth::Forbidden, |rule| rule.growth)
     }
 
     /// A directory that it names, and that has no index, is listed.

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use host::Growth;
 use http::{HeaderName, HeaderValue, StatusCode};
 
 use crate::cors::Cors;
@@ -34,6 +35,8 @@ pub struct Rule {
     pub pace: Option<Pace>,
     /// Whether directories without an index are listed; `None`: as the site has it.
     pub listing: Option<bool>,
+    /// Whether files that become longer can still be sent: only for those whose writers append and rewrite nothing.
+    pub growth: Growth,
     /// Whether what is not there comes from an origin. Default: as the site has it.
     pub pull: Option<RulePull>,
 }
@@ -51,6 +54,7 @@ impl Rule {
             signed: None,
             pace: None,
             listing: None,
+            growth: Growth::Forbidden,
             pull: None,
         }
     }

@@ -5,8 +5,8 @@ use std::collections::{HashMap, VecDeque};
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 
-use contract::FileMeta;
 use contract::listing::{Entry, EntryKind, Part};
+use contract::{FileMeta, Growth};
 use nic::reader::{Completion, FileToken, Opened, Read, Reader};
 
 use crate::content;
@@ -201,6 +201,7 @@ impl State {
                     },
                     mount: 0,
                     settled,
+                    growth: Growth::Forbidden,
                 })
             }
         };
@@ -266,7 +267,8 @@ impl State {
 }
 
 impl Reader for Disk {
-    fn open(&mut self, file: FileToken, path: &[u8]) {
+    /// Files here are replaced and never grow.
+    fn open(&mut self, file: FileToken, path: &[u8], _: Growth) {
         let state = &mut *self.0.borrow_mut();
         let number = (0..state.shelf.len()).find(|&number| path_of(number).as_bytes() == path);
         state.waiting.push_back(Asked::Open { file, number });

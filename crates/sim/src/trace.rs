@@ -225,8 +225,9 @@ fn flags(flags: Flags) -> String {
 
 fn describe_command(command: &Command<'_>) -> String {
     match command {
-        Command::Open { file, path } => {
-            format!("OPEN {} {}", file.0, String::from_utf8_lossy(path))
+        Command::Open { file, growth, path } => {
+            let path = String::from_utf8_lossy(path);
+            format!("OPEN {} {growth:?} {path}", file.0)
         }
         Command::List { file, from, path } => {
             let path = String::from_utf8_lossy(path);

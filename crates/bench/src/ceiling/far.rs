@@ -300,7 +300,7 @@ impl People {
 
     fn on_command(&mut self, now_us: u64, command: &Command<'_>) -> Result<Option<Event>> {
         Ok(match command {
-            Command::Open { file, path } => Some(self.on_open(*file, path)?),
+            Command::Open { file, path, .. } => Some(self.on_open(*file, path)?),
             Command::Close { file } => {
                 self.counts.closes += 1;
                 let closed = self.files.get_mut(file.0 as usize).and_then(Option::take);

@@ -349,6 +349,9 @@ fn lower_rule(
     }
     lowered.expires = rule.expires.map(|time| time.0.0);
     lowered.listing = rule.listing;
+    if rule.append_only {
+        lowered.growth = host::Growth::Allowed;
+    }
     for (at, line) in rule.fields.iter().enumerate() {
         let (name, value) = line.split_once(':').unwrap_or((line, ""));
         match ExtraField::new(name, value.trim()) {

@@ -352,6 +352,7 @@ const VALUES: &[(&str, &[(&str, Values)])] = &[
             ("fields", &["['A: \"b\"', 'C: d']"]),
             ("signed_by", &["['old']"]),
             ("listing", &["true", "false"]),
+            ("append_only", &["true"]),
             (
                 "redirect",
                 &["{ to = '/x/*' }", "{ status = 308, to = 'https://a.org' }"],

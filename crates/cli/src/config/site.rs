@@ -25,6 +25,10 @@ pub(crate) struct Site {
     pub(crate) precompressed: Option<Vec<Text<Coding>>>,
     /// List directories that have no index. Without it, as `http` has it.
     pub(crate) listing: Option<bool>,
+    /// Downloads go on when their file grows, up to its size at their start: for logs and live recordings, whose writers
+    /// append and rewrite nothing.
+    #[serde(default)]
+    pub(crate) append_only: bool,
     /// Where what is not there comes from: `"https://origin.example"`, or `"off"`. Without it, from those of `origin`.
     pub(crate) origin: Option<Text<OriginChoice>>,
     /// Files, below its root, that are sent with these statuses: `404 = "errors/404.html"`.
@@ -66,6 +70,10 @@ pub(crate) struct Rule {
     /// List directories that have no index, or do not. Without it, as the site has it.
     #[serde(default)]
     pub(crate) listing: Option<bool>,
+    /// Downloads go on when their file grows, up to its size at their start: for logs and live recordings, whose writers
+    /// append and rewrite nothing.
+    #[serde(default)]
+    pub(crate) append_only: bool,
     /// Where what is not there comes from: `"https://origin.example"`, or `"off"`. Without it, as the site has it.
     #[serde(default)]
     pub(crate) origin: Option<Text<OriginChoice>>,

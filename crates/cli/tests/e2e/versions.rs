@@ -1,16 +1,21 @@
 //! Files that change while they are being downloaded: every response is one version of its file, whole or cut off.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
+use rustix::process::Signal;
 use testbed::http::Connection;
 use testbed::namespace::isolated;
+use testbed::process::signal;
 use testbed::site::{KnownFile, Site};
+use testbed::splitway::HTTP_V4;
 use testbed::{Failure, wait};
 
+use crate::config::{configuration, serve_configured};
+use crate::restart::serving;
 use crate::support::{FAMILIES, SOON, serve};
 
 /// How often a file changes.
@@ -171,5 +176,88 @@ fn a_file_rewritten_under_load_never_arrives_as_a_mixture() {
             }
         });
         assert!(whole.into_inner() > 0, "no version has ever arrived whole");
+    });
+}
+
+/// Says that files of this name only grow.
+const LOGS_GROW: &str = "[[site]]\n[[site.rule]]\npath = \"*.log\"\nappend_only = true\n";
+
+/// A file that can grow.
+struct Growing {
+    known: KnownFile,
+    file: File,
+    size: u64,
+}
+
+impl Growing {
+    fn new(site: &Site, name: &str, size: u64) -> Growing {
+        let known = KnownFile::whole(name, 10 * size);
+        let path = site.root().join(name);
+        fs::write(&path, known.bytes(0, size as usize)).unwrap();
+        let file = OpenOptions::new().append(true).open(path).unwrap();
+        Growing { known, file, size }
+    }
+
+    fn append(&mut self, len: usize) {
+        let bytes = self.known.bytes(self.size, len);
+        self.file.write_all(&bytes).unwrap();
+        self.size += len as u64;
+    }
+
+    /// Asks for it, and reads a little.
+    fn begin(&self) -> Connection {
+        let mut connection = Connection::open(HTTP_V4).unwrap();
+        connection.send_get(self.known.name()).unwrap();
+        let head = connection.read_head().unwrap();
+        assert_eq!(head.content_length().unwrap(), self.size);
+        connection.read_file_part(&self.known, 0..1000).unwrap();
+        connection
+    }
+}
+
+#[test]
+fn downloads_outlive_the_growth_of_a_file_whose_rule_allows_it() {
+    isolated(|site| {
+        const SIZE: u64 = 30_000_000;
+        let mut growing = Growing::new(&site, "live.log", SIZE);
+        let mut other = Growing::new(&site, "live.txt", SIZE);
+        let mut splitway = serve_configured(&configuration(&site, LOGS_GROW));
+        let nic = splitway.nic();
+
+        let [mut first, mut refused] = [growing.begin(), other.begin()];
+        growing.append(5000);
+        other.append(5000);
+        let mut second = growing.begin();
+        first
+            .read_file_part(&growing.known, 1000..SIZE / 2)
+            .unwrap();
+        signal(nic, Signal::KILL).unwrap();
+        splitway
+            .line(|line| serving(line).is_some_and(|pid| pid != nic))
+            .unwrap();
+        growing.append(5000);
+        first
+            .read_file_part(&growing.known, SIZE / 2..SIZE)
+            .unwrap();
+        second
+            .read_file_part(&growing.known, 1000..SIZE + 5000)
+            .unwrap();
+        let mut third = Connection::open(HTTP_V4).unwrap();
+        third.send_get("live.log").unwrap();
+        let head = third.read_head().unwrap();
+        assert_eq!(head.content_length().unwrap(), growing.size);
+        third
+            .read_file_part(&growing.known, 0..growing.size)
+            .unwrap();
+
+        let end = refused.read_file_part(&other.known, 1000..SIZE);
+        assert!(end.is_err(), "nothing allows this file to grow");
+
+        // Of this version, nothing is cached.
+        growing.append(5000);
+        let mut cut = growing.begin();
+        growing.file.set_len(SIZE / 2).unwrap();
+        let end = cut.read_file_part(&growing.known, 1000..growing.size);
+        assert!(end.is_err(), "bytes that had been promised are gone");
     });
 }

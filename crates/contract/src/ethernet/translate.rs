@@ -99,6 +99,7 @@ mod tests {
         let mut open = Vec::new();
         Command::Open {
             file: FileId(1),
+            growth: crate::Growth::Forbidden,
             path: b"a/long/path/to/a/file/that/is/longer/than/a/send/record/of/64/bytes",
         }
         .encode(&mut open);

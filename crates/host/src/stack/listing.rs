@@ -4,13 +4,13 @@
 //! again, or another one is. A part that goes on where another has ended is different: only the NIC stack that has begun
 //! knows the place. Should it be gone for good, the application begins anew.
 
-use contract::FileId;
 use contract::listing::Part;
+use contract::{FileId, Growth};
 use rustix::io::Errno;
 
 use super::Stack;
 use crate::app::{AppEvent, FileHandle, ListPart, ListPlace, StreamId};
-use crate::files::{File, State};
+use crate::files::{File, Lookup, State};
 use crate::nic_stacks::NicSet;
 
 /// What a stream is told whose listing cannot go on where it was.
@@ -40,7 +40,8 @@ impl Stack {
                 self.connections.least_busy(workers)?
             }
         };
-        let opened = self.admit_file(now_us, stream, place.nic, worker, path)?;
+        let from = place.from;
+        let opened = self.admit_file(now_us, stream, worker, Growth::Forbidden, path)?;
         let is_there = self.nic_stacks.is_there(place.nic);
         if let Some(file) = self.files.by_id_mut(opened.0) {
             file.listing = Some(Box::new(place));
@@ -51,7 +52,7 @@ impl Stack {
             }
         }
         match is_there {
-            true => self.open_below(worker, opened.0, path, Some(place.from)),
+            true => self.open_below(worker, opened.0, path, Lookup::List(from)),
             false => self.ask(opened.0),
         }
         Some(opened)
@@ -114,7 +115,7 @@ impl Stack {
 
     /// What a NIC stack may have cannot be had from any other one, and without it the listing would not be whole.
     pub(super) fn fails_listing(&self, file: &File) -> bool {
-        let begins = file.list_from() == Some(0);
+        let begins = file.lookup() == Lookup::List(0);
         begins && !self.config.roots_are_replicas && file.errno.is_some_and(may_have_some)
     }
 

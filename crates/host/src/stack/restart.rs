@@ -42,14 +42,14 @@ impl Stack {
         for Reopening {
             file,
             path,
-            list_from,
+            lookup,
             waits,
         } in self.files.reopen(nic, worker)
         {
             if let Some(entry) = waits.and_then(|stream| self.connections.by_stream_mut(stream)) {
                 entry.files_reopening += 1;
             }
-            self.open_below(worker, file, &path, list_from);
+            self.open_below(worker, file, &path, lookup);
         }
         self.retry_waiting_room();
     }

@@ -10,14 +10,14 @@
 //!   ([`StackConfig::roots_are_replicas`](crate::StackConfig::roots_are_replicas)).
 
 use contract::channel::HostChannel;
-use contract::{FileId, FileMeta};
+use contract::{FileId, FileMeta, Growth};
 use rustix::io::Errno;
 
 use super::Stack;
 use super::listing::may_have_some;
 use super::workers::{Deferred, Nic};
 use crate::app::{AppEvent, FileHandle, StreamId};
-use crate::files::State;
+use crate::files::{Lookup, State};
 use crate::nic_source::NicRefusal;
 use crate::nic_stacks::NicSet;
 
@@ -125,12 +125,13 @@ impl Stack {
         now_us: u64,
         stream: StreamId,
         worker: usize,
+        growth: Growth,
         path: &[u8],
     ) -> Option<(FileId, FileHandle)> {
         let nic = self.nic_stacks.of(worker);
-        let opened = self.admit_file(now_us, stream, nic, worker, path)?;
+        let opened = self.admit_file(now_us, stream, worker, growth, path)?;
         match self.nic_stacks.is_there(nic) {
-            true => self.open_below(worker, opened.0, path, None),
+            true => self.open_below(worker, opened.0, path, Lookup::Open(growth)),
             false => {
                 if let Some(file) = self.files.by_id_mut(opened.0) {
                     file.asked = NicSet::default();
@@ -211,8 +212,8 @@ impl Stack {
         found.worker = worker;
         found.state = State::Opening;
         found.asked.insert(self.nic_stacks.of(worker));
-        let (path, list_from) = (found.path.clone(), found.list_from());
-        self.open_below(worker, file, &path, list_from);
+        let (path, lookup) = (found.path.clone(), found.lookup());
+        self.open_below(worker, file, &path, lookup);
     }
 
     /// A worker that is there, of none of the NIC stacks that were asked: the connection's own, if it can be.
@@ -449,7 +450,7 @@ impl Stack {
                 let path = path.unwrap_or_default();
                 tracing::warn!(
                     path = %String::from_utf8_lossy(&path),
-                    "a file has changed while its NIC stack was away: the response is aborted"
+                    "no NIC stack has the version of the file that the response began with: it is aborted"
                 );
                 self.fail(worker, index);
             }
@@ -466,8 +467,8 @@ impl Stack {
         };
         found.state = State::Reopening;
         entry.files_reopening += 1;
-        let path = found.path.clone();
-        self.open_below(worker, file, &path, None);
+        let (path, lookup) = (found.path.clone(), found.lookup());
+        self.open_below(worker, file, &path, lookup);
     }
 
     /// A file of which the stream knows is open nowhere, and this worker is to open it.

@@ -5,7 +5,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use contract::FileId;
+use contract::{FileId, Growth};
 use rustix::io::Errno;
 
 use super::Stack;
@@ -57,8 +57,8 @@ impl Stack {
         &mut self,
         now_us: u64,
         stream: StreamId,
-        nic: usize,
         worker: usize,
+        growth: Growth,
         path: &[u8],
     ) -> Option<(FileId, FileHandle)> {
         if self.files.len() >= self.config.admission.files_max
@@ -66,7 +66,8 @@ impl Stack {
         {
             return None;
         }
-        self.files.open(stream, nic, worker, path)
+        let nic = self.nic_stacks.of(worker);
+        self.files.open(stream, nic, worker, growth, path)
     }
 
     /// An OPEN has failed. If for want of descriptors, and a connection can give some up, the OPEN is repeated after
@@ -105,8 +106,8 @@ impl Stack {
                 continue;
             }
             found.state = State::Opening;
-            let (worker, path, from) = (found.worker, found.path.clone(), found.list_from());
-            self.open_below(worker, file, &path, from);
+            let (worker, path, lookup) = (found.worker, found.path.clone(), found.lookup());
+            self.open_below(worker, file, &path, lookup);
         }
     }
 

@@ -1,5 +1,6 @@
 //! The channel to a NIC worker, and what did not fit into it.
 
+use crate::files::Lookup;
 use std::collections::VecDeque;
 
 use contract::channel::HostChannel;
@@ -34,13 +35,9 @@ pub(super) struct Nic {
 /// flight.
 #[derive(Debug)]
 pub(super) enum Deferred {
-    Open {
+    Lookup {
         file: FileId,
-        path: Box<[u8]>,
-    },
-    List {
-        file: FileId,
-        from: u64,
+        lookup: Lookup,
         path: Box<[u8]>,
     },
     Close {
@@ -60,12 +57,7 @@ pub(super) enum Deferred {
 impl Deferred {
     fn command(&self) -> Command<'_> {
         match self {
-            Deferred::Open { file, path } => Command::Open { file: *file, path },
-            Deferred::List { file, from, path } => Command::List {
-                file: *file,
-                from: *from,
-                path,
-            },
+            Deferred::Lookup { file, lookup, path } => lookup.command(*file, path),
             Deferred::Close { file } => Command::Close { file: *file },
             Deferred::Acked {
                 flow,
@@ -116,23 +108,18 @@ impl Nic {
         }
     }
 
-    /// The same with OPEN, or LIST from a place on.
-    pub(super) fn open_or_defer(&mut self, file: FileId, path: &[u8], list_from: Option<u64>) {
+    /// The same with OPEN or LIST.
+    pub(super) fn open_or_defer(&mut self, file: FileId, path: &[u8], lookup: Lookup) {
         if !self.is_there {
             return;
         }
-        let command = match list_from {
-            None => Command::Open { file, path },
-            Some(from) => Command::List { file, from, path },
-        };
+        let command = lookup.command(file, path);
         if self.backlog.is_empty() && self.channel.send(&command).is_ok() {
             return;
         }
         let path = path.into();
-        self.backlog.push_back(match list_from {
-            None => Deferred::Open { file, path },
-            Some(from) => Deferred::List { file, from, path },
-        });
+        self.backlog
+            .push_back(Deferred::Lookup { file, lookup, path });
     }
 
     /// Commands that wait for room.

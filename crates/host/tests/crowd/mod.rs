@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use contract::channel::{NicChannel, in_memory};
 use contract::{Command, Event, FileMeta, FlowId, SendId};
 use host::app::{AppEvent, Application, Io};
-use host::{Admission, Link, Stack, StackConfig};
+use host::{Admission, Growth, Link, Stack, StackConfig};
 use port::memory::{self, MemoryPort, pair};
 use port::{Frame, Port};
 use wire::arp;
@@ -36,7 +36,7 @@ impl Application for Responder {
                 while let count @ 1.. = io.read(stream, &mut buffer) {
                     match &buffer[..count] {
                         HELLO => assert_eq!(io.write(stream, &[b'.'; 200]), 200),
-                        FILE => drop(io.open(stream, b"file")),
+                        FILE => drop(io.open(stream, b"file", Growth::Forbidden)),
                         QUIT => io.shutdown(stream),
                         other => panic!("{other:?}"),
                     }

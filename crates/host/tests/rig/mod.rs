@@ -16,7 +16,7 @@ use contract::channel::{NicChannel, in_memory};
 use contract::listing::Part;
 use contract::{Command, Entry, EntryKind, Event, FileId, FileMeta, FlowId, Segment, SendId};
 use host::app::{AppEvent, Application, FileHandle, Io, StreamId};
-use host::{Admission, Link, Stack, StackConfig};
+use host::{Admission, Growth, Link, Stack, StackConfig};
 use port::memory::{self, MemoryPort, pair};
 use port::{Offload, Port, Superpacket};
 use tcp::{Connection, ConnectionEvent, Instant, IsnGenerator, Limits};
@@ -121,14 +121,14 @@ impl FileServer {
                         io.set_notsent_lowat(stream, bytes.parse().unwrap());
                     }
                     line if line.starts_with(b"hold ") => {
-                        self.held = Some(io.open(stream, &line[5..]));
+                        self.held = Some(io.open(stream, &line[5..], Growth::Forbidden));
                     }
                     b"list" => {
                         io.list(stream, b"dir", None);
                     }
                     b"drop" => io.close_file(self.held.take().expect("one is held")),
                     path => {
-                        io.open(stream, path);
+                        io.open(stream, path, Growth::Forbidden);
                     }
                 }
             }
@@ -265,7 +265,7 @@ impl FakeNic {
                 sealer.on_command(&command, &self.sizes);
             }
             match command {
-                Command::Open { file, path } => {
+                Command::Open { file, path, .. } => {
                     let path_text = std::str::from_utf8(path).ok();
                     let path_text = path_text.filter(|&path| !self.lacks.contains(path));
                     let size = path_text.and_then(|path| path.parse().ok());

@@ -10,7 +10,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 
 use contract::channel::{HostChannel, in_memory};
-use contract::{Command, Event, FileId, FlowId, Segment, Send, SendId};
+use contract::{Command, Event, FileId, FlowId, Growth, Segment, Send, SendId};
 use nic::reader::memory::MemoryDisk;
 use nic::{Config, Worker};
 use port::{Frame, Port, SendError, Superpacket};
@@ -96,6 +96,7 @@ impl Rig {
         };
         rig.tell(&Command::Open {
             file: FILE,
+            growth: Growth::Forbidden,
             path: b"file",
         });
         rig.run_until(0);

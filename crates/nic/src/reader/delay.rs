@@ -1,5 +1,6 @@
 //! A slow disk, for measurements and tests: reads complete later than they do.
 
+use contract::Growth;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -64,8 +65,8 @@ impl Reader for DelayReader {
         self.inner.prepare(region);
     }
 
-    fn open(&mut self, file: FileToken, path: &[u8]) {
-        self.inner.open(file, path);
+    fn open(&mut self, file: FileToken, path: &[u8], growth: Growth) {
+        self.inner.open(file, path, growth);
     }
 
     fn list(&mut self, file: FileToken, path: &[u8], from: u64) {

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use contract::FileMeta;
 use contract::listing::{Entry, EntryKind, Part};
+use contract::{FileMeta, Growth};
 use rustix::io::Errno;
 
 use super::{Completion, FileToken, Opened, Read, Reader};
@@ -53,6 +53,7 @@ enum Asked {
     Open {
         file: FileToken,
         path: Vec<u8>,
+        growth: Growth,
     },
     List {
         file: FileToken,
@@ -164,12 +165,13 @@ impl State {
 
     fn perform(&mut self, asked: Asked) -> Completion {
         match asked {
-            Asked::Open { file, path } => {
+            Asked::Open { file, path, growth } => {
                 let result = match self.files.get(&path) {
                     Some(stored) => Ok(Opened {
                         meta: stored.meta,
                         mount: 0,
                         settled: stored.settled,
+                        growth,
                     }),
                     None => Err(Errno::NOENT.raw_os_error() as u16),
                 };
@@ -253,9 +255,10 @@ impl State {
 }
 
 impl Reader for MemoryDisk {
-    fn open(&mut self, file: FileToken, path: &[u8]) {
+    fn open(&mut self, file: FileToken, path: &[u8], growth: Growth) {
         let path = path.to_vec();
-        self.lock().queue.push_back(Asked::Open { file, path });
+        let asked = Asked::Open { file, path, growth };
+        self.lock().queue.push_back(asked);
     }
 
     fn list(&mut self, file: FileToken, path: &[u8], from: u64) {

@@ -9,8 +9,8 @@
 
 use std::os::fd::BorrowedFd;
 
-use contract::FileMeta;
 use contract::listing::Part;
+use contract::{FileMeta, Growth};
 use rustix::io::Errno;
 
 use crate::buffer::{Buffer, Region};
@@ -89,6 +89,21 @@ pub struct Opened {
     pub mount: u64,
     /// The timestamps are old enough to tell versions of the file apart: a later change would show.
     pub settled: bool,
+    /// What becomes of reads from a file that has grown.
+    pub growth: Growth,
+}
+
+#[cfg(test)]
+impl Opened {
+    /// A file as tests of what lies above the readers need it.
+    pub(crate) fn stub(meta: FileMeta, mount: u64, settled: bool) -> Opened {
+        Opened {
+            meta,
+            mount,
+            settled,
+            growth: Growth::Forbidden,
+        }
+    }
 }
 
 /// Opens files, reads blocks and lists directories. Nothing here waits for a disk.
@@ -98,8 +113,9 @@ pub trait Reader {
     fn prepare(&mut self, region: &Region) {
         let _ = region;
     }
-    /// Starts opening a file below the root. One completion follows.
-    fn open(&mut self, file: FileToken, path: &[u8]);
+    /// Starts opening a file below the root. One completion follows. `growth` says what becomes of reads when the file
+    /// is longer then than now.
+    fn open(&mut self, file: FileToken, path: &[u8], growth: Growth);
     /// Starts listing a directory below the root, or the root itself for an empty path, from a place on: zero, or where
     /// a part before has ended. One completion follows, and nothing is to be closed then.
     fn list(&mut self, file: FileToken, path: &[u8], from: u64);

@@ -3,6 +3,7 @@
 //!
 //! Even to close a file of these waits (FUSE sends FLUSH), so that threads do that as well.
 
+use contract::Growth;
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -49,20 +50,22 @@ pub(crate) struct Opener {
 
 impl Opener {
     /// Opens without waiting; `EAGAIN` if that cannot be.
-    fn open_cached(&self, path: &[u8]) -> Result<OpenFile, Errno> {
-        self.root.open_file(path, Lookup::Cached, self.direct)
+    fn open_cached(&self, path: &[u8], growth: Growth) -> Result<OpenFile, Errno> {
+        self.root
+            .open_file(path, Lookup::Cached, self.direct, growth)
     }
 
-    fn open_complete(&self, path: &[u8]) -> Result<OpenFile, Errno> {
-        self.root.open_file(path, Lookup::Complete, self.direct)
+    fn open_complete(&self, path: &[u8], growth: Growth) -> Result<OpenFile, Errno> {
+        self.root
+            .open_file(path, Lookup::Complete, self.direct, growth)
     }
 
     /// Does a task to its end, however long it takes.
     fn perform(&self, task: Task) -> Done {
         match task {
-            Task::Open { file, path } => Done::Opened {
+            Task::Open { file, path, growth } => Done::Opened {
                 file,
-                result: self.open_complete(&path),
+                result: self.open_complete(&path, growth),
             },
             Task::Read(transfer) => Done::Read(run(transfer)),
             Task::List(Listing { file, path, from }) => Done::Listed {
@@ -79,7 +82,11 @@ impl Opener {
 
 /// What a thread does.
 enum Task {
-    Open { file: FileToken, path: Box<[u8]> },
+    Open {
+        file: FileToken,
+        path: Box<[u8]>,
+        growth: Growth,
+    },
     Read(Transfer),
     List(Listing),
     Close(Arc<OpenFile>),
@@ -273,6 +280,7 @@ impl PoolReader {
             meta: file.meta,
             mount: file.mount.id,
             settled: file.settled,
+            growth: file.growth,
         };
         let file = Arc::new(file);
         // One descriptor for all that send the same version.
@@ -290,12 +298,12 @@ impl Reader for PoolReader {
         self.reads_waiting_max = region.bytes() / BLOCK_BYTES / WAITING_PART;
     }
 
-    fn open(&mut self, file: FileToken, path: &[u8]) {
-        match self.opener.open_cached(path) {
+    fn open(&mut self, file: FileToken, path: &[u8], growth: Growth) {
+        match self.opener.open_cached(path, growth) {
             Err(Errno::AGAIN) => {
                 let mount = self.opener.root.mount_towards(path);
                 let path = path.into();
-                self.hand_over(mount, Task::Open { file, path });
+                self.hand_over(mount, Task::Open { file, path, growth });
             }
             result => self.complete(Done::Opened { file, result }),
         }

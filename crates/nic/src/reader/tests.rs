@@ -1,6 +1,7 @@
 //! What every reader of real files owes the worker. Each test runs on threads and on io_uring (where it
 //! is allowed), directly and through the page cache.
 
+use contract::Growth;
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
@@ -59,7 +60,7 @@ pub(super) fn next(reader: &mut dyn Reader) -> Completion {
 }
 
 fn open(reader: &mut dyn Reader, token: u64, path: &[u8]) -> Result<Opened, u16> {
-    reader.open(FileToken(token), path);
+    reader.open(FileToken(token), path, Growth::Forbidden);
     match next(reader) {
         Completion::Opened { file, result } => {
             assert_eq!(file, FileToken(token));
@@ -82,7 +83,12 @@ fn start(reader: &mut dyn Reader, token: u32, file: u64, offset: u64, len: usize
 }
 
 fn read(reader: &mut dyn Reader, offset: u64, len: usize) -> (Vec<u8>, Option<u16>) {
-    start(reader, 5, 1, offset, len);
+    read_of(reader, 1, offset, len)
+}
+
+/// The same of any file.
+fn read_of(reader: &mut dyn Reader, file: u64, offset: u64, len: usize) -> (Vec<u8>, Option<u16>) {
+    start(reader, 5, file, offset, len);
     match next(reader) {
         Completion::Read {
             token,
@@ -200,7 +206,7 @@ fn directories_are_listed_beside_files() {
     /// Opens a file while listings are under way, whose answers may come before; the others come later.
     fn open_amid(reader: &mut dyn Reader, token: u64, path: &[u8]) -> Opened {
         // The path is known to the kernel, so that nothing waits.
-        reader.open(FileToken(token), path);
+        reader.open(FileToken(token), path, Growth::Forbidden);
         match reader.next() {
             Some(Completion::Opened { file, result }) => {
                 assert_eq!(file, FileToken(token));
@@ -220,6 +226,32 @@ fn directories_are_listed_beside_files() {
         assert_eq!(names, [b"a", b"b", b"c"]);
         assert_eq!(part.next, 0);
     }
+}
+
+#[test]
+fn a_file_that_may_grow_is_read_up_to_its_size_at_the_open() {
+    let root = TempDir::new().unwrap();
+    let path = root.path().join("log");
+    each_reader(root.path(), |which, reader| {
+        fs::write(&path, b"12345").unwrap();
+        for (token, growth) in [(1, Growth::Allowed), (2, Growth::Forbidden)] {
+            reader.open(FileToken(token), b"log", growth);
+            let Completion::Opened { result, .. } = next(reader) else {
+                panic!("{which}")
+            };
+            assert_eq!(result.unwrap().meta.size, 5, "{which}");
+        }
+        let file = File::options().write(true).open(&path).unwrap();
+        file.write_all_at(b"67890", 5).unwrap();
+        assert_eq!(read(reader, 0, 5), (b"12345".to_vec(), None), "{which}");
+        let stale = (vec![], Some(errno(Errno::STALE)));
+        assert_eq!(read_of(reader, 2, 0, 5), stale, "{which}");
+        file.set_len(4).unwrap();
+        assert_eq!(read(reader, 0, 4), stale, "{which}");
+        for token in [1, 2] {
+            reader.close(FileToken(token));
+        }
+    });
 }
 
 #[test]

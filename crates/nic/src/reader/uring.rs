@@ -1,5 +1,6 @@
 //! A reader on io_uring: one system call starts a batch of reads.
 
+use contract::Growth;
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::Arc;
@@ -232,8 +233,8 @@ impl Reader for UringReader {
         self.files.prepare(region);
     }
 
-    fn open(&mut self, file: FileToken, path: &[u8]) {
-        self.files.open(file, path);
+    fn open(&mut self, file: FileToken, path: &[u8], growth: Growth) {
+        self.files.open(file, path, growth);
     }
 
     fn list(&mut self, file: FileToken, path: &[u8], from: u64) {
@@ -381,7 +382,7 @@ mod tests {
             direct: false,
         };
         let mut reader = UringReader::with(ring, opener).expect("a reader");
-        reader.open(FileToken(1), b"f");
+        reader.open(FileToken(1), b"f", Growth::Forbidden);
         assert!(matches!(next(&mut reader), Completion::Opened { .. }));
         for token in 0..DEPTH + 1 {
             reader.read(Read {

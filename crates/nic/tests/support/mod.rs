@@ -17,7 +17,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex};
 
 use contract::channel::{HostChannel, in_memory};
-use contract::{Command, Event, FileId, FileMeta, FlowId, Segment, Segments, Send, SendId};
+use contract::{Command, Event, FileId, FileMeta, FlowId, Growth, Segment, Segments, Send, SendId};
 use nic::reader::Reader;
 use nic::reader::memory::MemoryDisk;
 use nic::{Config, Counters, Progress, Worker};
@@ -397,7 +397,11 @@ impl Stage {
 
     pub fn tell_open(&mut self, file: u32, path: &[u8]) {
         let file = FileId(file);
-        self.tell(&Command::Open { file, path });
+        self.tell(&Command::Open {
+            file,
+            growth: Growth::Forbidden,
+            path,
+        });
     }
 
     /// Opens a file that is there.

@@ -4,7 +4,7 @@ use aes_gcm::aead::{AeadInPlace, KeyInit};
 use aes_gcm::{Aes128Gcm, Aes256Gcm};
 use chacha20poly1305::ChaCha20Poly1305;
 use contract::tls::{Cipher, ContentType, Key, Records, Suite, Tag, Version};
-use contract::{Command, FileId, FlowId, Segment};
+use contract::{Command, FileId, FlowId, Growth, Segment};
 
 use super::{Stage, range};
 
@@ -225,6 +225,7 @@ pub fn put(stage: &mut Stage, files: &[Vec<u8>]) {
         stage.disk.put(name.as_bytes(), content.clone());
         stage.tell(&Command::Open {
             file: FileId(id as u32),
+            growth: Growth::Forbidden,
             path: name.as_bytes(),
         });
     }

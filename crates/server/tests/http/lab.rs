@@ -1,5 +1,6 @@
 //! A stream interface whose peers, files and clock are in the test's hands.
 
+use host::Growth;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
@@ -873,7 +874,7 @@ impl Io for Net {
         count
     }
 
-    fn open(&mut self, stream: StreamId, path: &[u8]) -> FileHandle {
+    fn open(&mut self, stream: StreamId, path: &[u8], _: Growth) -> FileHandle {
         assert!(
             !path.is_empty() && !path.starts_with(b"/") && !path.contains(&0),
             "{path:?} may be opened"
