@@ -119,7 +119,7 @@ counters! {
     resets_suppressed,
     /// Echo requests not answered, because of the limit on replies.
     echo_replies_suppressed,
-    /// Segments dropped since they lack the timestamps that their connection has agreed on.
+    /// Segments without the timestamps that their connection has agreed on: dropped, unless they begin at RCV.NXT.
     timestamps_missing,
     /// SENDs issued again because they never departed.
     sends_repeated,

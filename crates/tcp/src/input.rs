@@ -119,7 +119,11 @@ impl Connection {
                 Verdict::Accept => {}
                 Verdict::Missing => {
                     self.stats.timestamps_missing = self.stats.timestamps_missing.saturating_add(1);
-                    return;
+                    // §3.2 says SHOULD drop, which stalls connections on a path that strips the option. A forger
+                    // has to guess all of RCV.NXT, as RFC 5961 §3.2 asks of a reset.
+                    if start != self.rcv.nxt() as i64 || syn {
+                        return;
+                    }
                 }
                 Verdict::Old => return self.on_unacceptable(now, header, start, payload),
             }

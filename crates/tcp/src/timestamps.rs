@@ -14,9 +14,7 @@ const RECENT_AGE_MAX: Duration = Duration::from_secs(24 * 24 * 3600);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Accept,
-    /// Timestamps were negotiated and are missing: silently drop (RFC 7323 §3.2). Linux takes such segments, so that
-    /// a path that strips the option does not stall it; but without the option a forger who guesses sequence numbers
-    /// closely has nothing else to guess.
+    /// Timestamps were negotiated and are missing (RFC 7323 §3.2).
     Missing,
     /// The segment is old: acknowledge and drop (RFC 7323 §5.3 R1).
     Old,

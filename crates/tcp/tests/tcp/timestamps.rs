@@ -49,18 +49,44 @@ fn every_segment_carries_them_once_agreed() {
 
 /// Covers: RFC 7323 §3.2
 #[test]
-fn a_segment_without_them_is_dropped_silently_and_counted() {
+fn a_segment_without_them_is_taken_at_rcv_nxt_and_counted() {
     let mut script = established();
     script.trace(
         "
         < ACK 1..101 ack 1 win 10000
-        < FIN ACK 1 ack 1 win 10000
+        ! Readable
+        +40ms
+        > ACK 1 ack 101 ts 1050 510
+        # The option comes back: TS.Recent is where it was.
+        < ACK 101..201 ack 1 win 10000 ts 511 1050
+        ! Readable
+        +40ms
+        > ACK 1 ack 201 ts 1090 511
+        < FIN ACK 201 ack 1 win 10000
+        ! PeerFinished
+        > ACK 1 ack 202 ts 1090 511
+        = CloseWait
+        ",
+    );
+    assert_eq!(script.tcp().take_stats().timestamps_missing, 2);
+}
+
+/// Covers: RFC 7323 §3.2
+#[test]
+fn elsewhere_in_the_window_a_segment_without_them_is_dropped_and_counted() {
+    let mut script = established();
+    script.trace(
+        "
+        < ACK 2..102 ack 1 win 10000
+        < ACK 0..100 ack 1 win 10000
+        < ACK 900000000..900000100 ack 1 win 10000
+        < FIN ACK 2 ack 1 win 10000
         < SYN 1 win 10000
         = Established
         !
         ",
     );
-    assert_eq!(script.tcp().take_stats().timestamps_missing, 3);
+    assert_eq!(script.tcp().take_stats().timestamps_missing, 5);
 }
 
 /// Covers: RFC 7323 §5.3 (R1)
