@@ -22,6 +22,7 @@
 //! | SENDs and echoes that are lost, NIC stacks that start anew | `undeparted` |
 //! | loss and recovery as a whole | `recovery` |
 //! | ... with SACK: loss by time, at the tail; how much to send | `rack`, `tlp`, `prr` |
+//! | ... and how often its detection may look at all that is in flight | `detection_budget` |
 //! | ... without SACK: duplicates, NewReno | `fast_retransmit` |
 //! | ... that was none: F-RTO, Eifel, D-SACK | `frto`, `undo` |
 //! | selective acknowledgments, both ways | `sack` |
@@ -83,6 +84,7 @@ mod config;
 mod congestion;
 mod connection;
 mod cubic;
+mod detection_budget;
 mod ecn;
 mod event;
 mod fast_path;

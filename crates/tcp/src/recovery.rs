@@ -16,6 +16,7 @@ use wire::tcp::Header;
 
 use crate::congestion::{Ack, Signal};
 use crate::connection::Connection;
+use crate::detection_budget::{DetectionBudget, POSTPONED_MAX};
 use crate::fast_retransmit::FastRetransmit;
 use crate::frto::{self, Frto};
 use crate::prr::{self, Prr};
@@ -58,6 +59,7 @@ pub(crate) struct Recovery {
     pub(crate) frto: Frto,
     pub(crate) undo: Undo,
     pub(crate) fast_retransmit: FastRetransmit,
+    budget: DetectionBudget,
 }
 
 /// What an acknowledgment has delivered.
@@ -236,7 +238,7 @@ impl Connection {
         let mut lost = 0;
         let mut partial = false;
         if permitted {
-            lost = self.detect_losses(now);
+            lost = self.detect_losses_within_budget(now);
             let news = lost > 0 || (recovered && self.sent.lost() > 0);
             if news && self.recovery.phase == Phase::Open {
                 self.enter_fast_recovery(now, prior_flight);
@@ -499,6 +501,17 @@ impl Connection {
         // What is found out about losses before does not take this one back.
         self.recovery.undo.stop();
         self.ecn.on_reduced(self.snd.nxt);
+    }
+
+    /// [`Connection::detect_losses`] for an acknowledgment: postponed if its budget does not suffice.
+    fn detect_losses_within_budget(&mut self, now: Instant) -> u64 {
+        if self.sent.may_have_losses() && !self.recovery.budget.on_ack(self.sent.records()) {
+            let armed = self.timers.deadline(Timer::Reorder);
+            self.timers
+                .arm(Timer::Reorder, armed.min(now + POSTPONED_MAX));
+            return 0;
+        }
+        self.detect_losses(now)
     }
 
     /// RFC 8985 §6.2 step 5: what is lost now, and when there may be more. Returns how many bytes that are.

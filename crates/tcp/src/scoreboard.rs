@@ -205,6 +205,11 @@ impl Scoreboard {
         self.sums.lost
     }
 
+    /// How many records there are.
+    pub(crate) fn records(&self) -> usize {
+        self.records.len()
+    }
+
     /// True if an acknowledgment of one byte may tell that another one is lost: something behind a hole is
     /// delivered, or something older was sent again.
     pub(crate) fn may_have_losses(&self) -> bool {

@@ -244,3 +244,83 @@ fn nothing_that_arrives_or_is_called_panics_or_spins() {
         }
     });
 }
+
+/// A segment of the peer that acknowledges selectively.
+fn selective(ack: u32, block: Option<(u32, u32)>) -> Segment<'static> {
+    Segment {
+        header: Header {
+            source_port: 2,
+            destination_port: 1,
+            seq: IRS.wrapping_add(1),
+            ack,
+            flags: Flags::ACK,
+            window: u16::MAX,
+            options: Options {
+                sack: [block, None, None, None],
+                ..Options::default()
+            },
+        },
+        payload: &[],
+        ecn: wire::ip::Ecn::NotEct,
+    }
+}
+
+/// A peer whose segments have 64 bytes acknowledges every other one of some thousand. To look at all of them each time is
+/// postponed, and nothing that is lost is overlooked.
+///
+/// Covers: RFC 8985 §6.2
+#[test]
+fn losses_among_many_small_segments_are_found_by_the_timer_at_the_latest() {
+    const MSS: u32 = 64;
+    const SEGMENTS: u32 = 2000;
+    let config = Config {
+        timestamps: false,
+        ..Config::default()
+    };
+    let mut now = Instant::from_us(1_000_000);
+    let mut syn = selective(0, None);
+    syn.header.seq = IRS;
+    syn.header.flags = Flags::SYN;
+    syn.header.options = Options {
+        mss: Some(MSS as u16),
+        window_scale: Some(7),
+        sack_permitted: true,
+        ..Options::default()
+    };
+    let mut connection = Connection::accept(&config, &syn, ISS, 5, now).expect("a SYN");
+    let send = |connection: &mut Connection, now: Instant| {
+        let limits = Limits {
+            bytes_max: 1 << 20,
+            pieces_max: 32,
+            real_bytes_max: 4096,
+        };
+        while let Some(transmit) = connection.poll_transmit(now, &limits) {
+            if let Some(transmission) = transmit.transmission {
+                connection.on_departed(transmission, now);
+            }
+        }
+    };
+    send(&mut connection, now);
+    let mut una = ISS.wrapping_add(1);
+    connection.on_segment(now, &selective(una, None));
+    connection.write_virtual(1, 0, 10_000_000);
+    send(&mut connection, now);
+    while connection.info(now).flight < u64::from(MSS * SEGMENTS) {
+        now = now + Duration::from_millis(20);
+        una = una.wrapping_add(connection.info(now).flight as u32);
+        connection.on_segment(now, &selective(una, None));
+        connection.on_timeout(now);
+        send(&mut connection, now);
+    }
+    now = now + Duration::from_millis(20);
+    for number in 0..SEGMENTS / 2 {
+        let start = una.wrapping_add((2 * number + 1) * MSS);
+        let block = (start, start.wrapping_add(MSS));
+        connection.on_segment(now, &selective(una, Some(block)));
+    }
+    let holes = u64::from(SEGMENTS / 2 * MSS);
+    assert!(connection.info(now).lost < holes, "nothing was postponed");
+    now = now + Duration::from_millis(3);
+    connection.on_timeout(now);
+    assert_eq!(connection.info(now).lost, holes);
+}
