@@ -3,11 +3,12 @@
 //! An [`Application`] is told of [`AppEvent`]s and acts through [`Io`]. Everything runs on the shard's
 //! own thread; nothing here blocks.
 
-use contract::Growth;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
+
+use contract::Growth;
 
 use crate::nic_stacks::NicSet;
 

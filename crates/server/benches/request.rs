@@ -3,12 +3,12 @@
 //!
 //! A browser's request on a connection that goes on. The streams and files around the server are a few numbers.
 
-use host::Growth;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Range;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use host::Growth;
 use host::app::{AppEvent, Application, FileHandle, FileMeta, Io, ListPlace, StreamId};
 use server::{Config, Server};
 use testbed::instructions::{Count, check};

@@ -9,9 +9,9 @@
 //! The next segment is opened when little of those before it waits to be sent: so many files are open as it takes to keep
 //! the stream busy, however long the object and however slow the client is.
 
-use host::Growth;
 use std::ops::Range;
 
+use host::Growth;
 use host::app::{FileHandle, FileMeta, Io, StreamId};
 
 use crate::pull::{News, Object, Origins, Ticket};

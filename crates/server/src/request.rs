@@ -6,11 +6,11 @@
 //!
 //! What comes out depends on the bytes alone, not on how they were split on their way.
 
-use host::Growth;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::sync::Arc;
 
+use host::Growth;
 use http::StatusCode;
 
 use crate::authority;

@@ -1,6 +1,5 @@
 //! A slow disk, for measurements and tests: reads complete later than they do.
 
-use contract::Growth;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -8,6 +7,7 @@ use std::os::fd::BorrowedFd;
 
 use super::{Completion, FileToken, Read, Reader};
 use crate::buffer::Region;
+use contract::Growth;
 
 /// How much later reads complete.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,7 +3,6 @@
 //!
 //! Even to close a file of these waits (FUSE sends FLUSH), so that threads do that as well.
 
-use contract::Growth;
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -11,6 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
+use contract::Growth;
 use contract::listing::Part;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;

@@ -1,7 +1,6 @@
 //! What every reader of real files owes the worker. Each test runs on threads and on io_uring (where it
 //! is allowed), directly and through the page cache.
 
-use contract::Growth;
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
@@ -9,6 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use contract::Growth;
 use contract::listing::Part;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;

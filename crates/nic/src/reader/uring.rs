@@ -1,11 +1,11 @@
 //! A reader on io_uring: one system call starts a batch of reads.
 
-use contract::Growth;
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::Arc;
 use std::{fmt, io};
 
+use contract::Growth;
 use io_uring::register::Restriction;
 use io_uring::{IoUring, Submitter, opcode, types};
 use rustix::io::Errno;

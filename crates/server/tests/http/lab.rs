@@ -1,6 +1,5 @@
 //! A stream interface whose peers, files and clock are in the test's hands.
 
-use host::Growth;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
@@ -8,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use host::Growth;
 use host::app::{
     AppEvent, Application, CloseReason, Entry, EntryKind, FileHandle, FileMeta, Io, ListPart,
     ListPlace, StreamId,
