@@ -71,6 +71,8 @@ impl Door {
 struct Open {
     origin: Arc<str>,
     target: String,
+    /// Those that may select a variant.
+    fields: Vec<(String, String)>,
     /// The version that the server has been told of.
     directory: Option<String>,
     /// The segment that it waits for, and those behind it that it needs.
@@ -85,6 +87,7 @@ impl Open {
                 ticket,
                 origin,
                 target,
+                fields: self.fields.clone(),
             },
             Some(directory) => Ask::Again {
                 ticket,
@@ -387,11 +390,23 @@ impl Fetching {
 }
 
 impl Origins for Fetching {
-    fn ask(&mut self, ticket: Ticket, origin: &Arc<str>, target: &str) {
+    fn ask(
+        &mut self,
+        ticket: Ticket,
+        origin: &Arc<str>,
+        target: &str,
+        fields: &[(&'static str, String)],
+    ) {
         let Ticket(ticket) = ticket;
+        // Longer ones select nothing, and would make the message too long.
+        let fields = fields.iter();
+        let fields = fields.filter(|(_, value)| value.len() <= origin::VALUE_BYTES_MAX);
         let open = Open {
             origin: Arc::clone(origin),
             target: target.to_owned(),
+            fields: fields
+                .map(|(name, value)| ((*name).to_owned(), value.clone()))
+                .collect(),
             directory: None,
             wants: None,
         };
@@ -495,6 +510,7 @@ mod tests {
             ticket,
             origin: ORIGIN.to_owned(),
             target: "/x".to_owned(),
+            fields: Vec::new(),
         }
     }
 
@@ -511,7 +527,7 @@ mod tests {
     fn another_fetcher_is_asked_for_what_the_one_before_has_not_brought() {
         let (mut fetching, door) = fetching();
         for ticket in [1, 2, 3] {
-            fetching.ask(Ticket(ticket), &ORIGIN.into(), "/x");
+            fetching.ask(Ticket(ticket), &ORIGIN.into(), "/x", &[]);
         }
         let (own, first) = socket::pair().unwrap();
         door.put(own);
@@ -525,7 +541,7 @@ mod tests {
             fetching.want(Ticket(ticket), 0..2);
         }
         fetching.done(Ticket(3));
-        fetching.ask(Ticket(4), &ORIGIN.into(), "/x");
+        fetching.ask(Ticket(4), &ORIGIN.into(), "/x", &[]);
         drop(first);
         assert_eq!(fetching.hear(), None);
         let (own, second) = socket::pair().unwrap();
@@ -569,7 +585,7 @@ mod tests {
             (14, "objects/ab/"),
             (15, "objects/ab/x"),
         ] {
-            fetching.ask(Ticket(ticket), &ORIGIN.into(), "/x");
+            fetching.ask(Ticket(ticket), &ORIGIN.into(), "/x", &[]);
             let object = object(directory);
             say(&fetcher, &told(ticket, object));
             assert_eq!(
@@ -585,7 +601,7 @@ mod tests {
             (9, 302, Some("a\r\nb")),
             (10, 404, Some("/")),
         ] {
-            fetching.ask(Ticket(ticket), &ORIGIN.into(), "/x");
+            fetching.ask(Ticket(ticket), &ORIGIN.into(), "/x", &[]);
             let location = location.map(str::to_owned);
             let refusal = Refusal { status, location };
             let how = message::How::Miss;
@@ -602,7 +618,7 @@ mod tests {
             );
         }
         send(&fetcher, b"nonsense", SendFlags::empty()).unwrap();
-        fetching.ask(Ticket(11), &ORIGIN.into(), "/x");
+        fetching.ask(Ticket(11), &ORIGIN.into(), "/x", &[]);
         say(
             &fetcher,
             &Answer::Segment {
@@ -629,7 +645,7 @@ mod tests {
         assert_eq!(heard(&fetcher), [Ask::Settled]);
         let count = 20_000;
         for ticket in 0..count {
-            fetching.ask(Ticket(ticket), &ORIGIN.into(), "/x");
+            fetching.ask(Ticket(ticket), &ORIGIN.into(), "/x", &[]);
         }
         assert!(!fetching.unsent.is_empty(), "it is full");
         let mut asks = 0;

@@ -94,6 +94,8 @@ pub struct Counters {
     pub damaged: u64,
     /// Answers that did not come in parts, and found no room beside what is read or fetched.
     pub no_room: u64,
+    /// Variants that had to make room for others of their target.
+    pub evicted_variants: u64,
     /// Objects that have made room for others. This and what follows is not counted by origin.
     pub evicted_objects: u64,
     /// Content that has been removed, in bytes.
@@ -115,10 +117,10 @@ pub struct Counted<'a> {
 
 impl Counters {
     /// So many rows, the first ones, are counted by origin.
-    pub const OF_ORIGIN: usize = 13;
+    pub const OF_ORIGIN: usize = 14;
 
     /// All of them by name.
-    pub fn rows(&self) -> [(&'static str, u64); 17] {
+    pub fn rows(&self) -> [(&'static str, u64); 18] {
         [
             ("origin_asked", self.asked),
             ("origin_hits", self.hits),
@@ -133,6 +135,7 @@ impl Counters {
             ("origin_fetched_bytes", self.fetched_bytes),
             ("origin_damaged_segments", self.damaged),
             ("origin_no_room", self.no_room),
+            ("origin_evicted_variants", self.evicted_variants),
             ("origin_evicted_objects", self.evicted_objects),
             ("origin_evicted_bytes", self.evicted_bytes),
             ("origin_cached_objects", self.cached_objects),
@@ -155,6 +158,7 @@ impl Counters {
         self.fetched_bytes += other.fetched_bytes;
         self.damaged += other.damaged;
         self.no_room += other.no_room;
+        self.evicted_variants += other.evicted_variants;
     }
 }
 

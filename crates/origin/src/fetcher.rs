@@ -34,6 +34,7 @@ use crate::store::{Key, Meta, Store, VERSION_BYTES, Version, VersionId};
 use crate::transfer::{self, Event, Full, Head, Order, Renewal, What, unix_time_s};
 use crate::upstream::{OriginUrl, Upstream};
 use crate::validator::Validators;
+use crate::vary::{Names, VARIANTS_MAX, Variant, Variants};
 
 /// Most tickets at a time: twice the connections that a host stack has.
 const TICKETS_MAX: usize = 1 << 18;
@@ -84,6 +85,7 @@ pub(crate) struct Fetcher {
     upstreams: HashMap<Arc<str>, Arc<Upstream>>,
     store: Store,
     entries: HashMap<Key, Entry>,
+    variants: Variants,
     asking: HashMap<VersionId, Asking>,
     live: HashMap<VersionId, Live>,
     tickets: HashMap<u64, Ticket>,
@@ -93,6 +95,8 @@ pub(crate) struct Fetcher {
     full_told: Option<Instant>,
     /// Making room on the disk has not helped: until when none is made, and for how long that is.
     no_help: Option<(Instant, Duration)>,
+    /// When it was said last that a target has too many variants.
+    variants_told: Option<Instant>,
     /// When it was said last that an answer found no room.
     no_room_told: Option<Instant>,
     /// For the host process.
@@ -178,6 +182,8 @@ impl Running {
 
 struct Ticket {
     key: Key,
+    /// What its request selects, by whatever fields the target varies.
+    selects: Variant,
     /// How its answer comes, as far as is known.
     how: How,
     /// The request whose answer it waits for, or has got.
@@ -225,6 +231,7 @@ impl Fetcher {
         events: mpsc::Sender<Event>,
     ) -> Fetcher {
         let mut entries: HashMap<Key, Entry> = HashMap::new();
+        let mut variants = Variants::default();
         let mut doubles = Vec::new();
         let now_s = unix_time_s();
         let age_s = |id| {
@@ -235,6 +242,11 @@ impl Fetcher {
         for (id, key) in store.ids() {
             if store.get(id).is_some_and(|version| version.is_passing) {
                 continue;
+            }
+            if let Some(version) = store.get(id) {
+                let names = variants.learn(key, version.meta.varies_by());
+                // What is too much goes as others come.
+                let _ = variants.keep(key, names);
             }
             // Of several versions of one target, which a fetcher has left that was killed, the latest counts.
             let current = &mut entries.entry(key.clone()).or_default().current;
@@ -263,6 +275,8 @@ impl Fetcher {
             upstreams: upstreams.collect(),
             store,
             entries,
+            variants,
+            variants_told: None,
             asking: HashMap::new(),
             live: HashMap::new(),
             tickets: HashMap::new(),
@@ -367,7 +381,8 @@ impl Fetcher {
                 ticket,
                 origin,
                 target,
-            } => self.on_object(ticket, &origin, target),
+                fields,
+            } => self.on_object(ticket, &origin, target, &fields),
             Ask::Again {
                 ticket,
                 origin,
@@ -420,11 +435,23 @@ impl Fetcher {
         }
     }
 
-    fn on_object(&mut self, number: u64, origin: &str, target: String) {
-        let Some(key) = self.take_up(number, origin, target) else {
+    fn on_object(
+        &mut self,
+        number: u64,
+        origin: &str,
+        target: String,
+        fields: &[(String, String)],
+    ) {
+        let Some(key) = self.take_up(number, origin, target, fields) else {
             return;
         };
         self.count(&key).asked += 1;
+        self.answer(number, key);
+    }
+
+    /// Answers a ticket with what is there, or asks the origin for it.
+    fn answer(&mut self, number: u64, key: Key) {
+        self.variants.touch(&key);
         let (now, now_s) = (Instant::now(), unix_time_s());
         let entry = self.entries.entry(key.clone()).or_default();
         let current = entry.current;
@@ -469,7 +496,13 @@ impl Fetcher {
     }
 
     /// Notes who asks for what. `None` if he has asked before, or gets no answer but a refusal.
-    fn take_up(&mut self, number: u64, origin: &str, target: String) -> Option<Key> {
+    fn take_up(
+        &mut self,
+        number: u64,
+        origin: &str,
+        target: String,
+        fields: &[(String, String)],
+    ) -> Option<Key> {
         if self.tickets.contains_key(&number) || self.is_retiring {
             return None;
         }
@@ -480,12 +513,16 @@ impl Fetcher {
             self.refuse(number, Failure::Stopped.refusal());
             return None;
         };
+        let selects = Variant::of(fields);
+        let names = self.variants.names(origin, &target);
         let key = Key {
             origin: Arc::clone(origin),
             target,
+            variant: selects.by(names),
         };
         let ticket = Ticket {
             key: key.clone(),
+            selects,
             how: How::Miss,
             asking: None,
             version: None,
@@ -498,13 +535,19 @@ impl Fetcher {
 
     /// Somebody has got the beginning of a version, and goes on with it, however old it is.
     fn on_again(&mut self, number: u64, origin: &str, target: String, directory: &str) {
-        let Some(key) = self.take_up(number, origin, target) else {
+        let Some(key) = self.take_up(number, origin, target, &[]) else {
             return;
         };
         let id = VersionId::of_directory(directory);
-        let is_there = |id: &VersionId| self.store.get(*id).is_some_and(|it| it.key == key);
-        match id.filter(is_there) {
-            Some(id) => self.give(number, id, How::Hit),
+        let found = id.and_then(|id| Some((id, self.store.get(id)?.key.clone())));
+        let is_its = |found: &Key| (&found.origin, &found.target) == (&key.origin, &key.target);
+        match found.filter(|(_, found)| is_its(found)) {
+            Some((id, found)) => {
+                if let Some(ticket) = self.tickets.get_mut(&number) {
+                    ticket.key = found;
+                }
+                self.give(number, id, How::Hit);
+            }
             None => self.lose(number),
         }
     }
@@ -582,6 +625,7 @@ impl Fetcher {
             number,
             upstream: Arc::clone(&self.upstreams[&key.origin]),
             target: key.target.clone(),
+            variant: key.variant.clone(),
             disk,
             segment_bytes: self.store.segment_bytes,
             what,
@@ -596,14 +640,52 @@ impl Fetcher {
     }
 
     fn on_head(&mut self, id: VersionId, head: Result<Head, Failure>) {
-        let Some(asking) = self.asking.remove(&id) else {
+        let Some(mut asking) = self.asking.remove(&id) else {
             return;
         };
-        let key = asking.key.clone();
-        let entry = self.entries.entry(key.clone()).or_default();
-        if entry.asking == Some(id) {
+        let asked = asking.key.clone();
+        if let Some(entry) = self.entries.get_mut(&asked)
+            && entry.asking == Some(id)
+        {
             entry.asking = None;
         }
+        let others = match &head {
+            Ok(head) => self.select(&mut asking, head),
+            Err(_) => Vec::new(),
+        };
+        self.on_head_of(id, asking, head);
+        self.tidy(&asked);
+        for number in others {
+            if let Some(key) = self.tickets.get(&number).map(|it| it.key.clone()) {
+                self.answer(number, key);
+            }
+        }
+    }
+
+    /// The origin says by which fields it selects: which variant its answer is, and who has asked for others.
+    fn select(&mut self, asking: &mut Asking, head: &Head) -> Vec<u64> {
+        let names = self.variants.learn(&asking.key, head.varies_by());
+        let variant = asking.key.variant.by(names);
+        let mut others = Vec::new();
+        for number in std::mem::take(&mut asking.waiting) {
+            let Some(ticket) = self.tickets.get_mut(&number) else {
+                continue;
+            };
+            ticket.key.variant = ticket.selects.by(names);
+            if ticket.key.variant == variant {
+                asking.waiting.push(number);
+            } else {
+                ticket.asking = None;
+                others.push(number);
+            }
+        }
+        asking.key.variant = variant;
+        others
+    }
+
+    fn on_head_of(&mut self, id: VersionId, asking: Asking, head: Result<Head, Failure>) {
+        let key = asking.key.clone();
+        let entry = self.entries.entry(key.clone()).or_default();
         let current = entry.current.filter(|&id| self.store.get(id).is_some());
         match (head, current) {
             (Ok(Head::Same(renewal)), Some(current)) if !asking.is_solo => {
@@ -622,7 +704,7 @@ impl Fetcher {
                 }
             },
             (Ok(Head::Object(meta)), _) => self.on_version(id, asking, meta),
-            (Ok(Head::Refused(refusal, freshness)), current) => {
+            (Ok(Head::Refused(refusal, freshness, names)), current) => {
                 match current {
                     Some(current) if is_denial(refusal.status) => self.doubt(current),
                     Some(current) => self.supersede(current),
@@ -632,7 +714,7 @@ impl Fetcher {
                 let is_kept =
                     freshness.may_be_shared && freshness.usage(unix_time_s()) == Use::Fresh;
                 if is_kept && !asking.is_solo {
-                    self.keep_missing(&key, Missing::Refused(refusal.clone(), freshness));
+                    self.keep_missing(&key, Missing::Refused(refusal.clone(), freshness), names);
                 }
                 for ticket in asking.waiting {
                     self.refuse(ticket, refusal.clone());
@@ -735,21 +817,29 @@ impl Fetcher {
             _ => None,
         };
         let broken = Broken::next(before, failure, Instant::now());
-        self.keep_missing(key, Missing::Broken(broken));
+        let names = self.variants.names(&key.origin, &key.target);
+        self.keep_missing(key, Missing::Broken(broken), names);
     }
 
-    fn keep_missing(&mut self, key: &Key, missing: Missing) {
+    fn keep_missing(&mut self, key: &Key, missing: Missing, names: Names) {
         if self.missing >= MISSING_MAX {
             for entry in self.entries.values_mut() {
                 entry.missing = None;
             }
-            self.entries
-                .retain(|_, entry| entry.current.is_some() || entry.asking.is_some());
+            let variants = &mut self.variants;
+            self.entries.retain(|key, entry| {
+                let is_used = entry.current.is_some() || entry.asking.is_some();
+                if !is_used {
+                    variants.forget(key);
+                }
+                is_used
+            });
             self.missing = 0;
         }
         let entry = self.entries.entry(key.clone()).or_default();
         let before = entry.missing.replace(missing);
         self.missing += usize::from(before.is_none());
+        self.keep_variant(key, names);
     }
 
     /// A version has begun to come.
@@ -762,6 +852,7 @@ impl Fetcher {
             disk,
             ..
         } = asking;
+        let names = meta.varies_by();
         let is_shared = meta.freshness.may_be_shared;
         let is_kept = is_shared && !is_solo;
         // What does not come in parts stays as long as it is read: all of it has room from the
@@ -809,7 +900,8 @@ impl Fetcher {
         });
         self.live.entry(id).or_default().transfers.push(transfer);
         if is_kept {
-            self.entries.entry(key).or_default().current = Some(id);
+            self.entries.entry(key.clone()).or_default().current = Some(id);
+            self.keep_variant(&key, names);
             self.write_down(id);
             for ticket in waiting {
                 let how = self.tickets.get(&ticket).map_or(How::Miss, |it| it.how);
@@ -832,6 +924,31 @@ impl Fetcher {
         }
         // The one it was for may have gone.
         self.clean(id);
+    }
+
+    /// A variant of a target is there. If that has too many, the one that was asked for least recently goes.
+    fn keep_variant(&mut self, key: &Key, names: Names) {
+        let Some(oldest) = self.variants.keep(key, names) else {
+            return;
+        };
+        self.count(key).evicted_variants += 1;
+        if self
+            .variants_told
+            .is_none_or(|at| at.elapsed() >= FULL_PAUSE)
+        {
+            self.variants_told = Some(Instant::now());
+            tracing::warn!(
+                origin = %key.origin,
+                target = key.target,
+                "more than {VARIANTS_MAX} variants: the one asked for least recently goes. It is said again after \
+                 10 s at the earliest"
+            );
+        }
+        self.forget_missing(&oldest);
+        if let Some(current) = self.entries.get(&oldest).and_then(|entry| entry.current) {
+            self.supersede(current);
+        }
+        self.tidy(&oldest);
     }
 
     /// An answer that does not come in parts is longer than what is read or fetched leaves room
@@ -1557,6 +1674,7 @@ impl Fetcher {
         });
         if is_empty {
             self.entries.remove(key);
+            self.variants.forget(key);
         }
     }
 }
@@ -1568,6 +1686,11 @@ fn tag(key: &Key, meta: &Meta, id: VersionId) -> u64 {
     // Once another origin has what this one had, it is another version, whatever tag it has there.
     hasher.write(key.origin.as_bytes());
     hasher.write(key.target.as_bytes());
+    // Origins may have one tag for all variants, though they should not.
+    for (name, value) in key.variant.fields() {
+        hasher.write(name.as_bytes());
+        hasher.write(value.as_bytes());
+    }
     match meta.validators.strong() {
         Some(strong) => hasher.write(strong.as_bytes()),
         None => hasher.write(id.directory().as_bytes()),

@@ -81,7 +81,7 @@ impl Freshness {
             may_be_shared: !control.no_store
                 && !control.private
                 && !fields.contains_key(SET_COOKIE)
-                && !varies(fields),
+                && !varies_by_all(fields),
             born_s: answered_s.saturating_sub(initial_age_s),
             lifetime_s: lifetime_s.min(SECONDS_MAX),
             while_revalidate_s: stale(control.while_revalidate_s),
@@ -209,14 +209,14 @@ pub(crate) fn parse_date(text: &str) -> Option<u64> {
     Some(since.as_secs())
 }
 
-/// It may be another one for another client. The fetcher asks for all of them with the same fields and takes no
-/// coding, so that one who would have had a compressed answer can use this one as well.
-fn varies(fields: &HeaderMap) -> bool {
+/// It may be another one for another client, whatever fields their requests have. Those that are named are seen to by
+/// [`crate::vary`]: an answer cannot depend on fields that the fetcher does not send.
+fn varies_by_all(fields: &HeaderMap) -> bool {
     let mut names = fields
         .get_all(VARY)
         .into_iter()
         .flat_map(|value| directives(value.as_bytes()));
-    names.any(|name| !name.eq_ignore_ascii_case(b"accept-encoding"))
+    names.any(|name| name == b"*")
 }
 
 /// RFC 9110 §15.1: statuses whose answers may be taken for fresh though they do not say so.
@@ -287,7 +287,8 @@ mod tests {
             ("Cache-Control", "private=\"x, y\"", false),
             ("Set-Cookie", "a=b", false),
             ("Vary", "Accept-Encoding", true),
-            ("Vary", "accept-encoding, Cookie", false),
+            ("Vary", "accept-encoding, Cookie", true),
+            ("Vary", "Origin, *", false),
             ("Vary", "*", false),
         ] {
             let freshness = freshness(&[(name, value)]);

@@ -18,6 +18,7 @@
 //! | `boot` | whether the machine was started since the cache was written to |
 //! | `freshness` | how long an answer may be used (RFC 9111) |
 //! | `validator` | whether two answers are parts of the same version |
+//! | `vary` | variants: which fields of requests select an answer (RFC 9111 §4.1) |
 //! | `upstream` | an origin: where it is, how it is reached |
 //! | `resolver` | looking up an origin's name |
 //! | `circuit` | leaving an origin alone that does not answer |
@@ -44,7 +45,9 @@ mod store;
 mod transfer;
 mod upstream;
 mod validator;
+mod vary;
 
 pub use endpoint::{Config, Counted, Counters, Ends, FetcherError, run};
 pub use store::OBJECTS;
 pub use upstream::{OriginUrl, OriginUrlError, Timeouts, Trust, TrustError};
+pub use vary::{SELECTING, VALUE_BYTES_MAX};

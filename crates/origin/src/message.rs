@@ -25,6 +25,9 @@ pub enum Ask {
         origin: String,
         /// Path and query, escaped, with a slash at the start.
         target: String,
+        /// Those fields of the request that may select a variant ([`crate::SELECTING`]), names in small letters.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        fields: Vec<(String, String)>,
     },
     /// A client has got a part of this version already, from a fetcher before: [`Answer::Object`] follows with this
     /// version and no other, however old it is, or [`Answer::Lost`].

@@ -32,12 +32,16 @@ use crate::disk::{Disk, META, SUMS, read_file};
 use crate::freshness::Freshness;
 use crate::message::segment_name;
 use crate::validator::Validators;
+use crate::vary::{Names, Variant};
 
 /// The directory of all versions, below the cache directory.
 pub const OBJECTS: &str = "objects";
 
 /// Another number for each way to write things down: what is of another one is swept away.
 const FORMAT: u32 = 1;
+
+/// The same for what has a [`Variant`], which programs of the first format would give to all clients.
+const FORMAT_VARIANT: u32 = 2;
 
 /// What a version takes beside its content, in bytes: a directory, `meta`, `sums`, and what is
 /// known of it in memory. However small objects are, there are no more of them than fit with this.
@@ -55,11 +59,12 @@ pub(crate) struct Limits {
     pub(crate) version_bytes: u64,
 }
 
-/// What is asked for: an origin, by its URL, and a target there.
+/// What is asked for: an origin, by its URL, a target there, and which variant of it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Key {
     pub(crate) origin: Arc<str>,
     pub(crate) target: String,
+    pub(crate) variant: Variant,
 }
 
 /// A version, by a number that no other has.
@@ -99,6 +104,13 @@ impl Meta {
         self.size_bytes.is_some() && self.validators.strong().is_some()
     }
 
+    /// The fields of requests by which the origin has selected it.
+    pub(crate) fn varies_by(&self) -> Names {
+        let fields = self.caching.iter();
+        let vary = fields.filter(|(name, _)| name == "vary");
+        Names::of(vary.map(|(_, value)| value.as_str()))
+    }
+
     /// Any part of it can be fetched again, and nothing else in its place.
     pub(crate) fn is_in_parts(&self) -> bool {
         self.takes_ranges && self.can_come_again()
@@ -112,6 +124,8 @@ struct Record {
     segment_bytes: u64,
     origin: String,
     target: String,
+    #[serde(default, skip_serializing_if = "Variant::is_plain")]
+    variant: Variant,
     /// See [`Version::is_passing`].
     #[serde(default)]
     is_passing: bool,
@@ -344,7 +358,8 @@ impl Store {
         let record: Record = serde_json::from_slice(&record).ok()?;
         let origin = origins.iter().find(|url| ***url == *record.origin)?;
         let size_bytes = record.meta.size_bytes?;
-        if record.format != FORMAT || record.segment_bytes != self.segment_bytes {
+        let is_known = [FORMAT, FORMAT_VARIANT].contains(&record.format);
+        if !is_known || record.segment_bytes != self.segment_bytes {
             return None;
         }
         let disk = Disk::new(path.to_owned());
@@ -389,6 +404,7 @@ impl Store {
         let key = Key {
             origin: Arc::clone(origin),
             target: record.target,
+            variant: record.variant,
         };
         let version = Version {
             segments,
@@ -766,10 +782,15 @@ impl Store {
         self.clock += 1;
         let version = self.versions.get(&id)?;
         let record = Record {
-            format: FORMAT,
+            format: if version.key.variant.is_plain() {
+                FORMAT
+            } else {
+                FORMAT_VARIANT
+            },
             segment_bytes: self.segment_bytes,
             origin: version.key.origin.to_string(),
             target: version.key.target.clone(),
+            variant: version.key.variant.clone(),
             is_passing: version.is_passing,
             meta: version.meta.clone(),
         };
@@ -837,6 +858,7 @@ mod tests {
         Key {
             origin: ORIGIN.into(),
             target: target.to_owned(),
+            variant: Variant::default(),
         }
     }
 

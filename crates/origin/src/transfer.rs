@@ -25,6 +25,7 @@ use crate::message::{MESSAGE_BYTES_MAX, Refusal};
 use crate::store::{Meta, VersionId};
 use crate::upstream::{OriginUrl, Upstream};
 use crate::validator::Validators;
+use crate::vary::{Names, Variant};
 
 /// How often something is written anew after room was made for it.
 const ROOM_MADE_MAX: u32 = 3;
@@ -37,6 +38,7 @@ pub(crate) struct Order {
     pub(crate) number: u64,
     pub(crate) upstream: Arc<Upstream>,
     pub(crate) target: String,
+    pub(crate) variant: Variant,
     pub(crate) disk: Disk,
     pub(crate) segment_bytes: u64,
     pub(crate) what: What,
@@ -116,7 +118,25 @@ pub(crate) enum Head {
     Same(Renewal),
     Object(Meta),
     /// A redirect, or that there is none.
-    Refused(Refusal, Freshness),
+    Refused(Refusal, Freshness, Names),
+}
+
+impl Head {
+    /// The fields of requests by which the origin selects what it answers.
+    pub(crate) fn varies_by(&self) -> Names {
+        let fields = match self {
+            Head::Object(meta) => return meta.varies_by(),
+            Head::Same(renewal) => &renewal.fields,
+            Head::Refused(_, _, names) => return *names,
+        };
+        names(fields)
+    }
+}
+
+/// Those of its fields `Vary` that may select.
+fn names(fields: &HeaderMap) -> Names {
+    let vary = fields.get_all(VARY).into_iter();
+    Names::of(vary.filter_map(|value| value.to_str().ok()))
 }
 
 /// What a 304 says of a version that is known.
@@ -251,9 +271,14 @@ impl Order {
     }
 }
 
-fn request_fields() -> HeaderMap {
+fn request_fields(variant: &Variant) -> HeaderMap {
     let mut fields = HeaderMap::new();
-    // One answer is good for all clients.
+    for (name, value) in variant.fields() {
+        if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::from_str(value)) {
+            fields.insert(name, value);
+        }
+    }
+    // One answer is good for clients of all codings.
     fields.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     fields.insert(
         USER_AGENT,
@@ -267,7 +292,7 @@ async fn whole(
     order: &Order,
     known: Option<Validators>,
 ) -> Result<(Head, Option<Incoming>), Failure> {
-    let mut fields = request_fields();
+    let mut fields = request_fields(&order.variant);
     let known = known.unwrap_or_default();
     for (name, value) in [
         (IF_NONE_MATCH, known.etag.as_deref()),
@@ -326,7 +351,7 @@ fn judge(
                 status,
                 location: Some(url.for_clients(location)),
             };
-            Ok(Head::Refused(refusal, freshness))
+            Ok(Head::Refused(refusal, freshness, names(fields)))
         }
         // It is about how often it is asked, and not about what is there.
         429 if is_conditional => Err(Failure::Status(429)),
@@ -335,7 +360,7 @@ fn judge(
                 status,
                 location: None,
             };
-            Ok(Head::Refused(refusal, freshness))
+            Ok(Head::Refused(refusal, freshness, names(fields)))
         }
         status @ 400.. => Err(Failure::Status(status)),
         status => Err(Failure::Useless(format!("it answers a GET with {status}"))),
@@ -361,7 +386,7 @@ async fn part(
     let strong = validators
         .strong()
         .ok_or_else(|| changed("nothing tells versions apart".to_owned()))?;
-    let mut fields = request_fields();
+    let mut fields = request_fields(&order.variant);
     fields.insert(RANGE, value(&format!("bytes={start}-{last}"))?);
     fields.insert(IF_RANGE, value(strong)?);
     let answer = order.upstream.get(&order.target, &fields).await?;
@@ -393,7 +418,10 @@ async fn whole_again(
     size_bytes: u64,
     validators: &Validators,
 ) -> Result<(Incoming, u64), Failure> {
-    let answer = order.upstream.get(&order.target, &request_fields()).await?;
+    let answer = order
+        .upstream
+        .get(&order.target, &request_fields(&order.variant))
+        .await?;
     let changed = |why: String| Err(Failure::OtherVersion(why));
     match answer.status().as_u16() {
         200 => {}

@@ -34,11 +34,20 @@ pub enum RulePull {
     From(Arc<str>),
 }
 
+/// Fields of a request by which an origin may select what it answers, in small letters.
+pub(crate) const SELECTING: [&str; 3] = ["accept", "accept-language", "origin"];
+
 /// Whoever fetches objects from origins.
 pub trait Origins: Send {
-    /// Asks an origin for an object: its path and query, escaped, with a slash at the start. [`News::Object`],
-    /// [`News::Refused`] or [`News::Lost`] follows.
-    fn ask(&mut self, ticket: Ticket, origin: &Arc<str>, target: &str);
+    /// Asks an origin for an object: its path and query, escaped, with a slash at the start. `fields` are those of the
+    /// request that may [select](SELECTING) a variant. [`News::Object`], [`News::Refused`] or [`News::Lost`] follows.
+    fn ask(
+        &mut self,
+        ticket: Ticket,
+        origin: &Arc<str>,
+        target: &str,
+        fields: &[(&'static str, String)],
+    );
     /// Asks for the first of these segments of an object; the client is going to need the others.
     /// [`News::Segment`] or [`News::Lost`] follows.
     fn want(&mut self, ticket: Ticket, segments: Range<u64>);

@@ -419,7 +419,7 @@ const NIC: [(&str, &str, Kind, &str); nic::Counters::ROWS] = {
 };
 
 /// What a fetcher counts, in its order: the first ones by origin.
-const FETCHER: [(&str, Kind, &str); 17] = {
+const FETCHER: [(&str, Kind, &str); 18] = {
     use Kind::{Counter, Gauge};
     [
         (
@@ -486,6 +486,11 @@ const FETCHER: [(&str, Kind, &str); 17] = {
             "origin_no_room",
             Counter,
             "Answers of an origin that were refused since the cache had no room for all of them (503).",
+        ),
+        (
+            "origin_evicted_variants",
+            Counter,
+            "Variants that have made room for others of the same target.",
         ),
         (
             "origin_evicted_objects",

@@ -118,6 +118,48 @@ fn a_redirect_below_the_base_of_the_origin_leads_to_the_server() {
     });
 }
 
+/// An origin whose pages are in the language that the client prefers.
+#[test]
+fn each_language_is_fetched_once_and_given_to_those_who_want_it() {
+    isolated(|site| {
+        let page = |language: &str| content(200_000 + 1000 * language.len(), language.len() as u64);
+        let web = Web::new(move |request| {
+            let language = request.field("accept-language").unwrap_or_default();
+            let fields = format!("{FRESH}\nVary: Accept-Language");
+            Reply::in_parts(request, "\"v1\"", &fields, &page(language))
+        });
+        let splitway = serve_origin(&site, &web, &[]);
+        let languages = ["", "d", "fr", "ita"];
+        let check_all = || {
+            for server in FAMILIES {
+                for language in languages {
+                    let fields = match language {
+                        "" => String::new(),
+                        _ => format!("Accept-Language: {language}\r\n"),
+                    };
+                    let answer = ask(server, "/page", &fields).unwrap();
+                    assert_eq!(answer.status, 200, "{}", answer.head);
+                    assert!(answer.body == page(language), "{language}");
+                    let head = answer.head.to_ascii_lowercase();
+                    assert!(head.contains("vary: accept-language\r\n"), "{head}");
+                }
+            }
+        };
+        check_all();
+        let heads = web.requests();
+        let whole = heads.iter().filter(|it| it.field("range").is_none());
+        assert_eq!(whole.count(), languages.len());
+        // Another fetcher finds what this one has left.
+        let before = heads.len();
+        let first = fetcher(&splitway).unwrap();
+        signal(first, Signal::KILL).unwrap();
+        let is_another = || fetcher(&splitway).filter(|&pid| pid != first);
+        testbed::wait::until(SOON, "another fetcher", is_another).unwrap();
+        check_all();
+        assert_eq!(web.requests().len(), before);
+    });
+}
+
 /// An origin of one object that it gives parts of.
 fn in_parts(body: &[u8]) -> Web {
     let body = body.to_vec();

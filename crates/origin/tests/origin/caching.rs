@@ -154,7 +154,6 @@ fn what_is_for_one_client_is_given_to_no_other_and_not_kept() {
         "Cache-Control: private",
         "Cache-Control: no-store",
         "Set-Cookie: a=b\nCache-Control: max-age=100",
-        "Vary: Cookie\nCache-Control: max-age=100",
         "Vary: *\nCache-Control: max-age=100",
     ] {
         let count = AtomicUsize::new(0);
@@ -264,7 +263,7 @@ fn what_a_304_says_is_for_one_client_is_given_to_no_other() {
     for field in [
         "Cache-Control: private",
         "Cache-Control: no-store",
-        "Vary: Cookie",
+        "Vary: *",
     ] {
         let web = Web::new(move |request| match request.field("if-none-match") {
             Some(_) => Reply {

@@ -138,11 +138,26 @@ impl Host {
 
     /// The same of an origin that is perhaps not the first.
     pub(crate) fn ask_of(&mut self, origin: &str, target: &str) -> u64 {
+        self.ask_with(origin, target, &[])
+    }
+
+    /// The same with fields that may select a variant.
+    pub(crate) fn ask_for(&mut self, target: &str, fields: &[(&str, &str)]) -> u64 {
+        let origin = self.origin.clone();
+        self.ask_with(&origin, target, fields)
+    }
+
+    /// Both.
+    pub(crate) fn ask_with(&mut self, origin: &str, target: &str, fields: &[(&str, &str)]) -> u64 {
         self.ticket += 1;
+        let fields = fields.iter();
         self.say(&Ask::Object {
             ticket: self.ticket,
             origin: origin.to_owned(),
             target: target.to_owned(),
+            fields: fields
+                .map(|&(name, value)| (name.to_owned(), value.to_owned()))
+                .collect(),
         });
         self.ticket
     }
@@ -274,7 +289,12 @@ impl Host {
 
     /// Asks for all of an object.
     pub(crate) fn get(&mut self, target: &str) -> Outcome {
-        let ticket = self.ask(target);
+        self.get_with(target, &[])
+    }
+
+    /// The same with fields that may select a variant.
+    pub(crate) fn get_with(&mut self, target: &str, fields: &[(&str, &str)]) -> Outcome {
+        let ticket = self.ask_for(target, fields);
         self.read(ticket)
     }
 }

@@ -7,3 +7,4 @@ mod failing;
 mod fetching;
 mod host;
 mod secure;
+mod vary;

@@ -21,6 +21,8 @@ const ORIGIN: &str = "http://a.example";
 #[derive(Default)]
 struct Said {
     asks: Vec<(Ticket, String, String)>,
+    /// Of the last of these.
+    fields: Vec<(&'static str, String)>,
     wants: Vec<(Ticket, u64)>,
     /// The same, with those behind that are needed.
     needs: Vec<Range<u64>>,
@@ -36,8 +38,15 @@ struct Fake {
 }
 
 impl Origins for Fake {
-    fn ask(&mut self, ticket: Ticket, origin: &Arc<str>, target: &str) {
+    fn ask(
+        &mut self,
+        ticket: Ticket,
+        origin: &Arc<str>,
+        target: &str,
+        fields: &[(&'static str, String)],
+    ) {
         let mut said = self.said.lock().unwrap();
+        said.fields = fields.to_vec();
         said.asks
             .push((ticket, origin.to_string(), target.to_owned()));
     }
@@ -221,6 +230,26 @@ fn an_object_comes_with_what_its_origin_says_of_it() {
         assert_eq!(response.header(name), Some(value), "{name}");
     }
     bench.all_done();
+}
+
+#[test]
+fn an_origin_is_told_the_fields_that_may_select_a_variant_and_no_others() {
+    let mut bench = Bench::new(config());
+    let request = "GET /x HTTP/1.1\r\nHost: x\r\nCookie: a=b\r\nOrigin: https://a.example\r\n\
+         Accept: image/avif\r\nUser-Agent: c\r\naccept:  image/webp \r\nAccept-Language: de\r\n\
+         Accept-Encoding: gzip\r\n\r\n";
+    bench.ask(request, 10);
+    let fields = bench.said().fields.clone();
+    let expected = [
+        ("accept", "image/avif"),
+        ("accept", "image/webp"),
+        ("accept-language", "de"),
+        ("origin", "https://a.example"),
+    ];
+    assert_eq!(
+        fields,
+        expected.map(|(name, value)| (name, value.to_owned()))
+    );
 }
 
 #[test]

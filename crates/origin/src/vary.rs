@@ -1,0 +1,260 @@
+//! Variants: answers for one target that the origin selects by fields of the request (RFC 9111 §4.1).
+//!
+//! The origin is sent the values of those fields by which it has been seen to select, and of no others. So what is stored is
+//! known by exactly what was sent, and an origin that says nothing of a field cannot have looked at it.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use http::header::{ACCEPT, ACCEPT_LANGUAGE, HeaderName, HeaderValue, ORIGIN};
+use serde::{Deserialize, Serialize};
+
+use crate::store::Key;
+
+/// The fields that may select, in the order in which variants name them. All others are never sent, so that nothing
+/// depends on them, whatever `Vary` says.
+pub const SELECTING: [HeaderName; 3] = [ACCEPT, ACCEPT_LANGUAGE, ORIGIN];
+
+/// Longest value of a selecting field, in bytes. A longer one counts as absent.
+pub const VALUE_BYTES_MAX: usize = 512;
+
+/// Most variants of a target. One more takes the place of the one that was asked for least recently.
+pub(crate) const VARIANTS_MAX: usize = 16;
+
+/// Some of [`SELECTING`], one bit for each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Names(u8);
+
+impl Names {
+    /// Those that these values of `Vary` name.
+    pub(crate) fn of<'a>(vary: impl Iterator<Item = &'a str>) -> Names {
+        let names = vary.flat_map(|value| value.split(',')).map(str::trim);
+        let places = names.filter_map(|name| {
+            SELECTING
+                .iter()
+                .position(|known| name.eq_ignore_ascii_case(known.as_str()))
+        });
+        Names(places.fold(0, |bits, place| bits | 1 << place))
+    }
+
+    fn has(self, place: usize) -> bool {
+        self.0 & 1 << place != 0
+    }
+
+    fn and(self, other: Names) -> Names {
+        Names(self.0 | other.0)
+    }
+}
+
+/// The selecting fields of a request, each with its value; absent ones are left out.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) struct Variant(Vec<(String, String)>);
+
+impl Variant {
+    /// What these fields of a request select. Lines of one name are one list, and white space around values means nothing.
+    pub(crate) fn of(fields: &[(String, String)]) -> Variant {
+        let values = SELECTING.iter().filter_map(|name| {
+            let lines = fields.iter().filter(|(found, _)| found == name.as_str());
+            let lines: Vec<&str> = lines.map(|(_, value)| value.trim()).collect();
+            let value = lines.join(", ");
+            let is_sane = value.len() <= VALUE_BYTES_MAX && HeaderValue::from_str(&value).is_ok();
+            (!lines.is_empty() && is_sane).then(|| (name.to_string(), value))
+        });
+        Variant(values.collect())
+    }
+
+    /// What it is where only these fields select.
+    pub(crate) fn by(&self, names: Names) -> Variant {
+        let is_named = |name: &str| {
+            let place = SELECTING.iter().position(|known| known.as_str() == name);
+            place.is_some_and(|place| names.has(place))
+        };
+        let kept = self.0.iter().filter(|(name, _)| is_named(name));
+        Variant(kept.cloned().collect())
+    }
+
+    pub(crate) fn is_plain(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn fields(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+}
+
+/// By which fields targets vary, and which of their variants are there.
+#[derive(Debug, Default)]
+pub(crate) struct Variants {
+    targets: HashMap<Arc<str>, HashMap<String, Target>>,
+    /// All fields by which an origin has been seen to select: what is assumed of its other targets.
+    origins: HashMap<Arc<str>, Names>,
+}
+
+#[derive(Debug, Default)]
+struct Target {
+    names: Names,
+    /// Those that are there; the one asked for most recently is last.
+    variants: VecDeque<Variant>,
+}
+
+impl Variants {
+    /// By what a target varies, as far as is known.
+    pub(crate) fn names(&self, origin: &Arc<str>, target: &str) -> Names {
+        match self.target(origin, target) {
+            Some(known) => known.names,
+            None => self.origins.get(origin).copied().unwrap_or_default(),
+        }
+    }
+
+    fn target(&self, origin: &Arc<str>, target: &str) -> Option<&Target> {
+        self.targets.get(origin)?.get(target)
+    }
+
+    /// The origin says by what a target varies. Returns by what all its answers are told apart from now on: also by what was
+    /// said before, since some origins name only fields that the request has.
+    pub(crate) fn learn(&mut self, key: &Key, names: Names) -> Names {
+        let of_origin = self.origins.entry(Arc::clone(&key.origin)).or_default();
+        *of_origin = of_origin.and(names);
+        match self.target_mut(key) {
+            Some(known) => {
+                known.names = known.names.and(names);
+                known.names
+            }
+            None => names,
+        }
+    }
+
+    fn target_mut(&mut self, key: &Key) -> Option<&mut Target> {
+        self.targets.get_mut(&key.origin)?.get_mut(&key.target)
+    }
+
+    /// A variant is there, and was asked for. Returns the one that has to make room for it, if it is one too many.
+    pub(crate) fn keep(&mut self, key: &Key, names: Names) -> Option<Key> {
+        let targets = self.targets.entry(Arc::clone(&key.origin)).or_default();
+        let target = targets.entry(key.target.clone()).or_default();
+        target.names = target.names.and(names);
+        if let Some(place) = target.variants.iter().position(|it| *it == key.variant) {
+            target.variants.remove(place);
+        }
+        target.variants.push_back(key.variant.clone());
+        if target.variants.len() <= VARIANTS_MAX {
+            return None;
+        }
+        let oldest = target.variants.pop_front()?;
+        Some(Key {
+            variant: oldest,
+            ..key.clone()
+        })
+    }
+
+    /// A variant was asked for.
+    pub(crate) fn touch(&mut self, key: &Key) {
+        let Some(target) = self.target_mut(key) else {
+            return;
+        };
+        if target.variants.back() != Some(&key.variant)
+            && let Some(place) = target.variants.iter().position(|it| *it == key.variant)
+            && let Some(variant) = target.variants.remove(place)
+        {
+            target.variants.push_back(variant);
+        }
+    }
+
+    /// A variant is not there any more.
+    pub(crate) fn forget(&mut self, key: &Key) {
+        let Some(targets) = self.targets.get_mut(&key.origin) else {
+            return;
+        };
+        let Some(target) = targets.get_mut(&key.target) else {
+            return;
+        };
+        target.variants.retain(|variant| *variant != key.variant);
+        if target.variants.is_empty() {
+            targets.remove(&key.target);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fields(lines: &[(&str, &str)]) -> Vec<(String, String)> {
+        let lines = lines.iter();
+        lines
+            .map(|&(name, value)| (name.to_owned(), value.to_owned()))
+            .collect()
+    }
+
+    fn key(variant: &[(&str, &str)]) -> Key {
+        Key {
+            origin: "http://a".into(),
+            target: "/x".to_owned(),
+            variant: Variant::of(&fields(variant)),
+        }
+    }
+
+    /// RFC 9111 §4.1
+    #[test]
+    fn values_are_compared_as_lists_without_white_space_around_them() {
+        let one = Variant::of(&fields(&[
+            ("origin", " a "),
+            ("accept", "b"),
+            ("accept", "c"),
+        ]));
+        let same = Variant::of(&fields(&[("accept", "b, c"), ("origin", "a")]));
+        assert_eq!(one, same);
+        assert_ne!(
+            one,
+            Variant::of(&fields(&[("accept", "b"), ("origin", "a")]))
+        );
+        let names = Names::of(["Cookie, ORIGIN"].into_iter());
+        assert_eq!(one.by(names), Variant::of(&fields(&[("origin", "a")])));
+        assert!(one.by(Names::default()).is_plain());
+    }
+
+    #[test]
+    fn what_is_too_long_or_no_value_counts_as_absent() {
+        let long = "x".repeat(VALUE_BYTES_MAX + 1);
+        for value in [&long, "a\nb", "\0"] {
+            assert!(Variant::of(&fields(&[("origin", value)])).is_plain());
+        }
+        let longest = "x".repeat(VALUE_BYTES_MAX);
+        assert!(!Variant::of(&fields(&[("origin", &longest)])).is_plain());
+        assert!(Variant::of(&fields(&[("cookie", "a")])).is_plain());
+    }
+
+    #[test]
+    fn names_are_learnt_for_a_target_and_assumed_of_others_of_its_origin() {
+        let mut variants = Variants::default();
+        let (origin, language) = (
+            Names::of(["origin"].into_iter()),
+            Names::of(["accept-language"].into_iter()),
+        );
+        let plain = key(&[]);
+        assert_eq!(variants.learn(&plain, origin), origin);
+        assert_eq!(variants.keep(&plain, origin), None);
+        assert_eq!(variants.learn(&plain, language), origin.and(language));
+        assert_eq!(variants.names(&plain.origin, "/x"), origin.and(language));
+        assert_eq!(variants.names(&plain.origin, "/y"), origin.and(language));
+        assert_eq!(variants.names(&"http://b".into(), "/x"), Names::default());
+        variants.forget(&plain);
+        assert!(variants.targets[&plain.origin].is_empty());
+    }
+
+    #[test]
+    fn of_too_many_variants_the_one_goes_that_was_asked_for_least_recently() {
+        let mut variants = Variants::default();
+        let names = Names::of(["origin"].into_iter());
+        let of = |number: usize| key(&[("origin", &number.to_string())]);
+        for number in 0..VARIANTS_MAX {
+            assert_eq!(variants.keep(&of(number), names), None);
+        }
+        variants.touch(&of(0));
+        assert_eq!(variants.keep(&of(1), names), None, "it is there already");
+        assert_eq!(variants.keep(&of(100), names), Some(of(2)));
+        assert_eq!(variants.keep(&of(101), names), Some(of(3)));
+    }
+}
