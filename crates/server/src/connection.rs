@@ -127,6 +127,8 @@ pub(crate) struct Connection {
     answered: bool,
     /// The site of the last request that was for one.
     site: Option<Arc<Site>>,
+    /// See [`ConnectionInfo::object`].
+    object: Option<Arc<str>>,
     /// Requests so far, whole or broken.
     requests: u32,
     output: Output,
@@ -146,9 +148,12 @@ pub(crate) struct Connection {
 }
 
 const _: () = assert!(
-    size_of::<Connection>() <= 376,
+    size_of::<Connection>() <= 392,
     "ten thousand idle connections fit into a few megabytes"
 );
+
+/// So much of a target is shown to people, in bytes.
+const SHOWN_BYTES_MAX: usize = 200;
 
 /// A connection, as people are shown it.
 #[derive(Clone, Debug)]
@@ -160,6 +165,9 @@ pub struct ConnectionInfo {
     pub requests: u32,
     /// The site of the last request that could be read.
     pub site: Option<Arc<Site>>,
+    /// Path and query of the last request, if an origin's object answers it: the name of the file that is sent means
+    /// nothing to people. Long ones are cut.
+    pub object: Option<Arc<str>>,
 }
 
 #[derive(Debug)]
@@ -219,6 +227,7 @@ impl Connection {
             body_bytes: 0,
             answered: false,
             site: None,
+            object: None,
             requests: 0,
             output: Output::default(),
             in_flight: VecDeque::new(),
@@ -298,6 +307,7 @@ impl Connection {
             },
             requests: self.requests,
             site: self.site.clone(),
+            object: self.object.clone(),
         }
     }
 
@@ -523,6 +533,7 @@ impl Connection {
         let number = shared.site(head, target);
         let site = Arc::clone(&shared.sites[number]);
         self.site = Some(Arc::clone(&site));
+        self.object = None;
         let found = match resolved {
             Err(_) => None,
             Ok(_) if site.rules.is_empty() && site.pulls.is_empty() => None,
@@ -836,6 +847,8 @@ impl Connection {
         match news {
             News::Object(object) => {
                 let target = &self.input.bytes()[request.target.clone()];
+                let shown = &target[..target.len().min(SHOWN_BYTES_MAX)];
+                self.object = Some(String::from_utf8_lossy(shown).into());
                 let media_type = match target::resolve(target, &mut shared.path) {
                     Ok(_) => mime::media_type(&shared.path),
                     Err(_) => mime::media_type(b""),

@@ -139,6 +139,9 @@ pub(crate) struct Http {
     pub(crate) requests: u32,
     /// The first name of the site of the last request.
     pub(crate) site: Option<String>,
+    /// Path and query of the last request, if an origin's object answers it.
+    #[serde(default)]
+    pub(crate) object: Option<String>,
 }
 
 /// The file of which the first byte is that the peer has not acknowledged.
@@ -262,6 +265,7 @@ impl Connection {
                 phase: http.phase.to_owned(),
                 requests: http.requests,
                 site: site.map(ToString::to_string),
+                object: http.object.as_deref().map(str::to_owned),
             }
         });
         let file = info.file.map(|file| File {

@@ -227,7 +227,11 @@ fn used(process: &Process) -> String {
 
 fn cells(connection: &Connection) -> [String; 6] {
     let file = connection.file.as_ref().map(|file| {
-        let path = shown(&file.path);
+        let object = connection
+            .http
+            .as_ref()
+            .and_then(|http| http.object.as_deref());
+        let path = shown(object.unwrap_or(&file.path));
         format!("{path} @ {} of {}", file.offset_bytes, file.size_bytes)
     });
     [
@@ -377,6 +381,7 @@ pub(super) mod tests {
                 phase: "reading".to_owned(),
                 requests: 2,
                 site: None,
+                object: None,
             }),
             file: Some(File {
                 path: "films/movie\x1b[2J.mp4".to_owned(),

@@ -20,6 +20,7 @@ use testbed::process::{run, signal};
 use testbed::splitway::{HTTP_V4, HTTP_V6, Splitway};
 use testbed::wait::until;
 
+use crate::origin::{serve_origin, web_of_one_file};
 use crate::support::{FAMILIES, SOON, program, serve_with, started};
 
 /// What `splitway stat` prints.
@@ -133,6 +134,26 @@ fn a_download_in_progress_is_told_with_its_file_and_what_tcp_knows() {
             (sent.as_u64()? >= 2 * file.size()).then_some(())
         })
         .unwrap();
+    });
+}
+
+#[test]
+fn an_object_of_an_origin_is_shown_by_what_was_asked_for() {
+    isolated(|site| {
+        let web = web_of_one_file(30_000_000);
+        let _splitway = serve_origin(&site, &web, &[]);
+        let mut connection = Connection::open(HTTP_V4).unwrap();
+        connection.send_get("films/long.mp4?x=y").unwrap();
+        let head = connection.read_head().unwrap();
+        let len = head.content_length().unwrap();
+        connection.read_body(1000, |_, _| Ok(())).unwrap();
+        let document = json(&[]);
+        let row = row(&document, client_of(&connection));
+        assert_eq!(row["http"]["object"], "/films/long.mp4?x=y", "{row}");
+        let text = stat(&[]);
+        assert!(text.contains("/films/long.mp4?x=y @ "), "{text}");
+        assert!(!text.contains("objects/"), "{text}");
+        connection.read_body(len - 1000, |_, _| Ok(())).unwrap();
     });
 }
 
