@@ -4,7 +4,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use crate::args::BenchArgs;
-use crate::error::Failure;
+use failure::Failure;
 
 /// What the other program is called.
 const PROGRAM: &str = "splitway-bench";

@@ -8,7 +8,7 @@ use clap::Args;
 use nic::Config;
 use nic::buffer::BLOCK_BYTES;
 
-use crate::error::Failure;
+use failure::Failure;
 
 /// The option, of `splitway serve` and of `splitway nic` alike.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Args)]

@@ -30,8 +30,8 @@ use self::wanted::Wanted;
 use crate::child::retry;
 use crate::control::Request;
 use crate::ctl;
-use crate::error::Failure;
 use crate::signals::Signals;
+use failure::Failure;
 
 /// Packets come from several sockets, each in its order. They are held back for so long, so that one that was sent
 /// before another is written before it: the kernel notes the time of a packet, and may be held up before the packet is

@@ -13,10 +13,11 @@ use port::packet::{ControlPort, mtu_of};
 use rustix::thread::CapabilitySet;
 
 use crate::args::CarryArgs;
-use crate::error::Failure;
 use crate::messages::{Message, Report};
 use crate::signals::Signals;
-use crate::{child, key_file, link, lockdown, seccomp};
+use crate::{child, key_file, link};
+use failure::Failure;
+use sandbox::{lockdown, seccomp};
 
 /// How long the NIC stack's machine may take to answer: less than the host process waits for the hello.
 const PATIENCE: Duration = Duration::from_secs(4);

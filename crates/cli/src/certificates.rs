@@ -9,9 +9,9 @@ use std::time::{Duration, SystemTime};
 use tls::{Certificates, Files};
 
 use crate::config::{Certificate, Config};
-use crate::error::Failure;
-use crate::lockdown;
 use crate::self_signed::{Fresh, SelfSigned};
+use failure::Failure;
+use sandbox::lockdown;
 
 /// What failures are about.
 pub(crate) const WHAT: &str = "TLS certificates";

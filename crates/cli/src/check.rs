@@ -9,10 +9,10 @@ use rustix::io::Errno;
 use crate::certificates::CertificateSource;
 use crate::config::{self, Config, Content, Site, Text};
 use crate::control_link::NicPlace;
-use crate::error::Failure;
 use crate::origin_options::OriginPlan;
 use crate::root::check_root;
 use crate::{key_file, say};
+use failure::Failure;
 
 /// Checks a file and all that it names; says so if it is good.
 pub(crate) fn run(file: &Path) -> Result<(), Failure> {

@@ -49,7 +49,7 @@ pub(crate) use self::tcp::Tcp;
 pub(crate) use self::text::Text;
 pub(crate) use self::tls::{Certificate, Tls};
 use crate::control_link::NicPlace;
-use crate::error::Failure;
+use failure::Failure;
 
 /// All that a server is told, section by section.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -12,7 +12,7 @@ use zeroize::Zeroizing;
 
 use crate::child::retry;
 use crate::config::{Content, Tcp};
-use crate::error::Failure;
+use failure::Failure;
 
 /// What failures are about.
 pub(crate) const WHAT: &str = "configuration";

@@ -21,9 +21,9 @@ use rustix::process::{Uid, geteuid};
 
 use crate::capture::wanted::Wanted;
 use crate::child::retry;
-use crate::error::Failure;
 use crate::listener::Listener;
 use crate::socket;
+use failure::Failure;
 
 /// Longest request, and longest answer, in bytes.
 pub(crate) const LINE_BYTES_MAX: usize = 64 << 10;

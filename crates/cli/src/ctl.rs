@@ -15,8 +15,8 @@ use rustix::net::{
 use crate::args::{CtlArgs, CtlCommand};
 use crate::child::retry;
 use crate::control::{self, DESCRIPTORS_SPACE, LINE_BYTES_MAX, Request};
-use crate::error::Failure;
 use crate::{say, socket};
+use failure::Failure;
 
 /// Longer than a server takes for anything.
 const PATIENCE: Duration = Duration::from_secs(60);

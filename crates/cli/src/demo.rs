@@ -12,10 +12,11 @@ use rustix::process::{Pid, Signal};
 use sha2::{Digest, Sha256};
 
 use crate::args::DemoArgs;
-use crate::error::Failure;
 use crate::report::grouped;
 use crate::root::check_root;
-use crate::{features, namespace, say, url};
+use crate::{namespace, say, url};
+use failure::Failure;
+use sandbox::kernel;
 
 /// Where the site lies in the source tree.
 const SITE: &str = "examples/site";
@@ -24,7 +25,7 @@ const SITE: &str = "examples/site";
 pub(crate) fn run(args: &DemoArgs, log: &str) -> Result<(), Failure> {
     check_curl()?;
     let site = Site::choose(args.site.as_deref())?;
-    features::require()?;
+    kernel::require()?;
     let kind = namespace::enter()?;
     say(&format!(
         "All of this happens in {kind} of its own.\n\n$ splitway serve {} --listen 80 --tls-listen 443 --tls-self-signed\n",

@@ -17,11 +17,12 @@ use rustix::thread::CapabilitySet;
 
 use crate::args::DoorArgs;
 use crate::control_link::MacAddress;
-use crate::error::Failure;
 use crate::messages::{Message, Report};
 use crate::nic_keeper::START_WAIT;
 use crate::signals::Signals;
-use crate::{carry_process, child, handover, key_file, link, lockdown, seccomp};
+use crate::{carry_process, child, handover, key_file, link};
+use failure::Failure;
+use sandbox::{lockdown, seccomp};
 
 /// Runs until the supervisor ends it.
 pub(crate) fn run(args: &DoorArgs) -> Result<(), Failure> {

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::child::{self, Child, describe};
-use crate::error::Failure;
 use crate::messages::{Message, Report};
 use crate::signals::Signals;
+use failure::Failure;
 
 /// How long a process may take to end in order before it is killed.
 const END_WAIT: Duration = Duration::from_secs(5);

@@ -16,7 +16,6 @@ use rustix::net::{SendFlags, send};
 use crate::backoff::Backoff;
 use crate::cache_option::Size;
 use crate::child::{Child, retry};
-use crate::error::Failure;
 use crate::family::{Family, Happening, Role};
 use crate::heartbeat::{Due, Heartbeat};
 use crate::messages::{Message, Report};
@@ -24,6 +23,7 @@ use crate::observe::FetcherReport;
 use crate::origin_options::{ORIGINS_MAX, OriginPlan};
 use crate::program::Program;
 use crate::{handover, socket, stat};
+use failure::Failure;
 
 const NAME: &str = "fetcher";
 

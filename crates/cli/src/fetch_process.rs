@@ -7,12 +7,13 @@ use std::os::fd::AsFd;
 use rustix::fs::{Mode, OFlags};
 use rustix::thread::CapabilitySet;
 
-use crate::error::Failure;
 use crate::messages::{Message, Report};
 use crate::origin_options::FetchArgs;
 use crate::signals::Signals;
 use crate::telling::FetcherTeller;
-use crate::{child, handover, lockdown, seccomp};
+use crate::{child, handover};
+use failure::Failure;
+use sandbox::{lockdown, seccomp};
 
 /// Runs until the host process is gone or a signal ends it.
 pub(crate) fn run(args: &FetchArgs) -> Result<(), Failure> {

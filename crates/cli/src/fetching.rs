@@ -19,8 +19,8 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use server::{How, News, Object, Origins, Ticket};
 
-use crate::error::Failure;
 use crate::origin_options::CachePlace;
+use failure::Failure;
 
 /// Where a fetcher's socket is put, for [`Fetching`] to find it, and where it is said what fetchers write to.
 #[derive(Clone, Debug)]

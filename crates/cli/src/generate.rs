@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use clap_complete::Shell;
 
 use crate::args::Cli;
-use crate::error::Failure;
+use failure::Failure;
 
 /// What is written, and where.
 #[derive(Clone, Debug, Args)]

@@ -23,11 +23,11 @@ use server::Server;
 use crate::certificates;
 use crate::child::{retry, tell};
 use crate::configuration::{self, Configuration};
-use crate::error::Failure;
 use crate::fetching::Door;
 use crate::messages::Message;
 use crate::stat::telling::Readers;
 use crate::telling::Teller;
+use failure::Failure;
 
 const ONE_DESCRIPTOR: usize = rustix::cmsg_space!(ScmRights(1));
 

@@ -15,13 +15,14 @@ use rustix::thread::CapabilitySet;
 use crate::args::HostArgs;
 use crate::capture::asked::HOST_MARK;
 use crate::control_link::MacAddress;
-use crate::error::Failure;
 use crate::fetching::Fetching;
 use crate::handover::Supervisor;
 use crate::messages::{Message, Report};
 use crate::observe::SocketSink;
 use crate::signals::Signals;
-use crate::{certificates, child, descriptors, heap, link, lockdown, seccomp};
+use crate::{certificates, child, heap, link};
+use failure::Failure;
+use sandbox::{descriptors, lockdown, seccomp};
 
 /// Longest time that the shard looks for work before it sleeps, in microseconds, if there are cores enough
 /// that looking takes none from those who bring the work.

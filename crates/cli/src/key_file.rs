@@ -9,7 +9,7 @@ use contract::ethernet::PreSharedKey;
 use rustix::rand::{GetRandomFlags, getrandom};
 use zeroize::Zeroizing;
 
-use crate::error::Failure;
+use failure::Failure;
 
 /// More than a key with white space around it.
 const FILE_BYTES_MAX: u64 = 1024;

@@ -15,8 +15,8 @@ use rustix::io::Errno;
 use wire::ip::SUPERPACKET_BYTES_MAX;
 
 use crate::cidr::Cidr;
-use crate::error::Failure;
 use crate::netlink::{Interface, Netlink, NetlinkError};
+use failure::Failure;
 
 /// Name of the pair's outer end.
 pub(crate) const OUTER_NAME: &str = "splitway0";

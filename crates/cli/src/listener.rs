@@ -11,8 +11,8 @@ use rustix::fs::{FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{SocketAddrUnix, SocketFlags};
 
-use crate::error::Failure;
 use crate::socket;
+use failure::Failure;
 
 /// How long others may take to look at what lies in the same directory, and to change it. It takes them microseconds.
 const LOCK_WAIT: Duration = Duration::from_secs(1);

@@ -11,7 +11,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, OwnedFd};
 
-use crate::error::Failure;
+use failure::Failure;
 
 /// The options of `splitway serve`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]

@@ -30,11 +30,9 @@
 //! | `fetch_keeper`, `fetch_process`, `fetching` | the fetcher: keeping it, itself, and the host process's end of it |
 //! | `handover` | how a NIC process comes to the host process |
 //! | `family`, `child`, `messages`, `signals` | supervision: processes, what they say, how they end |
-//! | `lockdown`, `seccomp` | what processes give up |
 //! | `link`, `netlink`, `claim`, `cidr`, `namespace`, `socket`, `listener` | the network around the stack |
-//! | `features`, `privileges`, `memory_limit`, `descriptors` | what the kernel can do, what the user may do and have |
 //! | `heap` | memory that goes back to the kernel |
-//! | `error`, `report`, `suggestions`, `url` | what people read |
+//! | `report`, `suggestions`, `url` | what people read |
 //!
 //! This room may touch processes, namespaces, interfaces and both stacks' front doors. It never touches
 //! packets, commands or, outside the demonstration's comparison, file content.
@@ -59,14 +57,11 @@ mod control;
 mod control_link;
 mod ctl;
 mod demo;
-mod descriptors;
 mod desk;
 mod door_process;
 mod drain;
 mod emulate;
-mod error;
 mod family;
-mod features;
 mod fetch_keeper;
 mod fetch_process;
 mod fetching;
@@ -79,11 +74,9 @@ mod http_options;
 mod key_file;
 mod link;
 mod listener;
-mod lockdown;
 mod log_lines;
 mod log_options;
 mod measuring;
-mod memory_limit;
 mod messages;
 mod namespace;
 mod netlink;
@@ -95,13 +88,11 @@ mod notice;
 mod observe;
 mod observer;
 mod origin_options;
-mod privileges;
 mod program;
 mod reload;
 mod report;
 mod rolling;
 mod root;
-mod seccomp;
 mod self_signed;
 mod serve;
 mod signals;
@@ -122,7 +113,7 @@ use clap::FromArgMatches;
 use crate::args::{Cli, Command};
 
 fn main() -> ExitCode {
-    descriptors::close_inherited();
+    sandbox::descriptors::close_inherited();
     let cli = match Cli::command_line()
         .try_get_matches()
         .and_then(|matches| Cli::from_arg_matches(&matches))

@@ -3,8 +3,8 @@
 use nix::sys::resource::{UsageWho, getrusage};
 use serde::{Deserialize, Serialize};
 
-use crate::error::Failure;
-use crate::lockdown::LockedOut;
+use failure::Failure;
+use sandbox::lockdown::LockedOut;
 
 /// A line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

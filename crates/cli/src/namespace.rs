@@ -7,9 +7,9 @@ use nix::sched::{CloneFlags, unshare};
 use rustix::process::DumpableBehavior;
 use rustix::thread::CapabilitySet;
 
-use crate::error::Failure;
 use crate::netlink::Netlink;
-use crate::privileges;
+use failure::Failure;
+use sandbox::privileges;
 
 /// Every namespace has this interface, and it comes first.
 const LOOPBACK_INDEX: u32 = 1;

@@ -22,13 +22,13 @@ use rustix::net::SocketAddrUnix;
 
 use crate::backoff::Backoff;
 use crate::child::{Child, option};
-use crate::error::Failure;
 use crate::family::{Family, Happening, Role};
 use crate::messages::{Message, Report};
 use crate::observe::WorkerReport;
 use crate::program::Program;
 use crate::stat::document::{Nic, Process};
 use crate::{handover, socket};
+use failure::Failure;
 
 /// How long a NIC process may take to say hello, and the host process to answer it.
 pub(crate) const START_WAIT: Duration = Duration::from_secs(20);

@@ -7,15 +7,16 @@ use std::time::{Duration, Instant};
 
 use crate::args::NicArgs;
 use crate::child::{Child, option};
-use crate::error::Failure;
 use crate::family::{Family, Happening, Role};
 use crate::link::Inventory;
 use crate::listener::Listener;
 use crate::messages::Message;
 use crate::program::Program;
 use crate::root::check_root;
+use crate::say;
 use crate::signals::Signals;
-use crate::{features, privileges, say};
+use failure::Failure;
+use sandbox::{kernel, privileges};
 
 /// How long a host stack may wait for the one before it: longer than a session takes to end, shorter than
 /// a host stack waits for the hello.
@@ -26,7 +27,7 @@ pub(crate) fn run(args: &NicArgs, log: &str) -> Result<(), Failure> {
     check_root(args.root())?;
     args.cache.check(args.workers)?;
     Inventory::take()?.device(&args.dev)?;
-    features::require()?;
+    kernel::require()?;
     privileges::require(
         &format!("sending packets on {}", args.dev),
         privileges::FOR_DEVICE,

@@ -10,7 +10,6 @@ use std::os::fd::OwnedFd;
 use crate::args::NicArgs;
 use crate::child::{Child, option};
 use crate::control_link::ControlLink;
-use crate::error::Failure;
 use crate::family::{Family, Happening, Role};
 use crate::link::Inventory;
 use crate::messages::Message;
@@ -18,7 +17,9 @@ use crate::nic_listener::session_arguments;
 use crate::program::Program;
 use crate::root::check_root;
 use crate::signals::Signals;
-use crate::{features, handover, key_file, privileges, report, say, socket};
+use crate::{handover, key_file, report, say, socket};
+use failure::Failure;
+use sandbox::{kernel, privileges};
 
 /// Runs until the user ends it.
 pub(crate) fn run(args: &NicArgs, control: &ControlLink, log: &str) -> Result<(), Failure> {
@@ -31,7 +32,7 @@ pub(crate) fn run(args: &NicArgs, control: &ControlLink, log: &str) -> Result<()
     for device in [&args.dev, &control.interface] {
         inventory.device(device)?;
     }
-    features::require()?;
+    kernel::require()?;
     privileges::require(
         &format!("sending packets on {}", args.dev),
         privileges::FOR_DEVICE,

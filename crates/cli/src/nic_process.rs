@@ -10,11 +10,12 @@ use rustix::thread::CapabilitySet;
 
 use crate::args::NicArgs;
 use crate::capture::asked::NIC_MARK;
-use crate::error::Failure;
 use crate::messages::{Message, Report};
 use crate::signals::Signals;
 use crate::telling::tell_of_worker;
-use crate::{child, heap, link, lockdown, memory_limit, seccomp};
+use crate::{child, heap, link};
+use failure::Failure;
+use sandbox::{lockdown, memory_limit, seccomp};
 
 /// What the process may keep: reading files that only root may read, if it is root that serves them,
 /// and buffers that stay in memory (io_uring registers them).

@@ -17,7 +17,6 @@ use serde::Serialize;
 use crate::backoff::Backoff;
 use crate::child::{Child, retry};
 use crate::config::{Config, Logs, Text};
-use crate::error::Failure;
 use crate::family::{Family, Happening, Role};
 use crate::handover;
 use crate::heartbeat::{Due, Heartbeat};
@@ -26,6 +25,7 @@ use crate::messages::Message;
 use crate::observe::{Standing, pass};
 use crate::program::Program;
 use crate::socket;
+use failure::Failure;
 
 /// How much of what the host process tells may wait for the observer, in bytes, if the kernel allows so much.
 const RECORDS_BYTES: usize = 1 << 20;

@@ -15,7 +15,7 @@ use server::{Pattern, RelativePath, RelativePathError};
 use crate::cache_option::Size;
 use crate::child::option;
 use crate::config::Config;
-use crate::error::Failure;
+use failure::Failure;
 
 /// The cache directory below ROOT, unless another one is given.
 const CACHE_DIRECTORY: &str = ".splitway-cache";

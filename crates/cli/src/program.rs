@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
 
-use crate::error::Failure;
+use failure::Failure;
 
 /// An executable.
 #[derive(Debug)]

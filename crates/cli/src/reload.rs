@@ -14,12 +14,12 @@ use crate::cache_option::Size;
 use crate::certificates::CertificateSource;
 use crate::config::{self, Config, Content, Tcp};
 use crate::configuration::Configuration;
-use crate::error::Failure;
 use crate::handover;
 use crate::origin_options::OriginPlan;
 use crate::root;
 use crate::say;
 use crate::self_signed::Fresh;
+use failure::Failure;
 
 /// What the host process uses, and what it is to use next.
 pub(crate) struct Reload<'a> {

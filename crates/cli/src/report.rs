@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use crate::carry_process::{FRAMES_RECEIVED, FRAMES_REFUSED, FRAMES_SENT, PARCELS_REPEATED};
-use crate::lockdown::LockedOut;
 use crate::messages::Report;
+use sandbox::lockdown::LockedOut;
 
 /// Where the cell of a row comes from.
 enum Cell {

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf, absolute};
 use rustix::fs::{Access, AtFlags, CWD};
 use rustix::io::Errno;
 
-use crate::error::Failure;
 use crate::family::Family;
 use crate::nic_keeper::NicKeeper;
+use failure::Failure;
 
 /// Fails unless `root` is a directory whose files can be listed and opened.
 pub(crate) fn check_root(root: &Path) -> Result<(), Failure> {

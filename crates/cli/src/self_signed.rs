@@ -12,7 +12,7 @@ use tempfile::{NamedTempFile, TempPath};
 use tls::Files;
 use zeroize::Zeroizing;
 
-use crate::error::Failure;
+use failure::Failure;
 
 /// How long it is valid, in days. It is no replacement for one that somebody vouches for.
 pub(crate) const VALID_DAYS: u64 = 30;

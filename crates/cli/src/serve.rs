@@ -23,12 +23,10 @@ use crate::control::{Control, Request};
 use crate::control_link::{MacAddress, NicPlace};
 use crate::desk::Desk;
 use crate::drain::Drain;
-use crate::error::Failure;
 use crate::family::{Family, Happening, Role};
 use crate::fetch_keeper::{FetchKeeper, Outside};
 use crate::heartbeat::{Due, Heartbeat};
 use crate::link::{self, INNER_NAME, Inventory, OUTER_NAME, VethPair};
-use crate::lockdown::LockedOut;
 use crate::messages::{Message, Report};
 use crate::nic_keeper::{NicKeeper, NicNews, NicOrigin, START_WAIT};
 use crate::notice::Notice;
@@ -44,10 +42,10 @@ use crate::signals::{HangUp, Hint, Signals};
 use crate::tcp_options::TcpOptions;
 use crate::tls_options::TlsOptions;
 use crate::url::Scheme;
-use crate::{
-    capture, descriptors, features, handover, key_file, privileges, report, root, say, self_signed,
-    socket, stat, url,
-};
+use crate::{capture, handover, key_file, report, root, say, self_signed, socket, stat, url};
+use failure::Failure;
+use sandbox::lockdown::LockedOut;
+use sandbox::{descriptors, kernel, privileges};
 
 /// How long the processes may take until they serve. Who is missing is known before.
 const READY_WAIT: Duration = Duration::from_secs(25);
@@ -82,7 +80,7 @@ pub(crate) fn run(args: &ServeArgs, log: &str) -> Result<(), Failure> {
     descriptors::require(sources.len(), config.nic.workers)?;
     let certificates = CertificateSource::check(&config, None)?;
     let content = Content::read(&config, plan.as_ref())?;
-    features::require()?;
+    kernel::require()?;
     // From here on Ctrl-C leads through the cleaning up.
     let is_link = config.nic.root.as_deref().is_some_and(root::is_link);
     let may_reload = args.config.is_some() || certificates.is_some() || is_link;

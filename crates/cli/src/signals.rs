@@ -8,7 +8,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
 
 use crate::child::retry;
-use crate::error::Failure;
+use failure::Failure;
 
 /// Some signals: readable once one of them has come.
 #[derive(Debug)]

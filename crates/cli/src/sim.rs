@@ -9,8 +9,8 @@ use std::path::Path;
 use ::sim::{Options, Sink, replay_command, run};
 
 use crate::args::SimArgs;
-use crate::error::Failure;
 use crate::say;
+use failure::Failure;
 
 /// Runs one seed, or all of a range.
 pub(crate) fn run_seeds(args: &SimArgs) -> Result<(), Failure> {

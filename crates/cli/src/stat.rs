@@ -33,7 +33,7 @@ use self::selection::Selection;
 use crate::child::retry;
 use crate::control::Request;
 use crate::ctl;
-use crate::error::Failure;
+use failure::Failure;
 
 /// The host process goes on writing at least so often.
 const PATIENCE: Duration = Duration::from_secs(3);

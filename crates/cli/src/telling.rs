@@ -11,11 +11,11 @@ use rustix::time::{
 };
 
 use crate::child::retry;
-use crate::error::Failure;
 use crate::host_process::counters;
 use crate::log_lines;
 use crate::messages::{Message, Report};
 use crate::observe::{REPORT, beside_stack};
+use failure::Failure;
 
 const PERIOD: Timespec = Timespec {
     tv_sec: 1,

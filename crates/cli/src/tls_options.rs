@@ -9,7 +9,7 @@ use clap::{Args, value_parser};
 use tls::{Cipher, Settings, Version};
 
 use crate::config::{Certificate, Config};
-use crate::error::Failure;
+use failure::Failure;
 
 /// The options of `splitway serve` and of the host process alike.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]

@@ -19,13 +19,15 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("server", &["host"]),
     // It talks with the host process by messages alone.
     ("origin", &[]),
+    ("failure", &[]),
+    ("sandbox", &["failure"]),
     ("link", &["wire", "port"]),
     ("carrier", &["contract", "port"]),
     (
         "cli",
         &[
             "contract", "wire", "tcp", "port", "nic", "host", "server", "link", "carrier", "sim",
-            "tls", "origin",
+            "tls", "origin", "failure", "sandbox",
         ],
     ),
     (

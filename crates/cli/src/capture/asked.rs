@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use super::wanted::Wanted;
 use crate::control::Control;
-use crate::error::Failure;
 use crate::link;
+use failure::Failure;
 
 /// Marks of what the host process sends, and of what NIC processes do.
 pub(crate) const HOST_MARK: u32 = 0x5357_0001;

@@ -18,9 +18,9 @@ use super::site::{Cors, Pace, Redirect, Rule, Site};
 use super::text::{Text, Time};
 use super::{Config, Http, Origin, file};
 use crate::cache_option::Size;
-use crate::error::Failure;
 use crate::key_file;
 use crate::origin_options::{CachePlace, OriginChoice, OriginPlan};
+use failure::Failure;
 
 /// What crosses to the host process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

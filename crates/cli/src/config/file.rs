@@ -9,7 +9,7 @@ use toml::de::DeTable;
 
 use super::Config;
 use super::place::{Place, Problem};
-use crate::error::Failure;
+use failure::Failure;
 
 /// More than anybody writes.
 const FILE_BYTES_MAX: u64 = 16 << 20;

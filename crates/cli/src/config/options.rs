@@ -10,7 +10,7 @@ use super::place::Place;
 use super::text::Text;
 use super::{Config, Logs, Nic, Origin};
 use crate::args::ServeArgs;
-use crate::error::Failure;
+use failure::Failure;
 
 /// Where browsers expect HTTP.
 const HTTP_PORT: NonZeroU16 = NonZeroU16::new(80).expect("it is not zero");

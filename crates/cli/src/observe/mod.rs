@@ -39,13 +39,13 @@ use server::AccessRecord;
 
 use crate::args::ObserveArgs;
 use crate::child::{self, retry};
-use crate::error::Failure;
 use crate::handover;
-use crate::lockdown;
 use crate::log_options::AccessFormat;
 use crate::messages::Message;
-use crate::seccomp;
 use crate::signals::Signals;
+use failure::Failure;
+use sandbox::lockdown;
+use sandbox::seccomp;
 
 pub(crate) use self::catalog::beside_stack;
 use self::format::Clock;

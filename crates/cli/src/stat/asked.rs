@@ -8,12 +8,12 @@ use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 
 use crate::child::retry;
 use crate::control::Control;
-use crate::error::Failure;
 use crate::family::{Family, Role};
 use crate::fetch_keeper::FetchKeeper;
 use crate::handover;
 use crate::nic_keeper::NicKeeper;
 use crate::stat::document::{Process, Server};
+use failure::Failure;
 
 /// What a pipe is to hold, in bytes: as much as anybody may ask for (`/proc/sys/fs/pipe-max-size`).
 const PIPE_BYTES: usize = 1 << 20;

@@ -10,8 +10,8 @@ use rustix::io::Errno;
 use server::Server;
 
 use crate::child::retry;
-use crate::error::Failure;
 use crate::stat::document::{Connection, Host, Line};
+use failure::Failure;
 
 /// Connections told in one turn of the shard: some hundred microseconds' work.
 const CONNECTIONS_A_TURN: usize = 128;

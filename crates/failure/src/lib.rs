@@ -1,4 +1,18 @@
-//! What a person reads when something does not work: what was tried, why it failed, what to do.
+//! What an operator reads when something does not work: what was tried, why it failed, what to do.
+//!
+//! ```
+//! use failure::Failure;
+//!
+//! let failure = Failure::input("root ./nowhere", "no such directory")
+//!     .remedy("Name a directory that exists.");
+//! assert_eq!(
+//!     failure.to_string(),
+//!     "root ./nowhere: no such directory\n  Name a directory that exists."
+//! );
+//! assert_eq!(failure.exit_code(), 2);
+//! ```
+
+#![forbid(unsafe_code)]
 
 use std::fmt;
 
@@ -6,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 /// A failure that ends the program. It also crosses from a child to its supervisor, as JSON.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Failure {
+pub struct Failure {
     exit_code: u8,
     what: String,
     why: String,
@@ -15,12 +29,12 @@ pub(crate) struct Failure {
 
 impl Failure {
     /// The request cannot be fulfilled as it stands, and the person can change that: exit code 2.
-    pub(crate) fn input(what: impl fmt::Display, why: impl fmt::Display) -> Self {
+    pub fn input(what: impl fmt::Display, why: impl fmt::Display) -> Self {
         Self::new(2, what, why)
     }
 
     /// Something broke although the request was fine: exit code 1.
-    pub(crate) fn broken(what: impl fmt::Display, why: impl fmt::Display) -> Self {
+    pub fn broken(what: impl fmt::Display, why: impl fmt::Display) -> Self {
         Self::new(1, what, why)
     }
 
@@ -34,13 +48,13 @@ impl Failure {
     }
 
     /// Adds what to do about it: one sentence or line per `\n`.
-    pub(crate) fn remedy(mut self, remedy: impl fmt::Display) -> Self {
+    pub fn remedy(mut self, remedy: impl fmt::Display) -> Self {
         self.remedy = Some(remedy.to_string());
         self
     }
 
     /// The same, with another failure below it.
-    pub(crate) fn and(self, other: Self) -> Self {
+    pub fn and(self, other: Self) -> Self {
         let lines = self
             .remedy
             .as_deref()
@@ -49,11 +63,12 @@ impl Failure {
     }
 
     /// It failed for the same reason, though perhaps in another process.
-    pub(crate) fn is_like(&self, other: &Self) -> bool {
+    pub fn is_like(&self, other: &Self) -> bool {
         (&self.why, &self.remedy) == (&other.why, &other.remedy)
     }
 
-    pub(crate) fn exit_code(&self) -> u8 {
+    /// The exit code of a program that ends with it.
+    pub fn exit_code(&self) -> u8 {
         self.exit_code
     }
 }

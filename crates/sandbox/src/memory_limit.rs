@@ -6,13 +6,13 @@ use std::path::Path;
 
 /// The least of the limits of the process's own group and of those around it, in bytes; `None` if there is none. Ask
 /// before the process is locked out of the file system.
-pub(crate) fn limit_bytes() -> Option<u64> {
+pub fn limit_bytes() -> Option<u64> {
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
     limit_below(Path::new("/sys/fs/cgroup"), &groups)
 }
 
 /// Memory of the machine that is set aside as huge pages of 2 MiB, free or not, in bytes.
-pub(crate) fn huge_bytes_set_aside() -> u64 {
+pub fn huge_bytes_set_aside() -> u64 {
     let count = fs::read_to_string("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages");
     let count = count.ok().and_then(|count| count.trim().parse().ok());
     count.map_or(0, |count: u64| count.saturating_mul(2 << 20))

@@ -15,11 +15,11 @@ use seccompiler::{
     SeccompFilter, SeccompRule,
 };
 
-use crate::error::Failure;
+use failure::Failure;
 
 /// Which process is to be confined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub enum Kind {
     /// The host stack: a packet socket, rings, and new ones when a NIC process follows another.
     Host,
     /// The NIC stack, when its workers have all that they need: files below its root, rings, a packet socket.
@@ -44,7 +44,7 @@ const PR_GET_AUXV: u64 = 0x4155_5856;
 const IORING_REGISTER_BUFFERS_UPDATE: u64 = 16;
 
 /// Takes all other system calls from all threads of the calling process, for good.
-pub(crate) fn allow_only(kind: Kind) -> Result<(), Failure> {
+pub fn allow_only(kind: Kind) -> Result<(), Failure> {
     install(kind, seccompiler::apply_filter_all_threads)
 }
 

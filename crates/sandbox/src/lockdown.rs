@@ -20,25 +20,25 @@ use rustix::process::{DumpableBehavior, Resource, Rlimit};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 use serde::{Deserialize, Serialize};
 
-use crate::error::Failure;
+use failure::Failure;
 
 /// Newest Landlock ABI whose access rights are all handled; older kernels handle fewer.
 const ABI_NEWEST: ABI = ABI::V7;
 
 /// Proof that the host process is locked out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct LockedOut {
+pub struct LockedOut {
     /// Version of Landlock's interface that enforces it.
-    pub(crate) landlock_abi: u32,
+    pub landlock_abi: u32,
     /// What could be opened before and cannot be opened any more.
-    pub(crate) probe: PathBuf,
+    pub probe: PathBuf,
     /// The kernel's answer to the attempt.
-    pub(crate) probe_errno: i32,
+    pub probe_errno: i32,
 }
 
 /// Locks the calling thread, and all it will spawn, out of the file system, and proves it: `probe`, a
 /// directory that could be opened so far, cannot be opened any more. Call it before there are threads.
-pub(crate) fn lock_out(probe: &Path) -> Result<LockedOut, Failure> {
+pub fn lock_out(probe: &Path) -> Result<LockedOut, Failure> {
     // Without this, a directory closed to this user anyway would pass for a proof.
     open_directory(probe)
         .map_err(|errno| Failure::input(format!("root {}", probe.display()), errno))?;
@@ -62,7 +62,7 @@ pub(crate) fn lock_out(probe: &Path) -> Result<LockedOut, Failure> {
 
 /// Confines the calling thread, and all it will spawn, to reading below `root`. Returns the version of
 /// Landlock's interface that enforces it.
-pub(crate) fn confine_to(root: BorrowedFd<'_>) -> Result<u32, Failure> {
+pub fn confine_to(root: BorrowedFd<'_>) -> Result<u32, Failure> {
     confine(|ruleset| {
         ruleset.add_rule(PathBeneath::new(
             root,
@@ -92,7 +92,7 @@ const DNS_PORT: u16 = 53;
 
 /// Confines the calling thread, and all it will spawn, to writing below `directory`, to resolving names and to connecting
 /// to these ports. Returns the version of Landlock's interface that enforces it.
-pub(crate) fn confine_to_writing(directory: BorrowedFd<'_>, ports: &[u16]) -> Result<u32, Failure> {
+pub fn confine_to_writing(directory: BorrowedFd<'_>, ports: &[u16]) -> Result<u32, Failure> {
     let write = AccessFs::ReadFile
         | AccessFs::ReadDir
         | AccessFs::WriteFile
@@ -126,12 +126,12 @@ pub(crate) fn confine_to_writing(directory: BorrowedFd<'_>, ports: &[u16]) -> Re
 
 /// Confines the calling thread, and all it will spawn, to what is open already. Returns the version of Landlock's
 /// interface that enforces it.
-pub(crate) fn confine_to_nothing() -> Result<u32, Failure> {
+pub fn confine_to_nothing() -> Result<u32, Failure> {
     confine(Ok)
 }
 
 /// Keeps no capability but those in `keep`, in the calling thread and all it will spawn, for good.
-pub(crate) fn keep_capabilities(keep: CapabilitySet) -> Result<(), Failure> {
+pub fn keep_capabilities(keep: CapabilitySet) -> Result<(), Failure> {
     let drop = || -> rustix::io::Result<()> {
         rustix::thread::set_no_new_privs(true)?;
         let now = rustix::thread::capabilities(None)?;
@@ -151,7 +151,7 @@ pub(crate) fn keep_capabilities(keep: CapabilitySet) -> Result<(), Failure> {
 
 /// Keys that the process holds, of connections and of certificates, are to be in no file, whatever it dies of. A debugger
 /// of root's can still look at it, and nobody else.
-pub(crate) fn forbid_core_dumps() -> Result<(), Failure> {
+pub fn forbid_core_dumps() -> Result<(), Failure> {
     let forbid = || -> rustix::io::Result<()> {
         let nothing = Rlimit {
             current: Some(0),

@@ -2,7 +2,7 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::error::Failure;
+use failure::Failure;
 
 /// What every process of a server has open in any case, generously.
 const EACH: u64 = 32;
@@ -11,7 +11,7 @@ const EACH: u64 = 32;
 const NIC_STACK: u64 = 8;
 
 /// The usual soft limit of 1024 is that of programs that use `select`. A NIC stack for which there is no room is refused.
-pub(crate) fn raise() {
+pub fn raise() {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit {
         current: limit.maximum,
@@ -24,7 +24,7 @@ pub(crate) fn raise() {
 
 /// Closes every descriptor but standard input, output and error: Landlock governs opening, not what is
 /// open already. Call it before anything is opened.
-pub(crate) fn close_inherited() {
+pub fn close_inherited() {
     let names = std::fs::read_dir("/proc/self/fd").into_iter().flatten();
     let numbers: Vec<i32> = names
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
@@ -36,7 +36,7 @@ pub(crate) fn close_inherited() {
 }
 
 /// Fails unless a server with so many NIC stacks, of so many workers each, may have as many open as it needs.
-pub(crate) fn require(nic_stacks: usize, workers: u16) -> Result<(), Failure> {
+pub fn require(nic_stacks: usize, workers: u16) -> Result<(), Failure> {
     let limit = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
     check(limit, nic_stacks, workers)?;
     raise();

@@ -2,15 +2,15 @@
 
 use rustix::thread::{CapabilitySet, capabilities};
 
-use crate::error::Failure;
+use failure::Failure;
 
 /// To create the veth pair, put one end into a namespace of its own, and send packets there.
-pub(crate) const FOR_VETH_PAIR: CapabilitySet = CapabilitySet::NET_ADMIN
+pub const FOR_VETH_PAIR: CapabilitySet = CapabilitySet::NET_ADMIN
     .union(CapabilitySet::NET_RAW)
     .union(CapabilitySet::SYS_ADMIN);
 
 /// To send and receive packets on an interface that exists.
-pub(crate) const FOR_DEVICE: CapabilitySet = CapabilitySet::NET_RAW;
+pub const FOR_DEVICE: CapabilitySet = CapabilitySet::NET_RAW;
 
 /// Capabilities that Splitway asks for, as `setcap` and manual pages spell them.
 const NAMES: [(CapabilitySet, &str); 3] = [
@@ -20,14 +20,14 @@ const NAMES: [(CapabilitySet, &str); 3] = [
 ];
 
 /// Fails unless the calling thread has the capabilities `needed` for `what`.
-pub(crate) fn require(what: &str, needed: CapabilitySet) -> Result<(), Failure> {
+pub fn require(what: &str, needed: CapabilitySet) -> Result<(), Failure> {
     let effective =
         effective().map_err(|errno| Failure::broken("reading the own capabilities", errno))?;
     check(what, needed, effective)
 }
 
 /// The calling thread's effective capabilities.
-pub(crate) fn effective() -> rustix::io::Result<CapabilitySet> {
+pub fn effective() -> rustix::io::Result<CapabilitySet> {
     Ok(capabilities(None)?.effective)
 }
 

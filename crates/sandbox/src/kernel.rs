@@ -5,25 +5,25 @@ use rustix::fs::{CWD, MemfdFlags, Mode, OFlags, ResolveFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketType};
 
-use crate::error::Failure;
+use failure::Failure;
 
 /// The answers of the running kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Features {
+pub struct Features {
     /// `openat2` with `RESOLVE_BENEATH`: files are opened strictly below the root.
-    pub(crate) openat2: Result<(), Errno>,
+    pub openat2: Result<(), Errno>,
     /// Landlock, first ABI: the host process locks itself out of the file system.
-    pub(crate) landlock: Result<(), Errno>,
+    pub landlock: Result<(), Errno>,
     /// System call filters: no process can do more than it needs to.
-    pub(crate) seccomp: Result<(), Errno>,
+    pub seccomp: Result<(), Errno>,
     /// Sealed memory files: the rings between the stacks cannot be pulled away.
-    pub(crate) memfd_seals: Result<(), Errno>,
+    pub memfd_seals: Result<(), Errno>,
     /// Packet sockets.
-    pub(crate) packet_sockets: Result<(), Errno>,
+    pub packet_sockets: Result<(), Errno>,
 }
 
 /// Fails, naming the feature, if the kernel lacks one.
-pub(crate) fn require() -> Result<(), Failure> {
+pub fn require() -> Result<(), Failure> {
     Features::probe().check()
 }
 
