@@ -12,7 +12,6 @@ use ::link::conditions::{Burst, Changes, Queue, Rate, Share, Time};
 
 use crate::cache_option::CacheOption;
 use crate::capture::{CAPTURE_HELP, CaptureArgs};
-use crate::cidr::Cidr;
 use crate::control_link::{ControlLink, MacAddress, NicPlace};
 use crate::generate::GenerateArgs;
 use crate::http_options::HttpOptions;
@@ -23,6 +22,7 @@ use crate::sim::parse_seeds;
 use crate::stat::{STAT_HELP, StatArgs};
 use crate::tcp_options::TcpOptions;
 use crate::tls_options::{CertificateOptions, TlsOptions};
+use netsetup::cidr::Cidr;
 
 /// Where a NIC process that runs alone listens for its host stack.
 pub(crate) const NIC_SOCKET: &str = "/run/splitway-nic.sock";

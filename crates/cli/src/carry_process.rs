@@ -15,8 +15,9 @@ use rustix::thread::CapabilitySet;
 use crate::args::CarryArgs;
 use crate::messages::{Message, Report};
 use crate::signals::Signals;
-use crate::{child, key_file, link};
+use crate::{child, key_file};
 use failure::Failure;
+use netsetup::device;
 use sandbox::{lockdown, seccomp};
 
 /// How long the NIC stack's machine may take to answer: less than the host process waits for the hello.
@@ -29,8 +30,8 @@ pub(crate) fn run(args: &CarryArgs) -> Result<(), Failure> {
     let signals = Signals::catch_ends()?;
     let key = key_file::read(&args.key_file)?;
     let mut port = ControlPort::open(&args.interface, ETHER_TYPE, Some(args.peer.0))
-        .map_err(|error| link::port_failed(&args.interface, &error))?;
-    let mtu = mtu_of(&args.dev).map_err(|error| link::port_failed(&args.dev, &error))?;
+        .map_err(|error| device::port_failed(&args.interface, &error))?;
+    let mtu = mtu_of(&args.dev).map_err(|error| device::port_failed(&args.dev, &error))?;
 
     // Everything that needs a privilege or a file is open now.
     lockdown::keep_capabilities(CapabilitySet::empty())?;

@@ -21,9 +21,9 @@ use rustix::process::{Uid, geteuid};
 
 use crate::capture::wanted::Wanted;
 use crate::child::retry;
-use crate::listener::Listener;
-use crate::socket;
 use failure::Failure;
+use netsetup::listener::Listener;
+use netsetup::seqpacket;
 
 /// Longest request, and longest answer, in bytes.
 pub(crate) const LINE_BYTES_MAX: usize = 64 << 10;
@@ -245,7 +245,7 @@ impl Control {
             }
         };
         client.waits = true;
-        match socket::peer_user(&client.socket) {
+        match seqpacket::peer_user(&client.socket) {
             Ok(user) if may_ask(user, geteuid()) => {}
             _ => {
                 self.answer(Err("only the user who runs the server may ask".to_owned()));
@@ -315,7 +315,7 @@ mod tests {
     fn ask(line: &[u8]) -> (Option<Request>, String) {
         let directory = tempfile::tempdir().unwrap();
         let mut control = Control::bind(&directory.path().join("control")).unwrap();
-        let client = socket::connect(&SocketAddrUnix::new(control.path()).unwrap()).unwrap();
+        let client = seqpacket::connect(&SocketAddrUnix::new(control.path()).unwrap()).unwrap();
         assert_eq!(control.next(), None, "it has connected");
         assert_eq!(control.next(), None, "it has said nothing yet");
         assert!(control.deadline().is_some());
@@ -362,7 +362,7 @@ mod tests {
     fn who_has_asked_nothing_yet_is_not_told_the_outcome_of_something_else() {
         let directory = tempfile::tempdir().unwrap();
         let mut control = Control::bind(&directory.path().join("control")).unwrap();
-        let client = socket::connect(&SocketAddrUnix::new(control.path()).unwrap()).unwrap();
+        let client = seqpacket::connect(&SocketAddrUnix::new(control.path()).unwrap()).unwrap();
         assert_eq!(control.next(), None, "it has connected");
         rustix::net::send(&client, b"restart-nic", SendFlags::empty()).unwrap();
         control.answer(Ok("a crash was mended".to_owned()));
@@ -387,7 +387,7 @@ mod tests {
         let file = format!("{file}.sock");
         let living = format!("{living}.sock");
         for dead in [&killed, "own-name.sock", &other] {
-            let left_behind = socket::non_blocking().unwrap();
+            let left_behind = seqpacket::non_blocking().unwrap();
             let address = SocketAddrUnix::new(place(dead)).unwrap();
             rustix::net::bind(&left_behind, &address).unwrap();
         }
@@ -441,7 +441,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let mut control = Control::bind(&directory.path().join("control")).unwrap();
         let address = SocketAddrUnix::new(control.path()).unwrap();
-        let client = socket::connect(&address).unwrap();
+        let client = seqpacket::connect(&address).unwrap();
         assert_eq!(control.next(), None);
         drop(client);
         assert_eq!(control.next(), None);

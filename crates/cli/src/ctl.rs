@@ -15,8 +15,9 @@ use rustix::net::{
 use crate::args::{CtlArgs, CtlCommand};
 use crate::child::retry;
 use crate::control::{self, DESCRIPTORS_SPACE, LINE_BYTES_MAX, Request};
-use crate::{say, socket};
+use crate::say;
 use failure::Failure;
+use netsetup::seqpacket;
 
 /// Longer than a server takes for anything.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -61,7 +62,7 @@ pub(crate) fn ask(socket: Option<&Path>, request: Request) -> Result<Answer, Fai
         Some(("ok", text)) => Ok(Answer {
             text: text.to_owned(),
             descriptors,
-            server: socket::peer_pid(&server),
+            server: seqpacket::peer_pid(&server),
         }),
         Some(("error", text)) => Err(Failure::broken(request.name(), text)),
         _ => Err(
@@ -119,7 +120,7 @@ fn connect(path: &Path) -> Result<OwnedFd, Failure> {
 }
 
 fn try_connect(path: &Path) -> rustix::io::Result<OwnedFd> {
-    socket::connect(&SocketAddrUnix::new(path)?)
+    seqpacket::connect(&SocketAddrUnix::new(path)?)
 }
 
 /// The server whose socket is in the usual place, if there is exactly one.

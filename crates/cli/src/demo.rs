@@ -14,8 +14,9 @@ use sha2::{Digest, Sha256};
 use crate::args::DemoArgs;
 use crate::report::grouped;
 use crate::root::check_root;
-use crate::{namespace, say, url};
+use crate::{say, url};
 use failure::Failure;
+use netsetup::namespace;
 use sandbox::kernel;
 
 /// Where the site lies in the source tree.

@@ -113,13 +113,13 @@ mod tests {
 
     use super::*;
     use crate::control::Request;
-    use crate::socket;
+    use netsetup::seqpacket;
 
     #[test]
     fn an_outcome_is_told_to_whoever_asked_and_nobody_else() {
         let directory = tempfile::tempdir().unwrap();
         let mut control = Control::bind(&directory.path().join("control")).unwrap();
-        let client = socket::connect(&SocketAddrUnix::new(control.path()).unwrap()).unwrap();
+        let client = seqpacket::connect(&SocketAddrUnix::new(control.path()).unwrap()).unwrap();
         send(&client, b"reload", SendFlags::empty()).unwrap();
         assert_eq!(control.next(), None, "it has connected");
         assert_eq!(control.next(), Some(Request::Reload));

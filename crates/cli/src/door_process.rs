@@ -20,8 +20,9 @@ use crate::control_link::MacAddress;
 use crate::messages::{Message, Report};
 use crate::nic_keeper::START_WAIT;
 use crate::signals::Signals;
-use crate::{carry_process, child, handover, key_file, link};
+use crate::{carry_process, child, handover, key_file};
 use failure::Failure;
+use netsetup::device;
 use sandbox::{lockdown, seccomp};
 
 /// Runs until the supervisor ends it.
@@ -58,11 +59,11 @@ impl Machine {
     fn open(args: &DoorArgs, key: &PreSharedKey, supervisor: OwnedFd) -> Result<Machine, Failure> {
         let interface = &args.interface;
         let port = ControlPort::open(interface, ETHER_TYPE, None)
-            .map_err(|error| link::port_failed(interface, &error))?;
-        let mtu = mtu_of(&args.dev).map_err(|error| link::port_failed(&args.dev, &error))?;
+            .map_err(|error| device::port_failed(interface, &error))?;
+        let mtu = mtu_of(&args.dev).map_err(|error| device::port_failed(&args.dev, &error))?;
         // A port of the data link only to learn its address.
         let source_mac = ControlPort::open(&args.dev, ETHER_TYPE, None)
-            .map_err(|error| link::port_failed(&args.dev, &error))?
+            .map_err(|error| device::port_failed(&args.dev, &error))?
             .mac();
         let mtu = u32::try_from(mtu).unwrap_or(u32::MAX);
         let door = Door::new(key, &port, args.workers, mtu, Some(source_mac)).ok_or_else(|| {

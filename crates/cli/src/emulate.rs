@@ -7,10 +7,10 @@ use ::link::conditions::{Changes, Conditions};
 use rustix::process::{Signal, set_parent_process_death_signal};
 
 use crate::args::LinkArgs;
-use crate::link::port_failed;
 use crate::say;
 use crate::signals::Signals;
 use failure::Failure;
+use netsetup::device::port_failed;
 
 /// Emulates until the user or a failure ends it.
 pub(crate) fn run(args: &LinkArgs) -> Result<(), Failure> {

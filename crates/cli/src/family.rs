@@ -382,11 +382,11 @@ mod tests {
     use rustix::process::{Pid, test_kill_process};
 
     use super::*;
-    use crate::socket;
+    use netsetup::seqpacket;
 
     /// A process that writes `says` to its standard output, and ends.
     fn process_that_says(says: &str) -> Child {
-        let (_, control) = socket::pair().unwrap();
+        let (_, control) = seqpacket::pair().unwrap();
         let echo = ["-c".into(), format!("printf '%s\\n' '{says}'").into()];
         Child::spawn("relay", "/bin/sh".as_ref(), echo, control).unwrap()
     }
@@ -395,7 +395,7 @@ mod tests {
     fn ending_one_process_loses_no_message_of_another() {
         let mut family = Family::new(Signals::catch_ends().unwrap());
         let sleeper = || {
-            let (_, control) = socket::pair().unwrap();
+            let (_, control) = seqpacket::pair().unwrap();
             let sleep = "/bin/sleep".as_ref();
             Child::spawn("NIC process", sleep, ["1000".into()], control).unwrap()
         };
@@ -428,7 +428,7 @@ mod tests {
     #[test]
     fn who_is_dismissed_is_forgotten_at_once_and_reaped_when_it_is_gone() {
         let mut family = Family::new(Signals::catch_ends().unwrap());
-        let (_, control) = socket::pair().unwrap();
+        let (_, control) = seqpacket::pair().unwrap();
         let sleep = "/bin/sleep".as_ref();
         let child = Child::spawn("NIC process", sleep, ["1000".into()], control).unwrap();
         let pid = Pid::from_raw(child.pid().cast_signed()).unwrap();

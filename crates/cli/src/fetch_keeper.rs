@@ -22,8 +22,9 @@ use crate::messages::{Message, Report};
 use crate::observe::FetcherReport;
 use crate::origin_options::{ORIGINS_MAX, OriginPlan};
 use crate::program::Program;
-use crate::{handover, socket, stat};
+use crate::{handover, stat};
 use failure::Failure;
+use netsetup::seqpacket;
 
 const NAME: &str = "fetcher";
 
@@ -261,8 +262,8 @@ impl FetchKeeper {
             return Ok(());
         };
         let failed = |errno| Failure::broken("making a socket for the fetcher", errno);
-        let (to_fetcher, fetcher) = socket::pair().map_err(failed)?;
-        let (orders, its_orders) = socket::pair().map_err(failed)?;
+        let (to_fetcher, fetcher) = seqpacket::pair().map_err(failed)?;
+        let (orders, its_orders) = seqpacket::pair().map_err(failed)?;
         handover::pass(&to_fetcher, handover::ORDERS, Some(&its_orders)).map_err(failed)?;
         let image = self.program.image();
         let arguments = plan.fetch_arguments(&self.log);
@@ -449,8 +450,8 @@ mod tests {
     /// A keeper, the host process's end of its socket, and where a fetcher hears orders that is at work by this plan.
     fn at_work(plan: OriginPlan) -> (FetchKeeper, Family, OwnedFd, OwnedFd) {
         let family = Family::new(Signals::catch_ends().unwrap());
-        let (to_host, host) = socket::pair().unwrap();
-        let (orders, heard) = socket::pair().unwrap();
+        let (to_host, host) = seqpacket::pair().unwrap();
+        let (orders, heard) = seqpacket::pair().unwrap();
         let mut keeper =
             FetchKeeper::new(Outside::here().unwrap(), &to_host, "warn", Duration::ZERO).unwrap();
         keeper.process = Some(Process {

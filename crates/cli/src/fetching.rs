@@ -399,8 +399,12 @@ impl Origins for Fetching {
     ) {
         let Ticket(ticket) = ticket;
         // Longer ones select nothing, and would make the message too long.
-        let fields = fields.iter();
-        let fields = fields.filter(|(_, value)| value.len() <= origin::VALUE_BYTES_MAX);
+        let bytes_of = |name: &str| -> usize {
+            let lines = fields.iter().filter(|(other, _)| *other == name);
+            lines.map(|(_, value)| value.len()).sum()
+        };
+        let is_short = |&(name, _): &&(&str, String)| bytes_of(name) <= origin::VALUE_BYTES_MAX;
+        let fields = fields.iter().filter(is_short);
         let open = Open {
             origin: Arc::clone(origin),
             target: target.to_owned(),
@@ -453,7 +457,7 @@ impl Origins for Fetching {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::socket;
+    use netsetup::seqpacket;
 
     const ORIGIN: &str = "http://a.example";
 
@@ -524,12 +528,30 @@ mod tests {
     }
 
     #[test]
+    fn fields_that_are_too_long_together_are_left_out() {
+        let (mut fetching, door) = fetching();
+        let line = |name, bytes| (name, "\"".repeat(bytes));
+        let mut fields = vec![line("origin", origin::VALUE_BYTES_MAX)];
+        fields.extend((0..1000).map(|_| line("accept", 500)));
+        fetching.ask(Ticket(1), &ORIGIN.into(), "/x", &fields);
+        let (own, fetcher) = seqpacket::pair().unwrap();
+        door.put(own);
+        assert_eq!(fetching.hear(), None);
+        let asks = heard(&fetcher);
+        let Some(Ask::Object { fields, .. }) = asks.first() else {
+            panic!("{asks:?}")
+        };
+        assert_eq!(fields.len(), 1);
+        assert_eq!(fields[0].0, "origin");
+    }
+
+    #[test]
     fn another_fetcher_is_asked_for_what_the_one_before_has_not_brought() {
         let (mut fetching, door) = fetching();
         for ticket in [1, 2, 3] {
             fetching.ask(Ticket(ticket), &ORIGIN.into(), "/x", &[]);
         }
-        let (own, first) = socket::pair().unwrap();
+        let (own, first) = seqpacket::pair().unwrap();
         door.put(own);
         assert_eq!(fetching.hear(), None);
         assert_eq!(heard(&first).pop(), Some(Ask::Settled));
@@ -544,7 +566,7 @@ mod tests {
         fetching.ask(Ticket(4), &ORIGIN.into(), "/x", &[]);
         drop(first);
         assert_eq!(fetching.hear(), None);
-        let (own, second) = socket::pair().unwrap();
+        let (own, second) = seqpacket::pair().unwrap();
         door.put(own);
         assert_eq!(fetching.hear(), None);
         let mut asks = heard(&second);
@@ -572,7 +594,7 @@ mod tests {
     #[test]
     fn what_a_fetcher_says_is_believed_only_as_far_as_it_makes_sense() {
         let (mut fetching, door) = fetching();
-        let (own, fetcher) = socket::pair().unwrap();
+        let (own, fetcher) = seqpacket::pair().unwrap();
         door.put(own);
         for (ticket, directory) in [
             (1, "objects/../../etc"),
@@ -639,7 +661,7 @@ mod tests {
     #[test]
     fn what_the_socket_does_not_take_at_once_is_said_later() {
         let (mut fetching, door) = fetching();
-        let (own, fetcher) = socket::pair().unwrap();
+        let (own, fetcher) = seqpacket::pair().unwrap();
         door.put(own);
         assert_eq!(fetching.hear(), None);
         assert_eq!(heard(&fetcher), [Ask::Settled]);

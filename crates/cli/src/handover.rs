@@ -572,17 +572,17 @@ mod tests {
 
     use super::*;
     use crate::config::{self, Config, Content};
-    use crate::socket;
+    use netsetup::seqpacket;
 
     /// A supervisor of so many NIC stacks, and its end of the socket between them.
     fn supervisor(nics: usize) -> (Supervisor, OwnedFd) {
-        let (own, control) = socket::pair().unwrap();
+        let (own, control) = seqpacket::pair().unwrap();
         (Supervisor::new(control, nics, 0).unwrap(), own)
     }
 
     /// The host's socket of a NIC process that has said hello, and lives on or not.
     fn greeted(lives: bool) -> (OwnedFd, thread::JoinHandle<bool>) {
-        let (host, nic) = socket::pair().unwrap();
+        let (host, nic) = seqpacket::pair().unwrap();
         let other = nic.try_clone().unwrap();
         let greeting = thread::spawn(move || nic_hello(nic, 1).is_ok());
         loop {

@@ -20,8 +20,9 @@ use crate::handover::Supervisor;
 use crate::messages::{Message, Report};
 use crate::observe::SocketSink;
 use crate::signals::Signals;
-use crate::{certificates, child, heap, link};
+use crate::{certificates, child, heap};
 use failure::Failure;
+use netsetup::device;
 use sandbox::{descriptors, lockdown, seccomp};
 
 /// Longest time that the shard looks for work before it sleeps, in microseconds, if there are cores enough
@@ -44,8 +45,8 @@ pub(crate) fn run(args: &HostArgs) -> Result<(), Failure> {
     lockdown::forbid_core_dumps()?;
     let signals = Signals::catch_ends()?;
     let own: Vec<IpAddr> = args.addr.iter().map(|cidr| cidr.address).collect();
-    let mut port =
-        PacketPort::open(&args.dev, &own).map_err(|error| link::port_failed(&args.dev, &error))?;
+    let mut port = PacketPort::open(&args.dev, &own)
+        .map_err(|error| device::port_failed(&args.dev, &error))?;
     if args.dad {
         check_duplicates(&mut port, &args.dev, &own)?;
     }

@@ -30,7 +30,6 @@
 //! | `fetch_keeper`, `fetch_process`, `fetching` | the fetcher: keeping it, itself, and the host process's end of it |
 //! | `handover` | how a NIC process comes to the host process |
 //! | `family`, `child`, `messages`, `signals` | supervision: processes, what they say, how they end |
-//! | `link`, `netlink`, `claim`, `cidr`, `namespace`, `socket`, `listener` | the network around the stack |
 //! | `heap` | memory that goes back to the kernel |
 //! | `report`, `suggestions`, `url` | what people read |
 //!
@@ -48,8 +47,6 @@ mod carry_process;
 mod certificates;
 mod check;
 mod child;
-mod cidr;
-mod claim;
 mod config;
 mod configuration;
 mod connection_memory;
@@ -72,14 +69,10 @@ mod heartbeat;
 mod host_process;
 mod http_options;
 mod key_file;
-mod link;
-mod listener;
 mod log_lines;
 mod log_options;
 mod measuring;
 mod messages;
-mod namespace;
-mod netlink;
 mod nic_keeper;
 mod nic_listener;
 mod nic_machine;
@@ -97,7 +90,6 @@ mod self_signed;
 mod serve;
 mod signals;
 mod sim;
-mod socket;
 mod stat;
 mod suggestions;
 mod tcp_options;

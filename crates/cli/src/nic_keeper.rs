@@ -23,12 +23,13 @@ use rustix::net::SocketAddrUnix;
 use crate::backoff::Backoff;
 use crate::child::{Child, option};
 use crate::family::{Family, Happening, Role};
+use crate::handover;
 use crate::messages::{Message, Report};
 use crate::observe::WorkerReport;
 use crate::program::Program;
 use crate::stat::document::{Nic, Process};
-use crate::{handover, socket};
 use failure::Failure;
+use netsetup::seqpacket;
 
 /// How long a NIC process may take to say hello, and the host process to answer it.
 pub(crate) const START_WAIT: Duration = Duration::from_secs(20);
@@ -318,7 +319,7 @@ impl NicKeeper {
                 let root = fresh.root.as_ref().or(root.as_ref());
                 let root = root.map(|root| option("--root", root.as_os_str()));
                 let arguments = arguments.iter().cloned().chain(root);
-                let (host_socket, nic_socket) = socket::pair().map_err(|errno| {
+                let (host_socket, nic_socket) = seqpacket::pair().map_err(|errno| {
                     Failure::broken("joining the two processes with a socket", errno)
                 })?;
                 let path = match newest {
@@ -627,7 +628,7 @@ fn absorb(sum: &mut Option<Report>, report: Option<&Report>) {
 /// Connects to a NIC process that was started by somebody else, as this server had before. Does not wait.
 fn connect_again(path: &PathBuf) -> Result<OwnedFd, Failure> {
     let connect = || -> rustix::io::Result<OwnedFd> {
-        let socket = socket::non_blocking()?;
+        let socket = seqpacket::non_blocking()?;
         rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
         Ok(socket)
     };
@@ -647,7 +648,7 @@ mod tests {
 
     /// A process that does what a shell makes of `script`, in the place of a NIC process.
     fn shell(script: &str) -> Child {
-        let (_, control) = socket::pair().unwrap();
+        let (_, control) = seqpacket::pair().unwrap();
         let arguments = ["-c".into(), script.into()];
         Child::spawn("NIC process", "/bin/sh".as_ref(), arguments, control).unwrap()
     }
@@ -679,7 +680,7 @@ mod tests {
             0,
             "NIC process".to_owned(),
             origin,
-            socket::pair().unwrap().0,
+            seqpacket::pair().unwrap().0,
         );
         keeper.passed = 1;
         keeper.serves = Some(1);

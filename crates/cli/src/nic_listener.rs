@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 use crate::args::NicArgs;
 use crate::child::{Child, option};
 use crate::family::{Family, Happening, Role};
-use crate::link::Inventory;
-use crate::listener::Listener;
 use crate::messages::Message;
 use crate::program::Program;
 use crate::root::check_root;
 use crate::say;
 use crate::signals::Signals;
 use failure::Failure;
+use netsetup::device::Inventory;
+use netsetup::listener::Listener;
 use sandbox::{kernel, privileges};
 
 /// How long a host stack may wait for the one before it: longer than a session takes to end, shorter than

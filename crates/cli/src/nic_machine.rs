@@ -11,14 +11,15 @@ use crate::args::NicArgs;
 use crate::child::{Child, option};
 use crate::control_link::ControlLink;
 use crate::family::{Family, Happening, Role};
-use crate::link::Inventory;
 use crate::messages::Message;
 use crate::nic_listener::session_arguments;
 use crate::program::Program;
 use crate::root::check_root;
 use crate::signals::Signals;
-use crate::{handover, key_file, report, say, socket};
+use crate::{handover, key_file, report, say};
 use failure::Failure;
+use netsetup::device::Inventory;
+use netsetup::seqpacket;
 use sandbox::{kernel, privileges};
 
 /// Runs until the user ends it.
@@ -119,5 +120,5 @@ fn start(family: &mut Family, host: &str, args: &NicArgs, log: &str) -> Result<O
 }
 
 fn joined() -> Result<(OwnedFd, OwnedFd), Failure> {
-    socket::pair().map_err(|errno| Failure::broken("joining two processes with a socket", errno))
+    seqpacket::pair().map_err(|errno| Failure::broken("joining two processes with a socket", errno))
 }

@@ -13,8 +13,9 @@ use crate::capture::asked::NIC_MARK;
 use crate::messages::{Message, Report};
 use crate::signals::Signals;
 use crate::telling::tell_of_worker;
-use crate::{child, heap, link};
+use crate::{child, heap};
 use failure::Failure;
+use netsetup::device;
 use sandbox::{lockdown, memory_limit, seccomp};
 
 /// What the process may keep: reading files that only root may read, if it is root that serves them,
@@ -32,7 +33,7 @@ pub(crate) fn run(args: &NicArgs) -> Result<(), Failure> {
     let ports = std::iter::repeat_with(|| PacketPort::send_only(&args.dev))
         .take(workers)
         .collect::<Result<Vec<_>, _>>()
-        .map_err(|error| link::port_failed(&args.dev, &error))?;
+        .map_err(|error| device::port_failed(&args.dev, &error))?;
     for port in &ports {
         if let Err(error) = port.set_mark(NIC_MARK) {
             tracing::debug!(%error, "captures will not tell what this process sends");

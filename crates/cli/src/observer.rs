@@ -24,8 +24,8 @@ use crate::log_options;
 use crate::messages::Message;
 use crate::observe::{Standing, pass};
 use crate::program::Program;
-use crate::socket;
 use failure::Failure;
+use netsetup::seqpacket;
 
 /// How much of what the host process tells may wait for the observer, in bytes, if the kernel allows so much.
 const RECORDS_BYTES: usize = 1 << 20;
@@ -100,7 +100,7 @@ impl Observer {
             .map(OwnedFd::from);
         let records = match logs.access.is_some() || admin.is_some() {
             true => {
-                let (own, hosts) = socket::pair().map_err(failed)?;
+                let (own, hosts) = seqpacket::pair().map_err(failed)?;
                 if let Err(errno) = set_socket_send_buffer_size(&hosts, RECORDS_BYTES) {
                     tracing::debug!(%errno, "the socket to the observer stays as it is");
                 }
@@ -144,7 +144,7 @@ impl Observer {
     pub(crate) fn start(&mut self, family: &mut Family) -> Result<(), Failure> {
         let logs = Files::open(&self.logs)?;
         let failed = |errno| Failure::broken(format!("starting the {NAME}"), errno);
-        let (control, its) = socket::pair().map_err(failed)?;
+        let (control, its) = seqpacket::pair().map_err(failed)?;
         // Its own complaints do not go in a circle.
         let stderr = match &self.errors {
             Some(errors) => errors

@@ -257,7 +257,7 @@ mod tests {
 
     use super::*;
     use crate::args::{Cli, Command};
-    use crate::socket;
+    use netsetup::seqpacket;
 
     fn args(line: &str) -> ServeArgs {
         let words = line.split_whitespace();
@@ -272,7 +272,7 @@ mod tests {
     fn started(args: &ServeArgs) -> (Reload<'_>, OwnedFd) {
         let config = config::load(args).unwrap();
         let certificates = CertificateSource::check(&config, None).unwrap();
-        let (to_host, host) = socket::pair().unwrap();
+        let (to_host, host) = seqpacket::pair().unwrap();
         (
             Reload::new(args, config, certificates, Vec::new(), to_host),
             host,

@@ -16,8 +16,6 @@ use crate::args::ServeArgs;
 use crate::cache_option::CacheOption;
 use crate::certificates::CertificateSource;
 use crate::child::{Child, option};
-use crate::cidr::Cidr;
-use crate::claim::{Claim, ClaimError};
 use crate::config::{self, Config, Content, Network};
 use crate::control::{Control, Request};
 use crate::control_link::{MacAddress, NicPlace};
@@ -26,7 +24,6 @@ use crate::drain::Drain;
 use crate::family::{Family, Happening, Role};
 use crate::fetch_keeper::{FetchKeeper, Outside};
 use crate::heartbeat::{Due, Heartbeat};
-use crate::link::{self, INNER_NAME, Inventory, OUTER_NAME, VethPair};
 use crate::messages::{Message, Report};
 use crate::nic_keeper::{NicKeeper, NicNews, NicOrigin, START_WAIT};
 use crate::notice::Notice;
@@ -42,8 +39,13 @@ use crate::signals::{HangUp, Hint, Signals};
 use crate::tcp_options::TcpOptions;
 use crate::tls_options::TlsOptions;
 use crate::url::Scheme;
-use crate::{capture, handover, key_file, report, root, say, self_signed, socket, stat, url};
+use crate::{capture, handover, key_file, report, root, say, self_signed, stat, url};
 use failure::Failure;
+use netsetup::address_lock::{AddressLock, AddressLockError};
+use netsetup::cidr::Cidr;
+use netsetup::device::Inventory;
+use netsetup::veth::{INNER_NAME, OUTER_NAME, VethPair};
+use netsetup::{device, seqpacket, veth};
 use sandbox::lockdown::LockedOut;
 use sandbox::{descriptors, kernel, privileges};
 
@@ -297,7 +299,7 @@ fn connect(path: &Path) -> Result<OwnedFd, Failure> {
         errno => Failure::input(&what, errno),
     };
     let address = SocketAddrUnix::new(path).map_err(failed)?;
-    socket::connect(&address).map_err(failed)
+    seqpacket::connect(&address).map_err(failed)
 }
 
 /// What the stack is attached to.
@@ -306,7 +308,7 @@ struct Link {
     device: String,
     addresses: Vec<Cidr>,
     pair: Option<VethPair>,
-    _claims: Vec<Claim>,
+    _claims: Vec<AddressLock>,
 }
 
 impl Link {
@@ -323,13 +325,13 @@ impl Link {
         let addresses = config.network.addresses.iter();
         let addresses: Vec<Cidr> = addresses.map(|address| address.0).collect();
         inventory.check_addresses(&addresses)?;
-        link::check_gateways(&config.network.gateways, &addresses)?;
+        device::check_gateways(&config.network.gateways, &addresses)?;
         privileges::require(
             &format!("sending packets on {device}"),
             privileges::FOR_DEVICE,
         )?;
         let claim = |cidr: &Cidr| {
-            Claim::take(format!("{} {}", interface.index, cidr.address)).map_err(|error| {
+            AddressLock::acquire(format!("{} {}", interface.index, cidr.address)).map_err(|error| {
                 claim_failed(config, cidr.address, &error).remedy(
                     "Give this one an address of its own with --addr, or end the other one.",
                 )
@@ -349,8 +351,8 @@ impl Link {
             &format!("making the link {OUTER_NAME}"),
             privileges::FOR_VETH_PAIR,
         )?;
-        let claim = Claim::take(OUTER_NAME).map_err(|error| {
-            claim_failed(config, link::STACK_V4.address, &error).remedy(format!(
+        let claim = AddressLock::acquire(OUTER_NAME).map_err(|error| {
+            claim_failed(config, veth::STACK_V4.address, &error).remedy(format!(
                 "Both would make the link {OUTER_NAME}. Give this one an interface and an address of its own\n\
                  with --dev and --addr, or end the other one."
             ))
@@ -380,13 +382,13 @@ impl Link {
 
 /// A stack answers for all ports of its addresses, so that two with one address are refused even where
 /// their ports differ.
-fn claim_failed(config: &Config, address: IpAddr, error: &ClaimError) -> Failure {
+fn claim_failed(config: &Config, address: IpAddr, error: &AddressLockError) -> Failure {
     let ports = config.ports(false).chain(config.ports(true));
     let ports: Vec<String> = ports.map(|port| port.to_string()).collect();
     let what = format!("port {} of {address}", ports.join(", "));
     match error {
-        ClaimError::Taken(_) => Failure::input(what, format!("the address is {error}")),
-        ClaimError::System(_) => Failure::broken(what, error),
+        AddressLockError::Taken(_) => Failure::input(what, format!("the address is {error}")),
+        AddressLockError::System(_) => Failure::broken(what, error),
     }
 }
 
@@ -416,7 +418,7 @@ fn start(
     if let Some(observer) = &mut observer {
         observer.start(family)?;
     }
-    let (to_host, host_socket) = socket::pair()
+    let (to_host, host_socket) = seqpacket::pair()
         .map_err(|errno| Failure::broken("making a socket for the host process", errno))?;
     family.adopt(
         Role::Host,
@@ -994,7 +996,7 @@ impl Announced {
             Source::Root(root) => Self::Root(root.clone()),
             Source::Attached { path, socket } => Self::Attached {
                 path: path.clone(),
-                pid: socket.as_ref().and_then(socket::peer_pid),
+                pid: socket.as_ref().and_then(seqpacket::peer_pid),
             },
             Source::Elsewhere {
                 interface, peer, ..

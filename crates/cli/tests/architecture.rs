@@ -21,13 +21,14 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("origin", &[]),
     ("failure", &[]),
     ("sandbox", &["failure"]),
+    ("netsetup", &["failure", "sandbox", "port", "wire"]),
     ("link", &["wire", "port"]),
     ("carrier", &["contract", "port"]),
     (
         "cli",
         &[
             "contract", "wire", "tcp", "port", "nic", "host", "server", "link", "carrier", "sim",
-            "tls", "origin", "failure", "sandbox",
+            "tls", "origin", "failure", "sandbox", "netsetup",
         ],
     ),
     (

@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use super::wanted::Wanted;
 use crate::control::Control;
-use crate::link;
 use failure::Failure;
+use netsetup::device;
 
 /// Marks of what the host process sends, and of what NIC processes do.
 pub(crate) const HOST_MARK: u32 = 0x5357_0001;
@@ -42,14 +42,14 @@ pub(crate) struct Captured {
 pub(crate) fn answer(
     control: &mut Control,
     wanted: Wanted,
-    device: &str,
+    interface: &str,
     own: &[IpAddr],
     nics_elsewhere: usize,
 ) {
-    match open(wanted, device, own) {
+    match open(wanted, interface, own) {
         Ok((parts, taps)) => {
             let captured = Captured {
-                device: device.to_owned(),
+                device: interface.to_owned(),
                 parts,
                 nics_elsewhere,
             };
@@ -63,7 +63,7 @@ pub(crate) fn answer(
 
 fn open(
     wanted: Wanted,
-    device: &str,
+    interface: &str,
     own: &[IpAddr],
 ) -> Result<(Vec<Part>, Vec<OwnedFd>), Failure> {
     let mut taken = vec![(Part::Received, Taken::Received(own))];
@@ -75,8 +75,8 @@ fn open(
         false => taken.push((Part::BothSend, Taken::SentFrom(own))),
     }
     let open = |(part, taken)| {
-        let tap = Tap::open(device, taken, wanted.only, wanted.snaplen)
-            .map_err(|error| link::port_failed(device, &error))?;
+        let tap = Tap::open(interface, taken, wanted.only, wanted.snaplen)
+            .map_err(|error| device::port_failed(interface, &error))?;
         Ok((part, tap.into_socket()))
     };
     taken.into_iter().map(open).collect()

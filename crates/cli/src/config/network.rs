@@ -6,7 +6,7 @@ use std::num::NonZeroU16;
 use serde::{Deserialize, Serialize};
 
 use super::text::Text;
-use crate::cidr::Cidr;
+use netsetup::cidr::Cidr;
 
 /// The link and the addresses of the stack.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

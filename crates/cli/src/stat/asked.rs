@@ -93,11 +93,11 @@ impl Process {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::socket;
+    use netsetup::seqpacket;
 
     #[test]
     fn who_stands_still_is_not_asked_without_end() {
-        let (to_host, host) = socket::pair().unwrap();
+        let (to_host, host) = seqpacket::pair().unwrap();
         let mut readers = Vec::new();
         let failure = loop {
             match ask_host(&to_host) {

@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum, value_parser};
 use tcp::State;
 
 use super::document::Connection;
-use crate::cidr::Cidr;
+use netsetup::cidr::Cidr;
 
 /// A connection is shown if it is what each of these says.
 #[derive(Clone, Debug, Default, Args)]

@@ -6,26 +6,38 @@ use std::str::FromStr;
 
 /// An address that a host may have on a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Cidr {
-    pub(crate) address: IpAddr,
+pub struct Cidr {
+    /// The host's.
+    pub address: IpAddr,
     /// Length of the on-link prefix, in bits.
-    pub(crate) prefix_len: u8,
+    pub prefix_len: u8,
 }
 
 /// Why a text is not the address of a host on a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum CidrError {
+pub enum CidrError {
+    /// No slash and length follow the address.
     NoPrefix,
+    /// What stands before the slash is no IP address.
     Address,
-    Prefix { max: u8 },
+    /// The length is no number of its range.
+    Prefix {
+        /// Most bits of a prefix of this address family.
+        max: u8,
+    },
+    /// Multicast, loopback, unspecified or reserved.
     NotUnicast,
+    /// `fe80::/10` or `169.254.0.0/16`.
     LinkLocal,
+    /// All bits behind the prefix are zero.
     Network,
+    /// All bits behind the prefix are one.
     Broadcast,
 }
 
 impl Cidr {
-    pub(crate) const fn new(address: IpAddr, prefix_len: u8) -> Self {
+    /// Takes both as they are; parsing checks them.
+    pub const fn new(address: IpAddr, prefix_len: u8) -> Self {
         Self {
             address,
             prefix_len,
@@ -33,7 +45,7 @@ impl Cidr {
     }
 
     /// True if `other` lies within the on-link prefix.
-    pub(crate) fn contains(&self, other: IpAddr) -> bool {
+    pub fn contains(&self, other: IpAddr) -> bool {
         match (self.address, other) {
             (IpAddr::V4(own), IpAddr::V4(other)) => {
                 let mask = mask_v4(self.prefix_len);
@@ -48,7 +60,7 @@ impl Cidr {
     }
 
     /// True if the two prefixes share an address.
-    pub(crate) fn overlaps(&self, other: &Cidr) -> bool {
+    pub fn overlaps(&self, other: &Cidr) -> bool {
         self.contains(other.address) || other.contains(self.address)
     }
 }

@@ -24,38 +24,45 @@ use rustix::io::Errno;
 use crate::cidr::Cidr;
 
 /// An rtnetlink socket.
-pub(crate) struct Netlink {
+pub struct Netlink {
     socket: Socket,
     sequence: u32,
 }
 
 /// A request that was not granted.
 #[derive(Debug)]
-pub(crate) struct NetlinkError {
+pub struct NetlinkError {
     /// What was asked.
-    pub(crate) request: &'static str,
-    pub(crate) error: io::Error,
+    pub request: &'static str,
+    /// Why it was refused.
+    pub error: io::Error,
 }
 
 /// A network interface.
 #[derive(Clone, Debug)]
-pub(crate) struct Interface {
-    pub(crate) index: u32,
-    pub(crate) name: String,
-    pub(crate) up: bool,
-    pub(crate) ethernet: bool,
+pub struct Interface {
+    /// Its number in the namespace.
+    pub index: u32,
+    /// `IFLA_IFNAME`.
+    pub name: String,
+    /// `IFF_UP`.
+    pub up: bool,
+    /// `ARPHRD_ETHER`.
+    pub ethernet: bool,
 }
 
 /// An address that the kernel has on an interface.
 #[derive(Clone, Debug)]
-pub(crate) struct KernelAddress {
-    pub(crate) interface_index: u32,
-    pub(crate) cidr: Cidr,
+pub struct KernelAddress {
+    /// [`Interface::index`].
+    pub interface_index: u32,
+    /// The address and its prefix.
+    pub cidr: Cidr,
 }
 
 impl Netlink {
     /// Opens a socket in the thread's present network namespace.
-    pub(crate) fn open() -> Result<Self, NetlinkError> {
+    pub fn open() -> Result<Self, NetlinkError> {
         let open = || {
             let mut socket = Socket::new(NETLINK_ROUTE)?;
             socket.bind_auto()?;
@@ -75,7 +82,7 @@ impl Netlink {
     }
 
     /// All interfaces of the namespace.
-    pub(crate) fn interfaces(&mut self) -> Result<Vec<Interface>, NetlinkError> {
+    pub fn interfaces(&mut self) -> Result<Vec<Interface>, NetlinkError> {
         let request = RouteNetlinkMessage::GetLink(LinkMessage::default());
         let replies = self.request("listing the interfaces", request, NLM_F_DUMP)?;
         let interface = |reply| match reply {
@@ -97,7 +104,7 @@ impl Netlink {
     }
 
     /// All addresses that the kernel has in the namespace.
-    pub(crate) fn addresses(&mut self) -> Result<Vec<KernelAddress>, NetlinkError> {
+    pub fn addresses(&mut self) -> Result<Vec<KernelAddress>, NetlinkError> {
         let request = RouteNetlinkMessage::GetAddress(AddressMessage::default());
         let replies = self.request("listing the addresses", request, NLM_F_DUMP)?;
         let address = |reply| match reply {
@@ -130,7 +137,7 @@ impl Netlink {
     }
 
     /// Creates a veth pair: `name` here, `peer_name` in the namespace `peer_namespace`.
-    pub(crate) fn create_veth(
+    pub fn create_veth(
         &mut self,
         name: &str,
         peer_name: &str,
@@ -163,11 +170,7 @@ impl Netlink {
 
     /// Lets IPv4 superpackets of up to this many bytes through an interface in one piece ("BIG TCP").
     /// Kernels before 6.3 do not know that.
-    pub(crate) fn set_gso_ipv4_max_size(
-        &mut self,
-        index: u32,
-        bytes: u32,
-    ) -> Result<(), NetlinkError> {
+    pub fn set_gso_ipv4_max_size(&mut self, index: u32, bytes: u32) -> Result<(), NetlinkError> {
         let mut link = LinkMessage::default();
         link.header.index = index;
         link.attributes = vec![LinkAttribute::GsoIpv4MaxSize(bytes)];
@@ -180,7 +183,7 @@ impl Netlink {
     }
 
     /// Takes an interface up.
-    pub(crate) fn set_up(&mut self, index: u32) -> Result<(), NetlinkError> {
+    pub fn set_up(&mut self, index: u32) -> Result<(), NetlinkError> {
         let mut link = LinkMessage::default();
         link.header.index = index;
         link.header.flags = LinkFlags::Up;
@@ -195,10 +198,7 @@ impl Netlink {
 
     /// Keeps the kernel from giving an interface an IPv6 address of its own accord, so that it has
     /// nothing to say there.
-    pub(crate) fn disable_ipv6_address_generation(
-        &mut self,
-        index: u32,
-    ) -> Result<(), NetlinkError> {
+    pub fn disable_ipv6_address_generation(&mut self, index: u32) -> Result<(), NetlinkError> {
         let mut link = LinkMessage::default();
         link.header.index = index;
         link.attributes = vec![LinkAttribute::AfSpecUnspec(vec![AfSpecUnspec::Inet6(
@@ -214,7 +214,7 @@ impl Netlink {
     }
 
     /// Gives the kernel an address on an interface, usable at once: without duplicate address detection.
-    pub(crate) fn add_address(&mut self, index: u32, cidr: Cidr) -> Result<(), NetlinkError> {
+    pub fn add_address(&mut self, index: u32, cidr: Cidr) -> Result<(), NetlinkError> {
         let mut message = AddressMessage::default();
         message.header.index = index;
         message.header.prefix_len = cidr.prefix_len;
@@ -242,7 +242,7 @@ impl Netlink {
     }
 
     /// Deletes an interface; of a veth pair both ends. When this returns it is gone.
-    pub(crate) fn delete(&mut self, index: u32) -> Result<(), NetlinkError> {
+    pub fn delete(&mut self, index: u32) -> Result<(), NetlinkError> {
         let mut link = LinkMessage::default();
         link.header.index = index;
         self.request(
@@ -318,7 +318,8 @@ fn message_length(datagram: &[u8]) -> Option<usize> {
 }
 
 impl NetlinkError {
-    pub(crate) fn errno(&self) -> Option<Errno> {
+    /// The kernel's answer, if there was one.
+    pub fn errno(&self) -> Option<Errno> {
         Errno::from_io_error(&self.error)
     }
 }

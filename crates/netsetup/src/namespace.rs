@@ -16,7 +16,7 @@ const LOOPBACK_INDEX: u32 = 1;
 
 /// Moves the process, which must have one thread, into namespaces of its own, and takes the loopback
 /// interface up there. Returns what they are called.
-pub(crate) fn enter() -> Result<&'static str, Failure> {
+pub fn enter() -> Result<&'static str, Failure> {
     let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
     let entered = enter_as_root_of_a_user_namespace(uid.as_raw(), gid.as_raw());
     let kind = match entered {

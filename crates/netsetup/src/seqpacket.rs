@@ -8,19 +8,19 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::Uid;
 
 /// A socket that does not block.
-pub(crate) fn non_blocking() -> rustix::io::Result<OwnedFd> {
+pub fn non_blocking() -> rustix::io::Result<OwnedFd> {
     seqpacket(SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
 }
 
 /// Connects a socket that blocks.
-pub(crate) fn connect(address: &SocketAddrUnix) -> rustix::io::Result<OwnedFd> {
+pub fn connect(address: &SocketAddrUnix) -> rustix::io::Result<OwnedFd> {
     let socket = seqpacket(SocketFlags::CLOEXEC)?;
     rustix::net::connect(&socket, address)?;
     Ok(socket)
 }
 
 /// Two sockets that are connected to each other.
-pub(crate) fn pair() -> rustix::io::Result<(OwnedFd, OwnedFd)> {
+pub fn pair() -> rustix::io::Result<(OwnedFd, OwnedFd)> {
     rustix::net::socketpair(
         AddressFamily::UNIX,
         SocketType::SEQPACKET,
@@ -31,13 +31,13 @@ pub(crate) fn pair() -> rustix::io::Result<(OwnedFd, OwnedFd)> {
 
 /// The process at the other end of a connected socket: of a listener, the one that began to listen.
 /// `None` if it is not visible in our process namespace.
-pub(crate) fn peer_pid(socket: &OwnedFd) -> Option<i32> {
+pub fn peer_pid(socket: &OwnedFd) -> Option<i32> {
     let credentials = nix::sys::socket::getsockopt(socket, PeerCredentials).ok()?;
     (credentials.pid() > 0).then_some(credentials.pid())
 }
 
 /// The user of the process at the other end of a connected socket.
-pub(crate) fn peer_user(socket: &OwnedFd) -> rustix::io::Result<Uid> {
+pub fn peer_user(socket: &OwnedFd) -> rustix::io::Result<Uid> {
     let credentials = nix::sys::socket::getsockopt(socket, PeerCredentials)
         .map_err(|errno| Errno::from_raw_os_error(errno as i32))?;
     Ok(Uid::from_raw(credentials.uid()))

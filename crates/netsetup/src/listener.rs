@@ -11,7 +11,7 @@ use rustix::fs::{FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{SocketAddrUnix, SocketFlags};
 
-use crate::socket;
+use crate::seqpacket;
 use failure::Failure;
 
 /// How long others may take to look at what lies in the same directory, and to change it. It takes them microseconds.
@@ -22,7 +22,7 @@ const LOCK_RETRY: Duration = Duration::from_millis(2);
 
 /// A listening socket in the file system; the file goes with it.
 #[derive(Debug)]
-pub(crate) struct Listener {
+pub struct Listener {
     socket: OwnedFd,
     path: PathBuf,
     /// What names the socket's file: device and inode.
@@ -33,7 +33,7 @@ impl Listener {
     /// Listens on `path`, for processes of this user only. A socket that a dead process has left there
     /// is replaced; anything else stays.
     /// `name` is what people call it, `option` what chooses another path.
-    pub(crate) fn bind(name: &str, path: &Path, option: &str) -> Result<Self, Failure> {
+    pub fn bind(name: &str, path: &Path, option: &str) -> Result<Self, Failure> {
         let what = format!("{name} {}", path.display());
         let failed = |errno| match errno {
             Errno::AGAIN => Failure::input(&what, "somebody keeps its directory locked"),
@@ -71,7 +71,7 @@ impl Listener {
                 }
             }
         }
-        let socket = socket::non_blocking().map_err(failed)?;
+        let socket = seqpacket::non_blocking().map_err(failed)?;
         // Whoever may write to it may connect. Linux creates the file with the mode that the socket has
         // before: not even for a moment can anybody else.
         rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR).map_err(failed)?;
@@ -86,7 +86,7 @@ impl Listener {
     }
 
     /// Removes the sockets that dead processes have left in `directory`, of those with names of ours.
-    pub(crate) fn sweep(directory: &Path, is_ours: impl Fn(&OsStr) -> bool) {
+    pub fn sweep(directory: &Path, is_ours: impl Fn(&OsStr) -> bool) {
         let sweep = || -> std::io::Result<()> {
             // Nobody is between binding and listening meanwhile.
             let _lock = lock(directory)?;
@@ -113,14 +113,15 @@ impl Listener {
     }
 
     /// Who has connected next, unless it has gone again.
-    pub(crate) fn accept(&self) -> Option<OwnedFd> {
+    pub fn accept(&self) -> Option<OwnedFd> {
         let socket = rustix::net::accept_with(&self.socket, SocketFlags::CLOEXEC).ok()?;
         let mut fds = [PollFd::new(&socket, PollFlags::RDHUP)];
         let here = matches!(poll(&mut fds, Some(&Timespec::default())), Ok(0));
         here.then_some(socket)
     }
 
-    pub(crate) fn path(&self) -> &Path {
+    /// Where others connect.
+    pub fn path(&self) -> &Path {
         &self.path
     }
 }
@@ -175,9 +176,9 @@ fn lock(directory: &Path) -> rustix::io::Result<OwnedFd> {
 
 /// The process that listens there (`None`: one that cannot be named), or the error of connecting to it.
 fn owner(address: &SocketAddrUnix) -> rustix::io::Result<Option<i32>> {
-    let socket = socket::non_blocking()?;
+    let socket = seqpacket::non_blocking()?;
     match rustix::net::connect(&socket, address) {
-        Ok(()) => Ok(socket::peer_pid(&socket)),
+        Ok(()) => Ok(seqpacket::peer_pid(&socket)),
         // Too many wait already: it lives.
         Err(Errno::AGAIN) => Ok(None),
         Err(errno) => Err(errno),
@@ -228,7 +229,7 @@ mod tests {
 
     /// As after a SIGKILL: the socket is closed, its file remains.
     fn leave_behind(path: &Path) {
-        let left_behind = socket::non_blocking().unwrap();
+        let left_behind = seqpacket::non_blocking().unwrap();
         rustix::net::bind(&left_behind, &SocketAddrUnix::new(path).unwrap()).unwrap();
     }
 

@@ -1,0 +1,216 @@
+//! An interface that exists, and the stack's addresses on it: what can be wrong with them.
+
+use std::net::IpAddr;
+
+use failure::Failure;
+use port::packet::OpenError;
+
+use crate::cidr::Cidr;
+use crate::netlink::{Interface, KernelAddress, Netlink, NetlinkError};
+
+pub(crate) fn name_of(interfaces: &[Interface], index: u32) -> &str {
+    interfaces
+        .iter()
+        .find(|interface| interface.index == index)
+        .map_or("?", |interface| &interface.name)
+}
+
+/// The namespace's interfaces and addresses, against which a request to use one of them is checked.
+pub struct Inventory {
+    interfaces: Vec<Interface>,
+    addresses: Vec<KernelAddress>,
+}
+
+impl Inventory {
+    /// The present network namespace's.
+    pub fn take() -> Result<Self, Failure> {
+        let take = || -> Result<Self, NetlinkError> {
+            let mut netlink = Netlink::open()?;
+            Ok(Self {
+                interfaces: netlink.interfaces()?,
+                addresses: netlink.addresses()?,
+            })
+        };
+        take().map_err(|error| Failure::broken("looking at the network", error))
+    }
+
+    /// The interface `name`, if the stack can be attached to it.
+    pub fn device(&self, name: &str) -> Result<&Interface, Failure> {
+        let what = format!("interface {name}");
+        let Some(interface) = self
+            .interfaces
+            .iter()
+            .find(|interface| interface.name == name)
+        else {
+            let names: Vec<&str> = self
+                .interfaces
+                .iter()
+                .map(|interface| interface.name.as_str())
+                .collect();
+            return Err(Failure::input(what, "no such interface")
+                .remedy(format!("There are: {}.", names.join(", "))));
+        };
+        if !interface.ethernet {
+            let why = "not an Ethernet interface: the stack speaks Ethernet to its neighbours";
+            return Err(Failure::input(what, why));
+        }
+        if !interface.up {
+            return Err(Failure::input(what, "it is down")
+                .remedy(format!("Take it up with `sudo ip link set {name} up`.")));
+        }
+        Ok(interface)
+    }
+
+    /// Fails if the kernel has one of the addresses itself: it would answer too.
+    pub fn check_addresses(&self, addresses: &[Cidr]) -> Result<(), Failure> {
+        for (index, cidr) in addresses.iter().enumerate() {
+            let what = format!("address {cidr}");
+            if let Some(taken) = self
+                .addresses
+                .iter()
+                .find(|taken| taken.cidr.address == cidr.address)
+            {
+                let name = name_of(&self.interfaces, taken.interface_index);
+                let why = format!("the kernel has it on {name}, and would answer as well");
+                return Err(Failure::input(what, why)
+                    .remedy("Give the stack an address that no machine on the link uses."));
+            }
+            if addresses
+                .iter()
+                .take(index)
+                .any(|earlier| earlier.address == cidr.address)
+            {
+                return Err(Failure::input(what, "given twice"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Fails unless each gateway is a neighbour: on the link, not one of the stack's own addresses, and at
+/// most one for each address family.
+pub fn check_gateways(gateways: &[IpAddr], addresses: &[Cidr]) -> Result<(), Failure> {
+    for (index, gateway) in gateways.iter().enumerate() {
+        let what = format!("gateway {gateway}");
+        if addresses.iter().any(|cidr| cidr.address == *gateway) {
+            return Err(Failure::input(what, "this is the stack's own address"));
+        }
+        // RFC 4861, section 4.2: routers are known by their link-local address.
+        let link_local = matches!(gateway, IpAddr::V6(gateway) if gateway.is_unicast_link_local())
+            && addresses.iter().any(|cidr| cidr.address.is_ipv6());
+        if !link_local && !addresses.iter().any(|cidr| cidr.contains(*gateway)) {
+            let listed: Vec<String> = addresses.iter().map(Cidr::to_string).collect();
+            return Err(Failure::input(
+                what,
+                format!("not on the link: outside {}", listed.join(", ")),
+            )
+            .remedy("Check the gateway, and the prefix length of --addr."));
+        }
+        if gateways
+            .iter()
+            .take(index)
+            .any(|earlier| earlier.is_ipv4() == gateway.is_ipv4())
+        {
+            return Err(Failure::input(
+                what,
+                "there can be one gateway for IPv4 and one for IPv6",
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// What it means for a person that a port could not be opened.
+pub fn port_failed(device: &str, error: &OpenError) -> Failure {
+    let what = format!("port on {device}");
+    match error {
+        OpenError::System { .. } => Failure::broken(what, error),
+        _ => Failure::input(what, error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn inventory() -> Inventory {
+        let interface = |index, name: &str, up, ethernet| Interface {
+            index,
+            name: name.into(),
+            up,
+            ethernet,
+        };
+        Inventory {
+            interfaces: vec![
+                interface(1, "lo", true, false),
+                interface(2, "eth0", true, true),
+                interface(3, "eth1", false, true),
+            ],
+            addresses: vec![KernelAddress {
+                interface_index: 2,
+                cidr: "192.0.2.2/24".parse().unwrap(),
+            }],
+        }
+    }
+
+    fn addresses(texts: &[&str]) -> Vec<Cidr> {
+        texts.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn an_interface_must_exist_be_ethernet_and_be_up() {
+        let inventory = inventory();
+        assert_eq!(inventory.device("eth0").unwrap().index, 2);
+        let message = |name| inventory.device(name).unwrap_err().to_string();
+        assert!(
+            message("eth9").contains("no such interface")
+                && message("eth9").contains("lo, eth0, eth1")
+        );
+        assert!(message("lo").contains("not an Ethernet interface"));
+        assert!(
+            message("eth1").contains("it is down")
+                && message("eth1").contains("ip link set eth1 up")
+        );
+    }
+
+    #[test]
+    fn an_address_must_not_be_the_kernels_and_not_be_given_twice() {
+        let inventory = inventory();
+        inventory
+            .check_addresses(&addresses(&["192.0.2.3/24", "fd00::3/64"]))
+            .unwrap();
+        let failure = inventory
+            .check_addresses(&addresses(&["192.0.2.2/24"]))
+            .unwrap_err();
+        assert!(
+            failure.to_string().contains("the kernel has it on eth0"),
+            "{failure}"
+        );
+        let failure = inventory
+            .check_addresses(&addresses(&["192.0.2.3/24", "192.0.2.3/16"]))
+            .unwrap_err();
+        assert!(failure.to_string().contains("given twice"), "{failure}");
+    }
+
+    #[test]
+    fn a_gateway_must_be_a_neighbour() {
+        let own = addresses(&["192.0.2.3/24", "fd00::3/64"]);
+        let check = |gateways: &[&str]| {
+            let gateways: Vec<IpAddr> = gateways.iter().map(|text| text.parse().unwrap()).collect();
+            check_gateways(&gateways, &own).map_err(|failure| failure.to_string())
+        };
+        assert_eq!(check(&["192.0.2.1", "fd00::1"]), Ok(()));
+        assert_eq!(check(&["fe80::1"]), Ok(()));
+        assert!(
+            check(&["198.51.100.1"])
+                .unwrap_err()
+                .contains("not on the link")
+        );
+        assert!(check(&["192.0.2.3"]).unwrap_err().contains("own address"));
+        assert!(
+            check(&["192.0.2.1", "192.0.2.9"])
+                .unwrap_err()
+                .contains("one gateway for IPv4")
+        );
+    }
+}
