@@ -656,9 +656,14 @@ impl Fetcher {
         self.on_head_of(id, asking, head);
         self.tidy(&asked);
         for number in others {
-            if let Some(key) = self.tickets.get(&number).map(|it| it.key.clone()) {
-                self.answer(number, key);
-            }
+            let Some(ticket) = self.tickets.get_mut(&number) else {
+                continue;
+            };
+            // By all names that are known: an answer that is not kept may name others each time.
+            let names = self.variants.names(&asked.origin, &asked.target);
+            ticket.key.variant = ticket.selects.by(names);
+            let key = ticket.key.clone();
+            self.answer(number, key);
         }
     }
 
@@ -671,8 +676,8 @@ impl Fetcher {
             let Some(ticket) = self.tickets.get_mut(&number) else {
                 continue;
             };
-            ticket.key.variant = ticket.selects.by(names);
-            if ticket.key.variant == variant {
+            if ticket.selects.by(names) == variant {
+                ticket.key.variant = variant.clone();
                 asking.waiting.push(number);
             } else {
                 ticket.asking = None;
@@ -1688,8 +1693,10 @@ fn tag(key: &Key, meta: &Meta, id: VersionId) -> u64 {
     hasher.write(key.target.as_bytes());
     // Origins may have one tag for all variants, though they should not.
     for (name, value) in key.variant.fields() {
-        hasher.write(name.as_bytes());
-        hasher.write(value.as_bytes());
+        for text in [name, value] {
+            hasher.write(text.as_bytes());
+            hasher.write_u8(0);
+        }
     }
     match meta.validators.strong() {
         Some(strong) => hasher.write(strong.as_bytes()),

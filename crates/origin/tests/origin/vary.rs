@@ -202,6 +202,25 @@ fn a_variant_is_revalidated_and_fetched_in_parts_with_its_own_fields() {
     assert_eq!(host.end().revalidated, 2);
 }
 
+/// Each answer names the field that the request lacks, and may not be kept.
+#[test]
+fn an_answer_that_names_another_field_each_time_is_given_in_the_end() {
+    let web = Web::new(|request| {
+        let vary = match (request.field("accept"), request.field("origin")) {
+            (Some(_), Some(_)) | (None, None) => "Accept",
+            (Some(_), None) => "Origin",
+            (None, Some(_)) => "Accept",
+        };
+        let fields = format!("Cache-Control: private\nVary: {vary}");
+        Reply::ok(&fields, &content(1500, 3))
+    });
+    let root = tempfile::tempdir().unwrap();
+    let mut host = Host::new(root.path(), &web.url);
+    let fields = [("accept", "a"), ("origin", "b")];
+    assert!(host.get_with("/x", &fields) == Outcome::Content(content(1500, 3)));
+    assert!(web.requests().len() <= 3);
+}
+
 #[test]
 fn of_too_many_variants_the_one_goes_that_was_asked_for_least_recently() {
     let web = by_origin();
