@@ -14,13 +14,12 @@ use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
 
 use crate::backoff::Backoff;
-use crate::cache_option::Size;
 use crate::child::{Child, retry};
 use crate::family::{Family, Happening, Role};
 use crate::heartbeat::{Due, Heartbeat};
 use crate::messages::{Message, Report};
 use crate::observe::FetcherReport;
-use crate::origin_options::{ORIGINS_MAX, OriginPlan};
+use crate::origin_options::{CacheLimits, ORIGINS_MAX, OriginPlan};
 use crate::program::Program;
 use crate::{handover, stat};
 use failure::Failure;
@@ -208,7 +207,7 @@ impl FetchKeeper {
                 true => &named | &plan.origins,
                 false => known,
             };
-            plan.cache_bytes = plan.cache_bytes.max(before.cache_bytes);
+            plan.limits = plan.limits.max(before.limits);
         }
         self.plan = Some(plan);
         if self.process.is_none() && self.next.is_none() {
@@ -231,11 +230,11 @@ impl FetchKeeper {
     }
 
     /// So much may be kept, by the configuration that the host process uses: what was prepared is used, or never will be.
-    pub(crate) fn limit(&mut self, cache_bytes: Option<Size>) {
-        let (Some(plan), Some(cache_bytes)) = (&mut self.plan, cache_bytes) else {
+    pub(crate) fn limit(&mut self, limits: Option<CacheLimits>) {
+        let (Some(plan), Some(limits)) = (&mut self.plan, limits) else {
             return;
         };
-        if std::mem::replace(&mut plan.cache_bytes, cache_bytes) == cache_bytes {
+        if std::mem::replace(&mut plan.limits, limits) == limits {
             return;
         }
         if let Some(process) = &mut self.process
@@ -243,7 +242,8 @@ impl FetchKeeper {
         {
             let order = Order::Use {
                 origins: Vec::new(),
-                bytes_max: cache_bytes.0,
+                bytes_max: limits.bytes.0,
+                variants_max: limits.variants.into(),
             };
             process.tell(&order);
         }
@@ -318,7 +318,7 @@ impl FetchKeeper {
             process: family
                 .pid(Role::Fetcher)
                 .map(stat::document::Process::look_at),
-            cache_max_bytes: plan.cache_bytes.0,
+            cache_max_bytes: plan.limits.bytes.0,
             counters: self.counted.counters.iter().cloned().collect(),
         })
     }
@@ -427,7 +427,8 @@ fn tell_all(process: &mut Process, plan: &OriginPlan) {
     for origins in origins.chunks(ORIGINS_PER_ORDER) {
         process.tell(&Order::Use {
             origins: origins.to_vec(),
-            bytes_max: plan.cache_bytes.0,
+            bytes_max: plan.limits.bytes.0,
+            variants_max: plan.limits.variants.into(),
         });
     }
 }
@@ -435,6 +436,7 @@ fn tell_all(process: &mut Process, plan: &OriginPlan) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cache_option::Size;
     use crate::config::Config;
     use crate::signals::Signals;
 
@@ -468,6 +470,13 @@ mod tests {
         (keeper, family, host, heard)
     }
 
+    fn limits(bytes: Size) -> CacheLimits {
+        CacheLimits {
+            bytes,
+            variants: 16,
+        }
+    }
+
     /// How much it may keep, as it was told, in order; `None`: it is to retire.
     fn heard(socket: &OwnedFd) -> Vec<Option<u64>> {
         let mut message = vec![0; MESSAGE_BYTES_MAX];
@@ -491,15 +500,15 @@ mod tests {
         let (mut keeper, mut family, _host, orders) = at_work(plan("64M"));
         keeper.prepare(&mut family, Some(&plan("16M"))).unwrap();
         assert_eq!(heard(&orders), [Some(large.0)]);
-        keeper.limit(Some(small));
+        keeper.limit(Some(limits(small)));
         assert_eq!(heard(&orders), [Some(small.0)]);
         // One that is refused leaves nothing behind.
         keeper.prepare(&mut family, Some(&plan("64M"))).unwrap();
-        keeper.limit(Some(small));
+        keeper.limit(Some(limits(small)));
         assert_eq!(heard(&orders), [Some(large.0), Some(small.0)]);
         assert_eq!(keeper.info(&family).unwrap().cache_max_bytes, small.0);
         keeper.limit(None);
-        keeper.limit(Some(small));
+        keeper.limit(Some(limits(small)));
         assert_eq!(heard(&orders), []);
     }
 
@@ -530,7 +539,7 @@ mod tests {
         rustix::net::sockopt::set_socket_send_buffer_size(&process.orders, 4096).unwrap();
         let sizes: Vec<u64> = (1..1_000).map(|it| (16 << 20) + it).collect();
         for &size in &sizes {
-            keeper.limit(Some(Size(size)));
+            keeper.limit(Some(limits(Size(size))));
         }
         let nothing = Happening::Said(Role::Fetcher, Message::FetcherReady);
         let mut told = Vec::new();
@@ -545,7 +554,7 @@ mod tests {
         assert!(told.into_iter().flatten().eq(sizes.iter().copied()));
         assert_eq!(keeper.deadline(), None);
         for &size in &sizes {
-            keeper.limit(Some(Size(size)));
+            keeper.limit(Some(limits(Size(size))));
         }
         let hears_by = &mut keeper.process.as_mut().unwrap().hears_by;
         assert!(hears_by.is_some());

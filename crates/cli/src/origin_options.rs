@@ -14,7 +14,7 @@ use server::{Pattern, RelativePath, RelativePathError};
 
 use crate::cache_option::Size;
 use crate::child::option;
-use crate::config::Config;
+use crate::config::{Config, Origin};
 use failure::Failure;
 
 /// The cache directory below ROOT, unless another one is given.
@@ -153,14 +153,40 @@ impl CachePlace {
     }
 }
 
+/// How much may be kept of what comes from origins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CacheLimits {
+    /// All content.
+    pub(crate) bytes: Size,
+    /// Variants of a target.
+    pub(crate) variants: u16,
+}
+
 /// Origins, and where what comes from them is kept.
 #[derive(Clone, Debug)]
 pub(crate) struct OriginPlan {
     pub(crate) origins: BTreeSet<OriginUrl>,
     pub(crate) cache_dir: PathBuf,
-    pub(crate) cache_bytes: Size,
+    pub(crate) limits: CacheLimits,
     ca: Option<PathBuf>,
     pub(crate) place: CachePlace,
+}
+
+impl CacheLimits {
+    pub(crate) fn of(origin: &Origin) -> Self {
+        CacheLimits {
+            bytes: origin.cache_max.0,
+            variants: origin.variants_max,
+        }
+    }
+
+    /// What either of them allows.
+    pub(crate) fn max(self, other: Self) -> Self {
+        CacheLimits {
+            bytes: self.bytes.max(other.bytes),
+            variants: self.variants.max(other.variants),
+        }
+    }
 }
 
 impl OriginPlan {
@@ -182,7 +208,7 @@ impl OriginPlan {
         let cache_dir = wanted.canonicalize().map_err(failed)?;
         let plan = Self {
             origins,
-            cache_bytes: config.origin.cache_max.0,
+            limits: CacheLimits::of(&config.origin),
             ca: config.origin.ca.clone(),
             place: place(&wanted, &cache_dir, root)?,
             cache_dir,
@@ -214,8 +240,10 @@ impl OriginPlan {
     pub(crate) fn fetch_arguments(&self, log: &str) -> Vec<OsString> {
         let mut arguments: Vec<OsString> = ["fetch", "--log", log].map(OsString::from).into();
         arguments.push(option("--cache-dir", self.cache_dir.as_os_str()));
-        let bytes = self.cache_bytes.0.to_string();
+        let bytes = self.limits.bytes.0.to_string();
         arguments.push(option("--bytes", bytes.as_ref()));
+        let variants = self.limits.variants.to_string();
+        arguments.push(option("--variants-max", variants.as_ref()));
         let urls = self.origins.iter();
         arguments.extend(urls.map(|url| option("--origin", url.to_string().as_ref())));
         if let Some(file) = &self.ca {
@@ -231,7 +259,7 @@ impl OriginPlan {
             "fetches from {} into {}, up to {}",
             origins.join(", "),
             self.cache_dir.display(),
-            self.cache_bytes,
+            self.limits.bytes,
         )
     }
 }
@@ -290,6 +318,9 @@ pub(crate) struct FetchArgs {
     /// Most that is kept there, in bytes
     #[arg(long)]
     bytes: u64,
+    /// Most variants of a target
+    #[arg(long)]
+    variants_max: u16,
     /// What may be asked
     #[arg(long)]
     origin: Vec<OriginUrl>,
@@ -304,6 +335,7 @@ impl FetchArgs {
         Ok(origin::Config {
             cache_dir: self.cache_dir.clone(),
             bytes_max: self.bytes,
+            variants_max: self.variants_max.into(),
             segment_bytes: SEGMENT_BYTES,
             origins: self.origin.clone(),
             trust: trust(&self.origin, self.origin_ca.as_deref())?,

@@ -10,12 +10,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::args::ServeArgs;
-use crate::cache_option::Size;
 use crate::certificates::CertificateSource;
 use crate::config::{self, Config, Content, Tcp};
 use crate::configuration::Configuration;
 use crate::handover;
-use crate::origin_options::OriginPlan;
+use crate::origin_options::{CacheLimits, OriginPlan};
 use crate::root;
 use crate::say;
 use crate::self_signed::Fresh;
@@ -92,9 +91,9 @@ impl<'a> Reload<'a> {
     }
 
     /// How much of what comes from origins may be kept by the configuration that is used, if it names any.
-    pub(crate) fn cache_max(&self) -> Option<Size> {
+    pub(crate) fn cache_limits(&self) -> Option<CacheLimits> {
         let names_any = !self.config.origins().is_empty();
-        names_any.then_some(self.config.origin.cache_max.0)
+        names_any.then_some(CacheLimits::of(&self.config.origin))
     }
 
     /// Reads everything anew, has `prepare` see to it that what it names can be fetched, and passes it to the host process,

@@ -721,14 +721,14 @@ fn supervise(
                     outcome.add(&text);
                 }
                 desk.on_outcome(outcome);
-                fetcher.limit(reload.cache_max());
+                fetcher.limit(reload.cache_limits());
                 drain.set_timeout(reload.drain_timeout());
                 tell_end(notice, &drain);
                 notice.reloaded();
             }
             Happening::Said(Role::Host, Message::ReloadRefused(why)) => {
                 desk.on_outcome(reload.on_refused(why));
-                fetcher.limit(reload.cache_max());
+                fetcher.limit(reload.cache_limits());
                 notice.reloaded();
             }
             Happening::Said(Role::Host, Message::Turning) => {
@@ -833,7 +833,7 @@ fn supervise(
             notice.reloading();
             let outcome = reload.begin(is_asked, |plan| fetcher.prepare(family, plan));
             if outcome.is_some() {
-                fetcher.limit(reload.cache_max());
+                fetcher.limit(reload.cache_limits());
                 notice.reloaded();
             }
             desk.on_outcome(outcome);

@@ -37,6 +37,8 @@ pub struct Config {
     /// Most content there, but for segments that are being written, in bytes. Each object counts 12
     /// KiB more.
     pub bytes_max: u64,
+    /// Most variants of a target, 1 at least.
+    pub variants_max: usize,
     /// Length of a segment, in bytes. What was cached with another one is dropped.
     pub segment_bytes: u64,
     /// What may be asked. One that is named twice is the same.
@@ -229,7 +231,7 @@ async fn serve(
     let upstreams = config.origins.iter();
     let upstreams = upstreams.map(|url| Upstream::new(url.clone(), &config.trust, config.timeouts));
     let (sender, mut events) = mpsc::channel(EVENTS_MAX);
-    let mut fetcher = Fetcher::new(upstreams, store, sender);
+    let mut fetcher = Fetcher::new(upstreams, store, config.variants_max, sender);
     let mut endpoint = Endpoint {
         is_to_tell: false,
         config,
@@ -363,7 +365,11 @@ impl Endpoint<'_> {
 
     fn on_order(&mut self, order: Order, fetcher: &mut Fetcher) {
         match order {
-            Order::Use { origins, bytes_max } => {
+            Order::Use {
+                origins,
+                bytes_max,
+                variants_max,
+            } => {
                 for origin in origins {
                     match origin.parse::<OriginUrl>() {
                         Ok(url) => {
@@ -376,6 +382,7 @@ impl Endpoint<'_> {
                     }
                 }
                 fetcher.resize(bytes_max);
+                fetcher.set_variants_max(variants_max);
             }
             Order::Tell => self.is_to_tell = true,
             Order::Retire => fetcher.retire(),

@@ -34,7 +34,7 @@ use crate::store::{Key, Meta, Store, VERSION_BYTES, Version, VersionId};
 use crate::transfer::{self, Event, Full, Head, Order, Renewal, What, unix_time_s};
 use crate::upstream::{OriginUrl, Upstream};
 use crate::validator::Validators;
-use crate::vary::{Names, VARIANTS_MAX, Variant, Variants};
+use crate::vary::{Names, Variant, Variants};
 
 /// Most tickets at a time: twice the connections that a host stack has.
 const TICKETS_MAX: usize = 1 << 18;
@@ -228,10 +228,11 @@ impl Fetcher {
     pub(crate) fn new(
         upstreams: impl IntoIterator<Item = Arc<Upstream>>,
         mut store: Store,
+        variants_max: usize,
         events: mpsc::Sender<Event>,
     ) -> Fetcher {
         let mut entries: HashMap<Key, Entry> = HashMap::new();
-        let mut variants = Variants::default();
+        let mut variants = Variants::new(variants_max);
         let mut doubles = Vec::new();
         let now_s = unix_time_s();
         let age_s = |id| {
@@ -339,6 +340,11 @@ impl Fetcher {
         self.are_counters_new = true;
         self.store.set_bytes_max(bytes_max);
         self.make_room(0);
+    }
+
+    /// A target may have so many variants from now on. Those that are too many go as others come.
+    pub(crate) fn set_variants_max(&mut self, variants_max: usize) {
+        self.variants.variants_max = variants_max;
     }
 
     fn make_room(&mut self, bytes: u64) {
@@ -931,12 +937,13 @@ impl Fetcher {
         self.clean(id);
     }
 
-    /// A variant of a target is there. If that has too many, the one that was asked for least recently goes.
+    /// A variant of a target is there. If that has too many, those that were asked for least recently go.
     fn keep_variant(&mut self, key: &Key, names: Names) {
-        let Some(oldest) = self.variants.keep(key, names) else {
+        let evicted = self.variants.keep(key, names);
+        if evicted.is_empty() {
             return;
-        };
-        self.count(key).evicted_variants += 1;
+        }
+        self.count(key).evicted_variants += evicted.len() as u64;
         if self
             .variants_told
             .is_none_or(|at| at.elapsed() >= FULL_PAUSE)
@@ -945,15 +952,18 @@ impl Fetcher {
             tracing::warn!(
                 origin = %key.origin,
                 target = key.target,
-                "more than {VARIANTS_MAX} variants: the one asked for least recently goes. It is said again after \
-                 10 s at the earliest"
+                "more than {} variants (origin.variants_max): the one asked for least recently goes. It is said again after \
+                 10 s at the earliest",
+                self.variants.variants_max,
             );
         }
-        self.forget_missing(&oldest);
-        if let Some(current) = self.entries.get(&oldest).and_then(|entry| entry.current) {
-            self.supersede(current);
+        for gone in evicted {
+            self.forget_missing(&gone);
+            if let Some(current) = self.entries.get(&gone).and_then(|entry| entry.current) {
+                self.supersede(current);
+            }
+            self.tidy(&gone);
         }
-        self.tidy(&oldest);
     }
 
     /// An answer that does not come in parts is longer than what is read or fetched leaves room
@@ -1738,7 +1748,7 @@ mod tests {
         Store::prepare(root.path()).unwrap();
         let store = Store::open(root.path(), limits, &[], "this").unwrap();
         let (events, _) = mpsc::channel(1);
-        let mut fetcher = Fetcher::new([], store, events);
+        let mut fetcher = Fetcher::new([], store, 16, events);
         fetcher.on_told(true);
         assert!(!fetcher.are_counters_new());
         fetcher.resize(1_000);

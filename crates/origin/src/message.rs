@@ -168,6 +168,8 @@ pub enum Order {
         origins: Vec<String>,
         /// Most content, in bytes.
         bytes_max: u64,
+        /// Most variants of a target from now on.
+        variants_max: usize,
     },
     /// It is to tell what is counted, as a sign of life.
     Tell,

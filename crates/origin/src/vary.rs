@@ -18,9 +18,6 @@ pub const SELECTING: [HeaderName; 3] = [ACCEPT, ACCEPT_LANGUAGE, ORIGIN];
 /// Longest value of a selecting field, in bytes. A longer one counts as absent.
 pub const VALUE_BYTES_MAX: usize = 512;
 
-/// Most variants of a target. One more takes the place of the one that was asked for least recently.
-pub(crate) const VARIANTS_MAX: usize = 16;
-
 /// Some of [`SELECTING`], one bit for each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Names(u8);
@@ -85,8 +82,10 @@ impl Variant {
 }
 
 /// By which fields targets vary, and which of their variants are there.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Variants {
+    /// Most of a target. One more takes the place of the one that was asked for least recently.
+    pub(crate) variants_max: usize,
     targets: HashMap<Arc<str>, HashMap<String, Target>>,
     /// All fields by which an origin has been seen to select: what is assumed of its other targets.
     origins: HashMap<Arc<str>, Names>,
@@ -100,6 +99,14 @@ struct Target {
 }
 
 impl Variants {
+    pub(crate) fn new(variants_max: usize) -> Variants {
+        Variants {
+            variants_max,
+            targets: HashMap::new(),
+            origins: HashMap::new(),
+        }
+    }
+
     /// By what a target varies, as far as is known.
     pub(crate) fn names(&self, origin: &Arc<str>, target: &str) -> Names {
         match self.target(origin, target) {
@@ -130,8 +137,8 @@ impl Variants {
         self.targets.get_mut(&key.origin)?.get_mut(&key.target)
     }
 
-    /// A variant is there, and was asked for. Returns the one that has to make room for it, if it is one too many.
-    pub(crate) fn keep(&mut self, key: &Key, names: Names) -> Option<Key> {
+    /// A variant is there, and was asked for. Returns those that have to make room for it.
+    pub(crate) fn keep(&mut self, key: &Key, names: Names) -> Vec<Key> {
         let targets = self.targets.entry(Arc::clone(&key.origin)).or_default();
         let target = targets.entry(key.target.clone()).or_default();
         target.names = target.names.and(names);
@@ -139,14 +146,16 @@ impl Variants {
             target.variants.remove(place);
         }
         target.variants.push_back(key.variant.clone());
-        if target.variants.len() <= VARIANTS_MAX {
-            return None;
-        }
-        let oldest = target.variants.pop_front()?;
-        Some(Key {
-            variant: oldest,
+        let too_many = target
+            .variants
+            .len()
+            .saturating_sub(self.variants_max.max(1));
+        let oldest = target.variants.drain(..too_many);
+        let oldest = oldest.map(|variant| Key {
+            variant,
             ..key.clone()
-        })
+        });
+        oldest.collect()
     }
 
     /// A variant was asked for.
@@ -180,6 +189,8 @@ impl Variants {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const VARIANTS_MAX: usize = 16;
 
     fn fields(lines: &[(&str, &str)]) -> Vec<(String, String)> {
         let lines = lines.iter();
@@ -228,14 +239,14 @@ mod tests {
 
     #[test]
     fn names_are_learnt_for_a_target_and_assumed_of_others_of_its_origin() {
-        let mut variants = Variants::default();
+        let mut variants = Variants::new(VARIANTS_MAX);
         let (origin, language) = (
             Names::of(["origin"].into_iter()),
             Names::of(["accept-language"].into_iter()),
         );
         let plain = key(&[]);
         assert_eq!(variants.learn(&plain, origin), origin);
-        assert_eq!(variants.keep(&plain, origin), None);
+        assert_eq!(variants.keep(&plain, origin), []);
         assert_eq!(variants.learn(&plain, language), origin.and(language));
         assert_eq!(variants.names(&plain.origin, "/x"), origin.and(language));
         assert_eq!(variants.names(&plain.origin, "/y"), origin.and(language));
@@ -246,15 +257,17 @@ mod tests {
 
     #[test]
     fn of_too_many_variants_the_one_goes_that_was_asked_for_least_recently() {
-        let mut variants = Variants::default();
+        let mut variants = Variants::new(VARIANTS_MAX);
         let names = Names::of(["origin"].into_iter());
         let of = |number: usize| key(&[("origin", &number.to_string())]);
         for number in 0..VARIANTS_MAX {
-            assert_eq!(variants.keep(&of(number), names), None);
+            assert_eq!(variants.keep(&of(number), names), []);
         }
         variants.touch(&of(0));
-        assert_eq!(variants.keep(&of(1), names), None, "it is there already");
-        assert_eq!(variants.keep(&of(100), names), Some(of(2)));
-        assert_eq!(variants.keep(&of(101), names), Some(of(3)));
+        assert_eq!(variants.keep(&of(1), names), [], "it is there already");
+        assert_eq!(variants.keep(&of(100), names), [of(2)]);
+        assert_eq!(variants.keep(&of(101), names), [of(3)]);
+        variants.variants_max = VARIANTS_MAX - 2;
+        assert_eq!(variants.keep(&of(102), names), [of(4), of(5), of(6)]);
     }
 }

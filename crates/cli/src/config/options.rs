@@ -217,6 +217,8 @@ fn lay_over(args: &ServeArgs, config: &mut Config) -> Result<Vec<Place>, Failure
         urls,
         cache_dir,
         cache_max,
+        // In files only: few need it.
+        variants_max: _,
         ca,
         cache_status,
     } = &mut config.origin;

@@ -21,6 +21,9 @@ pub(crate) struct Origin {
     pub(crate) cache_dir: Option<PathBuf>,
     /// Most that is kept there.
     pub(crate) cache_max: Text<Size>,
+    /// Most variants of a target: answers that `Vary` tells apart. One more takes the place of the one that was asked for
+    /// least recently.
+    pub(crate) variants_max: u16,
     /// File with the certificates, in PEM, of the authorities that origins are believed through. Without it, those that this
     /// machine believes.
     pub(crate) ca: Option<PathBuf>,
@@ -34,6 +37,7 @@ impl Default for Origin {
             urls: Vec::new(),
             cache_dir: None,
             cache_max: Text(Size(10 << 30)),
+            variants_max: 16,
             ca: None,
             cache_status: false,
         }

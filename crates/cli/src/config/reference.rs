@@ -320,6 +320,7 @@ const VALUES: &[(&str, &[(&str, Values)])] = &[
             ),
             ("cache_dir", &["'/srv/cache'"]),
             ("cache_max", &["'16M'", "'50G'"]),
+            ("variants_max", &["1", "1024"]),
             ("ca", &["'/ca'"]),
             ("cache_status", &["true"]),
         ],

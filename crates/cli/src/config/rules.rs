@@ -11,6 +11,9 @@ use crate::origin_options::{CACHE_BYTES_MIN, ORIGINS_MAX};
 /// NIC workers of a process.
 const WORKERS_MAX: u16 = 64;
 
+/// Variants of a target: each is looked for among all.
+const VARIANTS_MAX: u16 = 1024;
+
 const MTU_MIN: u32 = 1280;
 const MTU_MAX: u32 = 65_535;
 
@@ -223,6 +226,11 @@ impl Config {
                     .option(format!("--origin-cache-bytes {cache_max}"))
                     .remedy(format!("Give at least {CACHE_BYTES_MIN}.")),
             );
+        }
+        let variants_max = self.origin.variants_max;
+        if !(1..=VARIANTS_MAX).contains(&variants_max) {
+            let why = format!("{variants_max} is not from 1 to {VARIANTS_MAX}");
+            problems.push(Problem::new(here("variants_max"), why));
         }
         let origins = self.origins();
         if origins.len() > ORIGINS_MAX {

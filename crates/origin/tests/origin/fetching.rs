@@ -392,6 +392,7 @@ fn an_origin_may_become_known_and_the_cache_smaller_while_it_is_at_work() {
     host.order(&Order::Use {
         origins: vec![one.url.clone(), other.url.clone(), "nonsense".to_owned()],
         bytes_max: 20_000,
+        variants_max: 16,
     });
     let ticket = host.ask_of(&other.url, "/x");
     assert!(host.read(ticket) == Outcome::Content(content(9000, 2)));

@@ -46,6 +46,7 @@ pub(crate) fn config(directory: &Path, url: &str) -> Config {
     Config {
         cache_dir: directory.to_owned(),
         bytes_max: 1 << 20,
+        variants_max: 16,
         segment_bytes: SEGMENT_BYTES,
         origins: vec![url.parse().unwrap()],
         trust: Trust::nobody(),
