@@ -47,9 +47,10 @@ test-fuzz: setup-long
 		$(CARGO) +nightly fuzz run --target-dir $(TARGET)/fuzz $$target -- -max_total_time=$(FUZZ_SECONDS); \
 	done
 
-check: setup-test ## Formatting and lints, as in continuous integration
+check: setup-test ## Formatting, lints and documentation, as in continuous integration
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked --quiet
 
 BENCH ?=
 bench: setup-bench ## Measures Splitway against nginx and lighttpd, and draws the paper's figures; BENCH="targets", BENCH="--quick"

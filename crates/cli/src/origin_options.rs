@@ -31,6 +31,7 @@ pub(crate) const ORIGINS_MAX: usize = 256;
 
 /// The options of `splitway serve`. What they say is laid over the section `origin` of a configuration file.
 #[derive(Clone, Debug, Args)]
+#[allow(rustdoc::bare_urls, reason = "the text is that of --help")]
 #[command(next_help_heading = "Origins")]
 pub(crate) struct OriginOptions {
     /// Fetch what is not there from this origin, http:// or https://, keep it in the cache directory, and serve it from

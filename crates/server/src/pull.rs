@@ -40,7 +40,7 @@ pub(crate) const SELECTING: [&str; 3] = ["accept", "accept-language", "origin"];
 /// Whoever fetches objects from origins.
 pub trait Origins: Send {
     /// Asks an origin for an object: its path and query, escaped, with a slash at the start. `fields` are those of the
-    /// request that may [select](SELECTING) a variant. [`News::Object`], [`News::Refused`] or [`News::Lost`] follows.
+    /// request that may select a variant. [`News::Object`], [`News::Refused`] or [`News::Lost`] follows.
     fn ask(
         &mut self,
         ticket: Ticket,
