@@ -9,7 +9,7 @@ ROOT    ?= examples/site
 # Creating a link needs root.
 AS_ROOT := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 
-.PHONY: help serve demo test test-long test-loom test-aarch64 test-machine test-fuzz check bench bench-link bench-ceiling bench-instructions aarch64 deb man release clean
+.PHONY: help serve demo deny test test-long test-loom test-aarch64 test-machine test-fuzz check bench bench-link bench-ceiling bench-instructions aarch64 deb man release clean
 
 help: ## Shows this
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -22,11 +22,13 @@ demo: setup-serve release ## Downloads examples/site in a namespace of its own, 
 
 test: setup-test ## Runs every test but fuzzing and the long ones
 	$(CARGO) test --workspace --locked
+	$(CARGO) run --quiet --locked -p splitway-tcp --example loopback
+	$(CARGO) run --quiet --locked -p splitway-server --example minimal
 	@$(MAKE) --no-print-directory test-loom
 	@$(MAKE) --no-print-directory bench-instructions
 	@[ -n "$$SPLITWAY_NO_AARCH64" ] || $(MAKE) --no-print-directory test-aarch64
 
-test-long: test test-fuzz test-machine ## The same, and the long ones: fuzzing, an emulated Arm machine, large and lossy downloads
+test-long: test deny test-fuzz test-machine ## The same, and the long ones: fuzzing, an emulated Arm machine, large and lossy downloads
 	PATH="$$PATH:$(abspath $(TARGET))/sslyze/bin:$(abspath $(TARGET))/redbot/bin" \
 		$(CARGO) test --workspace --locked --lib --bins --tests -- --ignored
 
@@ -46,6 +48,10 @@ test-fuzz: setup-long
 	@set -e; for target in $$($(CARGO) +nightly fuzz list); do \
 		$(CARGO) +nightly fuzz run --target-dir $(TARGET)/fuzz $$target -- -max_total_time=$(FUZZ_SECONDS); \
 	done
+
+deny: setup-deny ## Checks licences, sources and duplicates of dependencies with cargo-deny, and advisories where their database can be had
+	$(CARGO) deny --all-features check bans licenses sources
+	@$(CARGO) deny check advisories || echo "advisories were not checked, or there are some: see above"
 
 check: setup-test ## Formatting, lints and documentation, as in continuous integration
 	$(CARGO) fmt --all --check

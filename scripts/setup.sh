@@ -6,7 +6,7 @@
 set -euo pipefail
 
 # The oldest compiler that smoltcp, the most demanding of the dependencies, builds with.
-readonly RUST_MIN=1.91
+readonly RUST_MIN=1.93
 
 PATH="${CARGO_HOME:-$HOME/.cargo}/bin:$PATH:/usr/sbin:/sbin"
 
@@ -160,6 +160,11 @@ setup_deb() {
     cargo deb --version >/dev/null 2>&1 || cargo install --locked --quiet cargo-deb
 }
 
+setup_deny() {
+    need_rust
+    cargo deny --version >/dev/null 2>&1 || cargo install --locked --quiet cargo-deny
+}
+
 setup_aarch64() {
     setup_serve
     need aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu
@@ -199,6 +204,6 @@ setup_bench() {
 }
 
 case "${1-}" in
-    serve | test | long | deb | bench | aarch64 | machine) "setup_$1" ;;
-    *) die "usage: $0 serve|test|long|deb|bench|aarch64|machine" ;;
+    serve | test | long | deb | deny | bench | aarch64 | machine) "setup_$1" ;;
+    *) die "usage: $0 serve|test|long|deb|deny|bench|aarch64|machine" ;;
 esac

@@ -28,7 +28,7 @@
 //! | [`table2`] | what a second core is good for |
 //! | [`all`] | several of these |
 //! | [`index`] | the page of all that was measured together |
-//! | [`mod@plan`] | how long it takes |
+//! | `plan` | how long it takes |
 //! | [`ceiling`] | how much one host core controls |
 //! | [`model`] | simulated: hardware that is not here, and 100 to 800 Gbit/s |
 //! | [`latency`] | one client of an idle server |

@@ -7,16 +7,22 @@
 //! | `check` | `splitway check` |
 //! | `serve` | `splitway serve`: the supervisor |
 //! | `nic_keeper`, `backoff`, `program` | keeping a NIC process: its restart, its replacement |
+//! | `rolling` | replacing NIC processes one after the other |
+//! | `heartbeat` | noticing processes that stand still |
+//! | `root` | a root that is a symbolic link |
+//! | `desk` | requests of operators that wait for their answer |
 //! | `control`, `ctl` | the control socket, and `splitway ctl` |
 //! | `nic_listener` | `splitway nic`: waits for host stacks |
 //! | `nic_machine`, `carry_process` | the two stacks on two machines |
+//! | `door_process` | the carrier of `splitway nic --control` |
 //! | `control_link`, `key_file` | where the other machine is, and what it must know |
 //! | `http_options`, `tcp_options`, `tls_options`, `log_options` | what is asked for with options |
+//! | `cache_option`, `connection_memory`, `measuring` | sizes of memory; switches for measurements |
 //! | `certificates`, `self_signed` | where certificates come from |
 //! | `drain` | the end without losing anything |
 //! | `notice` | what a service manager is told |
 //! | `configuration`, `reload` | what the host process is told at its start, and anew |
-//! | `observe`, `observer`, `telling` | the process that keeps logs and metrics, keeping it, and what it is told |
+//! | `observe`, `observer`, `telling` | the process for logs and metrics, its supervision, its reports |
 //! | `log_lines` | how lines reach standard error |
 //! | `stat` | `splitway stat`, and how connections are told of |
 //! | `capture` | `splitway capture` |

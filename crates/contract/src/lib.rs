@@ -15,6 +15,7 @@
 //! | [`limits`] | bounds that both sides rely on |
 //! | [`codec`] | commands and events as bytes |
 //! | [`ring`] | single-producer single-consumer ring in shared memory |
+//! | `memory`, `sync` | memory that two sides share; atomics, or those of the model checker |
 //! | [`channel`] | a command ring, an event ring and their wake-ups |
 //! | [`control`] | the hello over a Unix socket that sets channels up |
 //! | [`ethernet`] | commands and events in frames, for a NIC stack on another machine |

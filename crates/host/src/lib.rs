@@ -9,8 +9,10 @@
 //! | [`app`] | the interface for servers: events, and what they may do |
 //! | `stack` | frames and events in; SENDs and packets out |
 //! | `streams` | what an application may do, on a stack |
+//! | `config`, `counters` | what a shard gets at its start; what it has done |
 //! | `connections`, `files`, `syn_queue`, `spent_cookies`, `sources`, `time_wait` | the tables |
 //! | `sparsity` | when tables give memory back |
+//! | `orphans`, `waiting` | connections that only end; connections that wait for the same thing |
 //! | `by_source`, `victims` | which connections go when there are too many |
 //! | `tuple`, `keyed_hash` | what they are searched by |
 //! | `neighbor`, `icmp` | ARP, neighbour discovery, next hops; echo |

@@ -12,7 +12,9 @@
 //! | `telling` | what a worker has done, told while it works |
 //! | `run`, `polling` | the loop around a worker: when to poll, when to sleep, when to end |
 //! | `worker` | one turn: completions, commands, planning, departure, events |
+//! | `engine`, `config` | what a worker is made of; what can be set |
 //! | `commands`, `job` | the command is checked and becomes a job of its flow |
+//! | `flow` | SENDs that depart in order |
 //! | `plan` | the job is cut into superpackets, which get hold of their blocks |
 //! | `blocks`, `buffer` | which blocks are in memory, and which may go |
 //! | `s3fifo` | which of those that nobody needs goes first |

@@ -7,6 +7,7 @@
 //! |---|---|
 //! | [`packet`] | AF_PACKET: any Linux link. Start here: [`packet::PacketPort::open`] |
 //! | [`memory`] | two ports joined in memory, for tests and simulation |
+//! | `segment` | superpackets, cut in software |
 //! | [`fault`] | a port that loses, repeats, reorders and damages what it receives |
 //!
 //! This room may touch system calls and drivers.

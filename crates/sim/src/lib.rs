@@ -22,6 +22,7 @@
 //! | `ports`, `merge` | ports that are busy or drop; packets that arrive as one |
 //! | `disk`, `shelf`, `content` | reads that take time and fail; which version of a file is there; what is in it |
 //! | `deaths` | what was under way when NIC processes died |
+//! | `tls_counters` | what became of connections that speak TLS |
 //! | `audit` | an eye on the wire: sequence space and windows |
 //! | `window`, `fairness`, `homes` | the congestion window; whose turn it is to leave; who sends for a flow |
 //! | `trace`, `pcap` | a run as text, as a capture, as a number |

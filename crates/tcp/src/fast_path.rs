@@ -310,7 +310,11 @@ mod tests {
                 5 => header.seq = header.seq.wrapping_add(1),
                 6 => header.window = random.below(6_000) as u16,
                 7 => payload = &text,
-                8 if let Some(timestamps) = &mut header.options.timestamps => timestamps.value = 6,
+                8 => {
+                    if let Some(timestamps) = &mut header.options.timestamps {
+                        timestamps.value = 6;
+                    }
+                }
                 9 | 10 => {
                     let at = header.ack.wrapping_add(1448);
                     header.options.sack[0] = Some((at, at.wrapping_add(1448)));

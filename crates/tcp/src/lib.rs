@@ -12,6 +12,7 @@
 //! | A reader who looks for | finds it in |
 //! |---|---|
 //! | the public interface | `connection` |
+//! | ... its settings, its events | `config`, `event` |
 //! | what a segment does, clause by clause | `input` |
 //! | ... and what most of them do, at once | `fast_path` |
 //! | what is sent, and when | `output` |
@@ -37,6 +38,10 @@
 //! | attacks: initial sequence numbers, challenge ACKs | `isn`, `challenge` |
 //! | before the handshake is complete: SYN queue, SYN cookies | `half_open`, `syn_cookie` |
 //! | after the end, and outside of connections | `time_wait`, `reset` |
+//! | sequence numbers, time, timers | `seq`, `time`, `timer` |
+//! | tests: chance by a seed, a model of a bottleneck | `random`, `bottleneck` |
+//!
+//! [`Connection`] has an example; `examples/loopback.rs` is a download between two of them over a lossy link.
 //!
 //! # Where it departs from the letter
 //!

@@ -28,7 +28,7 @@ impl Connection {
     /// out again, FIN included, as far as the peer has not acknowledged it; a report of the old number means nothing
     /// any more. A transmission that has departed, or was never issued, is left alone.
     ///
-    /// It is no loss: congestion window, RTO and [`info`](Connection::info) do not show it.
+    /// It is no loss: congestion window, RTO and [`Transmit::retransmission`](crate::Transmit::retransmission) do not show it.
     pub fn on_undeparted_lost(&mut self, transmission: u64) {
         let bytes = self.sent.void(transmission, true);
         self.stats.lost_undeparted += u32::from(bytes > 0);

@@ -14,6 +14,7 @@
 //! | [`procfs`] | what the kernel tells of a process: CPU time, memory |
 //! | [`instructions`] | instructions that a piece of work takes |
 //! | [`wait`] | waiting for a condition, with a deadline |
+//! | [`failure`] | the error of this crate |
 //!
 //! Nothing here knows the product's crates: it sees what a user sees.
 #![forbid(unsafe_code)]

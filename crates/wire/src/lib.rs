@@ -10,6 +10,7 @@
 //! | [`ethernet`], [`ip`], [`tcp`] | one layer each; TCP and its options are written for speed |
 //! | [`arp`], [`icmp`], [`icmpv4`], [`icmpv6`] | the cold paths, on `smoltcp::wire` |
 //! | [`checksum`] | the Internet checksum (RFC 1071) |
+//! | `error` | why bytes are no frame |
 //!
 //! This room may touch its arguments only. Whatever it parses may be hostile: every function that takes
 //! received bytes answers with an error value, never a panic.

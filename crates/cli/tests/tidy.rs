@@ -1,0 +1,426 @@
+//! Tidiness, counted over the tree: long lines and functions, words that plain English does without, files that import each
+//! other in a circle, modules that their crate's table leaves out.
+//!
+//! What is not zero yet is written down here by crate. A count that grows fails, and so does one that shrinks: then the table
+//! is lowered, and stays so.
+#![forbid(unsafe_code)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Columns of a line, as rustfmt.toml has it; it leaves comments and long texts alone.
+const COLUMNS_MAX: usize = 100;
+
+/// Lines of a function, from its name to its closing brace.
+const FUNCTION_LINES_MAX: usize = 80;
+
+/// Longer lines, by crate.
+const LONG_LINES: &[(&str, usize)] = &[
+    ("bench", 267),
+    ("carrier", 38),
+    ("cli", 527),
+    ("contract", 168),
+    ("host", 350),
+    ("link", 34),
+    ("netsetup", 32),
+    ("nic", 244),
+    ("origin", 78),
+    ("port", 52),
+    ("sandbox", 31),
+    ("server", 214),
+    ("sim", 118),
+    ("tcp", 548),
+    ("testbed", 32),
+    ("tls", 103),
+    ("wire", 41),
+];
+
+/// Longer functions, by crate.
+const LONG_FUNCTIONS: &[(&str, usize)] = &[
+    ("bench", 1),
+    ("cli", 8),
+    ("contract", 3),
+    ("host", 4),
+    ("nic", 11),
+    ("origin", 1),
+    ("server", 2),
+    ("sim", 5),
+    ("tcp", 7),
+];
+
+/// Words that name no subject, or make persons of code; the subject has a name.
+const BANNED: &[&str] = &[
+    "whoever",
+    "nobody",
+    "somebody",
+    "anybody",
+    "anew",
+    "is told",
+    "are told",
+    "how manieth",
+    "how manyth",
+];
+
+/// How often they still stand somewhere, by crate; `docs` are the pages.
+const BANNED_LEFT: &[(&str, usize)] = &[
+    ("bench", 32),
+    ("carrier", 17),
+    ("cli", 274),
+    ("contract", 41),
+    ("docs", 184),
+    ("failure", 1),
+    ("host", 138),
+    ("link", 3),
+    ("netsetup", 9),
+    ("nic", 74),
+    ("origin", 84),
+    ("port", 9),
+    ("sandbox", 5),
+    ("server", 76),
+    ("sim", 59),
+    ("tcp", 41),
+    ("testbed", 10),
+    ("tls", 27),
+    ("wire", 4),
+];
+
+/// Files that import each other in circles, by crate.
+const IN_CIRCLES: &[(&str, usize)] = &[
+    ("bench", 6),
+    ("cli", 12),
+    ("contract", 4),
+    ("host", 2),
+    ("nic", 8),
+    ("origin", 4),
+    ("port", 2),
+    ("server", 6),
+    ("sim", 12),
+    ("tcp", 11),
+];
+
+/// Modules that are not in the table of their crate's documentation, where it has one.
+const NOT_IN_TABLE: &[(&str, usize)] = &[];
+
+fn workspace() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../..")
+        .canonicalize()
+        .unwrap()
+}
+
+/// All files below a directory that end so.
+fn files(directory: &Path, extension: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut directories = vec![directory.to_owned()];
+    while let Some(directory) = directories.pop() {
+        let Ok(entries) = fs::read_dir(&directory) else {
+            continue;
+        };
+        for entry in entries {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                directories.push(path);
+            } else if path.extension().is_some_and(|found| found == extension) {
+                found.push(path);
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+/// Our crates by their folders.
+fn crates() -> Vec<(String, PathBuf)> {
+    let entries = fs::read_dir(workspace().join("crates")).unwrap();
+    let mut crates: Vec<(String, PathBuf)> = entries
+        .map(|entry| {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+            (name, path)
+        })
+        .collect();
+    crates.sort();
+    crates
+}
+
+/// Compares what was found, by crate, with what is written down.
+#[track_caller]
+fn compare(
+    what: &str,
+    table: &str,
+    known: &[(&str, usize)],
+    found: &BTreeMap<String, Vec<String>>,
+) {
+    let known: BTreeMap<&str, usize> = known.iter().copied().collect();
+    let mut wrong = Vec::new();
+    let names: BTreeSet<&str> = known
+        .keys()
+        .copied()
+        .chain(found.keys().map(String::as_str))
+        .collect();
+    for name in names {
+        let empty = Vec::new();
+        let places = found.get(name).unwrap_or(&empty);
+        let expected = known.get(name).copied().unwrap_or(0);
+        if places.len() > expected {
+            wrong.push(format!(
+                "{name}: {} {what}, {expected} were known:\n  {}",
+                places.len(),
+                places.join("\n  ")
+            ));
+        } else if places.len() < expected {
+            wrong.push(format!(
+                "{name}: {} {what}, fewer than the {expected} in {table}: lower it there",
+                places.len()
+            ));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// By crate, what `look` finds in the text of each source file.
+fn in_sources(look: impl Fn(&str) -> Vec<String>) -> BTreeMap<String, Vec<String>> {
+    let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (name, path) in crates() {
+        for file in files(&path, "rs") {
+            // This file names what it looks for.
+            if file.ends_with("cli/tests/tidy.rs") {
+                continue;
+            }
+            let text = fs::read_to_string(&file).unwrap();
+            let shown = file.strip_prefix(&path).unwrap().display().to_string();
+            let places = look(&text);
+            let places = places.into_iter().map(|place| format!("{shown}:{place}"));
+            found.entry(name.clone()).or_default().extend(places);
+        }
+    }
+    found
+}
+
+#[test]
+fn lines_have_at_most_100_columns() {
+    let found = in_sources(|text| {
+        let lines = text.lines().enumerate();
+        let long = lines.filter(|(_, line)| line.chars().count() > COLUMNS_MAX);
+        long.map(|(number, _)| (number + 1).to_string()).collect()
+    });
+    compare("long lines", "LONG_LINES", LONG_LINES, &found);
+}
+
+#[test]
+fn functions_have_at_most_80_lines() {
+    let found = in_sources(|text| {
+        let lines: Vec<&str> = text.lines().collect();
+        let mut long = Vec::new();
+        for (number, line) in lines.iter().enumerate() {
+            let code = line.trim_start();
+            let words: Vec<&str> = code.split_whitespace().take(5).collect();
+            let is_function = words.contains(&"fn") && !code.starts_with("//");
+            if !is_function || code.ends_with(';') {
+                continue;
+            }
+            // rustfmt puts the closing brace below the first letter.
+            let indent = &line[..line.len() - code.len()];
+            let end = format!("{indent}}}");
+            let len = lines[number..].iter().position(|line| **line == end);
+            if len.is_some_and(|len| len + 1 > FUNCTION_LINES_MAX) {
+                long.push(format!("{}: {}", number + 1, code));
+            }
+        }
+        long
+    });
+    compare("long functions", "LONG_FUNCTIONS", LONG_FUNCTIONS, &found);
+}
+
+/// Where the banned words stand in a text, as words.
+fn banned(text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        let words: Vec<String> = line
+            .split(|letter: char| !letter.is_alphabetic())
+            .filter(|word| !word.is_empty())
+            .map(str::to_lowercase)
+            .collect();
+        for banned in BANNED {
+            let banned: Vec<&str> = banned.split(' ').collect();
+            let times = words
+                .windows(banned.len())
+                .filter(|window| *window == banned);
+            found.extend(times.map(|_| format!("{}: {}", number + 1, banned.join(" "))));
+        }
+    }
+    found
+}
+
+#[test]
+fn text_names_its_subjects() {
+    let mut found = in_sources(banned);
+    let mut pages = files(&workspace().join("docs"), "md");
+    let top = [
+        "README",
+        "ARCHITECTURE",
+        "SPECIFICATION",
+        "CHANGELOG",
+        "CONTRIBUTING",
+        "SECURITY",
+    ];
+    pages.extend(top.map(|page| workspace().join(format!("{page}.md"))));
+    for page in pages {
+        let text = fs::read_to_string(&page).unwrap();
+        let shown = page.file_name().unwrap().to_str().unwrap();
+        let places = banned(&text).into_iter();
+        let places = places.map(|place| format!("{shown}:{place}"));
+        found.entry("docs".to_owned()).or_default().extend(places);
+    }
+    compare("banned words", "BANNED_LEFT", BANNED_LEFT, &found);
+}
+
+#[test]
+fn every_module_is_in_the_table_of_its_crate() {
+    let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (name, path) in crates() {
+        let root = ["src/lib.rs", "src/main.rs"].map(|file| path.join(file));
+        let Some(root) = root.into_iter().find(|root| root.exists()) else {
+            continue;
+        };
+        let text = fs::read_to_string(root).unwrap();
+        let table: Vec<&str> = text
+            .lines()
+            .filter(|line| line.starts_with("//! |"))
+            .collect();
+        if table.is_empty() {
+            continue;
+        }
+        let modules = text.lines().filter_map(|line| {
+            let module = line.strip_suffix(';')?;
+            let module = module
+                .trim_start_matches("pub ")
+                .trim_start_matches("pub(crate) ");
+            module.strip_prefix("mod ")
+        });
+        for module in modules {
+            let named = format!("`{module}`");
+            if !table.iter().any(|line| line.contains(&named)) {
+                found
+                    .entry(name.clone())
+                    .or_default()
+                    .push(module.to_owned());
+            }
+        }
+    }
+    compare(
+        "modules without a line",
+        "NOT_IN_TABLE",
+        NOT_IN_TABLE,
+        &found,
+    );
+}
+
+/// The modules of a crate by their paths, and which others each names. Unit tests do not count.
+fn imports(src: &Path) -> BTreeMap<String, BTreeSet<String>> {
+    let mut texts = BTreeMap::new();
+    for file in files(src, "rs") {
+        let path = file.strip_prefix(src).unwrap().with_extension("");
+        let mut parts: Vec<String> = path
+            .components()
+            .map(|part| part.as_os_str().to_str().unwrap().to_owned())
+            .collect();
+        if parts.last().is_some_and(|last| last == "mod") {
+            parts.pop();
+        }
+        if parts == ["lib"] || parts == ["main"] || parts.last().is_some_and(|it| it == "tests") {
+            continue;
+        }
+        let text = fs::read_to_string(&file).unwrap();
+        let code = text.split("#[cfg(test)]\nmod tests").next().unwrap();
+        let lines = code
+            .lines()
+            .filter(|line| !line.trim_start().starts_with("//"));
+        texts.insert(parts.join("::"), lines.collect::<Vec<_>>().join("\n"));
+    }
+    let known: BTreeSet<String> = texts.keys().cloned().collect();
+    let mut imports = BTreeMap::new();
+    for (module, text) in &texts {
+        let mut named = BTreeSet::new();
+        let parent = module.rsplit_once("::").map_or("", |(parent, _)| parent);
+        for (prefix, base) in [("crate::", ""), ("super::", parent)] {
+            for (at, _) in text.match_indices(prefix) {
+                let rest = &text[at + prefix.len()..];
+                for path in paths(rest) {
+                    let full = if base.is_empty() {
+                        path
+                    } else {
+                        format!("{base}::{path}")
+                    };
+                    // The longest module that the path begins with.
+                    let parts: Vec<&str> = full.split("::").collect();
+                    let target = (1..=parts.len()).rev().map(|len| parts[..len].join("::"));
+                    let target = target.into_iter().find(|path| known.contains(path));
+                    named.extend(target.filter(|target| target != module));
+                }
+            }
+        }
+        imports.insert(module.clone(), named);
+    }
+    imports
+}
+
+/// The paths that stand behind `crate::`: one, or those of a list in braces.
+fn paths(text: &str) -> Vec<String> {
+    let is_path = |letter: char| letter.is_alphanumeric() || letter == '_' || letter == ':';
+    if let Some(list) = text.strip_prefix('{') {
+        let list = list.split('}').next().unwrap_or_default();
+        let items = list.split([',', '{']).map(str::trim);
+        let items = items.map(|item| item.chars().take_while(|it| is_path(*it)).collect());
+        return items.filter(|item: &String| !item.is_empty()).collect();
+    }
+    let path: String = text.chars().take_while(|letter| is_path(*letter)).collect();
+    vec![path.trim_end_matches(':').to_owned()]
+}
+
+/// The modules that can be reached from one.
+fn reach(from: &str, imports: &BTreeMap<String, BTreeSet<String>>) -> BTreeSet<String> {
+    let mut reached = BTreeSet::new();
+    let mut next = vec![from.to_owned()];
+    while let Some(module) = next.pop() {
+        for named in imports.get(&module).into_iter().flatten() {
+            if reached.insert(named.clone()) {
+                next.push(named.clone());
+            }
+        }
+    }
+    reached
+}
+
+#[test]
+fn files_do_not_import_each_other_in_circles() {
+    let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (name, path) in crates() {
+        let imports = imports(&path.join("src"));
+        // A module and those below it are one idea: what is between them is no circle.
+        let is_family =
+            |a: &str, b: &str| a.starts_with(&format!("{b}::")) || b.starts_with(&format!("{a}::"));
+        let others: BTreeMap<String, BTreeSet<String>> = imports
+            .iter()
+            .map(|(module, named)| {
+                let named = named.iter().filter(|named| !is_family(module, named));
+                (module.clone(), named.cloned().collect())
+            })
+            .collect();
+        let in_circles = others
+            .keys()
+            .filter(|module| reach(module, &others).contains(*module));
+        let in_circles: Vec<String> = in_circles.cloned().collect();
+        found.entry(name).or_default().extend(in_circles);
+    }
+    compare("files in circles", "IN_CIRCLES", IN_CIRCLES, &found);
+}
+
+#[test]
+fn words_and_paths_are_found_as_they_are_written() {
+    assert_eq!(banned("Whoever is  told, renewed").len(), 2);
+    assert_eq!(banned("somebody's; anew"), ["1: somebody", "1: anew"]);
+    assert_eq!(paths("a::b;"), ["a::b"]);
+    assert_eq!(paths("{a, b::{c, d}};"), ["a", "b::", "c", "d"]);
+}
