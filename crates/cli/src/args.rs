@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use clap::{ArgGroup, Args, Parser, Subcommand, value_parser};
 use host::CongestionAlgorithm;
 
-use ::link::conditions::{Burst, Changes, Queue, Rate, Share, Time};
+use netem::conditions::{Burst, Changes, Queue, Rate, Share, Time};
 
 use crate::cache_option::CacheOption;
 use crate::capture::{CAPTURE_HELP, CaptureArgs};

@@ -1,7 +1,7 @@
 //! `splitway capture`: writes what a running server sends and receives to a file for Wireshark.
 //!
 //! The supervisor opens a packet socket each for what is received, what the host stack sends and what the NIC stacks send
-//! (`asked`), and passes them to the client, which reads them (`port::packet::capture`), puts them in order (`order`) and
+//! (`asked`), and passes them to the client, which reads them (`netdev::packet::capture`), puts them in order (`order`) and
 //! writes the file (`pcapng`).
 
 pub(crate) mod asked;
@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::{Args, value_parser};
-use port::packet::capture::{Only, SNAPLEN_MAX, TapReader};
+use netdev::packet::capture::{Only, SNAPLEN_MAX, TapReader};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use rustix::time::{ClockId, clock_gettime};

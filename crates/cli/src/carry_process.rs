@@ -4,12 +4,12 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::Duration;
 
-use carrier::meet::MeetError;
-use carrier::{Carrier, Ending};
 use contract::control::{HelloError, nic_hello};
 use contract::ethernet::ETHER_TYPE;
 use contract::ethernet::session::Counters;
-use port::packet::{ControlPort, mtu_of};
+use netdev::packet::{ControlPort, mtu_of};
+use relay::meet::MeetError;
+use relay::{Carrier, Ending};
 use rustix::thread::CapabilitySet;
 
 use crate::args::CarryArgs;
@@ -39,7 +39,7 @@ pub(crate) fn run(args: &CarryArgs) -> Result<(), Failure> {
     seccomp::allow_only(seccomp::Kind::Carrier)?;
 
     let what = format!("NIC stack at {} on {}", args.peer, args.interface);
-    let met = carrier::meet::meet(&mut port, args.peer.0, &key, PATIENCE, signals.as_fd());
+    let met = relay::meet::meet(&mut port, args.peer.0, &key, PATIENCE, signals.as_fd());
     let (session, terms) = match met {
         Ok(met) => met,
         Err(MeetError::Stopped) => return Ok(()),

@@ -7,12 +7,12 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
-use carrier::{Carriage, Carrier, Door, Ending};
 use contract::control::{HostSession, host_hello};
 use contract::ethernet::session::Counters;
 use contract::ethernet::{ETHER_TYPE, PreSharedKey};
 use contract::limits::HEARTBEAT_SECONDS;
-use port::packet::{ControlPort, mtu_of};
+use netdev::packet::{ControlPort, mtu_of};
+use relay::{Carriage, Carrier, Door, Ending};
 use rustix::thread::CapabilitySet;
 
 use crate::args::DoorArgs;

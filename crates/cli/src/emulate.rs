@@ -2,8 +2,8 @@
 
 use std::os::fd::AsFd;
 
-use ::link::bridge::{Bridge, Settings};
-use ::link::conditions::{Changes, Conditions};
+use netem::bridge::{Bridge, Settings};
+use netem::conditions::{Changes, Conditions};
 use rustix::process::{Signal, set_parent_process_death_signal};
 
 use crate::args::LinkArgs;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use host::{
     Admission, Duplicate, Link, NicSource as _, Polling, Shard, Stack, StackConfig, monotonic_us,
 };
-use port::packet::PacketPort;
+use netdev::packet::PacketPort;
 use rustix::rand::{GetRandomFlags, getrandom};
 use rustix::thread::CapabilitySet;
 

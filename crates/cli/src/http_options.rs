@@ -1,7 +1,7 @@
 //! What an operator says about HTTP on the command line. A configuration file can say more.
 
-use ::link::conditions::Rate;
 use clap::Args;
+use netem::conditions::Rate;
 use server::{Coding, RelativePath};
 
 /// The options of `splitway serve`.

@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::AsFd;
 
 use contract::control::{HelloError, nic_hello};
-use port::packet::PacketPort;
+use netdev::packet::PacketPort;
 use rustix::fs::{Mode, OFlags};
 use rustix::thread::CapabilitySet;
 

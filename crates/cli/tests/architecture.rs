@@ -13,35 +13,35 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("wire", &[]),
     ("tcp", &["wire"]),
     ("tls", &["contract"]),
-    ("port", &["wire"]),
-    ("nic", &["contract", "wire", "port"]),
-    ("host", &["contract", "wire", "tcp", "tls", "port"]),
+    ("netdev", &["wire"]),
+    ("nic", &["contract", "wire", "netdev"]),
+    ("host", &["contract", "wire", "tcp", "tls", "netdev"]),
     ("server", &["host"]),
     // It talks with the host process by messages alone.
     ("origin", &[]),
     ("failure", &[]),
     ("sandbox", &["failure"]),
-    ("netsetup", &["failure", "sandbox", "port", "wire"]),
-    ("link", &["wire", "port"]),
-    ("carrier", &["contract", "port"]),
+    ("netsetup", &["failure", "sandbox", "netdev", "wire"]),
+    ("netem", &["wire", "netdev"]),
+    ("relay", &["contract", "netdev"]),
     (
         "cli",
         &[
-            "contract", "wire", "tcp", "port", "nic", "host", "server", "link", "carrier", "sim",
+            "contract", "wire", "tcp", "netdev", "nic", "host", "server", "netem", "relay", "sim",
             "tls", "origin", "failure", "sandbox", "netsetup",
         ],
     ),
     (
         "sim",
         &[
-            "contract", "wire", "tcp", "tls", "port", "nic", "host", "server", "carrier",
+            "contract", "wire", "tcp", "tls", "netdev", "nic", "host", "server", "relay",
         ],
     ),
     ("testbed", &[]),
     (
         "bench",
         &[
-            "testbed", "contract", "wire", "tcp", "port", "host", "server", "sim",
+            "testbed", "contract", "wire", "tcp", "netdev", "host", "server", "sim",
         ],
     ),
 ];
@@ -50,7 +50,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
 const TEST_BED: &str = "splitway-testbed";
 
 /// Where `unsafe` is allowed: the rings' shared memory, the packet sockets, and reading with io_uring.
-const MAY_BE_UNSAFE: &[&str] = &["contract", "port", "nic"];
+const MAY_BE_UNSAFE: &[&str] = &["contract", "netdev", "nic"];
 
 fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))

@@ -12,7 +12,7 @@ use std::process::ExitCode;
 
 use contract::Event;
 use crowd::{Crowd, FILE};
-use port::Frame;
+use netdev::Frame;
 use testbed::instructions::{Count, check};
 use wire::tcp::Flags;
 

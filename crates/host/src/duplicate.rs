@@ -9,7 +9,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
-use port::{Offload, Port, Superpacket};
+use netdev::{Offload, Port, Superpacket};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use wire::frame::{self, Received};
 use wire::icmpv6::{Message, Neighbor};

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use contract::control::HostSession;
 use contract::limits::HEARTBEATS_MISSED_MAX;
-use port::Port;
+use netdev::Port;
 use rustix::event::epoll;
 use rustix::net::{Shutdown, shutdown};
 use rustix::time::{ClockId, Timespec, clock_gettime};

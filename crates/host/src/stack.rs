@@ -49,7 +49,7 @@ use std::time::Duration;
 
 use contract::FileId;
 use contract::channel::HostChannel;
-use port::{Offload, Port, Superpacket};
+use netdev::{Offload, Port, Superpacket};
 use tcp::{ConnectionEvent, Instant};
 
 use self::admission::Gate;

@@ -542,7 +542,7 @@ fn fragments_are_dropped_and_counted() {
         fragment_v6(1),
         fragment_v6(8 << 3),
     ] {
-        let frame = port::Frame {
+        let frame = netdev::Frame {
             bytes: &bytes,
             checksum_valid: false,
         };

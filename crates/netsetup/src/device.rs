@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use failure::Failure;
-use port::packet::OpenError;
+use netdev::packet::OpenError;
 
 use crate::cidr::Cidr;
 use crate::netlink::{Interface, KernelAddress, Netlink, NetlinkError};

@@ -3,7 +3,7 @@
 //! The host is untrusted input. Whatever stands in a command, the answer is an event at worst.
 
 use contract::{Command, Event, FileId, FlowId, Growth, RejectReason, Send};
-use port::Port;
+use netdev::Port;
 use rustix::io::Errno;
 
 use crate::engine::{Clock, Engine};

@@ -4,7 +4,7 @@ use std::io::IoSlice;
 
 use contract::Event;
 use contract::channel::NicChannel;
-use port::{Port, SendError, Superpacket};
+use netdev::{Port, SendError, Superpacket};
 
 use crate::engine::{Clock, Engine};
 use crate::flow::{Front, Origin, Piece};

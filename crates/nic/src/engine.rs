@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::io;
 
 use contract::{Event, FileId, FlowId};
-use port::Port;
+use netdev::Port;
 use rustix::io::Errno;
 
 use crate::blocks::Blocks;

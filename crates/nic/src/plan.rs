@@ -11,7 +11,7 @@
 //! no flow starves however many others find in memory what they need.
 
 use contract::limits::{RECORD_PLAINTEXT_BYTES_MAX, SEGMENTS_MAX};
-use port::Port;
+use netdev::Port;
 use rustix::io::Errno;
 use wire::ip::SUPERPACKET_BYTES_MAX;
 

@@ -12,7 +12,7 @@
 //!
 //! [`Send::follow_bytes`]: contract::Send::follow_bytes
 
-use port::Port;
+use netdev::Port;
 
 use crate::blocks::BlockName;
 use crate::buffer::BLOCK_BYTES;

@@ -9,7 +9,7 @@ use std::{fmt, hint, io, thread};
 
 use contract::channel::NicChannel;
 use contract::control::NicSession;
-use port::Port;
+use netdev::Port;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};

@@ -1,7 +1,7 @@
 //! The header of each superpacket of a SEND.
 
 use contract::limits::HEADER_BYTES_MAX;
-use port::Offload;
+use netdev::Offload;
 use wire::frame::HeaderMut;
 use wire::tcp::Flags;
 

@@ -1,6 +1,6 @@
 //! What a worker holds at the moment, for those who watch over it.
 
-use port::Port;
+use netdev::Port;
 
 use crate::engine::Engine;
 use crate::sealed::SealedStream;

@@ -4,7 +4,7 @@ use std::{fmt, io};
 
 use contract::channel::{NicChannel, ReceiveError};
 use contract::{FlowId, RejectReason};
-use port::Port;
+use netdev::Port;
 use rustix::event::{PollFd, PollFlags};
 
 use crate::buffer::Pages;

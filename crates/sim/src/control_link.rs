@@ -9,10 +9,10 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::ops::{AddAssign, Range};
 
-use carrier::exchange::NIC_PARTING_US_MAX;
-use carrier::{Exchange, Over};
 use contract::channel::{HostChannel, NicChannel};
 use contract::ethernet::{Initiator, Leaving, PreSharedKey, Responder, Session, Terms};
+use relay::exchange::NIC_PARTING_US_MAX;
+use relay::{Exchange, Over};
 
 use crate::link::Link;
 use crate::random::Random;

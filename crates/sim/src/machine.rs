@@ -13,9 +13,9 @@ use contract::channel::{Capacity, HostChannel, NicChannel, in_memory_of};
 use contract::tls::{Records, Version};
 use contract::{Command, Event};
 use host::{Link, Stack, StackConfig};
+use netdev::memory::{self, MemoryPort};
+use netdev::{Frame, Port};
 use nic::{Progress, Sleep, Worker};
-use port::memory::{self, MemoryPort};
-use port::{Frame, Port};
 
 use crate::control_link::{ControlLink, ControlLinkCounters};
 use crate::deaths::NicDeaths;

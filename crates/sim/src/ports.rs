@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 
-use port::memory::MemoryPort;
-use port::{Frame, Port, SendError, Superpacket};
+use netdev::memory::MemoryPort;
+use netdev::{Frame, Port, SendError, Superpacket};
 
 use crate::feed::Feed;
 use crate::nonces::Left;

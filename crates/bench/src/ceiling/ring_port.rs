@@ -7,7 +7,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 
 use contract::channel::NicChannel;
-use port::{Frame, Offload, Port, SendError, Superpacket};
+use netdev::{Frame, Offload, Port, SendError, Superpacket};
 use wire::ethernet;
 
 /// The host's hardware address.

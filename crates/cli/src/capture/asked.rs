@@ -4,7 +4,7 @@
 use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 
-use port::packet::capture::{Taken, Tap};
+use netdev::packet::capture::{Taken, Tap};
 use serde::{Deserialize, Serialize};
 
 use super::wanted::Wanted;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-use port::packet::capture::{Only, SNAPLEN_MAX};
+use netdev::packet::capture::{Only, SNAPLEN_MAX};
 
 /// What is to be captured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use ::http::{HeaderName, HeaderValue, StatusCode};
-use ::link::conditions::Rate;
+use netem::conditions::Rate;
 use origin::OriginUrl;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use server::{ExtraField, Pull, RulePull, SigningKeys};

@@ -4,7 +4,7 @@ use std::fmt;
 use std::num::NonZeroU64;
 use std::str::FromStr;
 
-use ::link::conditions::Rate;
+use netem::conditions::Rate;
 use serde::{Deserialize, Serialize};
 use server::{Coding, RelativePath};
 

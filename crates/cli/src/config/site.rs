@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ::link::conditions::Rate;
+use netem::conditions::Rate;
 use serde::{Deserialize, Serialize};
 use server::{Coding, HostName, Pattern, RelativePath};
 

@@ -8,9 +8,9 @@ use std::io::IoSlice;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+use netdev::packet::PacketPort;
+use netdev::{Offload, Port, SendError, Superpacket};
 use nix::sched::{CloneFlags, setns};
-use port::packet::PacketPort;
-use port::{Offload, Port, SendError, Superpacket};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Pid;
 use tcp::{CloseReason, Config, Connection, ConnectionEvent, Instant, Limits, Piece, Transmit};

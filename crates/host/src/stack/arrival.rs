@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 
-use port::Frame;
+use netdev::Frame;
 use tcp::Instant;
 use wire::ParseError;
 use wire::frame::{self, Received, TcpPacket, TcpTemplate};

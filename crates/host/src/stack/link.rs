@@ -1,6 +1,6 @@
 //! The link that packets leave through, and how much fits into a SEND on it.
 
-use port::{LinkChange, Port};
+use netdev::{LinkChange, Port};
 use tcp::Instant;
 
 use super::{Stack, queue_dirty};

@@ -4,7 +4,7 @@ use std::io::IoSlice;
 use std::iter;
 
 use contract::{FileId, Segment, SendId};
-use port::{Offload, Port, SendError, Superpacket};
+use netdev::{Offload, Port, SendError, Superpacket};
 use tcp::{Instant, Piece, Transmit};
 use wire::frame::{HEADER_BYTES_MAX, HeaderMut, TcpPrefix, TcpTemplate};
 

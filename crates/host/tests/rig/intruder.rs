@@ -217,7 +217,7 @@ impl Rig {
     }
 
     fn port_mac(&self) -> [u8; 6] {
-        port::Port::mac(&self.port)
+        netdev::Port::mac(&self.port)
     }
 }
 

@@ -11,9 +11,9 @@ use std::os::fd::BorrowedFd;
 
 use contract::channel::{HostChannel, in_memory};
 use contract::{Command, Event, FileId, FlowId, Growth, Segment, Send, SendId};
+use netdev::{Frame, Port, SendError, Superpacket};
 use nic::reader::memory::MemoryDisk;
 use nic::{Config, Worker};
-use port::{Frame, Port, SendError, Superpacket};
 use wire::frame::{HEADER_BYTES_MAX, TcpTemplate};
 use wire::tcp::{self, Flags};
 

@@ -3,7 +3,7 @@
 use contract::limits::FLOW_RECORDS_MAX;
 use contract::tls::{Key as TlsKey, Records};
 use contract::{FlowId, RejectReason, Segment};
-use port::Port;
+use netdev::Port;
 
 use super::runs::{Run, Source};
 use super::{KEY_BYTES, SealedStream};

@@ -18,10 +18,10 @@ use std::sync::{Arc, Mutex};
 
 use contract::channel::{HostChannel, in_memory};
 use contract::{Command, Event, FileId, FileMeta, FlowId, Growth, Segment, Segments, Send, SendId};
+use netdev::{Frame, Offload, Port, SendError, Superpacket};
 use nic::reader::Reader;
 use nic::reader::memory::MemoryDisk;
 use nic::{Config, Counters, Progress, Worker};
-use port::{Frame, Offload, Port, SendError, Superpacket};
 use wire::frame::{HeaderMut, Received, TcpTemplate};
 use wire::tcp::{self, Flags, Options, Timestamps};
 

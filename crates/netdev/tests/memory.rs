@@ -3,9 +3,9 @@
 use std::io::IoSlice;
 use std::net::SocketAddr;
 
-use port::fault::{Faults, FaultyPort};
-use port::memory::{Delivery, Link, pair};
-use port::{Offload, Port, SendError, Superpacket};
+use netdev::fault::{Faults, FaultyPort};
+use netdev::memory::{Delivery, Link, pair};
+use netdev::{Offload, Port, SendError, Superpacket};
 use proptest::prelude::*;
 use wire::frame::{HEADER_BYTES_MAX, Received, TcpPacket, TcpTemplate, finish, parse};
 use wire::tcp::{Flags, Header};
@@ -181,7 +181,7 @@ fn through_faults(faults: Faults, seed: u64, count: u32) -> Vec<Option<u32>> {
         send(&mut a, false, &number.to_be_bytes(), 1400).unwrap();
     }
     let mut arrived = Vec::new();
-    let mut handle = |frame: port::Frame<'_>| {
+    let mut handle = |frame: netdev::Frame<'_>| {
         arrived.push(match parse(frame.bytes, frame.checksum_valid) {
             Ok(Received::Tcp(packet)) => packet
                 .segment

@@ -6,7 +6,9 @@
 
 use std::ops::Range;
 
-use port::packet::virtio::{GSO_ECN, GSO_NONE, GSO_TCPV4, GSO_TCPV6, NEEDS_CSUM, VirtioNetHeader};
+use netdev::packet::virtio::{
+    GSO_ECN, GSO_NONE, GSO_TCPV4, GSO_TCPV6, NEEDS_CSUM, VirtioNetHeader,
+};
 use wire::ethernet;
 use wire::frame::HeaderMut;
 use wire::tcp::Flags;

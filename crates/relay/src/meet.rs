@@ -6,7 +6,7 @@ use std::{fmt, io};
 
 use contract::ethernet::handshake::HandshakeError;
 use contract::ethernet::{FRAME_BYTES_MIN, Initiator, PreSharedKey, Session, Terms};
-use port::packet::ControlPort;
+use netdev::packet::ControlPort;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::{Mac, frame_bytes, monotonic_us, seed, unix_us};

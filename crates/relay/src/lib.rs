@@ -54,7 +54,7 @@ fn seed() -> std::io::Result<[u8; 32]> {
 }
 
 /// The size of frames on a port, in bytes after the Ethernet header; `None` if it is too small.
-fn frame_bytes(port: &port::packet::ControlPort) -> Option<u16> {
+fn frame_bytes(port: &netdev::packet::ControlPort) -> Option<u16> {
     let bytes = port.mtu().min(contract::ethernet::FRAME_BYTES_MAX);
     (bytes >= contract::ethernet::FRAME_BYTES_MIN).then_some(bytes as u16)
 }

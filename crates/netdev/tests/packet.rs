@@ -4,9 +4,9 @@ use std::io::IoSlice;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
-use port::memory::{Link, pair};
-use port::packet::{OpenError, PacketPort};
-use port::{Offload, Port, SendError, Superpacket};
+use netdev::memory::{Link, pair};
+use netdev::packet::{OpenError, PacketPort};
+use netdev::{Offload, Port, SendError, Superpacket};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 use sha2::{Digest, Sha256};
@@ -307,7 +307,7 @@ fn large_frames_beyond_the_buffer_are_counted_and_then_pass_again() {
             send(&mut a, &header, &payload, 1400).unwrap();
         }
         let mut received = 0;
-        let mut handle = |frame: port::Frame<'_>| {
+        let mut handle = |frame: netdev::Frame<'_>| {
             received += 1;
             let frame = (frame.bytes.to_vec(), frame.checksum_valid);
             assert_eq!(payload_of(&frame), payload);

@@ -6,11 +6,11 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use link::bridge::{Bridge, Settings};
-use link::conditions::Changes;
-use link::report::Report;
-use port::packet::PromiscuousPort;
-use port::packet::virtio::VirtioNetHeader;
+use netdev::packet::PromiscuousPort;
+use netdev::packet::virtio::VirtioNetHeader;
+use netem::bridge::{Bridge, Settings};
+use netem::conditions::Changes;
+use netem::report::Report;
 use testbed::namespace::{Network, isolated, within};
 use testbed::process::{Process, run, tool};
 use testbed::wait;

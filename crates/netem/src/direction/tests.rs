@@ -1,5 +1,5 @@
 use super::*;
-use port::packet::virtio::{GSO_TCPV4, NEEDS_CSUM, VirtioNetHeader};
+use netdev::packet::virtio::{GSO_TCPV4, NEEDS_CSUM, VirtioNetHeader};
 use proptest::prelude::*;
 use std::net::SocketAddr;
 use wire::frame::{HEADER_BYTES_MAX, Received, TcpTemplate, finish, parse};

@@ -7,7 +7,7 @@ use std::time::Duration;
 use contract::ethernet::session::Counters;
 use contract::ethernet::{End, Leaving, Session};
 use contract::limits::{HEARTBEAT_SECONDS, HEARTBEATS_MISSED_MAX};
-use port::packet::ControlPort;
+use netdev::packet::ControlPort;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{Shutdown, shutdown};

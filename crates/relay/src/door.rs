@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use contract::ethernet::handshake::{HandshakeError, Reason};
 use contract::ethernet::{PreSharedKey, Responder, Session, Terms};
-use port::packet::ControlPort;
+use netdev::packet::ControlPort;
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::{Mac, frame_bytes, monotonic_us, seed};

@@ -4,9 +4,9 @@ use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use port::SendError;
-use port::packet::virtio::GSO_NONE;
-use port::packet::{OpenError, PromiscuousPort};
+use netdev::SendError;
+use netdev::packet::virtio::GSO_NONE;
+use netdev::packet::{OpenError, PromiscuousPort};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::setpriority_process;
