@@ -72,7 +72,7 @@ pub(crate) struct Config {
     /// Origins: what is not there is fetched from them, kept in a cache directory, and served from there.
     pub(crate) origin: Origin,
     /// Keys that URLs may be signed with: a name, and the file whose text is the secret, of at least 16 bytes (`openssl rand
-    /// -hex 32`), which nobody else may read.
+    /// -hex 32`), which no other user may read.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) signing_keys: BTreeMap<String, PathBuf>,
     /// Sites, one table for each. The first one serves also what is asked of none of them. Without any: one, of all that is

@@ -53,7 +53,7 @@ counters! {
     ackds,
     /// Events from the NIC stack.
     events,
-    /// Events that make no sense: unknown ids, answers nobody asked for, records that do not decode.
+    /// Events that make no sense: unknown ids, answers without a question, records that do not decode.
     events_invalid,
     /// NIC stacks that took the place of another.
     nic_restarts,

@@ -43,7 +43,7 @@ pub struct Counters {
     pub pins_broken: u64,
     /// Times that a flow had to wait for blocks.
     pub block_waits: u64,
-    /// Of the reads, those of blocks that nobody needed yet.
+    /// Of the reads, those of blocks that no flow needed yet.
     pub blocks_ahead: u64,
     /// Blocks that were read ahead and then needed.
     pub blocks_ahead_used: u64,

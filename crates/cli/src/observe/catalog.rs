@@ -291,7 +291,7 @@ const NIC: [(&str, &str, Kind, &str); nic::Counters::ROWS] = {
             "blocks read ahead",
             "blocks_ahead",
             Counter,
-            "Of the reads, those of blocks that nobody needed yet.",
+            "Of the reads, those of blocks that no flow needed yet.",
         ),
         (
             "blocks read ahead, used",
