@@ -1,5 +1,5 @@
 //! Everything at once: thousands of connections that ask for files and parts of files of all sizes, read slowly and go away,
-//! while the server reads its configuration anew every second. Against nginx under the same load.
+//! while the server reads its configuration again every second. Against nginx under the same load.
 //!
 //! | Module | What it holds |
 //! |---|---|
@@ -36,7 +36,7 @@ use crate::run::Generator;
 /// The one part of the results.
 const PART: &str = "load-mix";
 
-/// How often the configuration is read anew, and memory looked at.
+/// How often the configuration is read again, and memory looked at.
 const PERIOD: Duration = Duration::from_secs(1);
 
 /// Memory that may come to be used between the first third of the span and the last, in megabytes.
@@ -74,7 +74,7 @@ impl Settings {
     }
 }
 
-/// How a server is told to read its configuration anew.
+/// How a server is told to read its configuration again.
 enum Reload {
     /// `splitway ctl reload`, which waits until that is done and fails if it is not. Each time, the file says something else.
     Ask {
@@ -154,7 +154,7 @@ pub(crate) fn measure(settings: &Settings) -> Result<()> {
         &ground,
         &Wanted {
             splitway,
-            // There is something to read anew.
+            // There is something to read again.
             tls: true,
             ..Wanted::default()
         },
@@ -292,7 +292,7 @@ fn load(settings: &Settings, subject: &Subject) -> Result<(Outcome, Measures)> {
     Ok((outcome, measures))
 }
 
-/// How often a configuration was read anew, and how long that took at most.
+/// How often a configuration was read again, and how long that took at most.
 #[derive(Clone, Copy, Debug, Default)]
 struct Reloads {
     count: u32,

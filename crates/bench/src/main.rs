@@ -164,7 +164,7 @@ enum Benchmark {
     /// Runs that and what it has around it in one thread.
     #[command(hide = true)]
     CeilingLockstep(ceiling::lockstep::Settings),
-    /// Thousands of connections of different kinds while the configuration is read anew every second, against nginx.
+    /// Thousands of connections of different kinds while the configuration is read again every second, against nginx.
     LoadMix(load_mix::Settings),
     /// Millions of short connections, aborts, reloads and deaths of the NIC process: what each process holds before and after.
     Soak(soak::Settings),

@@ -388,11 +388,11 @@ pub(crate) enum CtlCommand {
     RestartNic,
     /// List the NIC stacks: whether each serves, for how long, with how many workers, and if not, why
     Nics,
-    /// Read the configuration file, certificates and their keys anew, for what begins from now on
+    /// Read the configuration file, certificates and their keys again, for what begins from now on
     Reload,
     /// Accept no more connections, finish the responses that are under way, and end then
     Drain,
-    /// Open the logs anew, where they are now: after they were renamed
+    /// Open the logs again, where they are now: after they were renamed
     Reopen,
 }
 
@@ -403,12 +403,12 @@ Only the user who runs the server, and root, may ask it. The exit code is 0 only
 the new one. It takes over when it has said hello and speaks the same version of the contract; if not, it is \
 ended, and the old one goes on.
 
-`reload` reads the file of --config, and certificates with their keys, anew, as SIGHUP does. If anything in them is no good, \
+`reload` reads the file of --config, and certificates with their keys, again, as SIGHUP does. If anything in them is no good, \
 all that there was stays, and the answer says why. What needs a restart is named.
 
 `drain`, as SIGQUIT: no more connections, and the server ends when the last response has been sent, or after drain_timeout.
 
-`reopen` opens the files of --access-log and --error-log anew, as SIGUSR1 does, and answers when nothing is written to \
+`reopen` opens the files of --access-log and --error-log again, as SIGUSR1 does, and answers when nothing is written to \
 the old ones any more.
 
 Examples:

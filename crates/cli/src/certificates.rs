@@ -1,5 +1,5 @@
 //! Where the certificates of a server come from: the supervisor reads and checks them, at the start and whenever they are to
-//! be read anew.
+//! be read again.
 
 use std::net::IpAddr;
 use std::path::Path;

@@ -44,11 +44,11 @@ pub(crate) enum Request {
     RestartNic,
     /// How it is with each NIC stack, a line of each.
     Nics,
-    /// The configuration and certificates are read anew.
+    /// The configuration and certificates are read again.
     Reload,
     /// No new connections; the server ends when the others have.
     Drain,
-    /// Logs are opened anew.
+    /// Logs are opened again.
     Reopen,
     /// What connections there are: the answer comes with a pipe to read that from.
     Stat,

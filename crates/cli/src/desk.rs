@@ -11,7 +11,7 @@ pub(crate) struct Desk {
     /// The NIC stacks of which it is still to be told what has become of them.
     asked: Vec<usize>,
     answers: Vec<Result<String, String>>,
-    /// Somebody waits to hear that the logs were opened anew.
+    /// Somebody waits to hear that the logs were opened again.
     awaits_reopening: bool,
 }
 
@@ -31,7 +31,7 @@ impl Desk {
         self.asked = nics.collect();
     }
 
-    /// The logs are being opened anew, or that has come to something already; `None` if there are none.
+    /// The logs are being opened again, or that has come to something already; `None` if there are none.
     pub(crate) fn on_reopening(&mut self, is_asked: bool, outcome: Option<Option<ObserverNews>>) {
         self.awaits_reopening |= is_asked;
         match outcome {

@@ -21,7 +21,7 @@
 //! | `certificates`, `self_signed` | where certificates come from |
 //! | `drain` | the end without losing anything |
 //! | `notice` | what a service manager is told |
-//! | `configuration`, `reload` | what the host process is told at its start, and anew |
+//! | `configuration`, `reload` | what the host process is told at its start, and again |
 //! | `observe`, `observer`, `telling` | the process for logs and metrics, its supervision, its reports |
 //! | `log_lines` | how lines reach standard error |
 //! | `stat` | `splitway stat`, and how connections are told of |

@@ -1,4 +1,4 @@
-//! What a service manager such as systemd is told: that the server serves, reads its configuration anew, ends, and lives
+//! What a service manager such as systemd is told: that the server serves, reads its configuration again, ends, and lives
 //! (sd_notify(3)).
 //!
 //! It lives if the host process does its work, and not only this one: whenever half of the time is over that the manager
@@ -25,7 +25,7 @@ pub(crate) struct Notice {
     is_asked: bool,
     /// What is to be shown while the server serves.
     status: String,
-    /// Configurations that are being read anew.
+    /// Configurations that are being read again.
     reloads: u32,
     /// When the server will have ended at the latest, since it is to end.
     end: Option<Instant>,
@@ -54,7 +54,7 @@ impl Notice {
         tell(&[NotifyState::Ready, NotifyState::Status(status)]);
     }
 
-    /// The configuration is read anew.
+    /// The configuration is read again.
     pub(crate) fn reloading(&mut self) {
         self.reloads += 1;
         if self.end.is_some() {
@@ -62,7 +62,7 @@ impl Notice {
         }
         // Without the time, systemd would take the readiness before for the one after.
         if let Ok(now) = NotifyState::monotonic_usec_now() {
-            let status = NotifyState::Status("reads its configuration anew");
+            let status = NotifyState::Status("reads its configuration again");
             tell(&[NotifyState::Reloading, now, status]);
         }
     }
@@ -75,7 +75,7 @@ impl Notice {
         }
     }
 
-    /// The server ends, in so long at the latest. That may be said anew. After it, nobody hears that it is ready.
+    /// The server ends, in so long at the latest. That may be said again. After it, nobody hears that it is ready.
     pub(crate) fn stopping(&mut self, within: Duration) {
         let is_news = self.end.is_none();
         self.end = Instant::now().checked_add(within.min(END_MAX));

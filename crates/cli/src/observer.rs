@@ -79,7 +79,7 @@ struct Changing {
 /// What an observer has to tell to whoever asked.
 #[derive(Debug)]
 pub(crate) enum ObserverNews {
-    /// The logs were opened anew, or why not.
+    /// The logs were opened again, or why not.
     Reopened(Result<String, String>),
 }
 
@@ -296,7 +296,7 @@ impl Observer {
         self.start_at = Some(now + wait);
     }
 
-    /// Has the logs opened anew, where they are now. What comes of it is told by [`Observer::on`], unless it is known.
+    /// Has the logs opened again, where they are now. What comes of it is told by [`Observer::on`], unless it is known.
     pub(crate) fn reopen(&mut self) -> Option<ObserverNews> {
         if let Some(changing) = &mut self.changing {
             changing.is_asked_again = true;

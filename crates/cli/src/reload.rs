@@ -1,4 +1,4 @@
-//! Reading anew what a server was told: its configuration file and its certificates, while it serves.
+//! Reading again what a server was told: its configuration file and its certificates, while it serves.
 //!
 //! All of it is read and checked before anything is changed; then the host process puts it in use at once, and says so. If
 //! anything is wrong, everything stays as it was.
@@ -96,7 +96,7 @@ impl<'a> Reload<'a> {
         names_any.then_some(CacheLimits::of(&self.config.origin))
     }
 
-    /// Reads everything anew, has `prepare` see to it that what it names can be fetched, and passes it to the host process,
+    /// Reads everything again, has `prepare` see to it that what it names can be fetched, and passes it to the host process,
     /// which is to say what becomes of it; otherwise this is the outcome.
     pub(crate) fn begin(
         &mut self,
@@ -104,7 +104,7 @@ impl<'a> Reload<'a> {
         prepare: impl FnOnce(Option<&OriginPlan>) -> Result<(), Failure>,
     ) -> Option<Outcome> {
         if self.args.config.is_none() && self.certificates.is_none() && !self.is_link {
-            let why = "this server has nothing to read anew: it was started without --config and without --tls-listen";
+            let why = "this server has nothing to read again: it was started without --config and without --tls-listen";
             return Some(Outcome {
                 is_asked,
                 result: Err(why.to_owned()),
@@ -172,7 +172,7 @@ impl<'a> Reload<'a> {
         }
         let mut lines = Vec::new();
         if self.args.config.is_some() {
-            lines.push("configuration read anew, for requests from now on".to_owned());
+            lines.push("configuration read again, for requests from now on".to_owned());
         }
         if is_tcp_new {
             let line = "TCP: limits hold from now on, the rest for connections from now on";
@@ -184,7 +184,7 @@ impl<'a> Reload<'a> {
                 _ => "certificates",
             };
             lines.push(format!(
-                "{count} {certificates} read anew, for connections from now on"
+                "{count} {certificates} read again, for connections from now on"
             ));
         }
         if lines.is_empty() {
@@ -297,7 +297,7 @@ mod tests {
             said(reload.on_used(1)),
             (
                 false,
-                "1 certificate read anew, for connections from now on".to_owned()
+                "1 certificate read again, for connections from now on".to_owned()
             )
         );
         let (is_asked, text) = said(reload.on_refused("no good"));
@@ -340,7 +340,7 @@ mod tests {
         let (_, text) = said(reload.on_used(0));
         assert_eq!(
             text,
-            "configuration read anew, for requests from now on\n\
+            "configuration read again, for requests from now on\n\
              TCP: limits hold from now on, the rest for connections from now on\n\
              not before a restart: listen, nic.root, tls.key_records"
         );
@@ -371,7 +371,7 @@ mod tests {
         write("");
         assert!(reload.begin(true, |_| Ok(())).is_none());
         let (_, text) = said(reload.on_used(1));
-        assert!(text.contains("1 certificate read anew"), "{text}");
+        assert!(text.contains("1 certificate read again"), "{text}");
         assert!(
             text.ends_with("not before a restart: listen, tls.self_signed"),
             "{text}"

@@ -1,6 +1,6 @@
 //! `splitway serve`: the supervisor. It checks what was asked, sets the network up, starts the NIC process
 //! and the host process, and then sleeps until the host process or the user ends it, or the NIC process is to be
-//! started anew. It is small on purpose: whatever happens to the others, the network is cleaned up.
+//! started again. It is small on purpose: whatever happens to the others, the network is cleaned up.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;

@@ -27,7 +27,7 @@ impl Signals {
         Self::catch(&[SIGINT, SIGTERM])
     }
 
-    /// SIGUSR1: logs are to be opened anew.
+    /// SIGUSR1: logs are to be opened again.
     pub(crate) fn catch_reopen() -> Result<Self, Failure> {
         Self::catch(&[SIGUSR1])
     }
@@ -69,7 +69,7 @@ impl AsFd for Signals {
     }
 }
 
-/// SIGHUP, which means two things: read your configuration anew, or that the terminal is gone.
+/// SIGHUP, which means two things: read your configuration again, or that the terminal is gone.
 #[derive(Debug)]
 pub(crate) struct HangUp {
     signals: Signals,
@@ -80,7 +80,7 @@ pub(crate) struct HangUp {
 /// What SIGHUP asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hint {
-    /// Somebody wants files to be read anew.
+    /// Somebody wants files to be read again.
     ReadAnew,
     /// The terminal is gone, and what was started there is to go, too.
     End,

@@ -74,7 +74,7 @@ pub struct ListPart {
     /// Where to go on; `None`: nowhere, that was all.
     pub next: Option<ListPlace>,
     /// The directory has changed since the part before: entries may be missing or told twice, unless the listing is
-    /// begun anew.
+    /// begun again.
     pub has_changed: bool,
 }
 
@@ -143,7 +143,7 @@ pub enum AppEvent {
         /// The file.
         file: FileHandle,
         /// `errno` of Linux; `EISDIR` for a directory. Of a listing, `ENOTDIR` for what is none, and `ESTALE` if it
-        /// cannot go on where it was, and may be begun anew.
+        /// cannot go on where it was, and may be begun again.
         errno: u16,
     },
     /// [`Io::list`] has succeeded; the handle is gone.

@@ -48,7 +48,7 @@ pub(crate) struct Entry {
     pub(crate) flow_open: bool,
     /// SENDs issued and not departed.
     pub(crate) sends_outstanding: u64,
-    /// Files that a NIC worker which has started anew, or has taken the connection over, must open again. Until it has,
+    /// Files that a NIC worker which has started again, or has taken the connection over, must open again. Until it has,
     /// nothing is sent.
     pub(crate) files_reopening: u32,
     /// NIC stacks that do not have the version of a file that is being sent.

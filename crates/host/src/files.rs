@@ -72,7 +72,7 @@ pub(crate) enum State {
     Found,
     /// It is open, and its stream knows.
     Open,
-    /// The same, but OPEN was repeated, for a worker that has started anew or has taken the stream over, and is not
+    /// The same, but OPEN was repeated, for a worker that has started again or has taken the stream over, and is not
     /// answered.
     Reopening,
     /// Its stream knows it, and it is open nowhere.
@@ -294,7 +294,7 @@ impl FileTable {
             .then(|| (found.stream, handle(file.0 as usize, found.generation())))
     }
 
-    /// The files of a worker of NIC stack `nic` that has started anew, all of which it must open again.
+    /// The files of a worker of NIC stack `nic` that has started again, all of which it must open again.
     pub(crate) fn reopen(&mut self, nic: usize, worker: usize) -> Vec<Reopening> {
         let of_worker = self
             .files

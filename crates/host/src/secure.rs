@@ -270,7 +270,7 @@ impl Secure {
         }
     }
 
-    /// Nothing of the stream is left to its NIC worker: another one, which knows nothing, is told all anew.
+    /// Nothing of the stream is left to its NIC worker: another one, which knows nothing, gets all of it again.
     pub(crate) fn on_worker_left(&mut self) {
         self.known = Known::default();
         self.sent_end = 0;

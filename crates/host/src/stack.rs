@@ -14,7 +14,7 @@
 //! | `arrival` | frames, and segments of no connection |
 //! | `admission` | half-open connections, SYN cookies, limits on new connections |
 //! | `reports` | events of the NIC workers |
-//! | `restart` | a NIC worker that starts anew |
+//! | `restart` | a NIC worker that starts again |
 //! | `route` | which NIC stack has a file, and where a connection goes whose NIC stack is gone |
 //! | `transmit` | SENDs, own packets, ACKD |
 //! | `workers` | the channels, and what did not fit |

@@ -32,7 +32,7 @@ pub(crate) struct TimeWaits {
 #[derive(Debug)]
 struct Table<const N: usize> {
     by_key: HashMap<[u8; N], TimeWait, KeyedHash>,
-    /// By the time they were last seen to expire. An entry that has been prolonged is queued anew when
+    /// By the time they were last seen to expire. An entry that has been prolonged is queued again when
     /// its turn comes; one that is gone is skipped. Each key of `by_key` is here, so that this bounds both.
     expiry: VecDeque<(Instant, [u8; N])>,
     sparsity: Sparsity,

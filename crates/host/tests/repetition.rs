@@ -1,4 +1,4 @@
-//! SENDs and echoes that are lost, NIC workers that start anew, and any mix of real and virtual bytes with both.
+//! SENDs and echoes that are lost, NIC workers that start again, and any mix of real and virtual bytes with both.
 
 mod rig;
 
@@ -189,7 +189,7 @@ fn the_echo_of_a_later_send_stands_for_one_that_is_lost() {
 }
 
 /// Responses of files and of real bytes, FIN and RST, slow reads, lost packets, lost SENDs, lost echoes and NIC workers
-/// that start anew: whatever the client gets is right, and it gets everything unless it is reset.
+/// that start again: whatever the client gets is right, and it gets everything unless it is reset.
 #[test]
 fn any_mix_survives_losses_between_host_and_nic_and_behind_it() {
     each_seed(150, mix);

@@ -441,7 +441,7 @@ impl fmt::Display for RunError {
             RunError::Corrupt { worker } => write!(
                 f,
                 "the command ring of worker {worker} makes no sense: the host stack is broken, and \
-                 must connect anew"
+                 must connect again"
             ),
         }
     }

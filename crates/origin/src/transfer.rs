@@ -27,7 +27,7 @@ use crate::upstream::{OriginUrl, Upstream};
 use crate::validator::Validators;
 use crate::vary::{Names, Variant};
 
-/// How often something is written anew after room was made for it.
+/// How often something is written again after room was made for it.
 const ROOM_MADE_MAX: u32 = 3;
 
 /// What is to be asked for, and where it goes.

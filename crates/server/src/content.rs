@@ -123,7 +123,7 @@ impl Content {
         }
     }
 
-    /// All of it is queued. An object's segments may still be opened anew, by a NIC process that follows another, until
+    /// All of it is queued. An object's segments may still be opened again, by a NIC process that follows another, until
     /// all is acknowledged.
     pub(crate) fn close_file(&self, io: &mut dyn Io) {
         match self {

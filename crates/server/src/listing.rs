@@ -1,7 +1,7 @@
 //! What a directory without an index is answered with, where that is asked for: a listing of it.
 //!
 //! The NIC stack tells what is there, in parts, and knows no policy: what is not told to clients is left out here. A
-//! directory that changes between two parts is read anew, some times; one that never rests is told as it was found, each
+//! directory that changes between two parts is read again, some times; one that never rests is told as it was found, each
 //! name once.
 
 pub(crate) mod format;
@@ -35,7 +35,7 @@ pub(crate) struct Listing {
     /// All names, one behind the other.
     names: Vec<u8>,
     parts: u32,
-    /// How often it was begun anew.
+    /// How often it was begun again.
     begun_anew: u8,
     is_truncated: bool,
 }

@@ -314,7 +314,7 @@ impl<'a> World<'a> {
                 return Ok(());
             }
             self.trace
-                .note(now_us, || format!("nic{number} starts anew"));
+                .note(now_us, || format!("nic{number} starts again"));
             self.machine.restart(number, now_us, &mut self.trace)?;
             self.wake_host();
             self.wake_worker(number);

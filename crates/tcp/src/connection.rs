@@ -365,7 +365,7 @@ impl Connection {
         Duration::from_micros(self.rto.current_us(&self.config, &self.rtt))
     }
 
-    /// The retransmission timer starts, or starts anew (RFC 6298 §5.1, §5.3).
+    /// The retransmission timer starts, or starts again (RFC 6298 §5.1, §5.3).
     pub(crate) fn arm_retransmission(&mut self, from: Instant) {
         let rto_us = self.rto.current_us(&self.config, &self.rtt);
         self.timers.arm(Timer::Retransmit, from.after_us(rto_us));

@@ -82,7 +82,7 @@ impl Ecn {
         }
         let cwr = segment.header.flags.contains(Flags::CWR);
         let marked = segment.ecn == ip::Ecn::Ce;
-        // The packet with CWR may itself be marked: then it begins anew.
+        // The packet with CWR may itself be marked: then it begins again.
         self.echo = marked || self.echo && !cwr;
         cwr || marked
     }

@@ -20,7 +20,7 @@
 //! | states | `state` |
 //! | what is counted; what a connection is like | `stats`; `info` |
 //! | extents, their bound, what is in flight | `send_queue`, `sndbuf`, `scoreboard` |
-//! | SENDs and echoes that are lost, NIC stacks that start anew | `undeparted` |
+//! | SENDs and echoes that are lost, NIC stacks that start again | `undeparted` |
 //! | loss and recovery as a whole | `recovery` |
 //! | ... with SACK: loss by time, at the tail; how much to send | `rack`, `tlp`, `prr` |
 //! | ... and how often its detection may look at all that is in flight | `detection_budget` |

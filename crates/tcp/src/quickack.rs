@@ -32,7 +32,7 @@ impl QuickAcks {
         let paused = self.text_at != Instant::NEVER && now.since(self.text_at) > rto;
         self.text_at = now;
         if paused {
-            // RFC 5681 §4.1: its window starts anew.
+            // RFC 5681 §4.1: its window starts again.
             self.left = max;
         }
         let quick = bulk && self.left > 0;

@@ -716,7 +716,7 @@ impl Connection {
         self.timers.arm(Timer::Pto, probe_at.min(rto_at));
     }
 
-    /// The probe timer has expired. The retransmission timer starts anew (RFC 8985 §7.3).
+    /// The probe timer has expired. The retransmission timer starts again (RFC 8985 §7.3).
     pub(crate) fn on_probe_timeout(&mut self, now: Instant) {
         if self.recovery.phase == Phase::FastRecovery {
             let una = self.snd.una;

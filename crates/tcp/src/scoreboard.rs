@@ -732,7 +732,7 @@ impl Scoreboard {
     ///
     /// All packets of a transmission have one departure, though they pass the bottleneck one after the other:
     /// each one delivered makes the round trip look longer. The wait for those missing before it has begun with
-    /// the first one that overtook them, and does not begin anew.
+    /// the first one that overtook them, and does not begin again.
     pub(crate) fn lose_overtaken(
         &mut self,
         now: Instant,

@@ -1,5 +1,5 @@
 //! Transmissions that never left: a SEND, or its echo, can be lost between the host stack and the NIC stack, and a
-//! NIC stack that starts anew has forgotten all SENDs.
+//! NIC stack that starts again has forgotten all SENDs.
 //!
 //! What has never left is not lost on the network, so congestion control, loss recovery and the round-trip time
 //! hear nothing of it: it is issued again, under a new number, as if for the first time. It goes on counting as in

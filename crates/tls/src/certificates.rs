@@ -84,7 +84,7 @@ impl Files {
     }
 }
 
-/// Opens a regular file, without waiting: a pipe may never have a writer, and what it had could not be read anew.
+/// Opens a regular file, without waiting: a pipe may never have a writer, and what it had could not be read again.
 fn open(path: &Path) -> io::Result<(File, Metadata)> {
     let do_not_wait = OFlags::NONBLOCK.bits() as i32;
     let file = File::options()

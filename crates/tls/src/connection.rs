@@ -52,7 +52,7 @@ const FATAL: u8 = 2;
 ///    before waits to be sent, some hundred kilobytes: what it has returned cannot be changed any more, and an alert or
 ///    KeyUpdate comes behind it.
 /// 4. [`missing`](Self::missing) until `None`, and tell the NIC stack: it must know what it is to seal before a byte of
-///    that is sent. One that starts anew knows nothing.
+///    that is sent. One that starts again knows nothing.
 /// 5. When `poll_transmit` returns `None` and [`is_finished`](Self::is_finished), close the stream below.
 pub struct Connection {
     config: Arc<Config>,

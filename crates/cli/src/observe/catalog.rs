@@ -3,7 +3,7 @@
 /// What kind of number a metric is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// It grows, until the process starts anew.
+    /// It grows, until the process starts again.
     Counter,
     /// It goes up and down, or is a maximum.
     Gauge,

@@ -137,7 +137,7 @@ fn a_configuration_is_read_anew_in_the_midst_of_downloads() {
 
         configuration(&site, &version(2));
         let (done, said) = ctl("reload", None);
-        assert!(done && said.contains("configuration read anew"), "{said}");
+        assert!(done && said.contains("configuration read again"), "{said}");
         assert_eq!(served_version(&mut kept, &small), "2");
 
         // What is no good changes nothing, and what cannot change is named.

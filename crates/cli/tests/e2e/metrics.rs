@@ -127,7 +127,7 @@ fn what_is_served_is_in_the_metrics() {
                 "{process}: {costs:?}"
             );
         }
-        // Of a NIC process that follows another, counters begin anew.
+        // Of a NIC process that follows another, counters begin again.
         signal(splitway.nic(), Signal::KILL).unwrap();
         splitway
             .line(|line| line.contains("in the place of the one before"))

@@ -803,7 +803,7 @@ fn table(peers: &[Peer], site: &Site, known: &[KnownFile]) -> String {
          all), `$X` stands for 20,000 letters. All are \
          configured alike as far as they can be: variants, a page for 404, `Cache-Control` for `/cached/`, a redirect from `/old/`, \
          CORS for `/cors/`, signed URLs in `/private/`, listings below `/listed/`, a site of its own at `media.example`. What shows in no single answer is not \
-         here: rates, pacing, limits of connections and times ([http.md](http.md)). To make the table anew:\n\n\
+         here: rates, pacing, limits of connections and times ([http.md](http.md)). To make the table again:\n\n\
          ```sh\n{UPDATE}\n```\n\n\
          | Request | {} | Why they differ |\n|---|{}---|\n",
         names.join(", "),

@@ -504,7 +504,7 @@ fn certificates_are_read_anew_and_connections_go_on() {
 
         install(&second);
         let (done, said) = ctl("reload", None);
-        assert!(done && said.contains("1 certificate read anew"), "{said}");
+        assert!(done && said.contains("1 certificate read again"), "{said}");
         // A client of its own: who knows a session needs no certificate.
         let trusts = |certificate| Client::new(&[certificate], Choice::Any);
         trusts(&second).download(HTTPS[0], &small).unwrap();
@@ -516,13 +516,13 @@ fn certificates_are_read_anew_and_connections_go_on() {
         assert!(trusts(&unknown).open(HTTPS[0]).is_err());
 
         install(&third);
-        await_lines(&mut splitway, "read anew", 1);
+        await_lines(&mut splitway, "read again", 1);
         signal(splitway.supervisor(), Signal::HUP).unwrap();
         wait::until(SOON, "the new certificate", || {
             trusts(&third).download(HTTPS[0], &small).ok()
         })
         .unwrap();
-        await_lines(&mut splitway, "read anew", 2);
+        await_lines(&mut splitway, "read again", 2);
 
         connection
             .read_file_part(&file, 5_000_000..file.size())

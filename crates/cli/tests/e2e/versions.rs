@@ -50,7 +50,7 @@ fn replace(path: &Path, bytes: &[u8]) {
     fs::rename(new, path).unwrap();
 }
 
-/// Empties the file and writes it anew: until that is done, it holds a version's beginning.
+/// Empties the file and writes it again: until that is done, it holds a version's beginning.
 fn rewrite(path: &Path, bytes: &[u8]) {
     let mut file = File::create(path).unwrap();
     for piece in bytes.chunks(100_000) {

@@ -10,7 +10,7 @@
 //!    or [`Session::next_timeout_us`].
 //!
 //! When [`Session::end`] says so, it is over. Nothing is carried on from one session to the next: the host
-//! stack opens a new epoch, as it does when a NIC process starts anew.
+//! stack opens a new epoch, as it does when a NIC process starts again.
 
 use std::fmt;
 

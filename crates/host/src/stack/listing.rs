@@ -2,7 +2,7 @@
 //!
 //! A listing in hand is a file of the table whose OPEN is a LIST, so that whatever becomes of a NIC stack, it is asked
 //! again, or another one is. A part that goes on where another has ended is different: only the NIC stack that has begun
-//! knows the place. Should it be gone for good, the application begins anew.
+//! knows the place. Should it be gone for good, the application begins again.
 
 use contract::listing::Part;
 use contract::{FileId, Growth};
@@ -106,7 +106,7 @@ impl Stack {
     /// A listing that NIC stack `nic` has begun waits for it, to go on; or is told that it cannot.
     pub(super) fn wait_to_go_on(&mut self, file: FileId, nic: usize, answer: Option<u16>) {
         match answer {
-            // To begin anew would ask for more of what there is too little of.
+            // To begin again would ask for more of what there is too little of.
             Some(errno) if is_overload(errno) => self.tell_open_failed(file, errno),
             None if self.nic_stacks.is_awaited(nic) => {}
             _ => self.tell_open_failed(file, BEGIN_ANEW),

@@ -1,4 +1,4 @@
-//! A NIC worker that starts anew: what it kept is installed again, and what it had not sent is issued again.
+//! A NIC worker that starts again: what it kept is installed again, and what it had not sent is issued again.
 //!
 //! All that a worker knows is soft state. A new one has no open files, no queued SENDs and no retained blocks: a new
 //! epoch begins, in which the host replays OPEN and repeats each SEND of which no echo has come. What had departed

@@ -154,7 +154,7 @@ fn a_cookie_opens_no_second_connection_once_the_first_is_broken_off() {
     assert_eq!(rig.stack.counters().syn_cookies_accepted, 1);
     let (answer, _) = rig.trace.last().expect("it is told");
     assert!(answer.flags.contains(Flags::RST));
-    // What it begins anew is as good as any.
+    // What it begins again is as good as any.
     rig.reconnect_from(rig.client_address().port());
     rig.ask(&["2000"]);
     rig.run_until(|rig| rig.received.len() == 2002);

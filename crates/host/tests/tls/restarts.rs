@@ -1,4 +1,4 @@
-//! NIC stacks that start anew, and that go: whatever of a record has left stays what it was, or nothing more leaves.
+//! NIC stacks that start again, and that go: whatever of a record has left stays what it was, or nothing more leaves.
 
 use contract::Event;
 use host::app::CloseReason;
@@ -355,7 +355,7 @@ fn files_that_different_nic_stacks_have_come_on_one_connection() {
     assert_eq!(secured.rig.stack.counters().events_invalid, 0);
 }
 
-/// Lost packets, lost echoes, keys replaced from both sides, and NIC stacks that start anew: whatever the client gets is
+/// Lost packets, lost echoes, keys replaced from both sides, and NIC stacks that start again: whatever the client gets is
 /// right, and it gets everything.
 #[test]
 fn any_mix_survives_losses_and_restarts() {

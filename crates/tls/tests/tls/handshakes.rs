@@ -90,9 +90,9 @@ fn a_session_of_the_old_certificate_is_resumed_after_a_reload() {
     resumed.pump().unwrap();
     assert!(resumed.agreed().is_resumed);
 
-    let mut anew = Pair::new(&site, Arc::new(site.client_config(SUITES[0])));
-    anew.pump().unwrap();
-    let presented = anew.client.peer_certificates().unwrap();
+    let mut again = Pair::new(&site, Arc::new(site.client_config(SUITES[0])));
+    again.pump().unwrap();
+    let presented = again.client.peer_certificates().unwrap();
     assert_eq!(presented[0], *renewed.certificate.der());
 }
 

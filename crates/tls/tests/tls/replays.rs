@@ -1,4 +1,4 @@
-//! What a NIC stack that starts anew is told.
+//! What a NIC stack that starts again is told.
 
 use std::sync::Arc;
 
