@@ -27,6 +27,10 @@ fn package(place: &Path) -> PathBuf {
             .arg(release.join(directory)))
         .unwrap();
     }
+    let pages = fs::read_dir(release.join("package/man")).unwrap();
+    let mut gzip = Command::new("gzip");
+    gzip.args(["--best", "--no-name", "--keep"]);
+    run(gzip.args(pages.map(|page| page.unwrap().path()))).unwrap();
     let mut deb = Command::new(env!("CARGO"));
     deb.args("deb --no-build --strip --locked --quiet -p splitway-cli".split(' '));
     deb.env("CARGO_TARGET_DIR", place).current_dir(tree(""));
