@@ -20,11 +20,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use zeroize::Zeroize;
 
 use crate::codec::{EVENT_BYTES_MAX, Malformed, is_secret};
-use crate::command::{Command, Segment, Send};
+use crate::command::{Command, Send};
 use crate::event::Event;
 use crate::limits::{COMMAND_RING_BYTES, EVENT_RING_BYTES, MESSAGE_BYTES_MAX};
 use crate::memory::{Mapping, Memory};
 use crate::ring::{Consumer, Producer, capacity_bytes_min, ring, ring_words};
+use crate::segment::Segment;
 use crate::sync::Arc;
 
 pub use crate::ring::{Corrupt, Full};

@@ -29,8 +29,9 @@ use std::fmt;
 use zerocopy::little_endian::{I64, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::command::{Command, Growth, Segment, Segments, Send};
-use crate::event::{Event, FileMeta, RejectReason};
+use crate::command::{Command, Send};
+use crate::event::{Event, RejectReason};
+use crate::file::{FileMeta, Growth};
 use crate::ids::{FileId, FlowId, SendId};
 use crate::limits::{
     HEADER_BYTES_MAX, INLINE_BYTES_MAX, LISTED_ENTRIES_BYTES_MAX, MESSAGE_BYTES_MAX,
@@ -38,6 +39,7 @@ use crate::limits::{
 };
 use crate::listing::{Entries, Part};
 use crate::memory::WORD_BYTES;
+use crate::segment::{Segment, Segments};
 use crate::tls::{Key, Records, TAG_BYTES};
 
 /// The bytes are not a valid message.

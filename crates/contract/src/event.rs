@@ -1,5 +1,6 @@
 //! Events: NIC stack to host stack.
 
+use crate::file::FileMeta;
 use crate::ids::{FileId, FlowId, SendId};
 use crate::listing::Part;
 use crate::tls::Tag;
@@ -93,23 +94,6 @@ pub enum Event {
     /// machine says so in its place, when all that it had said is on its way to the host. On one machine, the end of its
     /// socket says so.
     Ended,
-}
-
-/// Metadata of an open file; together they name a file version.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct FileMeta {
-    /// Size, in bytes.
-    pub size: u64,
-    /// Inode number.
-    pub inode: u64,
-    /// Device number.
-    pub device: u64,
-    /// Last modification, in nanoseconds since the epoch.
-    pub mtime_ns: i64,
-    /// Last status change, in nanoseconds since the epoch.
-    pub ctime_ns: i64,
-    /// The content may change and leave all of this as it is: a weak validator (RFC 9110 §8.8.1).
-    pub is_weak: bool,
 }
 
 /// Why a command was rejected.

@@ -9,6 +9,7 @@
 //! |---|---|
 //! | [`ids`] | names that cross the split |
 //! | [`command`] | host to NIC: OPEN, CLOS, SEND, ACKD, KEY, KEYGONE, RECORDS, LIST |
+//! | [`file`], [`segment`] | versions of files; what payload consists of |
 //! | [`event`] | NIC to host: opened, open failed, listed, departed, read failed, sealed, seal mismatch, rejected, ended |
 //! | [`listing`] | what is in a directory: what answers LIST |
 //! | [`tls`] | keys and records of TLS: what KEY and RECORDS say |
@@ -53,15 +54,19 @@ pub mod control;
 #[cfg(not(loom))]
 pub mod ethernet;
 pub mod event;
+pub mod file;
 pub mod ids;
 pub mod limits;
 pub mod listing;
 mod memory;
 pub mod ring;
+pub mod segment;
 mod sync;
 pub mod tls;
 
-pub use command::{Command, Growth, Segment, Segments, Send};
-pub use event::{Event, FileMeta, RejectReason};
+pub use command::{Command, Send};
+pub use event::{Event, RejectReason};
+pub use file::{FileMeta, Growth};
 pub use ids::{FileId, FlowId, SendId};
 pub use listing::{Entries, Entry, EntryKind};
+pub use segment::{Segment, Segments};

@@ -5,7 +5,7 @@ use std::fmt;
 use zerocopy::little_endian::{I64, U16, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::event::FileMeta;
+use crate::file::FileMeta;
 use crate::limits::{LISTED_ENTRIES_BYTES_MAX, NAME_BYTES_MAX};
 
 /// Part of what is in a directory.

@@ -26,9 +26,9 @@
 
 use std::fmt;
 
-use crate::command::Segments;
 use crate::ids::FlowId;
 use crate::limits::RECORD_PLAINTEXT_BYTES_MAX;
+use crate::segment::Segments;
 
 /// Length of a tag, in bytes.
 pub const TAG_BYTES: usize = 16;

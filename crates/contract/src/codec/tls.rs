@@ -7,9 +7,9 @@ use super::{
     KEY, KeyRecord, RECORDS, RecordsRecord, SegmentRecord, all_zero, check_segment, head,
     inline_bytes, parse_segments, split, whole,
 };
-use crate::command::Segment;
 use crate::ids::FlowId;
 use crate::limits::{INLINE_BYTES_MAX, RECORD_PLAINTEXT_BYTES_MAX, RECORDS_MAX, SEGMENTS_MAX};
+use crate::segment::Segment;
 use crate::tls::{Cipher, ContentType, Key, Records, Suite, TAG_BYTES, Tag, Version};
 
 impl<'a> Key<'a> {
