@@ -2,27 +2,32 @@
 
 use std::net::IpAddr;
 use std::num::NonZeroU32;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use clap::{ArgGroup, Args, Parser, Subcommand, value_parser};
 use host::CongestionAlgorithm;
+use netsetup::cidr::Cidr;
 
-use netem::conditions::{Burst, Changes, Queue, Rate, Share, Time};
-
+use crate::bench::{BENCH_HELP, BenchArgs};
 use crate::cache_option::CacheOption;
 use crate::capture::{CAPTURE_HELP, CaptureArgs};
-use crate::control_link::{ControlLink, MacAddress, NicPlace};
+use crate::carry_process::CarryArgs;
+use crate::control_link::{ControlLink, NicPlace};
+use crate::ctl::{CTL_HELP, CtlArgs};
+use crate::demo::{DEMO_HELP, DemoArgs};
+use crate::door_process::DoorArgs;
+use crate::emulate::{LINK_HELP, LinkArgs};
 use crate::generate::GenerateArgs;
+use crate::host_process::HostArgs;
 use crate::http_options::HttpOptions;
-use crate::log_options::{AccessFormat, LogOptions};
+use crate::log_options::LogOptions;
 use crate::measuring::{HostMeasuring, NicMeasuring};
+use crate::observe::ObserveArgs;
 use crate::origin_options::{FetchArgs, OriginOptions};
-use crate::sim::parse_seeds;
+use crate::sim::{SIM_HELP, SimArgs};
 use crate::stat::{STAT_HELP, StatArgs};
 use crate::tcp_options::TcpOptions;
 use crate::tls_options::{CertificateOptions, TlsOptions};
-use netsetup::cidr::Cidr;
 
 /// Where a NIC process that runs alone listens for its host stack.
 pub(crate) const NIC_SOCKET: &str = "/run/splitway-nic.sock";
@@ -370,351 +375,12 @@ Example:
   splitway keygen key            # and copy it to the other machine
   sudo splitway nic ./site --control eth:eth1 --key-file key --dev eth0";
 
-/// Requests to a running server.
-#[derive(Clone, Debug, Args)]
-pub(crate) struct CtlArgs {
-    /// Control socket of the server, as it has printed it [default: that of the only server of this user]
-    #[arg(long, value_name = "PATH", global = true)]
-    pub(crate) socket: Option<PathBuf>,
-
-    #[command(subcommand)]
-    pub(crate) command: CtlCommand,
-}
-
-/// What to ask for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Subcommand)]
-pub(crate) enum CtlCommand {
-    /// Replace the NIC process by a new one, from the program as it is now; no connection notices
-    RestartNic,
-    /// List the NIC stacks: whether each serves, for how long, with how many workers, and if not, why
-    Nics,
-    /// Read the configuration file, certificates and their keys again, for what begins from now on
-    Reload,
-    /// Accept no more connections, finish the responses that are under way, and end then
-    Drain,
-    /// Open the logs again, where they are now: after they were renamed
-    Reopen,
-}
-
-pub(crate) const CTL_HELP: &str = "\
-Only the user who runs the server, and root, may ask it. The exit code is 0 only if it was done.
-
-`restart-nic` starts the program that lies now where the server's lay when that was started: after an upgrade, \
-the new one. It takes over when it has said hello and speaks the same version of the contract; if not, it is \
-ended, and the old one goes on.
-
-`reload` reads the file of --config, and certificates with their keys, again, as SIGHUP does. If anything in them is no good, \
-all that there was stays, and the answer says why. What needs a restart is named.
-
-`drain`, as SIGQUIT: no more connections, and the server ends when the last response has been sent, or after drain_timeout.
-
-`reopen` opens the files of --access-log and --error-log again, as SIGUSR1 does, and answers when nothing is written to \
-the old ones any more.
-
-Examples:
-  sudo splitway ctl restart-nic
-  sudo splitway ctl nics
-  sudo splitway ctl reload
-  sudo splitway ctl drain
-  sudo mv access.log access.log.1 && sudo splitway ctl reopen";
-
-/// What the benchmarks are told.
-#[derive(Clone, Debug, Args)]
-pub(crate) struct BenchArgs {
-    /// Benchmarks, all if there is none, and then their options
-    #[arg(
-        value_name = "NAME|OPTION",
-        trailing_var_arg = true,
-        allow_hyphen_values = true
-    )]
-    pub(crate) arguments: Vec<std::ffi::OsString>,
-}
-
-pub(crate) const BENCH_HELP: &str = "\
-The program `splitway-bench`, which must lie beside this one, does the work; `make bench` builds both. Tables, plots and \
-raw values go to target/bench.
-
-Examples:
-  sudo splitway bench --quick             everything, in three minutes, to see that it works
-  sudo splitway bench targets             what is promised, and what holds on this machine
-  sudo splitway bench figure8a table1     figures of the paper
-  splitway bench figure8a --help          what can be chosen";
-
-/// The demonstration.
-#[derive(Clone, Debug, Args)]
-pub(crate) struct DemoArgs {
-    /// Directory to serve [default: examples/site, or a small site made for the occasion]
-    #[arg(value_name = "SITE")]
-    pub(crate) site: Option<PathBuf>,
-
-    /// NIC workers
-    #[arg(long, value_name = "N", default_value = "1", value_parser = value_parser!(u16).range(1..=64))]
-    pub(crate) workers: u16,
-}
-
-pub(crate) const DEMO_HELP: &str = "\
-The demonstration moves into a user and network namespace of its own, runs `splitway serve` there, \
-downloads every file of the site with curl over IPv4 and IPv6, with HTTP and with HTTPS, compares SHA-256 sums \
-with those of the files, and prints what each process has done. Its exit code is 0 only if every byte was right.
-
-Examples:
-  splitway demo
-  splitway demo ~/Videos";
-
-/// The link emulator.
-#[derive(Clone, Debug, Args)]
-pub(crate) struct LinkArgs {
-    /// The interface at one end, A
-    #[arg(value_name = "IF_A")]
-    pub(crate) a: String,
-
-    /// The interface at the other end, B
-    #[arg(value_name = "IF_B")]
-    pub(crate) b: String,
-
-    #[command(flatten)]
-    pub(crate) both: ConditionsArgs,
-
-    /// What is different from A to B, such as loss=1%,rate=10mbit: the options above without the dashes
-    #[arg(long, value_name = "NAME=VALUE,…")]
-    pub(crate) ab: Option<Changes>,
-
-    /// What is different from B to A
-    #[arg(long, value_name = "NAME=VALUE,…")]
-    pub(crate) ba: Option<Changes>,
-
-    /// What decides all that is random; the same seed loses the same packets
-    #[arg(long, value_name = "N", default_value = "1")]
-    pub(crate) seed: u64,
-
-    /// At the end, print what happened as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-
-    /// End when the process that started this one ends
-    #[arg(long, hide = true)]
-    pub(crate) end_with_parent: bool,
-}
-
-/// What the link is like in both directions.
-#[derive(Clone, Debug, Args)]
-pub(crate) struct ConditionsArgs {
-    /// How long a packet travels: 20ms, 200us
-    #[arg(long, value_name = "TIME")]
-    delay: Option<Time>,
-
-    /// By up to how much the delay differs from packet to packet; no packet overtakes another
-    #[arg(long, value_name = "TIME")]
-    jitter: Option<Time>,
-
-    /// How fast packets are sent: 200mbit, 1.5gbit [default: as fast as they come]
-    #[arg(long, value_name = "RATE")]
-    rate: Option<Rate>,
-
-    /// How much may wait to be sent: 256kb, or as a time at that rate, 50ms [default: everything]
-    #[arg(long, value_name = "BYTES|TIME")]
-    queue: Option<Queue>,
-
-    /// How many packets are lost: 1%
-    #[arg(long, value_name = "SHARE")]
-    loss: Option<Share>,
-
-    /// How many packets are lost in a row, on average [default: each for itself]
-    #[arg(long, value_name = "PACKETS")]
-    loss_burst: Option<Burst>,
-
-    /// How many packets are held back, so that later ones overtake them
-    #[arg(long, value_name = "SHARE")]
-    reorder: Option<Share>,
-
-    /// For how long they are held back [default: 1ms]
-    #[arg(long, value_name = "TIME")]
-    reorder_by: Option<Time>,
-
-    /// How many packets arrive twice
-    #[arg(long, value_name = "SHARE")]
-    duplicate: Option<Share>,
-}
-
-impl ConditionsArgs {
-    /// What was said.
-    pub(crate) fn changes(&self) -> Changes {
-        Changes {
-            delay: self.delay,
-            jitter: self.jitter,
-            rate: self.rate,
-            queue: self.queue,
-            loss: self.loss,
-            loss_burst: self.loss_burst,
-            reorder: self.reorder,
-            reorder_by: self.reorder_by,
-            duplicate: self.duplicate,
-        }
-    }
-}
-
-pub(crate) const LINK_HELP: &str = "\
-Whatever arrives on one interface leaves from the other, as if a line of this kind were between them. Neither \
-interface should have addresses. What stands for several packets (a GSO superpacket) is treated as those. A \
-packet that is lost takes its time on the line like any other.
-
-End it with Ctrl-C: it prints what became of packets, and how late the emulator was. This needs CAP_NET_RAW \
-(sudo has it).
-
-Examples:
-  sudo splitway link eth1 eth2 --delay 20ms --rate 200mbit --queue 40ms
-  sudo splitway link eth1 eth2 --delay 50ms --loss 1% --loss-burst 3 --seed 7
-  sudo splitway link eth1 eth2 --delay 10ms --ab rate=50mbit,queue=256kb --ba rate=5mbit,queue=64kb";
-
-/// The simulation.
-#[derive(Clone, Debug, Args)]
-pub(crate) struct SimArgs {
-    /// The seed to run
-    #[arg(long, value_name = "N", required_unless_present = "seeds")]
-    pub(crate) seed: Option<u64>,
-
-    /// Print what happens, line by line: packets, commands, events, reads
-    #[arg(long, conflicts_with = "seeds")]
-    pub(crate) trace: bool,
-
-    /// Write the packets on the server's link to a file that tcpdump and Wireshark read
-    #[arg(long, value_name = "FILE", conflicts_with = "seeds")]
-    pub(crate) pcap: Option<PathBuf>,
-
-    /// Run many seeds, and print those that break a promise
-    #[arg(long, value_name = "A..B", conflicts_with = "seed", value_parser = parse_seeds)]
-    pub(crate) seeds: Option<Range<u64>>,
-}
-
-pub(crate) const SIM_HELP: &str = "\
-A seed stands for a scenario: a network with its faults, disks, clients. The real host stack, NIC workers and \
-server run in it, in virtual time; the same seed always gives the same run. It needs no privileges and \
-touches neither network nor files. The exit code is 0 only if every promise was kept.
-
-Examples:
-  splitway sim --seed 7 --trace
-  splitway sim --seed 7 --pcap 7.pcap
-  splitway sim --seeds 0..10000";
-
 /// A new key.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct KeygenArgs {
     /// The file to write, which must not be there yet
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
-}
-
-/// The carrier process.
-#[derive(Clone, Debug, Args)]
-pub(crate) struct CarryArgs {
-    /// Interface of the control link
-    #[arg(long)]
-    pub(crate) interface: String,
-    /// The NIC stack's machine
-    #[arg(long)]
-    pub(crate) peer: MacAddress,
-    /// The key
-    #[arg(long)]
-    pub(crate) key_file: PathBuf,
-    /// The host's interface to its clients
-    #[arg(long)]
-    pub(crate) dev: String,
-}
-
-/// The carrier process of the NIC stack's machine.
-#[derive(Clone, Debug, Args)]
-pub(crate) struct DoorArgs {
-    /// Interface of the control link
-    #[arg(long)]
-    pub(crate) interface: String,
-    /// The key
-    #[arg(long)]
-    pub(crate) key_file: PathBuf,
-    /// The NIC stack's interface to the clients
-    #[arg(long)]
-    pub(crate) dev: String,
-    /// Workers of each NIC process
-    #[arg(long)]
-    pub(crate) workers: u16,
-}
-
-/// The host process.
-#[derive(Clone, Debug, Args)]
-pub(crate) struct HostArgs {
-    /// Interface
-    #[arg(long)]
-    pub(crate) dev: String,
-    /// Own addresses
-    #[arg(long, num_args = 1..)]
-    pub(crate) addr: Vec<Cidr>,
-    /// Routers
-    #[arg(long, num_args = 1..)]
-    pub(crate) gateway: Vec<IpAddr>,
-    /// Ask the link whether another machine has the addresses
-    #[arg(long)]
-    pub(crate) dad: bool,
-    /// TCP ports without TLS
-    #[arg(long)]
-    pub(crate) listen: Vec<u16>,
-    /// Congestion control
-    #[arg(long)]
-    pub(crate) congestion: CongestionAlgorithm,
-    #[command(flatten)]
-    pub(crate) tcp: TcpOptions,
-    #[command(flatten)]
-    pub(crate) tls: TlsOptions,
-    /// Most connections of one source
-    #[arg(long)]
-    pub(crate) connections_per_source: Option<u32>,
-    /// Most connections that wait for their clients alone
-    #[arg(long)]
-    pub(crate) orphans: u32,
-    /// Most memory that all connections hold, in bytes
-    #[arg(long)]
-    pub(crate) connection_memory: u64,
-    /// Most RSTs per second to segments of no connection
-    #[arg(long)]
-    pub(crate) resets_per_second: u32,
-    /// Most echo replies per second
-    #[arg(long)]
-    pub(crate) echo_replies_per_second: u32,
-    #[command(flatten)]
-    pub(crate) measuring: HostMeasuring,
-    /// NIC stacks
-    #[arg(long, default_value = "1")]
-    pub(crate) nics: u8,
-    /// Those of them, by number, that are on other machines
-    #[arg(long, num_args = 1..)]
-    pub(crate) elsewhere: Vec<u8>,
-    /// Their roots are copies of each other
-    #[arg(long)]
-    pub(crate) replicas: bool,
-    /// The supervisor passes a socket that leads to an observer
-    #[arg(long)]
-    pub(crate) observed: bool,
-    /// Tell the observer what is counted
-    #[arg(long, requires = "observed")]
-    pub(crate) tell_counters: bool,
-    /// How long a NIC worker may give no heartbeat, in milliseconds; zero: forever
-    #[arg(long)]
-    pub(crate) heartbeat_ms: u64,
-    /// Directory that must be out of reach once the process is locked out of the file system
-    #[arg(long)]
-    pub(crate) probe: PathBuf,
-}
-
-/// The observer process.
-#[derive(Clone, Debug, Args)]
-pub(crate) struct ObserveArgs {
-    /// What the access log is called
-    #[arg(long)]
-    pub(crate) access_log: Option<String>,
-    /// What its lines are like
-    #[arg(long, default_value = "combined")]
-    pub(crate) access_log_format: AccessFormat,
-    /// What the error log is called
-    #[arg(long)]
-    pub(crate) error_log: Option<String>,
 }
 
 impl Cli {

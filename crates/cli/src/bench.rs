@@ -3,8 +3,30 @@
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use crate::args::BenchArgs;
+use clap::Args;
 use failure::Failure;
+
+/// What the benchmarks are told.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct BenchArgs {
+    /// Benchmarks, all if there is none, and then their options
+    #[arg(
+        value_name = "NAME|OPTION",
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
+    pub(crate) arguments: Vec<std::ffi::OsString>,
+}
+
+pub(crate) const BENCH_HELP: &str = "\
+The program `splitway-bench`, which must lie beside this one, does the work; `make bench` builds both. Tables, plots and \
+raw values go to target/bench.
+
+Examples:
+  sudo splitway bench --quick             everything, in three minutes, to see that it works
+  sudo splitway bench targets             what is promised, and what holds on this machine
+  sudo splitway bench figure8a table1     figures of the paper
+  splitway bench figure8a --help          what can be chosen";
 
 /// What the other program is called.
 const PROGRAM: &str = "splitway-bench";

@@ -17,21 +17,21 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use self::asked::{Captured, Part};
+use self::order::Order;
+use self::pcapng::{Interface, Writer};
+use self::wanted::Wanted;
 use clap::{Args, value_parser};
+use failure::Failure;
 use netdev::packet::capture::{Only, SNAPLEN_MAX, TapReader};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use rustix::time::{ClockId, clock_gettime};
 
-use self::asked::{Captured, Part};
-use self::order::Order;
-use self::pcapng::{Interface, Writer};
-use self::wanted::Wanted;
 use crate::child::retry;
 use crate::control::Request;
 use crate::ctl;
 use crate::signals::Signals;
-use failure::Failure;
 
 /// Packets come from several sockets, each in its order. They are held back for so long, so that one that was sent
 /// before another is written before it: the kernel notes the time of a packet, and may be held up before the packet is

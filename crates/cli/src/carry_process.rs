@@ -1,24 +1,42 @@
 //! The carrier process: to the host process it is the NIC stack, which is on another machine.
 
 use std::os::fd::AsFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use clap::Args;
 use contract::control::{HelloError, nic_hello};
 use contract::ethernet::ETHER_TYPE;
 use contract::ethernet::session::Counters;
+use failure::Failure;
 use netdev::packet::{ControlPort, mtu_of};
+use netsetup::device;
 use relay::meet::MeetError;
 use relay::{Carrier, Ending};
 use rustix::thread::CapabilitySet;
+use sandbox::{lockdown, seccomp};
 
-use crate::args::CarryArgs;
+use crate::control_link::MacAddress;
 use crate::messages::{Message, Report};
 use crate::signals::Signals;
 use crate::{child, key_file};
-use failure::Failure;
-use netsetup::device;
-use sandbox::{lockdown, seccomp};
+
+/// The carrier process.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct CarryArgs {
+    /// Interface of the control link
+    #[arg(long)]
+    pub(crate) interface: String,
+    /// The NIC stack's machine
+    #[arg(long)]
+    pub(crate) peer: MacAddress,
+    /// The key
+    #[arg(long)]
+    pub(crate) key_file: PathBuf,
+    /// The host's interface to its clients
+    #[arg(long)]
+    pub(crate) dev: String,
+}
 
 /// How long the NIC stack's machine may take to answer: less than the host process waits for the hello.
 const PATIENCE: Duration = Duration::from_secs(4);

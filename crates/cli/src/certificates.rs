@@ -6,12 +6,12 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::{Duration, SystemTime};
 
+use failure::Failure;
+use sandbox::lockdown;
 use tls::{Certificates, Files};
 
 use crate::config::{Certificate, Config};
 use crate::self_signed::{Fresh, SelfSigned};
-use failure::Failure;
-use sandbox::lockdown;
 
 /// What failures are about.
 pub(crate) const WHAT: &str = "TLS certificates";

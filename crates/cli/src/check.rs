@@ -3,6 +3,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
+use failure::Failure;
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 
@@ -12,7 +13,6 @@ use crate::control_link::NicPlace;
 use crate::origin_options::OriginPlan;
 use crate::root::check_root;
 use crate::{key_file, say};
-use failure::Failure;
 
 /// Checks a file and all that it names; says so if it is good.
 pub(crate) fn run(file: &Path) -> Result<(), Failure> {

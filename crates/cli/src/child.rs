@@ -11,12 +11,12 @@ use std::path::Path;
 use std::process::{Command, ExitCode, ExitStatus, Stdio};
 use std::time::Duration;
 
+use failure::Failure;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions};
 
 use crate::messages::{LineBuffer, Message};
-use failure::Failure;
 
 /// How long somebody who does not need a process any more waits for it to be gone, once it is killed. One whose read
 /// hangs in the kernel, on a disk or a network file system, does not go before that read ends.

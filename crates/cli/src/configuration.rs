@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{self, Seek, Write};
 use std::os::fd::{AsFd, OwnedFd};
 
+use failure::Failure;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use rustix::io::Errno;
 use tls::Files;
@@ -12,7 +13,6 @@ use zeroize::Zeroizing;
 
 use crate::child::retry;
 use crate::config::{Content, Tcp};
-use failure::Failure;
 
 /// What failures are about.
 pub(crate) const WHAT: &str = "configuration";

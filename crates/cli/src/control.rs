@@ -6,24 +6,23 @@
 //! Only the user who runs the server, and root, are listened to.
 
 use std::ffi::OsStr;
-use std::fmt;
-use std::fs;
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use std::{fmt, fs};
 
+use failure::Failure;
+use netsetup::listener::Listener;
+use netsetup::seqpacket;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use rustix::process::{Uid, geteuid};
 
 use crate::capture::wanted::Wanted;
 use crate::child::retry;
-use failure::Failure;
-use netsetup::listener::Listener;
-use netsetup::seqpacket;
 
 /// Longest request, and longest answer, in bytes.
 pub(crate) const LINE_BYTES_MAX: usize = 64 << 10;

@@ -6,18 +6,66 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use clap::{Args, Subcommand};
+use failure::Failure;
+use netsetup::seqpacket;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketAddrUnix, recvmsg,
 };
 
-use crate::args::{CtlArgs, CtlCommand};
 use crate::child::retry;
 use crate::control::{self, DESCRIPTORS_SPACE, LINE_BYTES_MAX, Request};
 use crate::say;
-use failure::Failure;
-use netsetup::seqpacket;
+
+/// Requests to a running server.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct CtlArgs {
+    /// Control socket of the server, as it has printed it [default: that of the only server of this user]
+    #[arg(long, value_name = "PATH", global = true)]
+    pub(crate) socket: Option<PathBuf>,
+
+    #[command(subcommand)]
+    pub(crate) command: CtlCommand,
+}
+
+/// What to ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Subcommand)]
+pub(crate) enum CtlCommand {
+    /// Replace the NIC process by a new one, from the program as it is now; no connection notices
+    RestartNic,
+    /// List the NIC stacks: whether each serves, for how long, with how many workers, and if not, why
+    Nics,
+    /// Read the configuration file, certificates and their keys again, for what begins from now on
+    Reload,
+    /// Accept no more connections, finish the responses that are under way, and end then
+    Drain,
+    /// Open the logs again, where they are now: after they were renamed
+    Reopen,
+}
+
+pub(crate) const CTL_HELP: &str = "\
+Only the user who runs the server, and root, may ask it. The exit code is 0 only if it was done.
+
+`restart-nic` starts the program that lies now where the server's lay when that was started: after an upgrade, \
+the new one. It takes over when it has said hello and speaks the same version of the contract; if not, it is \
+ended, and the old one goes on.
+
+`reload` reads the file of --config, and certificates with their keys, again, as SIGHUP does. If anything in them is no good, \
+all that there was stays, and the answer says why. What needs a restart is named.
+
+`drain`, as SIGQUIT: no more connections, and the server ends when the last response has been sent, or after drain_timeout.
+
+`reopen` opens the files of --access-log and --error-log again, as SIGUSR1 does, and answers when nothing is written to \
+the old ones any more.
+
+Examples:
+  sudo splitway ctl restart-nic
+  sudo splitway ctl nics
+  sudo splitway ctl reload
+  sudo splitway ctl drain
+  sudo mv access.log access.log.1 && sudo splitway ctl reopen";
 
 /// Longer than a server takes for anything.
 const PATIENCE: Duration = Duration::from_secs(60);

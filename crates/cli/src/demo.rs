@@ -8,16 +8,37 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdout, Command, Stdio};
 
+use clap::{Args, value_parser};
+use failure::Failure;
+use netsetup::namespace;
 use rustix::process::{Pid, Signal};
+use sandbox::kernel;
 use sha2::{Digest, Sha256};
 
-use crate::args::DemoArgs;
 use crate::report::grouped;
 use crate::root::check_root;
 use crate::{say, url};
-use failure::Failure;
-use netsetup::namespace;
-use sandbox::kernel;
+
+/// The demonstration.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct DemoArgs {
+    /// Directory to serve [default: examples/site, or a small site made for the occasion]
+    #[arg(value_name = "SITE")]
+    pub(crate) site: Option<PathBuf>,
+
+    /// NIC workers
+    #[arg(long, value_name = "N", default_value = "1", value_parser = value_parser!(u16).range(1..=64))]
+    pub(crate) workers: u16,
+}
+
+pub(crate) const DEMO_HELP: &str = "\
+The demonstration moves into a user and network namespace of its own, runs `splitway serve` there, \
+downloads every file of the site with curl over IPv4 and IPv6, with HTTP and with HTTPS, compares SHA-256 sums \
+with those of the files, and prints what each process has done. Its exit code is 0 only if every byte was right.
+
+Examples:
+  splitway demo
+  splitway demo ~/Videos";
 
 /// Where the site lies in the source tree.
 const SITE: &str = "examples/site";

@@ -5,25 +5,42 @@
 //! leads to each.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use clap::Args;
 use contract::control::{HostSession, host_hello};
 use contract::ethernet::session::Counters;
 use contract::ethernet::{ETHER_TYPE, PreSharedKey};
 use contract::limits::HEARTBEAT_SECONDS;
+use failure::Failure;
 use netdev::packet::{ControlPort, mtu_of};
+use netsetup::device;
 use relay::{Carriage, Carrier, Door, Ending};
 use rustix::thread::CapabilitySet;
+use sandbox::{lockdown, seccomp};
 
-use crate::args::DoorArgs;
 use crate::control_link::MacAddress;
 use crate::messages::{Message, Report};
 use crate::nic_keeper::START_WAIT;
 use crate::signals::Signals;
-use crate::{carry_process, child, handover, key_file};
-use failure::Failure;
-use netsetup::device;
-use sandbox::{lockdown, seccomp};
+use crate::{carry_process, child, fd_passing, key_file};
+
+/// The carrier process of the NIC stack's machine.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct DoorArgs {
+    /// Interface of the control link
+    #[arg(long)]
+    pub(crate) interface: String,
+    /// The key
+    #[arg(long)]
+    pub(crate) key_file: PathBuf,
+    /// The NIC stack's interface to the clients
+    #[arg(long)]
+    pub(crate) dev: String,
+    /// Workers of each NIC process
+    #[arg(long)]
+    pub(crate) workers: u16,
+}
 
 /// Runs until the supervisor ends it.
 pub(crate) fn run(args: &DoorArgs) -> Result<(), Failure> {
@@ -149,7 +166,7 @@ impl NicProcess<'_> {
             if let Some(ending) = carriage.await_stack(self.workers, START_WAIT, supervisor, stop) {
                 return Ok(carriage.leave_unmet(self.workers, ending));
             }
-            match handover::receive(self.supervisor)? {
+            match fd_passing::receive(self.supervisor)? {
                 Some((number, socket)) if number == self.number => break socket,
                 // It is of a host that has gone since.
                 Some(_) => {}

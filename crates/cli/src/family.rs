@@ -5,12 +5,12 @@ use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
+use failure::Failure;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::child::{self, Child, describe};
 use crate::messages::{Message, Report};
 use crate::signals::Signals;
-use failure::Failure;
 
 /// How long a process may take to end in order before it is killed.
 const END_WAIT: Duration = Duration::from_secs(5);

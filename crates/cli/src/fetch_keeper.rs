@@ -7,6 +7,8 @@ use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+use failure::Failure;
+use netsetup::seqpacket;
 use nix::sched::{CloneFlags, setns};
 use origin::OriginUrl;
 use origin::message::{MESSAGE_BYTES_MAX, Order};
@@ -21,9 +23,7 @@ use crate::messages::{Message, Report};
 use crate::observe::FetcherReport;
 use crate::origin_options::{CacheLimits, ORIGINS_MAX, OriginPlan};
 use crate::program::Program;
-use crate::{handover, stat};
-use failure::Failure;
-use netsetup::seqpacket;
+use crate::{fd_passing, handover, stat};
 
 const NAME: &str = "fetcher";
 
@@ -264,7 +264,7 @@ impl FetchKeeper {
         let failed = |errno| Failure::broken("making a socket for the fetcher", errno);
         let (to_fetcher, fetcher) = seqpacket::pair().map_err(failed)?;
         let (orders, its_orders) = seqpacket::pair().map_err(failed)?;
-        handover::pass(&to_fetcher, handover::ORDERS, Some(&its_orders)).map_err(failed)?;
+        fd_passing::pass(&to_fetcher, handover::ORDERS, Some(&its_orders)).map_err(failed)?;
         let image = self.program.image();
         let arguments = plan.fetch_arguments(&self.log);
         let child = self
@@ -282,7 +282,7 @@ impl FetchKeeper {
             retires_by: None,
             heartbeat: None,
         });
-        handover::pass(&self.host, handover::FETCHER, Some(&to_fetcher))
+        fd_passing::pass(&self.host, handover::FETCHER, Some(&to_fetcher))
             .map_err(|errno| Failure::broken("handing the fetcher to the host process", errno))
     }
 

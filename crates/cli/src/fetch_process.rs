@@ -4,22 +4,22 @@ use std::io;
 use std::net::ToSocketAddrs;
 use std::os::fd::AsFd;
 
+use failure::Failure;
 use rustix::fs::{Mode, OFlags};
 use rustix::thread::CapabilitySet;
+use sandbox::{lockdown, seccomp};
 
 use crate::messages::{Message, Report};
 use crate::origin_options::FetchArgs;
 use crate::signals::Signals;
 use crate::telling::FetcherTeller;
-use crate::{child, handover};
-use failure::Failure;
-use sandbox::{lockdown, seccomp};
+use crate::{child, fd_passing};
 
 /// Runs until the host process is gone or a signal ends it.
 pub(crate) fn run(args: &FetchArgs) -> Result<(), Failure> {
     let host = child::adopt_control_socket(c"splitway-fetch")?;
     // It was sent before this process began.
-    let given = handover::receive(&host)?.and_then(|(_, orders)| orders);
+    let given = fd_passing::receive(&host)?.and_then(|(_, orders)| orders);
     let orders = given.ok_or_else(|| {
         Failure::broken(
             "fetcher",

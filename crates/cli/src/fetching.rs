@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use failure::Failure;
 use http::header::{
     CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_ENCODING, CONTENT_LANGUAGE, CONTENT_TYPE, EXPIRES,
     VARY,
@@ -20,7 +21,6 @@ use rustix::net::{RecvFlags, SendFlags, recv, send};
 use server::{How, News, Object, Origins, Ticket};
 
 use crate::origin_options::CachePlace;
-use failure::Failure;
 
 /// Where a fetcher's socket is put, for [`Fetching`] to find it, and where it is said what fetchers write to.
 #[derive(Clone, Debug)]

@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use clap_complete::Shell;
 
-use crate::args::Cli;
 use failure::Failure;
 
 /// What is written, and where.
@@ -30,19 +29,19 @@ enum What {
     Completions,
 }
 
-/// Writes what is asked for.
-pub(crate) fn run(args: &GenerateArgs) -> Result<(), Failure> {
+/// Writes what is asked for about a program.
+pub(crate) fn run(args: &GenerateArgs, program: &clap::Command) -> Result<(), Failure> {
     let write = match args.what {
         What::Man => man,
         What::Completions => completions,
     };
     fs::create_dir_all(&args.directory)
-        .and_then(|()| write(&args.directory))
+        .and_then(|()| write(program, &args.directory))
         .map_err(|error| Failure::input(format!("writing to {}", args.directory.display()), error))
 }
 
-fn man(directory: &Path) -> io::Result<()> {
-    let mut program = Cli::command_line().disable_help_subcommand(true);
+fn man(program: &clap::Command, directory: &Path) -> io::Result<()> {
+    let mut program = program.clone().disable_help_subcommand(true);
     program.build();
     pages(&program, directory)
 }
@@ -77,8 +76,8 @@ fn with_headings(page: &str) -> String {
     text
 }
 
-fn completions(directory: &Path) -> io::Result<()> {
-    let mut command = without_hidden_commands(&Cli::command_line());
+fn completions(program: &clap::Command, directory: &Path) -> io::Result<()> {
+    let mut command = without_hidden_commands(program);
     for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
         clap_complete::generate_to(shell, &mut command, "splitway", directory)?;
     }

@@ -5,31 +5,23 @@
 //! the pipes of those who ask for connections, and so does a NIC process to the carrier process of a NIC stack's machine.
 
 use std::collections::VecDeque;
-use std::io::{IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use contract::control::{HostSession, host_hello};
+use failure::Failure;
 use host::{Changeable, NicLoss, NicRefusal, NicSource, Stack};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, epoll, eventfd, poll};
-use rustix::io::Errno;
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
-};
 use server::Server;
 
 use crate::certificates;
 use crate::child::{retry, tell};
 use crate::configuration::{self, Configuration};
+use crate::fd_passing::receive;
 use crate::fetching::Door;
 use crate::messages::Message;
 use crate::stat::telling::Readers;
 use crate::telling::Teller;
-use failure::Failure;
-
-const ONE_DESCRIPTOR: usize = rustix::cmsg_space!(ScmRights(1));
 
 /// In the place of a NIC stack's number: what comes is a [`Configuration`].
 pub(crate) const CONFIGURATION: u8 = u8::MAX;
@@ -76,64 +68,9 @@ enum Order {
     SayThatYouTurn,
 }
 
-/// In the supervisor: passes the socket of NIC process `number`, or [`CONFIGURATION`], to whoever is to use it, at the
-/// other end of `user`; or nothing but the number, if the process could not be started.
-pub(crate) fn pass(user: &OwnedFd, number: u8, nic: Option<&OwnedFd>) -> rustix::io::Result<()> {
-    let mut space = [MaybeUninit::uninit(); ONE_DESCRIPTOR];
-    let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    let descriptors = nic.map(|nic| [nic.as_fd()]);
-    if let Some(descriptors) = &descriptors {
-        let pushed = ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
-        debug_assert!(pushed, "there is space for one");
-    }
-    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-    retry(|| sendmsg(user, &[IoSlice::new(&[number])], &mut ancillary, flags))?;
-    Ok(())
-}
-
 const OBSERVER_SOCKET: &str = "socket to the observer process";
 
 const HEARING: &str = "hearing of NIC processes";
-
-/// What the supervisor at the other end of `control` has passed, if anything: the number of a NIC process, and its socket,
-/// if that has arrived.
-pub(crate) fn receive(control: &OwnedFd) -> Result<Option<(u8, Option<OwnedFd>)>, Failure> {
-    let mut byte = [0];
-    let received = receive_packet(control, &mut byte)?;
-    Ok(received.map(|(_, descriptor)| (byte[0], descriptor)))
-}
-
-/// The same of a packet of any length: how many bytes of it are in `buffer` now.
-pub(crate) fn receive_packet(
-    control: &OwnedFd,
-    buffer: &mut [u8],
-) -> Result<Option<(usize, Option<OwnedFd>)>, Failure> {
-    let mut space = [MaybeUninit::uninit(); ONE_DESCRIPTOR];
-    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
-    let received = retry(|| {
-        recvmsg(
-            control,
-            &mut [IoSliceMut::new(buffer)],
-            &mut ancillary,
-            flags,
-        )
-    });
-    match received {
-        Ok(received) if received.bytes == 0 => {
-            Err(Failure::broken(HEARING, "the supervisor is gone"))
-        }
-        Ok(received) => {
-            let socket = ancillary.drain().find_map(|message| match message {
-                RecvAncillaryMessage::ScmRights(mut passed) => passed.next(),
-                _ => None,
-            });
-            Ok(Some((received.bytes, socket)))
-        }
-        Err(Errno::AGAIN) => Ok(None),
-        Err(errno) => Err(Failure::broken(HEARING, errno)),
-    }
-}
 
 /// In the host process: the supervisor, who brings NIC processes.
 #[derive(Debug)]
@@ -572,6 +509,7 @@ mod tests {
 
     use super::*;
     use crate::config::{self, Config, Content};
+    use crate::fd_passing::pass;
     use netsetup::seqpacket;
 
     /// A supervisor of so many NIC stacks, and its end of the socket between them.

@@ -3,27 +3,99 @@
 
 use std::net::IpAddr;
 use std::os::fd::AsFd;
+use std::path::PathBuf;
 use std::sync::Arc;
 
+use clap::Args;
+use failure::Failure;
 use host::{
-    Admission, Duplicate, Link, NicSource as _, Polling, Shard, Stack, StackConfig, monotonic_us,
+    Admission, CongestionAlgorithm, Duplicate, Link, NicSource as _, Polling, Shard, Stack,
+    StackConfig, monotonic_us,
 };
 use netdev::packet::PacketPort;
+use netsetup::cidr::Cidr;
+use netsetup::device;
 use rustix::rand::{GetRandomFlags, getrandom};
 use rustix::thread::CapabilitySet;
+use sandbox::{descriptors, lockdown, seccomp};
 
-use crate::args::HostArgs;
 use crate::capture::asked::HOST_MARK;
 use crate::control_link::MacAddress;
 use crate::fetching::Fetching;
 use crate::handover::Supervisor;
+use crate::host_counters::counters;
+use crate::measuring::HostMeasuring;
 use crate::messages::{Message, Report};
 use crate::observe::SocketSink;
 use crate::signals::Signals;
+use crate::tcp_options::TcpOptions;
+use crate::tls_options::TlsOptions;
 use crate::{certificates, child, heap};
-use failure::Failure;
-use netsetup::device;
-use sandbox::{descriptors, lockdown, seccomp};
+
+/// The host process.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct HostArgs {
+    /// Interface
+    #[arg(long)]
+    pub(crate) dev: String,
+    /// Own addresses
+    #[arg(long, num_args = 1..)]
+    pub(crate) addr: Vec<Cidr>,
+    /// Routers
+    #[arg(long, num_args = 1..)]
+    pub(crate) gateway: Vec<IpAddr>,
+    /// Ask the link whether another machine has the addresses
+    #[arg(long)]
+    pub(crate) dad: bool,
+    /// TCP ports without TLS
+    #[arg(long)]
+    pub(crate) listen: Vec<u16>,
+    /// Congestion control
+    #[arg(long)]
+    pub(crate) congestion: CongestionAlgorithm,
+    #[command(flatten)]
+    pub(crate) tcp: TcpOptions,
+    #[command(flatten)]
+    pub(crate) tls: TlsOptions,
+    /// Most connections of one source
+    #[arg(long)]
+    pub(crate) connections_per_source: Option<u32>,
+    /// Most connections that wait for their clients alone
+    #[arg(long)]
+    pub(crate) orphans: u32,
+    /// Most memory that all connections hold, in bytes
+    #[arg(long)]
+    pub(crate) connection_memory: u64,
+    /// Most RSTs per second to segments of no connection
+    #[arg(long)]
+    pub(crate) resets_per_second: u32,
+    /// Most echo replies per second
+    #[arg(long)]
+    pub(crate) echo_replies_per_second: u32,
+    #[command(flatten)]
+    pub(crate) measuring: HostMeasuring,
+    /// NIC stacks
+    #[arg(long, default_value = "1")]
+    pub(crate) nics: u8,
+    /// Those of them, by number, that are on other machines
+    #[arg(long, num_args = 1..)]
+    pub(crate) elsewhere: Vec<u8>,
+    /// Their roots are copies of each other
+    #[arg(long)]
+    pub(crate) replicas: bool,
+    /// The supervisor passes a socket that leads to an observer
+    #[arg(long)]
+    pub(crate) observed: bool,
+    /// Tell the observer what is counted
+    #[arg(long, requires = "observed")]
+    pub(crate) tell_counters: bool,
+    /// How long a NIC worker may give no heartbeat, in milliseconds; zero: forever
+    #[arg(long)]
+    pub(crate) heartbeat_ms: u64,
+    /// Directory that must be out of reach once the process is locked out of the file system
+    #[arg(long)]
+    pub(crate) probe: PathBuf,
+}
 
 /// Longest time that the shard looks for work before it sleeps, in microseconds, if there are cores enough
 /// that looking takes none from those who bring the work.
@@ -193,15 +265,4 @@ fn random<const N: usize>() -> Result<[u8; N], Failure> {
     getrandom(&mut bytes, GetRandomFlags::empty())
         .map_err(|errno| Failure::broken("asking the kernel for random bytes", errno))?;
     Ok(bytes)
-}
-
-/// What the stack and the server have counted, in one list.
-pub(crate) fn counters(stack: &host::Counters, server: &server::Counters) -> Vec<(String, u64)> {
-    let mut rows: Vec<(String, u64)> = stack
-        .rows()
-        .into_iter()
-        .map(|(name, value)| (name.to_owned(), value))
-        .collect();
-    rows.push(("requests".to_owned(), server.requests));
-    rows
 }

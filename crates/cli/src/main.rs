@@ -34,7 +34,8 @@
 //! | `host_process`, `nic_process` | the two processes that do the work |
 //! | `origin_options` | origins: what is asked for |
 //! | `fetch_keeper`, `fetch_process`, `fetching` | the fetcher: keeping it, itself, and the host process's end of it |
-//! | `handover` | how a NIC process comes to the host process |
+//! | `handover`, `fd_passing` | how a NIC process comes to the host process |
+//! | `host_counters` | what the host process reports of its counters |
 //! | `family`, `child`, `messages`, `signals` | supervision: processes, what they say, how they end |
 //! | `heap` | memory that goes back to the kernel |
 //! | `report`, `suggestions`, `url` | what people read |
@@ -65,6 +66,7 @@ mod door_process;
 mod drain;
 mod emulate;
 mod family;
+mod fd_passing;
 mod fetch_keeper;
 mod fetch_process;
 mod fetching;
@@ -72,6 +74,7 @@ mod generate;
 mod handover;
 mod heap;
 mod heartbeat;
+mod host_counters;
 mod host_process;
 mod http_options;
 mod key_file;
@@ -146,7 +149,7 @@ fn main() -> ExitCode {
         Command::Link(args) => emulate::run(args),
         Command::Sim(args) => sim::run_seeds(args),
         Command::Bench(args) => bench::run(args),
-        Command::Generate(args) => generate::run(args),
+        Command::Generate(args) => generate::run(args, &Cli::command_line()),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

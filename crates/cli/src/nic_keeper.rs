@@ -17,19 +17,19 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use contract::control::{HelloError, peek_hello};
+use failure::Failure;
+use netsetup::seqpacket;
 use rustix::io::Errno;
 use rustix::net::SocketAddrUnix;
 
 use crate::backoff::Backoff;
 use crate::child::{Child, option};
 use crate::family::{Family, Happening, Role};
-use crate::handover;
+use crate::fd_passing;
 use crate::messages::{Message, Report};
 use crate::observe::WorkerReport;
 use crate::program::Program;
 use crate::stat::document::{Nic, Process};
-use failure::Failure;
-use netsetup::seqpacket;
 
 /// How long a NIC process may take to say hello, and the host process to answer it.
 pub(crate) const START_WAIT: Duration = Duration::from_secs(20);
@@ -487,7 +487,7 @@ impl NicKeeper {
         match peek_hello(socket.as_ref()?) {
             Ok(None) => None,
             Ok(Some(workers)) => {
-                let passed = handover::pass(&self.host, self.number as u8, socket.as_ref());
+                let passed = fd_passing::pass(&self.host, self.number as u8, socket.as_ref());
                 self.passed += u64::from(passed.is_ok());
                 let fresh = std::mem::take(fresh);
                 self.next = Next::Joining {

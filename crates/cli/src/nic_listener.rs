@@ -5,6 +5,11 @@ use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+use failure::Failure;
+use netsetup::device::Inventory;
+use netsetup::listener::Listener;
+use sandbox::{kernel, privileges};
+
 use crate::args::NicArgs;
 use crate::child::{Child, option};
 use crate::family::{Family, Happening, Role};
@@ -13,10 +18,6 @@ use crate::program::Program;
 use crate::root::check_root;
 use crate::say;
 use crate::signals::Signals;
-use failure::Failure;
-use netsetup::device::Inventory;
-use netsetup::listener::Listener;
-use sandbox::{kernel, privileges};
 
 /// How long a host stack may wait for the one before it: longer than a session takes to end, shorter than
 /// a host stack waits for the hello.

@@ -7,6 +7,11 @@
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 
+use failure::Failure;
+use netsetup::device::Inventory;
+use netsetup::seqpacket;
+use sandbox::{kernel, privileges};
+
 use crate::args::NicArgs;
 use crate::child::{Child, option};
 use crate::control_link::ControlLink;
@@ -16,11 +21,7 @@ use crate::nic_listener::session_arguments;
 use crate::program::Program;
 use crate::root::check_root;
 use crate::signals::Signals;
-use crate::{handover, key_file, report, say};
-use failure::Failure;
-use netsetup::device::Inventory;
-use netsetup::seqpacket;
-use sandbox::{kernel, privileges};
+use crate::{fd_passing, key_file, report, say};
 
 /// Runs until the user ends it.
 pub(crate) fn run(args: &NicArgs, control: &ControlLink, log: &str) -> Result<(), Failure> {
@@ -80,7 +81,7 @@ fn serve(
             Happening::Said(Role::Host, Message::GuestCame(number, host)) => {
                 let started = start(family, &host, args, log);
                 let nic = started.inspect_err(|failure| tracing::error!("{failure}"));
-                handover::pass(to_carrier, number, nic.ok().as_ref())
+                fd_passing::pass(to_carrier, number, nic.ok().as_ref())
                     .map_err(|errno| Failure::broken("passing a NIC process on", errno))?;
             }
             Happening::Said(Role::Host, Message::GuestGone(_, report)) => {

@@ -4,9 +4,12 @@ use std::io;
 use std::os::fd::AsFd;
 
 use contract::control::{HelloError, nic_hello};
+use failure::Failure;
 use netdev::packet::PacketPort;
+use netsetup::device;
 use rustix::fs::{Mode, OFlags};
 use rustix::thread::CapabilitySet;
+use sandbox::{lockdown, memory_limit, seccomp};
 
 use crate::args::NicArgs;
 use crate::capture::asked::NIC_MARK;
@@ -14,9 +17,6 @@ use crate::messages::{Message, Report};
 use crate::signals::Signals;
 use crate::telling::tell_of_worker;
 use crate::{child, heap};
-use failure::Failure;
-use netsetup::device;
-use sandbox::{lockdown, memory_limit, seccomp};
 
 /// What the process may keep: reading files that only root may read, if it is root that serves them,
 /// and buffers that stay in memory (io_uring registers them).

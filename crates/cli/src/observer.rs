@@ -6,6 +6,8 @@ use std::os::fd::OwnedFd;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use failure::Failure;
+use netsetup::seqpacket;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
@@ -18,14 +20,11 @@ use crate::backoff::Backoff;
 use crate::child::{Child, retry};
 use crate::config::{Config, Logs, Text};
 use crate::family::{Family, Happening, Role};
-use crate::handover;
 use crate::heartbeat::{Due, Heartbeat};
-use crate::log_options;
 use crate::messages::Message;
 use crate::observe::{Standing, pass};
 use crate::program::Program;
-use failure::Failure;
-use netsetup::seqpacket;
+use crate::{fd_passing, log_options};
 
 /// How much of what the host process tells may wait for the observer, in bytes, if the kernel allows so much.
 const RECORDS_BYTES: usize = 1 << 20;
@@ -167,10 +166,10 @@ impl Observer {
             (pass::ADMIN, self.admin.as_ref()),
         ] {
             if descriptor.is_some() {
-                handover::pass(&control, what, descriptor).map_err(failed)?;
+                fd_passing::pass(&control, what, descriptor).map_err(failed)?;
             }
         }
-        handover::pass(&control, pass::ALL, None).map_err(failed)?;
+        fd_passing::pass(&control, pass::ALL, None).map_err(failed)?;
         self.control = Some(control);
         Ok(())
     }
@@ -267,7 +266,7 @@ impl Observer {
                 Due::Nothing => {}
                 Due::Ask => {
                     // If it is gone, its end tells so.
-                    let _ = handover::pass(control, pass::ARE_YOU_TURNING, None);
+                    let _ = fd_passing::pass(control, pass::ARE_YOU_TURNING, None);
                 }
                 Due::Silent => {
                     tracing::warn!("no heartbeat of the {NAME}: it is killed");
@@ -320,7 +319,7 @@ impl Observer {
             if file.is_none() {
                 continue;
             }
-            match handover::pass(control, what, file.as_ref()) {
+            match fd_passing::pass(control, what, file.as_ref()) {
                 Ok(()) => left += 1,
                 Err(Errno::AGAIN) => {
                     let why = format!(

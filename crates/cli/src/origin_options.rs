@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::fmt;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::{fmt, fs};
 
 use clap::Args;
+use failure::Failure;
 use origin::{OriginUrl, Trust};
 use serde::{Deserialize, Serialize};
 use server::{Pattern, RelativePath, RelativePathError};
@@ -15,7 +15,6 @@ use server::{Pattern, RelativePath, RelativePathError};
 use crate::cache_option::Size;
 use crate::child::option;
 use crate::config::{Config, Origin};
-use failure::Failure;
 
 /// The cache directory below ROOT, unless another one is given.
 const CACHE_DIRECTORY: &str = ".splitway-cache";

@@ -9,16 +9,15 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::Duration;
 
+use failure::Failure;
+
 use crate::args::ServeArgs;
 use crate::certificates::CertificateSource;
 use crate::config::{self, Config, Content, Tcp};
 use crate::configuration::Configuration;
-use crate::handover;
 use crate::origin_options::{CacheLimits, OriginPlan};
-use crate::root;
-use crate::say;
 use crate::self_signed::Fresh;
-use failure::Failure;
+use crate::{fd_passing, handover, root, say};
 
 /// What the host process uses, and what it is to use next.
 pub(crate) struct Reload<'a> {
@@ -242,7 +241,7 @@ pub(crate) fn pass(
         certificates,
     };
     let message = configuration.message()?;
-    handover::pass(to_host, handover::CONFIGURATION, Some(&message))
+    fd_passing::pass(to_host, handover::CONFIGURATION, Some(&message))
         .map_err(|errno| Failure::broken("handing the configuration to the host process", errno))?;
     Ok(fresh)
 }

@@ -2,9 +2,10 @@
 
 use std::fmt::Write as _;
 
+use sandbox::lockdown::LockedOut;
+
 use crate::carry_process::{FRAMES_RECEIVED, FRAMES_REFUSED, FRAMES_SENT, PARCELS_REPEATED};
 use crate::messages::Report;
-use sandbox::lockdown::LockedOut;
 
 /// Where the cell of a row comes from.
 enum Cell {
@@ -329,8 +330,10 @@ mod tests {
 
     #[test]
     fn every_counter_named_here_exists() {
-        let host =
-            crate::host_process::counters(&host::Counters::default(), &server::Counters::default());
+        let host = crate::host_counters::counters(
+            &host::Counters::default(),
+            &server::Counters::default(),
+        );
         let nic = crate::nic_process::counters(&nic::Counters::default());
         for (label, host_cell, nic_cell) in &ROWS {
             for (cell, counters) in [(host_cell, &host), (nic_cell, &nic)] {

@@ -3,12 +3,12 @@
 
 use std::path::{Path, PathBuf, absolute};
 
+use failure::Failure;
 use rustix::fs::{Access, AtFlags, CWD};
 use rustix::io::Errno;
 
 use crate::family::Family;
 use crate::nic_keeper::NicKeeper;
-use failure::Failure;
 
 /// Fails unless `root` is a directory whose files can be listed and opened.
 pub(crate) fn check_root(root: &Path) -> Result<(), Failure> {

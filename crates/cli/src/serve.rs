@@ -9,8 +9,16 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use failure::Failure;
+use netsetup::address_lock::{AddressLock, AddressLockError};
+use netsetup::cidr::Cidr;
+use netsetup::device::Inventory;
+use netsetup::veth::{INNER_NAME, OUTER_NAME, VethPair};
+use netsetup::{device, seqpacket, veth};
 use rustix::io::Errno;
 use rustix::net::SocketAddrUnix;
+use sandbox::lockdown::LockedOut;
+use sandbox::{descriptors, kernel, privileges};
 
 use crate::args::ServeArgs;
 use crate::cache_option::CacheOption;
@@ -39,15 +47,7 @@ use crate::signals::{HangUp, Hint, Signals};
 use crate::tcp_options::TcpOptions;
 use crate::tls_options::TlsOptions;
 use crate::url::Scheme;
-use crate::{capture, handover, key_file, report, root, say, self_signed, stat, url};
-use failure::Failure;
-use netsetup::address_lock::{AddressLock, AddressLockError};
-use netsetup::cidr::Cidr;
-use netsetup::device::Inventory;
-use netsetup::veth::{INNER_NAME, OUTER_NAME, VethPair};
-use netsetup::{device, seqpacket, veth};
-use sandbox::lockdown::LockedOut;
-use sandbox::{descriptors, kernel, privileges};
+use crate::{capture, fd_passing, handover, key_file, report, root, say, self_signed, stat, url};
 
 /// How long the processes may take until they serve. Who is missing is known before.
 const READY_WAIT: Duration = Duration::from_secs(25);
@@ -438,7 +438,7 @@ fn start(
     // Without it nothing is served.
     fresh.map_or(Ok(()), Fresh::put_in_place)?;
     if let Some(socket) = observer.as_deref().and_then(Observer::host_socket) {
-        handover::pass(&to_host, handover::OBSERVER, Some(socket))
+        fd_passing::pass(&to_host, handover::OBSERVER, Some(socket))
             .map_err(|errno| Failure::broken("handing a socket to the host process", errno))?;
     }
     let heartbeat = asked.config.operation.heartbeat.0.0;
@@ -683,7 +683,7 @@ fn supervise(
         }
         if notice.is_to_ask() || due == Due::Ask {
             // If it is gone, that is noticed otherwise.
-            let _ = handover::pass(reach.to_host, handover::ARE_YOU_TURNING, None);
+            let _ = fd_passing::pass(reach.to_host, handover::ARE_YOU_TURNING, None);
         }
         if let Some(observer) = &mut observer {
             observer.tell(Standing {

@@ -4,11 +4,11 @@ use std::io::{IsTerminal, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
+use failure::Failure;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
 
 use crate::child::retry;
-use failure::Failure;
 
 /// Some signals: readable once one of them has come.
 #[derive(Debug)]

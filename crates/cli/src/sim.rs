@@ -4,13 +4,43 @@ use std::cell::RefCell;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use ::sim::{Options, Sink, replay_command, run};
-
-use crate::args::SimArgs;
-use crate::say;
+use clap::Args;
 use failure::Failure;
+
+use crate::say;
+
+/// The simulation.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct SimArgs {
+    /// The seed to run
+    #[arg(long, value_name = "N", required_unless_present = "seeds")]
+    pub(crate) seed: Option<u64>,
+
+    /// Print what happens, line by line: packets, commands, events, reads
+    #[arg(long, conflicts_with = "seeds")]
+    pub(crate) trace: bool,
+
+    /// Write the packets on the server's link to a file that tcpdump and Wireshark read
+    #[arg(long, value_name = "FILE", conflicts_with = "seeds")]
+    pub(crate) pcap: Option<PathBuf>,
+
+    /// Run many seeds, and print those that break a promise
+    #[arg(long, value_name = "A..B", conflicts_with = "seed", value_parser = parse_seeds)]
+    pub(crate) seeds: Option<Range<u64>>,
+}
+
+pub(crate) const SIM_HELP: &str = "\
+A seed stands for a scenario: a network with its faults, disks, clients. The real host stack, NIC workers and \
+server run in it, in virtual time; the same seed always gives the same run. It needs no privileges and \
+touches neither network nor files. The exit code is 0 only if every promise was kept.
+
+Examples:
+  splitway sim --seed 7 --trace
+  splitway sim --seed 7 --pcap 7.pcap
+  splitway sim --seeds 0..10000";
 
 /// Runs one seed, or all of a range.
 pub(crate) fn run_seeds(args: &SimArgs) -> Result<(), Failure> {

@@ -24,16 +24,16 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use clap::{Args, value_parser};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-
 use self::document::{Connection, Document, Host, Line, SCHEMA, Server};
 use self::rates::Sample;
 use self::selection::Selection;
+use clap::{Args, value_parser};
+use failure::Failure;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
 use crate::child::retry;
 use crate::control::Request;
 use crate::ctl;
-use failure::Failure;
 
 /// The host process goes on writing at least so often.
 const PATIENCE: Duration = Duration::from_secs(3);

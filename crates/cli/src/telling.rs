@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use failure::Failure;
 use host::Stack;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{SendFlags, send};
@@ -11,11 +12,10 @@ use rustix::time::{
 };
 
 use crate::child::retry;
-use crate::host_process::counters;
+use crate::host_counters::counters;
 use crate::log_lines;
 use crate::messages::{Message, Report};
 use crate::observe::{REPORT, beside_stack};
-use failure::Failure;
 
 const PERIOD: Timespec = Timespec {
     tv_sec: 1,

@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, value_parser};
+use failure::Failure;
 use tls::{Cipher, Settings, Version};
 
 use crate::config::{Certificate, Config};
-use failure::Failure;
 
 /// The options of `splitway serve` and of the host process alike.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]

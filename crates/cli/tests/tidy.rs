@@ -18,7 +18,7 @@ const FUNCTION_LINES_MAX: usize = 80;
 /// Longer lines, by crate.
 const LONG_LINES: &[(&str, usize)] = &[
     ("bench", 267),
-    ("cli", 528),
+    ("cli", 529),
     ("contract", 168),
     ("host", 350),
     ("netdev", 52),
@@ -65,7 +65,7 @@ const BANNED: &[&str] = &[
 /// How often they still stand somewhere, by crate; `docs` are the pages.
 const BANNED_LEFT: &[(&str, usize)] = &[
     ("bench", 25),
-    ("cli", 235),
+    ("cli", 234),
     ("contract", 40),
     ("docs", 53),
     ("failure", 1),
@@ -88,8 +88,6 @@ const BANNED_LEFT: &[(&str, usize)] = &[
 /// Files that import each other in circles, by crate.
 const IN_CIRCLES: &[(&str, usize)] = &[
     ("bench", 6),
-    ("cli", 12),
-    ("contract", 4),
     ("host", 2),
     ("netdev", 2),
     ("nic", 8),

@@ -4,13 +4,13 @@
 use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 
+use failure::Failure;
 use netdev::packet::capture::{Taken, Tap};
+use netsetup::device;
 use serde::{Deserialize, Serialize};
 
 use super::wanted::Wanted;
 use crate::control::Control;
-use failure::Failure;
-use netsetup::device;
 
 /// Marks of what the host process sends, and of what NIC processes do.
 pub(crate) const HOST_MARK: u32 = 0x5357_0001;

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use ::http::{HeaderName, HeaderValue, StatusCode};
+use failure::Failure;
 use netem::conditions::Rate;
 use origin::OriginUrl;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -20,7 +21,6 @@ use super::{Config, Http, Origin, file};
 use crate::cache_option::Size;
 use crate::key_file;
 use crate::origin_options::{CachePlace, OriginChoice, OriginPlan};
-use failure::Failure;
 
 /// What crosses to the host process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

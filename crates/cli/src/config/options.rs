@@ -3,6 +3,8 @@
 use std::num::NonZeroU16;
 use std::path::Path;
 
+use failure::Failure;
+
 use super::file::{self, ConfigFile};
 use super::http::Http;
 use super::network::Listen;
@@ -10,7 +12,6 @@ use super::place::Place;
 use super::text::Text;
 use super::{Config, Logs, Nic, Origin};
 use crate::args::ServeArgs;
-use failure::Failure;
 
 /// Where browsers expect HTTP.
 const HTTP_PORT: NonZeroU16 = NonZeroU16::new(80).expect("it is not zero");

@@ -11,6 +11,21 @@
 //! | `exposition` | Prometheus' text format |
 //! | `top` | the files that are asked for most |
 //! | `admin` | HTTP for those who watch |
+use clap::Args;
+
+/// The observer process.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ObserveArgs {
+    /// What the access log is called
+    #[arg(long)]
+    pub(crate) access_log: Option<String>,
+    /// What its lines are like
+    #[arg(long, default_value = "combined")]
+    pub(crate) access_log_format: AccessFormat,
+    /// What the error log is called
+    #[arg(long)]
+    pub(crate) error_log: Option<String>,
+}
 
 mod admin;
 mod catalog;
@@ -37,9 +52,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use server::AccessRecord;
 
-use crate::args::ObserveArgs;
 use crate::child::{self, retry};
-use crate::handover;
+use crate::fd_passing;
 use crate::log_options::AccessFormat;
 use crate::messages::Message;
 use crate::signals::Signals;
@@ -128,7 +142,7 @@ pub(crate) fn run(args: &ObserveArgs) -> Result<(), Failure> {
         child::tell(&Message::ObserverReady)?;
         let mut packet = vec![0; PACKET_BYTES_MAX];
         while wait(&control, stop)? {
-            let Some((length, file)) = handover::receive_packet(&control, &mut packet)? else {
+            let Some((length, file)) = fd_passing::receive_packet(&control, &mut packet)? else {
                 continue;
             };
             let log = match packet[0] {
@@ -217,7 +231,7 @@ impl Given {
     fn wait(control: &OwnedFd, stop: BorrowedFd<'_>) -> Result<Option<Self>, Failure> {
         let mut given = Self::default();
         while wait(control, stop)? {
-            let Some((what, descriptor)) = handover::receive(control)? else {
+            let Some((what, descriptor)) = fd_passing::receive(control)? else {
                 continue;
             };
             *match what {

@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
 
+use failure::Failure;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 
@@ -10,10 +11,9 @@ use crate::child::retry;
 use crate::control::Control;
 use crate::family::{Family, Role};
 use crate::fetch_keeper::FetchKeeper;
-use crate::handover;
 use crate::nic_keeper::NicKeeper;
 use crate::stat::document::{Process, Server};
-use failure::Failure;
+use crate::{fd_passing, handover};
 
 /// What a pipe is to hold, in bytes: as much as anybody may ask for (`/proc/sys/fs/pipe-max-size`).
 const PIPE_BYTES: usize = 1 << 20;
@@ -50,7 +50,7 @@ fn ask_host(to_host: &OwnedFd) -> Result<OwnedFd, Failure> {
         if let Err(errno) = fcntl_setpipe_size(&writer, PIPE_BYTES) {
             tracing::debug!("a pipe remains small: {errno}");
         }
-        handover::pass(to_host, handover::STAT, Some(&writer))?;
+        fd_passing::pass(to_host, handover::STAT, Some(&writer))?;
         Ok(reader)
     };
     ask().map_err(|errno| Failure::broken(what, errno))
@@ -109,7 +109,7 @@ mod tests {
         assert!(failure.contains("has not taken"), "{failure}");
         // There is room for what matters more.
         for _ in 0..readers.len() {
-            handover::pass(&to_host, 0, Some(&host)).unwrap();
+            fd_passing::pass(&to_host, 0, Some(&host)).unwrap();
         }
     }
 

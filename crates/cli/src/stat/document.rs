@@ -240,7 +240,7 @@ impl Host {
             connections_waiting: worker.connections_waiting,
             commands_waiting: worker.commands_waiting,
         });
-        let counters = crate::host_process::counters(&stack.counters(), app.counters());
+        let counters = crate::host_counters::counters(&stack.counters(), app.counters());
         Self {
             usage: Usage {
                 connections: usage.connections,

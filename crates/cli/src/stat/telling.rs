@@ -5,13 +5,13 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
+use failure::Failure;
 use rustix::event::epoll;
 use rustix::io::Errno;
 use server::Server;
 
 use crate::child::retry;
 use crate::stat::document::{Connection, Host, Line};
-use failure::Failure;
 
 /// Connections told in one turn of the shard: some hundred microseconds' work.
 const CONNECTIONS_A_TURN: usize = 128;
