@@ -91,7 +91,6 @@ const IN_CIRCLES: &[(&str, usize)] = &[
     ("host", 2),
     ("netdev", 2),
     ("nic", 8),
-    ("origin", 4),
     ("server", 6),
     ("sim", 12),
     ("tcp", 11),

@@ -25,8 +25,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
 use crate::broken::Broken;
+use crate::counters::{Counted, Counters};
 use crate::disk::Disk;
-use crate::endpoint::{Counted, Counters};
 use crate::failure::{Failure, is_denial};
 use crate::freshness::{Freshness, Use};
 use crate::message::{Answer, Ask, How, MESSAGE_BYTES_MAX, Object, RUNS_MAX, Refusal};
@@ -34,7 +34,8 @@ use crate::store::{Key, Meta, Store, VERSION_BYTES, Version, VersionId};
 use crate::transfer::{self, Event, Full, Head, Order, Renewal, What, unix_time_s};
 use crate::upstream::{OriginUrl, Upstream};
 use crate::validator::Validators;
-use crate::vary::{Names, Variant, Variants};
+use crate::variants::Variants;
+use crate::vary::{Names, Variant};
 
 /// Most tickets at a time: twice the connections that a host stack has.
 const TICKETS_MAX: usize = 1 << 18;

@@ -18,12 +18,14 @@
 //! | `boot` | whether the machine was started since the cache was written to |
 //! | `freshness` | how long an answer may be used (RFC 9111) |
 //! | `validator` | whether two answers are parts of the same version |
-//! | `vary` | variants: which fields of requests select an answer (RFC 9111 §4.1) |
+//! | `vary` | which fields of requests select an answer (RFC 9111 §4.1) |
+//! | `variants` | the answers that a target has for them |
 //! | `upstream` | an origin: where it is, how it is reached |
 //! | `resolver` | looking up an origin's name |
 //! | `circuit` | leaving an origin alone that does not answer |
 //! | `broken` | leaving a target alone that an origin fails to give |
 //! | `failure` | what a client is told when the origin fails |
+//! | `counters` | what a fetcher counts |
 //! | `endpoint` | the fetcher's end of the socket |
 //!
 //! This room may touch the cache directory, sockets of the kernel and a clock. It never sees clients, connections of the
@@ -34,6 +36,7 @@
 mod boot;
 mod broken;
 mod circuit;
+mod counters;
 mod disk;
 mod endpoint;
 mod failure;
@@ -45,9 +48,11 @@ mod store;
 mod transfer;
 mod upstream;
 mod validator;
+mod variants;
 mod vary;
 
-pub use endpoint::{Config, Counted, Counters, Ends, FetcherError, run};
+pub use counters::{Counted, Counters};
+pub use endpoint::{Config, Ends, FetcherError, run};
 pub use store::OBJECTS;
 pub use upstream::{OriginUrl, OriginUrlError, Timeouts, Trust, TrustError};
 pub use vary::{SELECTING, VALUE_BYTES_MAX};

@@ -3,13 +3,8 @@
 //! The origin is sent the values of those fields by which it has been seen to select, and of no others. So what is stored is
 //! known by exactly what was sent, and an origin that says nothing of a field cannot have looked at it.
 
-use std::collections::{HashMap, VecDeque};
-use std::sync::Arc;
-
 use http::header::{ACCEPT, ACCEPT_LANGUAGE, HeaderName, HeaderValue, ORIGIN};
 use serde::{Deserialize, Serialize};
-
-use crate::store::Key;
 
 /// The fields that may select, in the order in which variants name them. All others are never sent, so that nothing
 /// depends on them, whatever `Vary` says.
@@ -38,7 +33,7 @@ impl Names {
         self.0 & 1 << place != 0
     }
 
-    fn and(self, other: Names) -> Names {
+    pub(crate) fn and(self, other: Names) -> Names {
         Names(self.0 | other.0)
     }
 }
@@ -81,130 +76,15 @@ impl Variant {
     }
 }
 
-/// By which fields targets vary, and which of their variants are there.
-#[derive(Debug)]
-pub(crate) struct Variants {
-    /// Most of a target. One more takes the place of the one that was asked for least recently.
-    pub(crate) variants_max: usize,
-    targets: HashMap<Arc<str>, HashMap<String, Target>>,
-    /// All fields by which an origin has been seen to select: what is assumed of its other targets.
-    origins: HashMap<Arc<str>, Names>,
-}
-
-#[derive(Debug, Default)]
-struct Target {
-    names: Names,
-    /// Those that are there; the one asked for most recently is last.
-    variants: VecDeque<Variant>,
-}
-
-impl Variants {
-    pub(crate) fn new(variants_max: usize) -> Variants {
-        Variants {
-            variants_max,
-            targets: HashMap::new(),
-            origins: HashMap::new(),
-        }
-    }
-
-    /// By what a target varies, as far as is known.
-    pub(crate) fn names(&self, origin: &Arc<str>, target: &str) -> Names {
-        match self.target(origin, target) {
-            Some(known) => known.names,
-            None => self.origins.get(origin).copied().unwrap_or_default(),
-        }
-    }
-
-    fn target(&self, origin: &Arc<str>, target: &str) -> Option<&Target> {
-        self.targets.get(origin)?.get(target)
-    }
-
-    /// The origin says by what a target varies. Returns by what all its answers are told apart from now on: also by what was
-    /// said before, since some origins name only fields that the request has.
-    pub(crate) fn learn(&mut self, key: &Key, names: Names) -> Names {
-        let of_origin = self.origins.entry(Arc::clone(&key.origin)).or_default();
-        *of_origin = of_origin.and(names);
-        match self.target_mut(key) {
-            Some(known) => {
-                known.names = known.names.and(names);
-                known.names
-            }
-            None => names,
-        }
-    }
-
-    fn target_mut(&mut self, key: &Key) -> Option<&mut Target> {
-        self.targets.get_mut(&key.origin)?.get_mut(&key.target)
-    }
-
-    /// A variant is there, and was asked for. Returns those that have to make room for it.
-    pub(crate) fn keep(&mut self, key: &Key, names: Names) -> Vec<Key> {
-        let targets = self.targets.entry(Arc::clone(&key.origin)).or_default();
-        let target = targets.entry(key.target.clone()).or_default();
-        target.names = target.names.and(names);
-        if let Some(place) = target.variants.iter().position(|it| *it == key.variant) {
-            target.variants.remove(place);
-        }
-        target.variants.push_back(key.variant.clone());
-        let too_many = target
-            .variants
-            .len()
-            .saturating_sub(self.variants_max.max(1));
-        let oldest = target.variants.drain(..too_many);
-        let oldest = oldest.map(|variant| Key {
-            variant,
-            ..key.clone()
-        });
-        oldest.collect()
-    }
-
-    /// A variant was asked for.
-    pub(crate) fn touch(&mut self, key: &Key) {
-        let Some(target) = self.target_mut(key) else {
-            return;
-        };
-        if target.variants.back() != Some(&key.variant)
-            && let Some(place) = target.variants.iter().position(|it| *it == key.variant)
-            && let Some(variant) = target.variants.remove(place)
-        {
-            target.variants.push_back(variant);
-        }
-    }
-
-    /// A variant is not there any more.
-    pub(crate) fn forget(&mut self, key: &Key) {
-        let Some(targets) = self.targets.get_mut(&key.origin) else {
-            return;
-        };
-        let Some(target) = targets.get_mut(&key.target) else {
-            return;
-        };
-        target.variants.retain(|variant| *variant != key.variant);
-        if target.variants.is_empty() {
-            targets.remove(&key.target);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const VARIANTS_MAX: usize = 16;
 
     fn fields(lines: &[(&str, &str)]) -> Vec<(String, String)> {
         let lines = lines.iter();
         lines
             .map(|&(name, value)| (name.to_owned(), value.to_owned()))
             .collect()
-    }
-
-    fn key(variant: &[(&str, &str)]) -> Key {
-        Key {
-            origin: "http://a".into(),
-            target: "/x".to_owned(),
-            variant: Variant::of(&fields(variant)),
-        }
     }
 
     /// RFC 9111 §4.1
@@ -235,39 +115,5 @@ mod tests {
         let longest = "x".repeat(VALUE_BYTES_MAX);
         assert!(!Variant::of(&fields(&[("origin", &longest)])).is_plain());
         assert!(Variant::of(&fields(&[("cookie", "a")])).is_plain());
-    }
-
-    #[test]
-    fn names_are_learnt_for_a_target_and_assumed_of_others_of_its_origin() {
-        let mut variants = Variants::new(VARIANTS_MAX);
-        let (origin, language) = (
-            Names::of(["origin"].into_iter()),
-            Names::of(["accept-language"].into_iter()),
-        );
-        let plain = key(&[]);
-        assert_eq!(variants.learn(&plain, origin), origin);
-        assert_eq!(variants.keep(&plain, origin), []);
-        assert_eq!(variants.learn(&plain, language), origin.and(language));
-        assert_eq!(variants.names(&plain.origin, "/x"), origin.and(language));
-        assert_eq!(variants.names(&plain.origin, "/y"), origin.and(language));
-        assert_eq!(variants.names(&"http://b".into(), "/x"), Names::default());
-        variants.forget(&plain);
-        assert!(variants.targets[&plain.origin].is_empty());
-    }
-
-    #[test]
-    fn of_too_many_variants_the_one_goes_that_was_asked_for_least_recently() {
-        let mut variants = Variants::new(VARIANTS_MAX);
-        let names = Names::of(["origin"].into_iter());
-        let of = |number: usize| key(&[("origin", &number.to_string())]);
-        for number in 0..VARIANTS_MAX {
-            assert_eq!(variants.keep(&of(number), names), []);
-        }
-        variants.touch(&of(0));
-        assert_eq!(variants.keep(&of(1), names), [], "it is there already");
-        assert_eq!(variants.keep(&of(100), names), [of(2)]);
-        assert_eq!(variants.keep(&of(101), names), [of(3)]);
-        variants.variants_max = VARIANTS_MAX - 2;
-        assert_eq!(variants.keep(&of(102), names), [of(4), of(5), of(6)]);
     }
 }
