@@ -51,7 +51,7 @@ test-fuzz: setup-long
 
 deny: setup-deny ## Checks licences, sources and duplicates of dependencies with cargo-deny, and advisories where their database can be had
 	$(CARGO) deny --all-features check bans licenses sources
-	@$(CARGO) deny check advisories || echo "advisories were not checked, or there are some: see above"
+	@if $(CARGO) deny fetch db; then $(CARGO) deny check advisories; else echo "the advisory database cannot be had: advisories are not checked"; fi
 
 check: setup-test ## Formatting, lints and documentation, as in continuous integration
 	$(CARGO) fmt --all --check

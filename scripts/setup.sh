@@ -2,10 +2,10 @@
 # Installs what a make target needs and this machine does not have yet, on Debian and Ubuntu.
 # Where nothing is missing it does nothing and takes no time.
 #
-#   scripts/setup.sh serve|test|long|deb|bench|aarch64|machine
+#   scripts/setup.sh serve|test|long|deb|deny|bench|aarch64|machine
 set -euo pipefail
 
-# The oldest compiler that smoltcp, the most demanding of the dependencies, builds with.
+# The oldest compiler that builds the tree: rust-version in Cargo.toml.
 readonly RUST_MIN=1.93
 
 PATH="${CARGO_HOME:-$HOME/.cargo}/bin:$PATH:/usr/sbin:/sbin"

@@ -6,8 +6,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Who may know whom directly, of our own crates, for whatever purpose: tests and build scripts count as well.
-/// Only the test bed, which knows nobody, is open to the tests of all.
+/// Which of our crates may depend on which, for whatever purpose: tests and build scripts count as well.
+/// Only the test bed, which depends on none, is open to the tests of all.
 const MAY_KNOW: &[(&str, &[&str])] = &[
     ("contract", &[]),
     ("wire", &[]),

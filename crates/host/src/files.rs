@@ -366,14 +366,11 @@ impl FileTable {
             return Some((stream, Reopened::LetGo(close)));
         }
         let is_same = match (&found.meta, &meta) {
-            (Some(old), Some(new)) => {
-                let is_own = found.version_of == nic;
-                match found.growth {
-                    Growth::Forbidden if is_own => old == new,
-                    Growth::Forbidden => is_copy(old, new),
-                    Growth::Allowed => has_grown(old, new, is_own),
-                }
-            }
+            (Some(old), Some(new)) if found.version_of == nic => match found.growth {
+                Growth::Forbidden => old == new,
+                Growth::Allowed => has_grown(old, new),
+            },
+            (Some(old), Some(new)) => is_copy(old, new),
             _ => false,
         };
         if !is_same {
@@ -381,8 +378,8 @@ impl FileTable {
             return Some((stream, Reopened::Changed(close)));
         }
         found.state = State::Open;
-        // What was told of a file that has grown since holds for its response.
-        if found.growth == Growth::Forbidden {
+        // Of a file that has grown since, the response goes on with the size at the first open.
+        if found.version_of != nic || found.growth == Growth::Forbidden {
             found.meta = meta;
         }
         found.version_of = nic;
@@ -453,11 +450,9 @@ fn is_copy(one: &FileMeta, other: &FileMeta) -> bool {
     (one.size, one.mtime_ns) == (other.size, other.mtime_ns)
 }
 
-/// True if all bytes of `old` are still in `new`, provided that the file's writer only appends. `is_own` says that both
-/// come from one NIC stack.
-fn has_grown(old: &FileMeta, new: &FileMeta, is_own: bool) -> bool {
-    let is_same_file = (old.device, old.inode) == (new.device, new.inode);
-    (is_same_file || !is_own) && new.size >= old.size
+/// True if all bytes of `old` are still in `new`, provided that the file's writer only appends.
+fn has_grown(old: &FileMeta, new: &FileMeta) -> bool {
+    (old.device, old.inode) == (new.device, new.inode) && new.size >= old.size
 }
 
 fn handle(index: usize, generation: u32) -> FileHandle {
@@ -639,13 +634,29 @@ mod tests {
             (NIC, grown, Reopened::Same),
             (NIC, replaced, changed),
             (NIC, cut, changed),
-            // Inodes of a copy are others.
-            (1, replaced, Reopened::Same),
+            // Inodes of a copy are others, so that a longer one may be another file.
+            (1, replaced, changed),
+            (1, FileMeta { inode: 2, ..old }, Reopened::Same),
             (1, cut, changed),
         ] {
             assert_eq!(answered_by(nic, Growth::Allowed, old, Some(new)), outcome);
         }
         let outcome = answered_by(NIC, Growth::Forbidden, old, Some(grown));
         assert_eq!(outcome, changed);
+        // From one NIC stack to another, and again to a new process of that one, where the copy has grown meanwhile.
+        let copy = FileMeta { inode: 9, ..old };
+        let longer = FileMeta { size: 7, ..copy };
+        let mut files = FileTable::default();
+        let (id, _) = files.open(STREAM, NIC, 0, Growth::Allowed, b"a").unwrap();
+        files.opened(NIC, 0, id, old);
+        files.tell(id);
+        for (nic, worker, found) in [(1, 1, copy), (1, 1, longer)] {
+            let before = files.by_id(id).unwrap().worker;
+            files.lose(nic, &(before..before + 1));
+            files.by_id_mut(id).unwrap().worker = worker;
+            assert_eq!(files.reopen(nic, worker).len(), 1);
+            let (_, outcome) = files.reopened(nic, worker, id, Some(found)).unwrap();
+            assert_eq!(outcome, Reopened::Same);
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! File versions: whose content a block is.
 //!
-//! A version is (mount, device, inode, size, mtime, ctime). Two opens of the same version share blocks; an open file whose
+//! A version is (mount, device, inode, size, mtime, ctime), and whether the file may grow. Two opens of the same version share blocks; an open file whose
 //! timestamps are too young to tell versions apart shares its blocks with nobody.
 
 use std::collections::HashMap;

@@ -234,6 +234,7 @@ impl Fetcher {
     ) -> Fetcher {
         let mut entries: HashMap<Key, Entry> = HashMap::new();
         let mut variants = Variants::new(variants_max);
+        let mut too_many = Vec::new();
         let mut doubles = Vec::new();
         let now_s = unix_time_s();
         let age_s = |id| {
@@ -246,9 +247,9 @@ impl Fetcher {
                 continue;
             }
             if let Some(version) = store.get(id) {
-                let names = variants.learn(key, version.meta.varies_by());
-                // What is too much goes as others come.
-                let _ = variants.keep(key, names);
+                let named = version.meta.varies_by().and(key.variant.names());
+                let names = variants.learn(key, named);
+                too_many.extend(variants.keep(key, names));
             }
             // Of several versions of one target, which a fetcher has left that was killed, the latest counts.
             let current = &mut entries.entry(key.clone()).or_default().current;
@@ -260,6 +261,10 @@ impl Fetcher {
                 }
             };
             doubles.extend(older);
+        }
+        for key in too_many {
+            let entry = entries.get_mut(&key);
+            doubles.extend(entry.and_then(|entry| entry.current.take()));
         }
         for double in doubles {
             if let Some(version) = store.get_mut(double) {
@@ -453,11 +458,12 @@ impl Fetcher {
             return;
         };
         self.count(&key).asked += 1;
-        self.answer(number, key);
+        self.answer(number, key, true);
     }
 
-    /// Answers a ticket with what is there, or asks the origin for it.
-    fn answer(&mut self, number: u64, key: Key) {
+    /// Answers a ticket with what is there, or asks the origin for it. `counts`: it was not counted as a hit or miss yet.
+    fn answer(&mut self, number: u64, key: Key, counts: bool) {
+        let counted = u64::from(counts);
         self.variants.touch(&key);
         let (now, now_s) = (Instant::now(), unix_time_s());
         let entry = self.entries.entry(key.clone()).or_default();
@@ -466,13 +472,13 @@ impl Fetcher {
         let usage = known.map(|(_, meta)| meta.freshness.usage(now_s));
         let validators = known.map(|(_, meta)| meta.validators.clone());
         if let (Some((id, _)), Some(Use::Fresh)) = (known, usage) {
-            self.count(&key).hits += 1;
+            self.count(&key).hits += counted;
             return self.give(number, id, How::Hit);
         }
         let broken = match &entry.missing {
             Some(Missing::Refused(refusal, freshness)) if freshness.usage(now_s) == Use::Fresh => {
                 let refusal = refusal.clone();
-                self.count(&key).hits += 1;
+                self.count(&key).hits += counted;
                 self.mark(number, How::Hit);
                 return self.refuse(number, refusal);
             }
@@ -482,7 +488,7 @@ impl Fetcher {
         match (known, usage) {
             (Some((id, _)), Some(Use::WhileRevalidating)) => {
                 let counters = self.count(&key);
-                counters.hits += 1;
+                counters.hits += counted;
                 counters.stale += 1;
                 self.give(number, id, How::Updating);
                 if broken.is_none() {
@@ -490,7 +496,7 @@ impl Fetcher {
                 }
             }
             _ => {
-                self.count(&key).misses += 1;
+                self.count(&key).misses += counted;
                 if validators.is_some() {
                     self.mark(number, How::Expired);
                 }
@@ -670,7 +676,7 @@ impl Fetcher {
             let names = self.variants.names(&asked.origin, &asked.target);
             ticket.key.variant = ticket.selects.by(names);
             let key = ticket.key.clone();
-            self.answer(number, key);
+            self.answer(number, key, false);
         }
     }
 
@@ -726,7 +732,11 @@ impl Fetcher {
                 let is_kept =
                     freshness.may_be_shared && freshness.usage(unix_time_s()) == Use::Fresh;
                 if is_kept && !asking.is_solo {
-                    self.keep_missing(&key, Missing::Refused(refusal.clone(), freshness), names);
+                    self.keep_missing(
+                        &key,
+                        Missing::Refused(refusal.clone(), freshness),
+                        Some(names),
+                    );
                 }
                 for ticket in asking.waiting {
                     self.refuse(ticket, refusal.clone());
@@ -829,11 +839,11 @@ impl Fetcher {
             _ => None,
         };
         let broken = Broken::next(before, failure, Instant::now());
-        let names = self.variants.names(&key.origin, &key.target);
-        self.keep_missing(key, Missing::Broken(broken), names);
+        self.keep_missing(key, Missing::Broken(broken), None);
     }
 
-    fn keep_missing(&mut self, key: &Key, missing: Missing, names: Names) {
+    /// `names`: by what the target varies, as the origin has just said.
+    fn keep_missing(&mut self, key: &Key, missing: Missing, names: Option<Names>) {
         if self.missing >= MISSING_MAX {
             for entry in self.entries.values_mut() {
                 entry.missing = None;
@@ -913,7 +923,7 @@ impl Fetcher {
         self.live.entry(id).or_default().transfers.push(transfer);
         if is_kept {
             self.entries.entry(key.clone()).or_default().current = Some(id);
-            self.keep_variant(&key, names);
+            self.keep_variant(&key, Some(names));
             self.write_down(id);
             for ticket in waiting {
                 let how = self.tickets.get(&ticket).map_or(How::Miss, |it| it.how);
@@ -939,8 +949,11 @@ impl Fetcher {
     }
 
     /// A variant of a target is there. If that has too many, those that were asked for least recently go.
-    fn keep_variant(&mut self, key: &Key, names: Names) {
-        let evicted = self.variants.keep(key, names);
+    fn keep_variant(&mut self, key: &Key, names: Option<Names>) {
+        let evicted = match names {
+            Some(names) => self.variants.keep(key, names),
+            None => self.variants.keep_failed(key),
+        };
         if evicted.is_empty() {
             return;
         }
@@ -953,8 +966,8 @@ impl Fetcher {
             tracing::warn!(
                 origin = %key.origin,
                 target = key.target,
-                "more than {} variants (origin.variants_max): the one asked for least recently goes. It is said again after \
-                 10 s at the earliest",
+                "more than {} variants (origin.variants_max): evicting the least recently used; this warning repeats every 10 s \
+                 at most",
                 self.variants.variants_max,
             );
         }

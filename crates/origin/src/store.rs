@@ -40,7 +40,7 @@ pub const OBJECTS: &str = "objects";
 /// Another number for each way to write things down: what is of another one is swept away.
 const FORMAT: u32 = 1;
 
-/// The same for what has a [`Variant`], which programs of the first format would give to all clients.
+/// The same for what varies, which programs of the first format would give to all clients.
 const FORMAT_VARIANT: u32 = 2;
 
 /// What a version takes beside its content, in bytes: a directory, `meta`, `sums`, and what is
@@ -782,7 +782,7 @@ impl Store {
         self.clock += 1;
         let version = self.versions.get(&id)?;
         let record = Record {
-            format: if version.key.variant.is_plain() {
+            format: if version.meta.varies_by().is_empty() && version.key.variant.is_plain() {
                 FORMAT
             } else {
                 FORMAT_VARIANT

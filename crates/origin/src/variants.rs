@@ -19,6 +19,8 @@ pub(crate) struct Variants {
 #[derive(Debug, Default)]
 struct Target {
     names: Names,
+    /// They are those of the origin's other targets, since this one has only failed.
+    is_assumed: bool,
     /// Those that are there; the one asked for most recently is last.
     variants: VecDeque<Variant>,
 }
@@ -44,12 +46,16 @@ impl Variants {
         self.targets.get(origin)?.get(target)
     }
 
-    /// The origin says by what a target varies. Returns by what all its answers are told apart from now on: also by what was
-    /// said before, since some origins name only fields that the request has.
+    /// The origin says by what a target varies. Returns the union of the names known so far and the new ones, since some
+    /// origins name only fields that the request has.
     pub(crate) fn learn(&mut self, key: &Key, names: Names) -> Names {
         let of_origin = self.origins.entry(Arc::clone(&key.origin)).or_default();
         *of_origin = of_origin.and(names);
         match self.target_mut(key) {
+            Some(known) if known.is_assumed => {
+                (known.names, known.is_assumed) = (names, false);
+                names
+            }
             Some(known) => {
                 known.names = known.names.and(names);
                 known.names
@@ -60,6 +66,19 @@ impl Variants {
 
     fn target_mut(&mut self, key: &Key) -> Option<&mut Target> {
         self.targets.get_mut(&key.origin)?.get_mut(&key.target)
+    }
+
+    /// The same as [`Variants::keep`] for a failure, which says nothing of names: they are assumed.
+    pub(crate) fn keep_failed(&mut self, key: &Key) -> Vec<Key> {
+        let (names, is_known) = (
+            self.names(&key.origin, &key.target),
+            self.target(&key.origin, &key.target).is_some(),
+        );
+        let evicted = self.keep(key, names);
+        if let Some(target) = self.target_mut(key) {
+            target.is_assumed |= !is_known;
+        }
+        evicted
     }
 
     /// A variant is there, and was asked for. Returns those that have to make room for it.

@@ -29,6 +29,10 @@ impl Names {
         Names(places.fold(0, |bits, place| bits | 1 << place))
     }
 
+    pub(crate) fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
     fn has(self, place: usize) -> bool {
         self.0 & 1 << place != 0
     }
@@ -55,7 +59,7 @@ impl Variant {
         Variant(values.collect())
     }
 
-    /// What it is where only these fields select.
+    /// The variant restricted to these fields.
     pub(crate) fn by(&self, names: Names) -> Variant {
         let is_named = |name: &str| {
             let place = SELECTING.iter().position(|known| known.as_str() == name);
@@ -63,6 +67,11 @@ impl Variant {
         };
         let kept = self.0.iter().filter(|(name, _)| is_named(name));
         Variant(kept.cloned().collect())
+    }
+
+    /// The fields that it has.
+    pub(crate) fn names(&self) -> Names {
+        Names::of(self.0.iter().map(|(name, _)| name.as_str()))
     }
 
     pub(crate) fn is_plain(&self) -> bool {

@@ -121,7 +121,12 @@ impl Connection {
                     self.stats.timestamps_missing = self.stats.timestamps_missing.saturating_add(1);
                     // §3.2 says SHOULD drop, which stalls connections on a path that strips the option. A forger
                     // has to guess all of RCV.NXT, as RFC 5961 §3.2 asks of a reset.
-                    if start != self.rcv.nxt() as i64 || syn {
+                    let nxt = self.rcv.nxt() as i64;
+                    if start != nxt || syn {
+                        // A retransmission, or a probe: our acknowledgment may be lost. Answers have a limit.
+                        if start < nxt && self.allows_unacceptable(now) {
+                            self.acks.request_duplicate();
+                        }
                         return;
                     }
                 }

@@ -61,6 +61,8 @@
 //! | RFC 9406 §4.2, the delay alone | a train of acknowledgments also makes slow start conservative: where a round has just not filled the path, the next one fills the queue as well, and the delay tells too late |
 //! | RFC 6582 §3.2 step 3, window after recovery | may exceed what is in flight by an initial window, not by one segment: that much is no burst, and a receiver that merges packets leaves little in flight |
 //! | RFC 7661 §4.4, rate-limited flows | a window that is not used neither grows nor shrinks; after an idle RTO, RFC 5681 §4.1 |
+//! | RFC 7323 §3.2, drop segments without timestamps | taken at RCV.NXT, and acknowledged before it: a path that strips the option would stall the connection |
+//! | RFC 8985 §6.2 step 5, detection with each ACK | with thousands of records, postponed by 1 ms at most: a peer could make each ACK cost 20 µs |
 //! | RFC 5961 §7, one counter for the machine | one for each connection: a shared one can be read by outsiders |
 //! | RFC 1191 §3, MTUs down to 68 bytes | "too big" below 552 bytes is not believed: no link is so small, and it would multiply packets |
 //! | RFC 1191 §6.3, RFC 8201 §5.2, an MTU for each destination | one for each connection: nothing that ICMP says about one reaches another |

@@ -238,13 +238,14 @@ impl Connection {
         let mut lost = 0;
         let mut partial = false;
         if permitted {
-            lost = self.detect_losses_within_budget(now);
+            let detected = self.detect_losses_within_budget(now);
+            lost = detected.unwrap_or(0);
             let news = lost > 0 || (recovered && self.sent.lost() > 0);
             if news && self.recovery.phase == Phase::Open {
                 self.enter_fast_recovery(now, prior_flight);
             }
             self.recovery.unanswered += delivery.bytes;
-            self.reduce_rate(delivery.bytes, acked > 0 && lost == 0);
+            self.reduce_rate(delivery.bytes, acked > 0 && detected == Some(0));
         } else {
             partial = self.recovery.phase == Phase::FastRecovery;
             self.on_ack_without_sack(acked);
@@ -503,15 +504,15 @@ impl Connection {
         self.ecn.on_reduced(self.snd.nxt);
     }
 
-    /// [`Connection::detect_losses`] for an acknowledgment: postponed if its budget does not suffice.
-    fn detect_losses_within_budget(&mut self, now: Instant) -> u64 {
+    /// [`Connection::detect_losses`] for an acknowledgment; `None` if the budget does not cover it.
+    fn detect_losses_within_budget(&mut self, now: Instant) -> Option<u64> {
         if self.sent.may_have_losses() && !self.recovery.budget.on_ack(self.sent.records()) {
             let armed = self.timers.deadline(Timer::Reorder);
             self.timers
                 .arm(Timer::Reorder, armed.min(now + POSTPONED_MAX));
-            return 0;
+            return None;
         }
-        self.detect_losses(now)
+        Some(self.detect_losses(now))
     }
 
     /// RFC 8985 §6.2 step 5: what is lost now, and when there may be more. Returns how many bytes that are.
@@ -544,7 +545,10 @@ impl Connection {
     /// The reordering timer has expired.
     pub(crate) fn on_reordering_timeout(&mut self, now: Instant) {
         let prior_flight = self.sent.flight();
+        self.recovery.budget.spend();
         if self.detect_losses(now) == 0 {
+            // A postponed detection has taken the timer of the probe.
+            self.schedule_probe(now);
             return;
         }
         if self.recovery.phase == Phase::Open {

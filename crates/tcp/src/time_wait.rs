@@ -105,9 +105,14 @@ impl TimeWait {
                 _ => Reaction::Nothing,
             };
         }
+        let end = header
+            .seq
+            .wrapping_add(segment.payload.len() as u32)
+            .wrapping_add(1);
+        let repeats_fin = has(Flags::FIN) && !has(Flags::SYN) && end == self.rcv_nxt;
         match (self.timestamps, header.options.timestamps) {
-            // RFC 7323 §3.2: silently drop.
-            (Some(_), None) => return Reaction::Nothing,
+            // RFC 7323 §3.2: silently drop, but for the FIN, whose acknowledgment may be lost on a path that strips options.
+            (Some(_), None) if !repeats_fin => return Reaction::Nothing,
             // §5.3 R1
             (Some((_, recent)), Some(theirs)) if wraps_before(theirs.value, recent) => {
                 return self.challenge(now);
@@ -116,11 +121,7 @@ impl TimeWait {
         }
         // "The only thing that can arrive in this state is a retransmission of the remote FIN. Acknowledge it,
         // and restart the 2 MSL timeout."
-        let end = header
-            .seq
-            .wrapping_add(segment.payload.len() as u32)
-            .wrapping_add(1);
-        if has(Flags::FIN) && !has(Flags::SYN) && end == self.rcv_nxt {
+        if repeats_fin {
             // "If the ACK bit is off, drop the segment and return."
             if !has(Flags::ACK) {
                 return Reaction::Nothing;

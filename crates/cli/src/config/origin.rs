@@ -21,7 +21,7 @@ pub(crate) struct Origin {
     pub(crate) cache_dir: Option<PathBuf>,
     /// Most that is kept there.
     pub(crate) cache_max: Text<Size>,
-    /// Most variants of a target: answers that `Vary` tells apart. One more takes the place of the one that was asked for
+    /// Most variants of a target, 1 to 1,024: answers that `Vary` tells apart. One more takes the place of the one that was asked for
     /// least recently.
     pub(crate) variants_max: u16,
     /// File with the certificates, in PEM, of the authorities that origins are believed through. Without it, those that this

@@ -25,10 +25,6 @@ pub(crate) struct Site {
     pub(crate) precompressed: Option<Vec<Text<Coding>>>,
     /// List directories that have no index. Without it, as `http` has it.
     pub(crate) listing: Option<bool>,
-    /// Downloads go on when their file grows, up to its size at their start: for logs and live recordings, whose writers
-    /// append and rewrite nothing.
-    #[serde(default)]
-    pub(crate) append_only: bool,
     /// Where what is not there comes from: `"https://origin.example"`, or `"off"`. Without it, from those of `origin`.
     pub(crate) origin: Option<Text<OriginChoice>>,
     /// Files, below its root, that are sent with these statuses: `404 = "errors/404.html"`.

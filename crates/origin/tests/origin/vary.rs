@@ -1,7 +1,9 @@
 //! Variants of a target: which fields of the request select an answer (RFC 9111 §4.1).
 
 use std::collections::HashSet;
+use std::time::Duration;
 
+use testbed::wait;
 use testbed::web::{Reply, Request, Web, content};
 
 use crate::host::{Host, Outcome, cached};
@@ -200,6 +202,54 @@ fn a_variant_is_revalidated_and_fetched_in_parts_with_its_own_fields() {
         }
     }
     assert_eq!(host.end().revalidated, 2);
+}
+
+/// A failure says nothing of fields, and what other targets vary by is no more than assumed until the origin answers.
+#[test]
+fn a_target_that_has_failed_first_is_one_object_if_it_does_not_vary() {
+    let web =
+        Web::new(|request| Reply::ok(&format!("{FRESH}\nVary: Origin"), &by(request, "origin")));
+    let root = tempfile::tempdir().unwrap();
+    let mut host = Host::new(root.path(), &web.url);
+    check(&mut host, "/varies", A);
+    web.answers(|_| Reply::status(503));
+    assert!(matches!(host.get_with("/same", A), Outcome::Refused(_)));
+    web.answers(|_| Reply::ok(FRESH, &content(1500, 9)));
+    let same = |outcome| outcome == Outcome::Content(content(1500, 9));
+    wait::until(Duration::from_secs(20), "the origin's answer", || {
+        same(host.get_with("/same", A)).then_some(())
+    })
+    .unwrap();
+    let before = web.requests().len();
+    for fields in [A, B, NONE] {
+        assert!(same(host.get_with("/same", fields)));
+    }
+    assert_eq!(web.requests().len(), before);
+}
+
+/// An origin whose latest answer names fewer fields than those before.
+#[test]
+fn names_that_keys_are_made_of_outlive_the_fetcher() {
+    let web = Web::new(|request| {
+        let vary = match request.field("origin") {
+            Some(_) => "Origin, Accept-Language",
+            None => "Accept-Language",
+        };
+        let fields = format!("{FRESH}\nVary: {vary}");
+        Reply::ok(&fields, &by(request, "accept-language"))
+    });
+    let root = tempfile::tempdir().unwrap();
+    let fields = [("accept-language", "de"), ("origin", "https://a.example")];
+    let mut requests = 0;
+    for _ in 0..2 {
+        let mut host = Host::new(root.path(), &web.url);
+        let expected = Outcome::Content(expected(&[("accept-language", "de")]));
+        assert!(host.get_with("/x", &fields) == expected);
+        host.end();
+        requests = requests.max(web.requests().len());
+    }
+    assert_eq!(web.requests().len(), requests);
+    assert!(requests <= 2, "{requests}");
 }
 
 /// Each answer names the field that the request lacks, and may not be kept.
