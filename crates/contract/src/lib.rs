@@ -9,7 +9,7 @@
 //! |---|---|
 //! | [`ids`] | names that cross the split |
 //! | [`command`] | host to NIC: OPEN, CLOS, SEND, ACKD, KEY, KEYGONE, RECORDS, LIST |
-//! | [`file`], [`segment`] | versions of files; what payload consists of |
+//! | `file`, [`segment`] | versions of files; what payload consists of |
 //! | [`event`] | NIC to host: opened, open failed, listed, departed, read failed, sealed, seal mismatch, rejected, ended |
 //! | [`listing`] | what is in a directory: what answers LIST |
 //! | [`tls`] | keys and records of TLS: what KEY and RECORDS say |
