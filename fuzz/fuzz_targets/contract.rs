@@ -122,11 +122,7 @@ impl Request<'_> {
                 path,
             } => Command::Open {
                 file: FileId(*file),
-                growth: if *may_grow {
-                    Growth::Allowed
-                } else {
-                    Growth::Forbidden
-                },
+                growth: Growth::from(*may_grow),
                 path,
             },
             Request::List { file, from, path } => Command::List {

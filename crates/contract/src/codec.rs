@@ -307,14 +307,9 @@ impl Command<'_> {
                 if path.len() != usize::from(record.path_bytes) {
                     return Err("the path fills the message");
                 }
-                let growth = if flag(record.may_grow)? {
-                    Growth::Allowed
-                } else {
-                    Growth::Forbidden
-                };
                 Ok(Command::Open {
                     file: FileId(record.file.get()),
-                    growth,
+                    growth: Growth::from(flag(record.may_grow)?),
                     path,
                 })
             }

@@ -26,3 +26,14 @@ pub enum Growth {
     /// They go on, up to the size at the open: the file's writer is known to append and to rewrite nothing.
     Allowed,
 }
+
+impl From<bool> for Growth {
+    /// Whether it is allowed.
+    fn from(is_allowed: bool) -> Growth {
+        if is_allowed {
+            Growth::Allowed
+        } else {
+            Growth::Forbidden
+        }
+    }
+}

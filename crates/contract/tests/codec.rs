@@ -783,11 +783,7 @@ impl Owned {
         match self {
             Owned::Open(file, may_grow, path) => Command::Open {
                 file: FileId(*file),
-                growth: if *may_grow {
-                    Growth::Allowed
-                } else {
-                    Growth::Forbidden
-                },
+                growth: Growth::from(*may_grow),
                 path,
             },
             Owned::List(file, from, path) => Command::List {

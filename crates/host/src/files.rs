@@ -467,6 +467,16 @@ mod tests {
 
     const NIC: usize = 0;
 
+    /// A version of a file.
+    const OLD: FileMeta = FileMeta {
+        size: 5,
+        inode: 1,
+        device: 1,
+        mtime_ns: 77,
+        ctime_ns: 78,
+        is_weak: false,
+    };
+
     fn open(files: &mut FileTable, path: &[u8]) -> (FileId, FileHandle) {
         files.open(STREAM, NIC, 0, Growth::Forbidden, path).unwrap()
     }
@@ -575,14 +585,7 @@ mod tests {
 
     #[test]
     fn a_copy_has_the_same_size_and_time_of_modification() {
-        let old = FileMeta {
-            size: 5,
-            inode: 1,
-            device: 1,
-            mtime_ns: 77,
-            ctime_ns: 78,
-            is_weak: false,
-        };
+        let old = OLD;
         let copy = FileMeta {
             inode: 2,
             device: 3,
@@ -609,14 +612,7 @@ mod tests {
 
     #[test]
     fn a_file_that_may_grow_is_the_same_while_it_loses_nothing() {
-        let old = FileMeta {
-            size: 5,
-            inode: 1,
-            device: 1,
-            mtime_ns: 77,
-            ctime_ns: 78,
-            is_weak: false,
-        };
+        let old = OLD;
         let grown = FileMeta {
             size: 6,
             mtime_ns: 79,

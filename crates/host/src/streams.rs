@@ -8,6 +8,7 @@ use rustix::io::Errno;
 
 use crate::app::{AppEvent, FileHandle, FileMeta, Io, ListPlace, StreamId};
 use crate::connections::Entry;
+use crate::files::Lookup;
 use crate::stack::Stack;
 
 /// A stack during a call into the application.
@@ -105,11 +106,7 @@ impl Io for Streams<'_> {
     }
 
     fn open(&mut self, stream: StreamId, path: &[u8], growth: Growth) -> FileHandle {
-        let command = Command::Open {
-            file: FileId(0),
-            growth,
-            path,
-        };
+        let command = Lookup::Open(growth).command(FileId(0), path);
         let now_us = self.now_us;
         self.ask(stream, &command, |stack, worker| {
             stack.open_file(now_us, stream, worker, growth, path)
@@ -117,11 +114,7 @@ impl Io for Streams<'_> {
     }
 
     fn list(&mut self, stream: StreamId, path: &[u8], from: Option<ListPlace>) -> FileHandle {
-        let command = Command::List {
-            file: FileId(0),
-            from: 0,
-            path,
-        };
+        let command = Lookup::List(0).command(FileId(0), path);
         let now_us = self.now_us;
         self.ask(stream, &command, |stack, worker| {
             stack.list_directory(now_us, stream, worker, path, from)

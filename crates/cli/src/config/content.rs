@@ -20,7 +20,7 @@ use super::text::{Text, Time};
 use super::{Config, Http, Origin, file};
 use crate::cache_option::Size;
 use crate::key_file;
-use crate::origin_options::{CachePlace, OriginChoice, OriginPlan};
+use crate::origin_place::{CachePlace, OriginChoice};
 
 /// What crosses to the host process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -67,12 +67,12 @@ const TIMEOUT_MAX: Time = Time::from_secs(24 * 3600);
 
 impl Content {
     /// What this configuration says, with the secrets that are in files by now, and what there is to be fetched.
-    pub(crate) fn read(config: &Config, plan: Option<&OriginPlan>) -> Result<Self, Failure> {
+    pub(crate) fn read(config: &Config, cache: Option<&CachePlace>) -> Result<Self, Failure> {
         let mut content = Self::new(config, |name, path| {
             read_secret(path)
                 .map_err(|failure| Failure::input(format!("signing key {name:?}"), failure))
         })?;
-        content.cache = plan.map(|plan| plan.place.clone());
+        content.cache = cache.cloned();
         // A secret may be no good.
         let problems = content.server_config().err().unwrap_or_default();
         file::failure(&problems).map_or(Ok(content), Err)
@@ -349,9 +349,7 @@ fn lower_rule(
     }
     lowered.expires = rule.expires.map(|time| time.0.0);
     lowered.listing = rule.listing;
-    if rule.append_only {
-        lowered.growth = host::Growth::Allowed;
-    }
+    lowered.growth = host::Growth::from(rule.append_only);
     for (at, line) in rule.fields.iter().enumerate() {
         let (name, value) = line.split_once(':').unwrap_or((line, ""));
         match ExtraField::new(name, value.trim()) {
