@@ -17,6 +17,7 @@ mod filter;
 mod interface;
 mod promiscuous;
 mod ring;
+mod selection;
 mod send;
 mod socket;
 pub mod virtio;

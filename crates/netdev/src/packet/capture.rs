@@ -5,12 +5,12 @@
 //! A port that is [marked](super::PacketPort::set_mark) is told from others on the same interface.
 
 use std::io;
-use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use super::error::{OpenError, System};
 use super::interface::Interface;
 use super::ring::{Ring, SLOT_HEADER_BYTES};
+pub use super::selection::{Only, Taken};
 use super::{filter, socket};
 
 /// Memory for frames that wait to be read, in bytes: for some thousand beginnings of frames.
@@ -22,26 +22,6 @@ const LARGE_SLOT_BYTES: usize = 64 << 10;
 
 /// The longest beginning of a frame that can be asked for, in bytes: more than a superpacket has.
 pub const SNAPLEN_MAX: u32 = (512 << 10) - SLOT_HEADER_BYTES as u32;
-
-/// Which frames a tap is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Taken<'a> {
-    /// Those that a port with these addresses receives.
-    Received(&'a [IpAddr]),
-    /// Those that ports with this mark send.
-    SentWithMark(u32),
-    /// All that this machine sends from these addresses, and ARP.
-    SentFrom(&'a [IpAddr]),
-}
-
-/// Which of them, if not all.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Only {
-    /// IP packets from or to this address.
-    pub host: Option<IpAddr>,
-    /// TCP segments from or to this port.
-    pub port: Option<u16>,
-}
 
 /// A socket that takes in frames for [`TapReader`].
 #[derive(Debug)]

@@ -6,7 +6,7 @@ use libc::sock_filter;
 use wire::ethernet;
 use wire::icmpv6::solicited_node;
 
-use super::capture::{Only, Taken};
+use super::selection::{Only, Taken};
 
 /// The group of all nodes on the link (RFC 4291 §2.7.1).
 const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
