@@ -20,7 +20,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use server::{How, News, Object, Origins, Ticket};
 
-use crate::origin_options::CachePlace;
+use crate::origin_place::CachePlace;
 
 /// Where a fetcher's socket is put, for [`Fetching`] to find it, and where it is said what fetchers write to.
 #[derive(Clone, Debug)]
@@ -390,6 +390,10 @@ impl Fetching {
 }
 
 impl Origins for Fetching {
+    fn selecting(&self) -> &'static [&'static str] {
+        &origin::SELECTING
+    }
+
     fn ask(
         &mut self,
         ticket: Ticket,

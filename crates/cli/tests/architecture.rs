@@ -3,8 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use crate::tree::{files, reach, workspace};
+
+mod tree;
 
 /// Which of our crates may depend on which, for whatever purpose: tests and build scripts count as well.
 /// Only the test bed, which depends on none, is open to the tests of all.
@@ -52,13 +55,6 @@ const TEST_BED: &str = "splitway-testbed";
 /// Where `unsafe` is allowed: the rings' shared memory, the packet sockets, and reading with io_uring.
 const MAY_BE_UNSAFE: &[&str] = &["contract", "netdev", "nic"];
 
-fn workspace() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../..")
-        .canonicalize()
-        .unwrap()
-}
-
 /// Our crates by short name, and which of our crates each depends on.
 fn dependencies() -> BTreeMap<String, BTreeSet<String>> {
     let output = Command::new(env!("CARGO"))
@@ -92,20 +88,6 @@ fn dependencies() -> BTreeMap<String, BTreeSet<String>> {
         .collect()
 }
 
-/// All that a crate reaches, through however many others.
-fn reach(dependencies: &BTreeMap<String, BTreeSet<String>>, from: &str) -> BTreeSet<String> {
-    let mut reached = BTreeSet::new();
-    let mut next = vec![from.to_owned()];
-    while let Some(name) = next.pop() {
-        for known in &dependencies[&name] {
-            if reached.insert(known.clone()) {
-                next.push(known.clone());
-            }
-        }
-    }
-    reached
-}
-
 #[test]
 fn every_crate_knows_only_whom_it_may_know() {
     let dependencies = dependencies();
@@ -132,29 +114,15 @@ fn every_crate_knows_only_whom_it_may_know() {
 #[test]
 fn host_and_nic_never_reach_each_other() {
     let dependencies = dependencies();
-    assert!(!reach(&dependencies, "host").contains("nic"));
-    assert!(!reach(&dependencies, "nic").contains("host"));
+    assert!(!reach("host", &dependencies).contains("nic"));
+    assert!(!reach("nic", &dependencies).contains("host"));
     for name in dependencies.keys() {
-        let reached = reach(&dependencies, name);
+        let reached = reach(name, &dependencies);
         if reached.contains("host") && reached.contains("nic") {
             assert!(
                 ["cli", "sim", "bench"].contains(&name.as_str()),
                 "{name} sees both stacks"
             );
-        }
-    }
-}
-
-fn rust_files(directory: &Path, found: &mut Vec<PathBuf>) {
-    let Ok(entries) = fs::read_dir(directory) else {
-        return;
-    };
-    for entry in entries {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            rust_files(&path, found);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            found.push(path);
         }
     }
 }
@@ -186,8 +154,7 @@ fn memory_is_only_handled_by_hand_where_that_is_allowed() {
                 root.display()
             );
         }
-        let mut files = Vec::new();
-        rust_files(&crate_directory, &mut files);
+        let files = files(&crate_directory, "rs");
         assert!(
             !files.is_empty(),
             "no source below {}",

@@ -29,6 +29,7 @@ use crate::counters::{Counted, Counters};
 use crate::disk::Disk;
 use crate::failure::{Failure, is_denial};
 use crate::freshness::{Freshness, Use};
+use crate::log_limit::LogLimit;
 use crate::message::{Answer, Ask, How, MESSAGE_BYTES_MAX, Object, RUNS_MAX, Refusal};
 use crate::store::{Key, Meta, Store, VERSION_BYTES, Version, VersionId};
 use crate::transfer::{self, Event, Full, Head, Order, Renewal, What, unix_time_s};
@@ -72,9 +73,6 @@ const ROOM_SHARE: u64 = 16;
 /// how long they are, and cannot be fetched again in parts.
 const UNSIZED_SHARE: u64 = 2;
 
-/// That the disk is full is not said more often.
-const FULL_PAUSE: Duration = Duration::from_secs(10);
-
 /// Something else fills the disk: for so long no room is made, since it would be gone at once. It
 /// doubles with each attempt that does not help, up to the other.
 const NO_HELP_PAUSE: Duration = Duration::from_secs(1);
@@ -92,14 +90,14 @@ pub(crate) struct Fetcher {
     tickets: HashMap<u64, Ticket>,
     /// Entries with something missing.
     missing: usize,
-    /// When it was said last that the disk is full.
-    full_told: Option<Instant>,
+    /// The disk is full.
+    full_log: LogLimit,
     /// Making room on the disk has not helped: until when none is made, and for how long that is.
     no_help: Option<(Instant, Duration)>,
-    /// When it was said last that a target has too many variants.
-    variants_told: Option<Instant>,
-    /// When it was said last that an answer found no room.
-    no_room_told: Option<Instant>,
+    /// A target has too many variants.
+    variants_log: LogLimit,
+    /// An answer finds no room.
+    no_room_log: LogLimit,
     /// For the host process.
     pub(crate) answers: VecDeque<Answer>,
     events: mpsc::Sender<Event>,
@@ -247,7 +245,7 @@ impl Fetcher {
                 continue;
             }
             if let Some(version) = store.get(id) {
-                let named = version.meta.varies_by().and(key.variant.names());
+                let named = version.meta.varies_by().union(key.variant.names());
                 let names = variants.learn(key, named);
                 too_many.extend(variants.keep(key, names));
             }
@@ -283,14 +281,14 @@ impl Fetcher {
             store,
             entries,
             variants,
-            variants_told: None,
+            variants_log: LogLimit::default(),
             asking: HashMap::new(),
             live: HashMap::new(),
             tickets: HashMap::new(),
             missing: 0,
-            full_told: None,
+            full_log: LogLimit::default(),
             no_help: None,
-            no_room_told: None,
+            no_room_log: LogLimit::default(),
             answers: VecDeque::new(),
             events,
             writes: JoinSet::new(),
@@ -958,11 +956,7 @@ impl Fetcher {
             return;
         }
         self.count(key).evicted_variants += evicted.len() as u64;
-        if self
-            .variants_told
-            .is_none_or(|at| at.elapsed() >= FULL_PAUSE)
-        {
-            self.variants_told = Some(Instant::now());
+        if self.variants_log.allows() {
             tracing::warn!(
                 origin = %key.origin,
                 target = key.target,
@@ -988,11 +982,7 @@ impl Fetcher {
             "its answer of {bytes} bytes does not come in parts, and what others read or fetch leaves \
              no room for all of it"
         ));
-        if self
-            .no_room_told
-            .is_none_or(|at| at.elapsed() >= FULL_PAUSE)
-        {
-            self.no_room_told = Some(Instant::now());
+        if self.no_room_log.allows() {
             tracing::warn!(
                 origin = %key.origin,
                 target = key.target,
@@ -1445,8 +1435,7 @@ impl Fetcher {
         let Full { content_of, made } = full;
         let used = self.store.bytes_with_versions();
         let bytes = (used / ROOM_SHARE).max(8 * self.store.segment_bytes);
-        if self.full_told.is_none_or(|at| at.elapsed() >= FULL_PAUSE) {
-            self.full_told = Some(Instant::now());
+        if self.full_log.allows() {
             tracing::warn!(
                 "the disk of the cache directory is full, before the cache is: {} of {} bytes are used; \
                  what no client reads makes room. Give it more, or the cache fewer \

@@ -26,6 +26,7 @@
 //! | `broken` | leaving a target alone that an origin fails to give |
 //! | `failure` | what a client is told when the origin fails |
 //! | `counters` | what a fetcher counts |
+//! | `log_limit` | how often the log says the same |
 //! | `endpoint` | the fetcher's end of the socket |
 //!
 //! This room may touch the cache directory, sockets of the kernel and a clock. It never sees clients, connections of the
@@ -42,6 +43,7 @@ mod endpoint;
 mod failure;
 mod fetcher;
 mod freshness;
+mod log_limit;
 pub mod message;
 mod resolver;
 mod store;

@@ -50,14 +50,14 @@ impl Variants {
     /// origins name only fields that the request has.
     pub(crate) fn learn(&mut self, key: &Key, names: Names) -> Names {
         let of_origin = self.origins.entry(Arc::clone(&key.origin)).or_default();
-        *of_origin = of_origin.and(names);
+        *of_origin = of_origin.union(names);
         match self.target_mut(key) {
             Some(known) if known.is_assumed => {
                 (known.names, known.is_assumed) = (names, false);
                 names
             }
             Some(known) => {
-                known.names = known.names.and(names);
+                known.names = known.names.union(names);
                 known.names
             }
             None => names,
@@ -85,7 +85,7 @@ impl Variants {
     pub(crate) fn keep(&mut self, key: &Key, names: Names) -> Vec<Key> {
         let targets = self.targets.entry(Arc::clone(&key.origin)).or_default();
         let target = targets.entry(key.target.clone()).or_default();
-        target.names = target.names.and(names);
+        target.names = target.names.union(names);
         if let Some(place) = target.variants.iter().position(|it| *it == key.variant) {
             target.variants.remove(place);
         }
@@ -161,9 +161,9 @@ mod tests {
         let plain = key(&[]);
         assert_eq!(variants.learn(&plain, origin), origin);
         assert_eq!(variants.keep(&plain, origin), []);
-        assert_eq!(variants.learn(&plain, language), origin.and(language));
-        assert_eq!(variants.names(&plain.origin, "/x"), origin.and(language));
-        assert_eq!(variants.names(&plain.origin, "/y"), origin.and(language));
+        assert_eq!(variants.learn(&plain, language), origin.union(language));
+        assert_eq!(variants.names(&plain.origin, "/x"), origin.union(language));
+        assert_eq!(variants.names(&plain.origin, "/y"), origin.union(language));
         assert_eq!(variants.names(&"http://b".into(), "/x"), Names::default());
         variants.forget(&plain);
         assert!(variants.targets[&plain.origin].is_empty());

@@ -3,12 +3,12 @@
 //! The origin is sent the values of those fields by which it has been seen to select, and of no others. So what is stored is
 //! known by exactly what was sent, and an origin that says nothing of a field cannot have looked at it.
 
-use http::header::{ACCEPT, ACCEPT_LANGUAGE, HeaderName, HeaderValue, ORIGIN};
+use http::header::HeaderValue;
 use serde::{Deserialize, Serialize};
 
 /// The fields that may select, in the order in which variants name them. All others are never sent, so that nothing
-/// depends on them, whatever `Vary` says.
-pub const SELECTING: [HeaderName; 3] = [ACCEPT, ACCEPT_LANGUAGE, ORIGIN];
+/// depends on them, whatever `Vary` says. In small letters.
+pub const SELECTING: [&str; 3] = ["accept", "accept-language", "origin"];
 
 /// Longest value of a selecting field, in bytes. A longer one counts as absent.
 pub const VALUE_BYTES_MAX: usize = 512;
@@ -24,7 +24,7 @@ impl Names {
         let places = names.filter_map(|name| {
             SELECTING
                 .iter()
-                .position(|known| name.eq_ignore_ascii_case(known.as_str()))
+                .position(|known| name.eq_ignore_ascii_case(known))
         });
         Names(places.fold(0, |bits, place| bits | 1 << place))
     }
@@ -37,7 +37,7 @@ impl Names {
         self.0 & 1 << place != 0
     }
 
-    pub(crate) fn and(self, other: Names) -> Names {
+    pub(crate) fn union(self, other: Names) -> Names {
         Names(self.0 | other.0)
     }
 }
@@ -50,11 +50,11 @@ impl Variant {
     /// What these fields of a request select. Lines of one name are one list, and white space around values means nothing.
     pub(crate) fn of(fields: &[(String, String)]) -> Variant {
         let values = SELECTING.iter().filter_map(|name| {
-            let lines = fields.iter().filter(|(found, _)| found == name.as_str());
+            let lines = fields.iter().filter(|(found, _)| found == name);
             let lines: Vec<&str> = lines.map(|(_, value)| value.trim()).collect();
             let value = lines.join(", ");
             let is_sane = value.len() <= VALUE_BYTES_MAX && HeaderValue::from_str(&value).is_ok();
-            (!lines.is_empty() && is_sane).then(|| (name.to_string(), value))
+            (!lines.is_empty() && is_sane).then(|| ((*name).to_owned(), value))
         });
         Variant(values.collect())
     }
@@ -62,7 +62,7 @@ impl Variant {
     /// The variant restricted to these fields.
     pub(crate) fn by(&self, names: Names) -> Variant {
         let is_named = |name: &str| {
-            let place = SELECTING.iter().position(|known| known.as_str() == name);
+            let place = SELECTING.iter().position(|known| *known == name);
             place.is_some_and(|place| names.has(place))
         };
         let kept = self.0.iter().filter(|(name, _)| is_named(name));

@@ -38,7 +38,7 @@ use crate::fields::{Field, Head};
 use crate::input::{Input, Pool};
 use crate::listing::Listing;
 use crate::output::{Body, Flushed, Output, Splice};
-use crate::pull::{News, Origins, RulePull, SELECTING, Ticket};
+use crate::pull::{News, Origins, RulePull, Ticket};
 use crate::rate::{self, Bound, Rates, Source};
 use crate::request::{self, Method, Parsed, Persistence, Place, Request};
 use crate::response::{self, Common, Entity};
@@ -802,21 +802,21 @@ impl Connection {
             None => query,
         };
         let wanted = target::at_origin(&shared.path, kind, query);
-        let fields = self.selecting(&request);
         let Some(origins) = &mut shared.origins else {
             return self.refuse(io, shared, request, StatusCode::SERVICE_UNAVAILABLE);
         };
         shared.ticket_last += 1;
         let ticket = Ticket(shared.ticket_last);
         shared.tickets.insert(ticket, self.stream);
+        let fields = self.selecting(&request, origins.selecting());
         origins.ask(ticket, origin, &wanted, &fields);
         self.phase = Phase::Asking { ticket, request };
     }
 
-    /// The fields of a request that may select what an origin answers, as far as they are text.
-    fn selecting(&self, request: &Request) -> Vec<(&'static str, String)> {
+    /// The lines of a request that have one of these names, as far as they are text.
+    fn selecting(&self, request: &Request, names: &[&'static str]) -> Vec<(&'static str, String)> {
         let head = Head::new(&self.input.bytes()[..request.head_bytes], request.present);
-        let lines = SELECTING.into_iter().flat_map(|name| {
+        let lines = names.iter().flat_map(|&name| {
             let values = head.values_named(name);
             values.filter_map(move |value| Some((name, str::from_utf8(value).ok()?.to_owned())))
         });

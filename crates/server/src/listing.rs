@@ -1,7 +1,7 @@
 //! What a directory without an index is answered with, where that is asked for: a listing of it.
 //!
 //! The NIC stack tells what is there, in parts, and knows no policy: what is not told to clients is left out here. A
-//! directory that changes between two parts is read again, some times; one that never rests is told as it was found, each
+//! directory that changes between two parts is read again, some times; one that never rests is listed as it was found, each
 //! name once.
 
 pub(crate) mod format;

@@ -34,11 +34,10 @@ pub enum RulePull {
     From(Arc<str>),
 }
 
-/// Fields of a request by which an origin may select what it answers, in small letters.
-pub(crate) const SELECTING: [&str; 3] = ["accept", "accept-language", "origin"];
-
 /// Whoever fetches objects from origins.
 pub trait Origins: Send {
+    /// Fields of a request by which an origin may select what it answers, in small letters.
+    fn selecting(&self) -> &'static [&'static str];
     /// Asks an origin for an object: its path and query, escaped, with a slash at the start. `fields` are those of the
     /// request that may select a variant. [`News::Object`], [`News::Refused`] or [`News::Lost`] follows.
     fn ask(

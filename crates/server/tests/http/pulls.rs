@@ -38,6 +38,10 @@ struct Fake {
 }
 
 impl Origins for Fake {
+    fn selecting(&self) -> &'static [&'static str] {
+        &["accept", "accept-language", "origin"]
+    }
+
     fn ask(
         &mut self,
         ticket: Ticket,
