@@ -212,7 +212,7 @@ impl Bed {
         Ok(servers)
     }
 
-    /// Splitway's supervisor and nginx's master: who is told to read a configuration again, and whose descendants all
+    /// Splitway's supervisor and nginx's master: the process that reads a configuration again on request, and whose descendants all
     /// processes of the server are.
     pub(crate) fn parents(&self) -> [Pid; 2] {
         [self.splitway.supervisor(), self.nginx.master()]

@@ -74,7 +74,7 @@ impl Settings {
     }
 }
 
-/// How a server is told to read its configuration again.
+/// The way to make a server read its configuration again.
 enum Reload {
     /// `splitway ctl reload`, which waits until that is done and fails if it is not. Each time, the file says something else.
     Ask {

@@ -6,7 +6,7 @@ use std::process::Command;
 use clap::Args;
 use failure::Failure;
 
-/// What the benchmarks are told.
+/// The benchmarks.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct BenchArgs {
     /// Benchmarks, all if there is none, and then their options

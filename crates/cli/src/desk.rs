@@ -11,7 +11,7 @@ pub(crate) struct Desk {
     /// The NIC stacks of which it is still to be told what has become of them.
     asked: Vec<usize>,
     answers: Vec<Result<String, String>>,
-    /// Somebody waits to hear that the logs were opened again.
+    /// A client waits for the logs to be opened again.
     awaits_reopening: bool,
 }
 
@@ -25,7 +25,7 @@ impl Desk {
         }
     }
 
-    /// Somebody waits to hear what becomes of these NIC stacks.
+    /// A client waits for the outcome at these NIC stacks.
     pub(crate) fn ask(&mut self, nics: impl Iterator<Item = usize>) {
         self.answers.clear();
         self.asked = nics.collect();

@@ -21,7 +21,8 @@ use crate::family::{Family, Happening, Role};
 use crate::heartbeat::{Due, Heartbeat};
 use crate::messages::{Message, Report};
 use crate::observe::FetcherReport;
-use crate::origin_options::{CacheLimits, ORIGINS_MAX, OriginPlan};
+use crate::origin_options::{CacheLimits, OriginPlan};
+use crate::origin_place::ORIGINS_MAX;
 use crate::program::Program;
 use crate::{fd_passing, handover, stat};
 

@@ -21,7 +21,7 @@
 //! | `certificates`, `self_signed` | where certificates come from |
 //! | `drain` | the end without losing anything |
 //! | `notice` | what a service manager is told |
-//! | `configuration`, `reload` | what the host process is told at its start, and again |
+//! | `configuration`, `reload` | the settings that the host process gets at its start and on reload |
 //! | `observe`, `observer`, `telling` | the process for logs and metrics, its supervision, its reports |
 //! | `log_lines` | how lines reach standard error |
 //! | `stat` | `splitway stat`, and how connections are told of |
@@ -32,7 +32,7 @@
 //! | `bench` | `splitway bench` |
 //! | `generate` | manual pages and completions for packages |
 //! | `host_process`, `nic_process` | the two processes that do the work |
-//! | `origin_options` | origins: what is asked for |
+//! | `origin_options`, `origin_place` | origins: what is asked for; the values that settings name |
 //! | `fetch_keeper`, `fetch_process`, `fetching` | the fetcher: keeping it, itself, and the host process's end of it |
 //! | `handover`, `fd_passing` | how a NIC process comes to the host process |
 //! | `host_counters` | what the host process reports of its counters |
@@ -90,6 +90,7 @@ mod notice;
 mod observe;
 mod observer;
 mod origin_options;
+mod origin_place;
 mod program;
 mod reload;
 mod report;

@@ -1,4 +1,4 @@
-//! What a service manager such as systemd is told: that the server serves, reads its configuration again, ends, and lives
+//! Notifications for a service manager such as systemd: that the server serves, reads its configuration again, ends, and lives
 //! (sd_notify(3)).
 //!
 //! It lives if the host process does its work, and not only this one: whenever half of the time is over that the manager
@@ -75,7 +75,7 @@ impl Notice {
         }
     }
 
-    /// The server ends, in so long at the latest. That may be said again. After it, nobody hears that it is ready.
+    /// The server ends, in so long at the latest. May be repeated. No readiness is reported after it.
     pub(crate) fn stopping(&mut self, within: Duration) {
         let is_news = self.end.is_none();
         self.end = Instant::now().checked_add(within.min(END_MAX));

@@ -295,7 +295,7 @@ impl Observer {
         self.start_at = Some(now + wait);
     }
 
-    /// Has the logs opened again, where they are now. What comes of it is told by [`Observer::on`], unless it is known.
+    /// Has the logs opened again, where they are now. [`Observer::on`] reports the outcome, unless it is known.
     pub(crate) fn reopen(&mut self) -> Option<ObserverNews> {
         if let Some(changing) = &mut self.changing {
             changing.is_asked_again = true;

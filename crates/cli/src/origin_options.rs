@@ -2,31 +2,21 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
-use std::{fmt, fs};
 
 use clap::Args;
 use failure::Failure;
 use origin::{OriginUrl, Trust};
-use serde::{Deserialize, Serialize};
-use server::{Pattern, RelativePath, RelativePathError};
+use server::RelativePath;
 
 use crate::cache_option::Size;
 use crate::child::option;
 use crate::config::{Config, Origin};
+use crate::origin_place::{CachePlace, OriginPlace, SEGMENT_BYTES};
 
 /// The cache directory below ROOT, unless another one is given.
 const CACHE_DIRECTORY: &str = ".splitway-cache";
-
-/// Length of a segment, in bytes.
-const SEGMENT_BYTES: u64 = 1 << 20;
-
-/// Least that a cache may be told to hold: those segments that are read are not to make room for each other.
-pub(crate) const CACHE_BYTES_MIN: Size = Size(16 * SEGMENT_BYTES);
-
-/// Most origins that a configuration may name: for each, the fetcher keeps connections, and a thread to look its name up.
-pub(crate) const ORIGINS_MAX: usize = 256;
 
 /// The options of `splitway serve`. What they say is laid over the section `origin` of a configuration file.
 #[derive(Clone, Debug, Args)]
@@ -56,101 +46,6 @@ pub(crate) struct OriginOptions {
     /// Say of what comes from an origin whether it was there, in the field Cache-Status (RFC 9211)
     #[arg(long)]
     pub(crate) cache_status: bool,
-}
-
-/// Where some paths come from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct OriginPlace {
-    /// `None`: all.
-    pub(crate) pattern: Option<Pattern>,
-    pub(crate) url: OriginUrl,
-}
-
-/// What a site or a rule says of origins.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum OriginChoice {
-    /// Nothing comes from one.
-    Off,
-    /// All comes from this one.
-    Url(OriginUrl),
-}
-
-impl OriginChoice {
-    pub(crate) fn url(&self) -> Option<&OriginUrl> {
-        match self {
-            Self::Off => None,
-            Self::Url(url) => Some(url),
-        }
-    }
-}
-
-impl FromStr for OriginChoice {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "off" => Ok(Self::Off),
-            _ => parse_url(text).map(Self::Url),
-        }
-    }
-}
-
-impl fmt::Display for OriginChoice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Off => f.write_str("off"),
-            Self::Url(url) => write!(f, "{url}"),
-        }
-    }
-}
-
-fn parse_url(text: &str) -> Result<OriginUrl, String> {
-    text.parse()
-        .map_err(|error: origin::OriginUrlError| error.to_string())
-}
-
-impl FromStr for OriginPlace {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let (pattern, url) = match text.split_once('=') {
-            Some((pattern, url)) if pattern.starts_with(['/', '*']) => (Some(pattern), url),
-            _ => (None, text),
-        };
-        let pattern = pattern.map(str::parse).transpose();
-        Ok(Self {
-            pattern: pattern.map_err(|error: server::PatternError| error.to_string())?,
-            url: parse_url(url)?,
-        })
-    }
-}
-
-impl fmt::Display for OriginPlace {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.pattern {
-            Some(pattern) => write!(f, "{pattern}={}", self.url),
-            None => write!(f, "{}", self.url),
-        }
-    }
-}
-
-/// Where the cache is, as the host process knows it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct CachePlace {
-    /// Below the root; empty for the root itself.
-    path: String,
-    /// There is something else below the root as well.
-    pub(crate) is_among_files: bool,
-}
-
-impl CachePlace {
-    /// A directory in the cache directory, below the root.
-    pub(crate) fn directory(&self, name: &str) -> Result<RelativePath, RelativePathError> {
-        match &*self.path {
-            "" => name.parse(),
-            path => format!("{path}/{name}").parse(),
-        }
-    }
 }
 
 /// How much may be kept of what comes from origins.
@@ -354,31 +249,6 @@ fn boot_id() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn an_origin_may_be_about_some_paths() {
-        for (text, pattern) in [
-            ("http://a.example", None),
-            ("/vod/*=http://a.example/base", Some("/vod/*")),
-            ("/x=https://a.example", Some("/x")),
-            ("*.mp4=https://a.example", Some("*.mp4")),
-        ] {
-            let place: OriginPlace = text.parse().unwrap();
-            assert_eq!(
-                place.pattern.as_ref().map(ToString::to_string).as_deref(),
-                pattern
-            );
-            assert_eq!(place.to_string(), text);
-        }
-        for text in [
-            "a.example",
-            "vod=http://a.example",
-            "/*/*=http://a.example",
-            "/x=",
-        ] {
-            assert!(text.parse::<OriginPlace>().is_err(), "{text}");
-        }
-    }
 
     #[test]
     fn the_cache_lies_below_the_root_or_is_it() {

@@ -34,7 +34,7 @@ pub(crate) struct Reload<'a> {
 
 /// A configuration on its way to be used.
 struct Passed {
-    /// Somebody waits to hear what becomes of this one.
+    /// A client waits for the outcome of this one.
     is_asked: bool,
     config: Config,
     certificates: Option<CertificateSource>,
@@ -130,7 +130,7 @@ impl<'a> Reload<'a> {
             ignored = config.keep_until_restart(&self.config)?;
         }
         let plan = OriginPlan::check(&config)?;
-        let content = Content::read(&config, plan.as_ref())?;
+        let content = Content::read(&config, plan.as_ref().map(|plan| &plan.place))?;
         let before = self.certificates.as_ref();
         let certificates = CertificateSource::check(&config, before)?;
         prepare(plan.as_ref())?;

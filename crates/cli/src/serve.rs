@@ -81,7 +81,7 @@ pub(crate) fn run(args: &ServeArgs, log: &str) -> Result<(), Failure> {
     let sources = Source::check_all(&config)?;
     descriptors::require(sources.len(), config.nic.workers)?;
     let certificates = CertificateSource::check(&config, None)?;
-    let content = Content::read(&config, plan.as_ref())?;
+    let content = Content::read(&config, plan.as_ref().map(|plan| &plan.place))?;
     kernel::require()?;
     // From here on Ctrl-C leads through the cleaning up.
     let is_link = config.nic.root.as_deref().is_some_and(root::is_link);

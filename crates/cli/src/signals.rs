@@ -80,7 +80,7 @@ pub(crate) struct HangUp {
 /// What SIGHUP asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hint {
-    /// Somebody wants files to be read again.
+    /// SIGHUP asks for files to be read again.
     ReadAnew,
     /// The terminal is gone, and what was started there is to go, too.
     End,

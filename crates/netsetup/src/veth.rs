@@ -119,7 +119,7 @@ impl VethPair {
 
     fn delete(&mut self) -> Result<(), NetlinkError> {
         match self.outer.delete(self.outer_index) {
-            // Somebody else has deleted it.
+            // Another program has deleted it.
             Err(error) if error.errno() == Some(Errno::NODEV) => Ok(()),
             result => result,
         }

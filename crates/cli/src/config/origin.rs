@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::text::Text;
 use crate::cache_option::Size;
-use crate::origin_options::OriginPlace;
+use crate::origin_place::OriginPlace;
 
 /// Origins: what is not there is fetched from them, kept in a cache directory, and served from there.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -6,7 +6,7 @@ use super::content::Content;
 use super::place::{Place, Problem};
 use super::{Config, Network, Text};
 use crate::control_link::NicPlace;
-use crate::origin_options::{CACHE_BYTES_MIN, ORIGINS_MAX};
+use crate::origin_place::{CACHE_BYTES_MIN, ORIGINS_MAX};
 
 /// NIC workers of a process.
 const WORKERS_MAX: u16 = 64;

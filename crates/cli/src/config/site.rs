@@ -8,7 +8,7 @@ use server::{Coding, HostName, Pattern, RelativePath};
 
 use super::text::{Text, Time};
 use crate::cache_option::Size;
-use crate::origin_options::OriginChoice;
+use crate::origin_place::OriginChoice;
 
 /// What is served under some names.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -1,4 +1,4 @@
-//! What a NIC stack that starts again is told.
+//! What a NIC stack that starts again receives.
 
 use std::sync::Arc;
 
