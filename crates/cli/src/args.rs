@@ -11,19 +11,17 @@ use netsetup::cidr::Cidr;
 use crate::bench::{BENCH_HELP, BenchArgs};
 use crate::cache_option::CacheOption;
 use crate::capture::{CAPTURE_HELP, CaptureArgs};
-use crate::carry_process::CarryArgs;
+use crate::config::Text;
 use crate::control_link::{ControlLink, NicPlace};
 use crate::ctl::{CTL_HELP, CtlArgs};
 use crate::demo::{DEMO_HELP, DemoArgs};
-use crate::door_process::DoorArgs;
 use crate::emulate::{LINK_HELP, LinkArgs};
 use crate::generate::GenerateArgs;
-use crate::host_process::HostArgs;
 use crate::http_options::HttpOptions;
 use crate::log_options::LogOptions;
 use crate::measuring::{HostMeasuring, NicMeasuring};
-use crate::observe::ObserveArgs;
-use crate::origin_options::{FetchArgs, OriginOptions};
+use crate::nic_process::NicSettings;
+use crate::origin_options::OriginOptions;
 use crate::sim::{SIM_HELP, SimArgs};
 use crate::stat::{STAT_HELP, StatArgs};
 use crate::tcp_options::TcpOptions;
@@ -95,19 +93,22 @@ pub(crate) enum Command {
     Generate(GenerateArgs),
     /// The host process of `serve`
     #[command(hide = true)]
-    Host(HostArgs),
+    Host,
+    /// The NIC process of `serve` and `nic`
+    #[command(hide = true)]
+    NicProcess,
     /// The fetcher of `serve`
     #[command(hide = true)]
-    Fetch(FetchArgs),
+    Fetcher,
     /// The observer process of `serve`
     #[command(hide = true)]
-    Observe(ObserveArgs),
-    /// The carrier process of `serve`, in the place of a NIC stack on another machine
+    Observer,
+    /// The relay of `serve`, in the place of a NIC process on another machine
     #[command(hide = true)]
-    Carry(CarryArgs),
-    /// The carrier process of `nic --control`, in the place of a host stack on another machine
+    HostRelay,
+    /// The relay of `nic --control`, in the place of a host process on another machine
     #[command(hide = true)]
-    Door(DoorArgs),
+    NicRelay,
 }
 
 /// What `splitway serve` is told on the command line. What a file can say as well is said over it: see `config`.
@@ -308,29 +309,16 @@ pub(crate) struct NicArgs {
     pub(crate) cache: CacheOption,
 
     /// Unix socket on which to wait for a host stack
-    #[arg(long, value_name = "PATH", default_value = NIC_SOCKET, conflicts_with_all = ["control_stdin", "control"])]
+    #[arg(long, value_name = "PATH", default_value = NIC_SOCKET, conflicts_with = "control")]
     pub(crate) socket: PathBuf,
 
     /// Wait for the host stack of another machine, on the link of this interface
-    #[arg(
-        long,
-        value_name = "eth:IFACE",
-        requires = "key_file",
-        conflicts_with = "control_stdin"
-    )]
+    #[arg(long, value_name = "eth:IFACE", requires = "key_file")]
     pub(crate) control: Option<ControlLink>,
 
     /// File with the key that both machines share, for --control; `splitway keygen` makes one
     #[arg(long, value_name = "FILE", requires = "control")]
     pub(crate) key_file: Option<PathBuf>,
-
-    /// Serve one host stack, connected to standard input, and end with it
-    #[arg(long, hide = true)]
-    pub(crate) control_stdin: bool,
-
-    /// Tell on standard output what the workers count
-    #[arg(long, hide = true, requires = "control_stdin")]
-    pub(crate) tell_counters: bool,
 
     // Its heading holds for all options that follow.
     #[command(flatten)]
@@ -344,6 +332,18 @@ impl NicArgs {
         // One of them is required.
         let root = root.as_deref().or(root_option.as_deref());
         root.unwrap_or(Path::new(""))
+    }
+
+    /// What a NIC process starts with that serves one host stack.
+    pub(crate) fn settings(&self) -> NicSettings {
+        NicSettings {
+            device: self.dev.clone(),
+            root: self.root().to_owned(),
+            workers: self.workers,
+            cache: self.cache.cache.map(Text),
+            reports_counters: false,
+            ablation: self.measuring.clone(),
+        }
     }
 }
 

@@ -1,6 +1,5 @@
 //! How much memory the NIC stack has for content.
 
-use std::ffi::OsString;
 use std::fmt;
 use std::str::FromStr;
 
@@ -99,13 +98,6 @@ impl CacheOption {
             }
         }
     }
-
-    /// The same for the NIC process.
-    pub(crate) fn arguments(self) -> impl Iterator<Item = OsString> {
-        let size = self.cache.map(|size| size.to_string());
-        size.into_iter()
-            .flat_map(|size| ["--cache".into(), size.into()])
-    }
 }
 
 #[cfg(test)]
@@ -120,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_have_units_and_are_passed_on_as_they_are() {
+    fn sizes_have_units() {
         for (text, bytes, again) in [
             ("1G", 1 << 30, "1G"),
             ("512M", 512 << 20, "512M"),
@@ -130,8 +122,7 @@ mod tests {
         ] {
             let cache = cache(text);
             assert_eq!(cache.cache, Some(Size(bytes)));
-            let arguments: Vec<OsString> = cache.arguments().collect();
-            assert_eq!(arguments, ["--cache", again]);
+            assert_eq!(Size(bytes).to_string(), again);
         }
         for text in [
             "",
@@ -156,7 +147,6 @@ mod tests {
         let each_bytes = |workers| default.each_bytes(workers, None);
         assert_eq!(each_bytes(4), Config::cache_bytes_default() / 4);
         assert!(each_bytes(1) <= 1 << 30);
-        assert_eq!(default.arguments().count(), 0);
     }
 
     #[test]

@@ -1,10 +1,10 @@
 //! The carrier process: to the host process it is the NIC stack, which is on another machine.
 
+use std::ffi::CStr;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::Args;
 use contract::control::{HelloError, nic_hello};
 use contract::ethernet::ETHER_TYPE;
 use contract::ethernet::session::Counters;
@@ -15,49 +15,59 @@ use relay::meet::MeetError;
 use relay::{Carrier, Ending};
 use rustix::thread::CapabilitySet;
 use sandbox::{lockdown, seccomp};
+use serde::{Deserialize, Serialize};
 
+use crate::config::Text;
 use crate::control_link::MacAddress;
-use crate::messages::{Message, Report};
+use crate::launch::{self, Settings};
+use crate::messages::FromNic;
 use crate::signals::Signals;
 use crate::{child, key_file};
 
-/// The carrier process.
-#[derive(Clone, Debug, Args)]
-pub(crate) struct CarryArgs {
-    /// Interface of the control link
-    #[arg(long)]
+/// What the relay on the host's machine starts with.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct HostRelaySettings {
+    /// Interface of the control link.
     pub(crate) interface: String,
-    /// The NIC stack's machine
-    #[arg(long)]
-    pub(crate) peer: MacAddress,
-    /// The key
-    #[arg(long)]
+    /// The NIC stack's machine.
+    pub(crate) peer: Text<MacAddress>,
+    #[serde(with = "launch::path")]
     pub(crate) key_file: PathBuf,
-    /// The host's interface to its clients
-    #[arg(long)]
-    pub(crate) dev: String,
+    /// The host's interface to its clients.
+    pub(crate) device: String,
+}
+
+impl Settings for HostRelaySettings {
+    const NAME: &'static str = "relay process";
+    const COMMAND: &'static str = "host-relay";
+    const TASK_NAME: &'static CStr = c"splitway-relay";
 }
 
 /// How long the NIC stack's machine may take to answer: less than the host process waits for the hello.
 const PATIENCE: Duration = Duration::from_secs(4);
 
 /// Runs until either stack is gone or a signal ends it.
-pub(crate) fn run(args: &CarryArgs) -> Result<(), Failure> {
-    let control = child::adopt_control_socket(c"splitway-carry")?;
+pub(crate) fn run() -> Result<(), Failure> {
+    let launched = launch::enter::<HostRelaySettings>()?;
+    let settings = launched.settings;
+    let (interface, peer, device) = (&settings.interface, settings.peer.0, &settings.device);
+    let host = launched
+        .socket
+        .ok_or_else(|| Failure::broken("relay", "the socket of the host did not arrive"))?;
     lockdown::forbid_core_dumps()?;
     let signals = Signals::catch_ends()?;
-    let key = key_file::read(&args.key_file)?;
-    let mut port = ControlPort::open(&args.interface, ETHER_TYPE, Some(args.peer.0))
-        .map_err(|error| device::port_failed(&args.interface, &error))?;
-    let mtu = mtu_of(&args.dev).map_err(|error| device::port_failed(&args.dev, &error))?;
+    let key = key_file::read(&settings.key_file)?;
+    let mut port = ControlPort::open(interface, ETHER_TYPE, Some(peer.0))
+        .map_err(|error| device::port_failed(interface, &error))?;
+    let mtu = mtu_of(device).map_err(|error| device::port_failed(device, &error))?;
 
     // Everything that needs a privilege or a file is open now.
     lockdown::keep_capabilities(CapabilitySet::empty())?;
     lockdown::lock_out(Path::new("/"))?;
     seccomp::allow_only(seccomp::Kind::Carrier)?;
 
-    let what = format!("NIC stack at {} on {}", args.peer, args.interface);
-    let met = relay::meet::meet(&mut port, args.peer.0, &key, PATIENCE, signals.as_fd());
+    let what = format!("NIC stack at {} on {}", peer, interface);
+    let met = relay::meet::meet(&mut port, peer.0, &key, PATIENCE, signals.as_fd());
     let (session, terms) = match met {
         Ok(met) => met,
         Err(MeetError::Stopped) => return Ok(()),
@@ -69,26 +79,26 @@ pub(crate) fn run(args: &CarryArgs) -> Result<(), Failure> {
             what,
             format!(
                 "its link to the clients takes packets of {} bytes, and {} of {mtu}",
-                terms.mtu, args.dev
+                terms.mtu, device
             ),
         )
         .remedy(format!(
             "Give both the same MTU: ip link set {} mtu {}",
-            args.dev, terms.mtu
+            device, terms.mtu
         )));
     }
     let workers = usize::from(terms.workers);
-    let mut stack = match nic_hello(control, workers) {
+    let mut stack = match nic_hello(host, workers) {
         Ok(stack) => stack,
-        // A host stack that has thought better of it.
+        // The host stack has closed the connection before it began.
         Err(HelloError::Closed) => return Ok(()),
         Err(error) => return Err(Failure::broken("meeting the host process", error)),
     };
-    child::tell(&Message::NicReady { workers })?;
-    let carriage = Carrier::new(&mut port, args.peer.0, session).for_host();
+    child::tell(FromNic::Ready { workers })?;
+    let carriage = Carrier::new(&mut port, peer.0, session).for_host();
     let (ending, counters) =
         carriage.run(&mut stack.channels, stack.socket.as_fd(), signals.as_fd());
-    child::tell(&Message::Report(Report::now(self::counters(&counters))))?;
+    child::report(self::counters(&counters))?;
     match ending {
         Ending::Stopped | Ending::StackGone | Ending::Superseded(_) => Ok(()),
         Ending::Session(end) => Err(Failure::broken(what, end)),
@@ -97,7 +107,7 @@ pub(crate) fn run(args: &CarryArgs) -> Result<(), Failure> {
             "its command ring makes no sense",
         )),
         Ending::Io(error) => Err(Failure::broken(
-            format!("control link {}", args.interface),
+            format!("control link {}", interface),
             error,
         )),
     }

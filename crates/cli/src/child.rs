@@ -16,7 +16,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions};
 
-use crate::messages::{LineBuffer, Message};
+use crate::messages::{FromChild, Line, LineBuffer, Report};
 
 /// How long somebody who does not need a process any more waits for it to be gone, once it is killed. One whose read
 /// hangs in the kernel, on a disk or a network file system, does not go before that read ends.
@@ -45,19 +45,9 @@ pub(crate) struct Child {
 }
 
 impl Child {
-    /// Runs `program` with `arguments`, in the thread's present namespaces, with `control` as its standard
-    /// input. The child has a process group of its own, so that Ctrl-C does not reach it.
+    /// Runs `program` with `arguments`, in the thread's present namespaces, with `control` as its standard input and
+    /// `stderr` for its log. The child has a process group of its own, so that Ctrl-C does not reach it.
     pub(crate) fn spawn(
-        name: &'static str,
-        program: &Path,
-        arguments: impl IntoIterator<Item = OsString>,
-        control: OwnedFd,
-    ) -> Result<Self, Failure> {
-        Self::spawn_saying(name, program, arguments, control, Stdio::inherit())
-    }
-
-    /// The same; what the process has to say to people goes to `stderr`.
-    pub(crate) fn spawn_saying(
         name: &'static str,
         program: &Path,
         arguments: impl IntoIterator<Item = OsString>,
@@ -109,8 +99,8 @@ impl Child {
         output.into_iter().chain([self.watch_end()])
     }
 
-    /// What the child has said since, without blocking.
-    pub(crate) fn receive(&mut self) -> Vec<Message> {
+    /// The lines that the child has written since, without blocking.
+    pub(crate) fn receive<M: FromChild>(&mut self) -> Vec<Line<M>> {
         let mut bytes = [0; 4096];
         let mut left = RECEIVED_BYTES_MAX / bytes.len();
         while let Some(output) = &mut self.output
@@ -126,21 +116,25 @@ impl Child {
             }
         }
         let mut messages = Vec::new();
-        while let Some(line) = self.lines.next_message() {
-            match line {
+        while let Some(line) = self.lines.next_line() {
+            match serde_json::from_slice(&line) {
                 Ok(message) => messages.push(message),
-                Err(line) => {
-                    self.stray_lines = self.stray_lines.saturating_add(1);
-                    if self.stray_lines <= STRAY_LINES_MAX {
-                        tracing::warn!("{} wrote to its standard output: {line}", self.name);
-                    }
-                    if self.stray_lines == STRAY_LINES_MAX {
-                        tracing::warn!("{}: further such lines are not logged", self.name);
-                    }
-                }
+                Err(_) => self.log_stray(&line),
             }
         }
         messages
+    }
+
+    /// A line that is no message of this child.
+    fn log_stray(&mut self, line: &[u8]) {
+        self.stray_lines = self.stray_lines.saturating_add(1);
+        if self.stray_lines <= STRAY_LINES_MAX {
+            let line = String::from_utf8_lossy(line);
+            tracing::warn!("{} wrote to its standard output: {line}", self.name);
+        }
+        if self.stray_lines == STRAY_LINES_MAX {
+            tracing::warn!("{}: further such lines are not logged", self.name);
+        }
     }
 
     /// The descriptor that becomes readable when the child has ended.
@@ -259,28 +253,34 @@ pub(crate) fn retry<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> rusti
 }
 
 /// In a child: sends a message to the supervisor.
-pub(crate) fn tell(message: &Message) -> Result<(), Failure> {
-    message
-        .send()
-        .map_err(|error| Failure::broken("telling the supervisor", error))
+pub(crate) fn tell(message: impl FromChild) -> Result<(), Failure> {
+    write(&Line::Says(message))
 }
 
-/// In a child: the end. A failure is the supervisor's to print.
+/// In a child: reports what it did, at its end.
+pub(crate) fn report(counters: Vec<(String, u64)>) -> Result<(), Failure> {
+    write::<Unused>(&Line::Report(Report::now(counters)))
+}
+
+/// Stands for what a child says where it says nothing of its own.
+#[derive(serde::Serialize, serde::Deserialize)]
+enum Unused {}
+
+impl FromChild for Unused {}
+
+fn write<M: FromChild>(line: &Line<M>) -> Result<(), Failure> {
+    line.write(io::stdout().lock())
+        .map_err(|error| Failure::broken("reporting to the supervisor", error))
+}
+
+/// In a child: the end. The supervisor prints a failure.
 pub(crate) fn end(result: Result<(), Failure>) -> ExitCode {
     let Err(failure) = result else {
         return ExitCode::SUCCESS;
     };
     let code = ExitCode::from(failure.exit_code());
-    if tell(&Message::Failed(failure.clone())).is_err() {
+    if write::<Unused>(&Line::Failed(failure.clone())).is_err() {
         tracing::error!("{failure}");
     }
     code
-}
-
-/// `--name=value` in one word, whatever the value begins with.
-pub(crate) fn option(name: &str, value: &std::ffi::OsStr) -> OsString {
-    let mut word = OsString::from(name);
-    word.push("=");
-    word.push(value);
-    word
 }

@@ -47,7 +47,7 @@ pub(crate) use self::origin::Origin;
 pub(crate) use self::site::Site;
 pub(crate) use self::tcp::Tcp;
 pub(crate) use self::text::Text;
-pub(crate) use self::tls::{Certificate, Tls};
+pub(crate) use self::tls::{Certificate, Tls, TlsSettings};
 use crate::control_link::NicPlace;
 use failure::Failure;
 

@@ -4,10 +4,10 @@
 //! It deals with strangers, so it may do little. It asks the supervisor for NIC processes, and is passed a socket that
 //! leads to each.
 
+use std::ffi::CStr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use clap::Args;
 use contract::control::{HostSession, host_hello};
 use contract::ethernet::session::Counters;
 use contract::ethernet::{ETHER_TYPE, PreSharedKey};
@@ -18,46 +18,55 @@ use netsetup::device;
 use relay::{Carriage, Carrier, Door, Ending};
 use rustix::thread::CapabilitySet;
 use sandbox::{lockdown, seccomp};
+use serde::{Deserialize, Serialize};
 
 use crate::control_link::MacAddress;
-use crate::messages::{Message, Report};
+use crate::launch::{self, Launched, Settings};
+use crate::messages::{FromRelay, Report, ToRelay};
 use crate::nic_keeper::START_WAIT;
 use crate::signals::Signals;
 use crate::{carry_process, child, fd_passing, key_file};
 
-/// The carrier process of the NIC stack's machine.
-#[derive(Clone, Debug, Args)]
-pub(crate) struct DoorArgs {
-    /// Interface of the control link
-    #[arg(long)]
+/// What the relay on the NIC stack's machine starts with.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct NicRelaySettings {
+    /// Interface of the control link.
     pub(crate) interface: String,
-    /// The key
-    #[arg(long)]
+    #[serde(with = "launch::path")]
     pub(crate) key_file: PathBuf,
-    /// The NIC stack's interface to the clients
-    #[arg(long)]
-    pub(crate) dev: String,
-    /// Workers of each NIC process
-    #[arg(long)]
+    /// The NIC stack's interface to the clients.
+    pub(crate) device: String,
+    /// Workers of each NIC process.
     pub(crate) workers: u16,
 }
 
+impl Settings for NicRelaySettings {
+    const NAME: &'static str = "relay process";
+    const COMMAND: &'static str = "nic-relay";
+    const TASK_NAME: &'static CStr = c"splitway-relay";
+}
+
+/// Longest message of the supervisor, in bytes.
+const MESSAGE_BYTES_MAX: usize = 64;
+
 /// Runs until the supervisor ends it.
-pub(crate) fn run(args: &DoorArgs) -> Result<(), Failure> {
-    let supervisor = child::adopt_control_socket(c"splitway-carry")?;
+pub(crate) fn run() -> Result<(), Failure> {
+    let Launched {
+        settings, control, ..
+    } = launch::enter::<NicRelaySettings>()?;
     lockdown::forbid_core_dumps()?;
     let signals = Signals::catch_ends()?;
-    let key = key_file::read(&args.key_file)?;
-    let mut machine = Machine::open(args, &key, supervisor)?;
+    let key = key_file::read(&settings.key_file)?;
+    let mut machine = Machine::open(&settings, &key, control)?;
 
     // Everything that needs a privilege or a file is open now.
     lockdown::keep_capabilities(CapabilitySet::empty())?;
     lockdown::lock_out(Path::new("/"))?;
     seccomp::allow_only(seccomp::Kind::Door)?;
 
-    child::tell(&Message::DoorOpen(
-        MacAddress(machine.port.mac()).to_string(),
-    ))?;
+    child::tell(FromRelay::Listening {
+        mac: MacAddress(machine.port.mac()).to_string(),
+    })?;
     machine.serve(&signals)
 }
 
@@ -73,27 +82,32 @@ struct Machine {
 }
 
 impl Machine {
-    fn open(args: &DoorArgs, key: &PreSharedKey, supervisor: OwnedFd) -> Result<Machine, Failure> {
-        let interface = &args.interface;
+    fn open(
+        settings: &NicRelaySettings,
+        key: &PreSharedKey,
+        supervisor: OwnedFd,
+    ) -> Result<Machine, Failure> {
+        let (interface, device) = (&settings.interface, &settings.device);
         let port = ControlPort::open(interface, ETHER_TYPE, None)
             .map_err(|error| device::port_failed(interface, &error))?;
-        let mtu = mtu_of(&args.dev).map_err(|error| device::port_failed(&args.dev, &error))?;
+        let mtu = mtu_of(device).map_err(|error| device::port_failed(device, &error))?;
         // A port of the data link only to learn its address.
-        let source_mac = ControlPort::open(&args.dev, ETHER_TYPE, None)
-            .map_err(|error| device::port_failed(&args.dev, &error))?
+        let source_mac = ControlPort::open(device, ETHER_TYPE, None)
+            .map_err(|error| device::port_failed(device, &error))?
             .mac();
         let mtu = u32::try_from(mtu).unwrap_or(u32::MAX);
-        let door = Door::new(key, &port, args.workers, mtu, Some(source_mac)).ok_or_else(|| {
-            Failure::input(
-                format!("control link {interface}"),
-                "its MTU is too small for the contract",
-            )
-        })?;
+        let door =
+            Door::new(key, &port, settings.workers, mtu, Some(source_mac)).ok_or_else(|| {
+                Failure::input(
+                    format!("control link {interface}"),
+                    "its MTU is too small for the contract",
+                )
+            })?;
         Ok(Machine {
             supervisor,
             port,
             door,
-            workers: usize::from(args.workers),
+            workers: usize::from(settings.workers),
             source_mac,
             guests: 0,
         })
@@ -112,7 +126,10 @@ impl Machine {
             };
             let host = MacAddress(guest.mac);
             self.guests = self.guests.wrapping_add(1);
-            child::tell(&Message::GuestCame(self.guests, host.to_string()))?;
+            child::tell(FromRelay::HostConnected {
+                session: self.guests,
+                host: host.to_string(),
+            })?;
             let epoch = guest.session.id();
             let source_mac = guest.terms.source_mac.and(Some(self.source_mac));
             let carrier = Carrier::new(&mut self.port, guest.mac, guest.session);
@@ -125,7 +142,10 @@ impl Machine {
             };
             let (ending, counters) = nic.carry(carriage, signals)?;
             let report = Report::now(carry_process::counters(&counters));
-            child::tell(&Message::GuestGone(self.guests, report))?;
+            child::tell(FromRelay::HostGone {
+                session: self.guests,
+                report,
+            })?;
             match ending {
                 Ending::Stopped => return Ok(()),
                 Ending::Superseded(guest) => next = Some(*guest),
@@ -166,9 +186,9 @@ impl NicProcess<'_> {
             if let Some(ending) = carriage.await_stack(self.workers, START_WAIT, supervisor, stop) {
                 return Ok(carriage.leave_unmet(self.workers, ending));
             }
-            match fd_passing::receive(self.supervisor)? {
-                Some((number, socket)) if number == self.number => break socket,
-                // It is of a host that has gone since.
+            match fd_passing::receive(self.supervisor, &mut [0; MESSAGE_BYTES_MAX])? {
+                Some((ToRelay::Nic { session }, socket)) if session == self.number => break socket,
+                // Of a host that has gone since.
                 Some(_) => {}
                 None => break None,
             }

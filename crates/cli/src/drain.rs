@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use crate::fd_passing;
-use crate::handover;
+use crate::messages::ToHost;
 use crate::reload::Outcome;
 use crate::say;
 
@@ -35,7 +35,7 @@ impl Drain {
         let timeout = self.timeout;
         let result = match self.begun {
             Some(_) => Ok("draining already".to_owned()),
-            None => fd_passing::pass(to_host, handover::DRAIN, None)
+            None => fd_passing::pass(to_host, &ToHost::Drain, None)
                 .map(|()| {
                     let text = format!(
                         "draining: no new connections; the server ends with the last response, in {timeout:?} at the latest"

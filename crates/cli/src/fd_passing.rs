@@ -1,8 +1,9 @@
-//! Descriptors that processes pass each other over a socket, each with a few bytes that say what it is.
+//! Messages between processes over a SOCK_SEQPACKET socket: one packet each, in JSON, with descriptors beside it
+//! (unix(7), SCM_RIGHTS).
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use failure::Failure;
 use rustix::io::Errno;
@@ -10,64 +11,115 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use crate::child::retry;
 
-const ONE_DESCRIPTOR: usize = rustix::cmsg_space!(ScmRights(1));
+/// Descriptors of a packet.
+const DESCRIPTORS_MAX: usize = 2;
 
-const HEARING: &str = "hearing of NIC processes";
+const ANCILLARY_BYTES: usize = rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX));
 
-/// Passes a descriptor, and the number that says what it is, to the process at the other end of `user`; or nothing but the
-/// number, if there is no descriptor.
-pub(crate) fn pass(user: &OwnedFd, number: u8, nic: Option<&OwnedFd>) -> rustix::io::Result<()> {
-    let mut space = [MaybeUninit::uninit(); ONE_DESCRIPTOR];
+/// What failures are about.
+const WHAT: &str = "receiving from the supervisor";
+
+/// Sends a message, and a descriptor if there is one. Fails with EAGAIN rather than wait.
+pub(crate) fn pass(
+    socket: &OwnedFd,
+    message: &impl Serialize,
+    descriptor: Option<&OwnedFd>,
+) -> rustix::io::Result<()> {
+    let descriptor = descriptor.map(AsFd::as_fd);
+    pass_all(socket, message, descriptor.as_slice())
+}
+
+/// The same with several descriptors.
+pub(crate) fn pass_all(
+    socket: &OwnedFd,
+    message: &impl Serialize,
+    descriptors: &[BorrowedFd<'_>],
+) -> rustix::io::Result<()> {
+    let bytes = serde_json::to_vec(message).map_err(|_| Errno::INVAL)?;
+    let mut space = [MaybeUninit::uninit(); ANCILLARY_BYTES];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    let descriptors = nic.map(|nic| [nic.as_fd()]);
-    if let Some(descriptors) = &descriptors {
+    if !descriptors.is_empty() {
         let pushed = ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
-        debug_assert!(pushed, "there is space for one");
+        debug_assert!(pushed, "there is space for them");
     }
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-    retry(|| sendmsg(user, &[IoSlice::new(&[number])], &mut ancillary, flags))?;
+    retry(|| sendmsg(socket, &[IoSlice::new(&bytes)], &mut ancillary, flags))?;
     Ok(())
 }
 
-/// What the supervisor at the other end of `control` has passed, if anything: the number of a NIC process, and its socket,
-/// if that has arrived.
-pub(crate) fn receive(control: &OwnedFd) -> Result<Option<(u8, Option<OwnedFd>)>, Failure> {
-    let mut byte = [0];
-    let received = receive_packet(control, &mut byte)?;
-    Ok(received.map(|(_, descriptor)| (byte[0], descriptor)))
-}
-
-/// The same of a packet of any length: how many bytes of it are in `buffer` now.
-pub(crate) fn receive_packet(
+/// The next message of the supervisor behind `control`, if one is there, with its descriptor: the kernel drops a descriptor
+/// for which the process has no room. `buffer` is as long as the longest message.
+pub(crate) fn receive<M: DeserializeOwned>(
     control: &OwnedFd,
     buffer: &mut [u8],
-) -> Result<Option<(usize, Option<OwnedFd>)>, Failure> {
-    let mut space = [MaybeUninit::uninit(); ONE_DESCRIPTOR];
+) -> Result<Option<(M, Option<OwnedFd>)>, Failure> {
+    let received = receive_all(control, buffer)?;
+    Ok(received.map(|(message, descriptors)| (message, descriptors.into_iter().next())))
+}
+
+/// The same with all descriptors.
+pub(crate) fn receive_all<M: DeserializeOwned>(
+    control: &OwnedFd,
+    buffer: &mut [u8],
+) -> Result<Option<(M, Vec<OwnedFd>)>, Failure> {
+    let mut space = [MaybeUninit::uninit(); ANCILLARY_BYTES];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
     let received = retry(|| {
-        recvmsg(
-            control,
-            &mut [IoSliceMut::new(buffer)],
-            &mut ancillary,
-            flags,
-        )
+        let pieces = &mut [IoSliceMut::new(buffer)];
+        recvmsg(control, pieces, &mut ancillary, flags)
     });
-    match received {
+    let bytes = match received {
         Ok(received) if received.bytes == 0 => {
-            Err(Failure::broken(HEARING, "the supervisor is gone"))
+            return Err(Failure::broken(WHAT, "the supervisor is gone"));
         }
-        Ok(received) => {
-            let socket = ancillary.drain().find_map(|message| match message {
-                RecvAncillaryMessage::ScmRights(mut passed) => passed.next(),
-                _ => None,
-            });
-            Ok(Some((received.bytes, socket)))
+        Ok(received) => received.bytes,
+        Err(Errno::AGAIN) => return Ok(None),
+        Err(errno) => return Err(Failure::broken(WHAT, errno)),
+    };
+    let mut descriptors = Vec::new();
+    for message in ancillary.drain() {
+        if let RecvAncillaryMessage::ScmRights(passed) = message {
+            descriptors.extend(passed);
         }
-        Err(Errno::AGAIN) => Ok(None),
-        Err(errno) => Err(Failure::broken(HEARING, errno)),
+    }
+    let message = serde_json::from_slice(&buffer[..bytes])
+        .map_err(|error| Failure::broken(WHAT, format!("a message that is none: {error}")))?;
+    Ok(Some((message, descriptors)))
+}
+
+#[cfg(test)]
+mod tests {
+    use netsetup::seqpacket;
+
+    use super::*;
+
+    #[test]
+    fn a_message_crosses_with_its_descriptors() {
+        let (own, other) = seqpacket::pair().unwrap();
+        let descriptors = [own.as_fd(), other.as_fd()];
+        pass_all(&own, &"both", &descriptors).unwrap();
+        pass(&own, &7u32, None).unwrap();
+        let mut buffer = [0; 100];
+        let (message, descriptors) = receive_all::<String>(&other, &mut buffer).unwrap().unwrap();
+        assert_eq!((message.as_str(), descriptors.len()), ("both", 2));
+        let (number, none) = receive::<u32>(&other, &mut buffer).unwrap().unwrap();
+        assert_eq!((number, none.is_none()), (7, true));
+        assert!(receive::<u32>(&other, &mut buffer).unwrap().is_none());
+    }
+
+    #[test]
+    fn what_is_no_message_is_an_error() {
+        let (own, other) = seqpacket::pair().unwrap();
+        pass(&own, &"text", None).unwrap();
+        assert!(receive::<u32>(&other, &mut [0; 100]).is_err());
+        drop(own);
+        let failure = receive::<u32>(&other, &mut [0; 100]).unwrap_err();
+        assert!(failure.to_string().contains("is gone"), "{failure}");
     }
 }

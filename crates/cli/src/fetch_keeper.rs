@@ -16,17 +16,18 @@ use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
 
 use crate::backoff::Backoff;
-use crate::child::{Child, retry};
-use crate::family::{Family, Happening, Role};
+use crate::child::retry;
+use crate::children::{Children, Event, Role};
+use crate::fetch_process::FetcherSettings;
 use crate::heartbeat::{Due, Heartbeat};
-use crate::messages::{Message, Report};
-use crate::observe::FetcherReport;
+use crate::launch::{self, Settings as _};
+use crate::messages::{FromFetcher, Report, ToHost};
 use crate::origin_options::{CacheLimits, OriginPlan};
 use crate::origin_place::ORIGINS_MAX;
 use crate::program::Program;
-use crate::{fd_passing, handover, stat};
+use crate::{fd_passing, stat};
 
-const NAME: &str = "fetcher";
+const NAME: &str = FetcherSettings::NAME;
 
 /// The network namespace in which the user has started Splitway: origins are reached from there.
 #[derive(Debug)]
@@ -192,7 +193,7 @@ impl FetchKeeper {
     /// What could be before still can, and what is cached stays, since the host process may go on with that.
     pub(crate) fn prepare(
         &mut self,
-        family: &mut Family,
+        children: &mut Children,
         plan: Option<&OriginPlan>,
     ) -> Result<(), Failure> {
         let Some(plan) = plan else {
@@ -212,7 +213,7 @@ impl FetchKeeper {
         }
         self.plan = Some(plan);
         if self.process.is_none() && self.next.is_none() {
-            return self.start(family);
+            return self.start(children);
         }
         // Who is started later is told everything then.
         if let Some(process) = &mut self.process
@@ -251,27 +252,24 @@ impl FetchKeeper {
     }
 
     /// Starts a fetcher; there is none if it could not be handed to the host process.
-    fn start(&mut self, family: &mut Family) -> Result<(), Failure> {
-        self.spawn(family).inspect_err(|_| {
+    fn start(&mut self, children: &mut Children) -> Result<(), Failure> {
+        self.spawn(children).inspect_err(|_| {
             self.process = None;
-            family.dismiss(Role::Fetcher);
+            children.forget(Role::Fetcher);
         })
     }
 
-    fn spawn(&mut self, family: &mut Family) -> Result<(), Failure> {
+    fn spawn(&mut self, children: &mut Children) -> Result<(), Failure> {
         let Some(plan) = &self.plan else {
             return Ok(());
         };
         let failed = |errno| Failure::broken("making a socket for the fetcher", errno);
         let (to_fetcher, fetcher) = seqpacket::pair().map_err(failed)?;
-        let (orders, its_orders) = seqpacket::pair().map_err(failed)?;
-        fd_passing::pass(&to_fetcher, handover::ORDERS, Some(&its_orders)).map_err(failed)?;
-        let image = self.program.image();
-        let arguments = plan.fetch_arguments(&self.log);
-        let child = self
+        let (image, settings) = (self.program.image(), plan.settings());
+        let (child, orders) = self
             .outside
-            .visit(|| Child::spawn(NAME, &image, arguments, fetcher))?;
-        family.adopt(Role::Fetcher, child);
+            .visit(|| launch::start(&image, &settings, &self.log, Some(&fetcher)))?;
+        children.add(Role::Fetcher, child);
         self.processes += 1;
         self.counted = Report::default();
         self.process = Some(Process {
@@ -283,7 +281,7 @@ impl FetchKeeper {
             retires_by: None,
             heartbeat: None,
         });
-        fd_passing::pass(&self.host, handover::FETCHER, Some(&to_fetcher))
+        fd_passing::pass(&self.host, &ToHost::Fetcher, Some(&to_fetcher))
             .map_err(|errno| Failure::broken("handing the fetcher to the host process", errno))
     }
 
@@ -299,24 +297,15 @@ impl FetchKeeper {
             .map_or_else(String::new, OriginPlan::describe)
     }
 
-    /// What a fetcher has told of what it has counted, if that is what happened.
-    pub(crate) fn told(&self, happening: &Happening) -> Option<FetcherReport> {
-        match happening {
-            Happening::Said(Role::Fetcher, Message::Fetched(origin, report)) => {
-                Some(FetcherReport {
-                    process: self.processes,
-                    origin: origin.clone(),
-                    report: report.clone(),
-                })
-            }
-            _ => None,
-        }
+    /// How many fetchers have been started.
+    pub(crate) fn processes(&self) -> u64 {
+        self.processes
     }
 
     /// What there is to be known of it from outside, if anything is fetched.
-    pub(crate) fn info(&self, family: &Family) -> Option<stat::document::Fetcher> {
+    pub(crate) fn info(&self, children: &Children) -> Option<stat::document::Fetcher> {
         self.plan.as_ref().map(|plan| stat::document::Fetcher {
-            process: family
+            process: children
                 .pid(Role::Fetcher)
                 .map(stat::document::Process::look_at),
             cache_max_bytes: plan.limits.bytes.0,
@@ -347,14 +336,17 @@ impl FetchKeeper {
     }
 
     /// Something has happened, or time has passed.
-    pub(crate) fn on(&mut self, family: &mut Family, happening: &Happening) {
+    pub(crate) fn on(&mut self, children: &mut Children, event: &Event) {
         let now = Instant::now();
-        match happening {
-            Happening::Said(Role::Fetcher, Message::FetcherReady) => {
+        match event {
+            Event::Fetcher(FromFetcher::Ready) => {
                 self.backoff.on_success(now);
                 self.on_ready();
             }
-            Happening::Said(Role::Fetcher, Message::Fetched(None, report)) => {
+            Event::Fetcher(FromFetcher::Counters {
+                origin: None,
+                report,
+            }) => {
                 self.counted = report.clone();
                 if let Some(process) = &mut self.process
                     && let Some(heartbeat) = &mut process.heartbeat
@@ -362,19 +354,19 @@ impl FetchKeeper {
                     heartbeat.on_answer();
                 }
             }
-            Happening::Ended(Role::Fetcher) => {
-                let fate = family.fate(Role::Fetcher);
+            Event::Exited(Role::Fetcher) => {
+                let failure = children.exit_failure(Role::Fetcher);
                 let has_retired = self
                     .process
                     .take()
                     .is_some_and(|it| it.retires_by.is_some());
-                family.dismiss(Role::Fetcher);
-                match fate {
+                children.forget(Role::Fetcher);
+                match failure {
                     None if has_retired => self.next = Some(now),
-                    fate => {
-                        let why = "ended although nobody asked it to";
-                        let fate = fate.unwrap_or_else(|| Failure::broken(NAME, why));
-                        self.fail(now, &fate);
+                    failure => {
+                        let failure =
+                            failure.unwrap_or_else(|| Failure::broken(NAME, "ended unasked"));
+                        self.fail(now, &failure);
                     }
                 }
             }
@@ -388,7 +380,7 @@ impl FetchKeeper {
                 Due::Ask => process.tell(&Order::Tell),
                 Due::Silent => {
                     tracing::warn!("no heartbeat of the {NAME}: it is killed");
-                    family.kill(Role::Fetcher);
+                    children.kill(Role::Fetcher);
                 }
             }
         }
@@ -402,12 +394,12 @@ impl FetchKeeper {
         }
         let is_late = |process: &mut Process| process.retires_by.is_some_and(|by| by <= now);
         if self.process.take_if(is_late).is_some() {
-            family.dismiss(Role::Fetcher);
+            children.forget(Role::Fetcher);
             self.next = Some(now);
         }
         if self.next.is_some_and(|at| at <= now) {
             self.next = None;
-            if let Err(failure) = self.start(family) {
+            if let Err(failure) = self.start(children) {
                 self.fail(now, &failure);
             }
         }
@@ -451,8 +443,8 @@ mod tests {
     }
 
     /// A keeper, the host process's end of its socket, and where a fetcher hears orders that is at work by this plan.
-    fn at_work(plan: OriginPlan) -> (FetchKeeper, Family, OwnedFd, OwnedFd) {
-        let family = Family::new(Signals::catch_ends().unwrap());
+    fn at_work(plan: OriginPlan) -> (FetchKeeper, Children, OwnedFd, OwnedFd) {
+        let children = Children::new(Signals::catch_ends().unwrap());
         let (to_host, host) = seqpacket::pair().unwrap();
         let (orders, heard) = seqpacket::pair().unwrap();
         let mut keeper =
@@ -468,7 +460,7 @@ mod tests {
         });
         keeper.named = plan.origins.clone();
         keeper.plan = Some(plan);
-        (keeper, family, host, heard)
+        (keeper, children, host, heard)
     }
 
     fn limits(bytes: Size) -> CacheLimits {
@@ -498,16 +490,16 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let plan = |size| plan(root.path(), size, &["http://a.example".to_owned()]);
         let (small, large) = (Size(16 << 20), Size(64 << 20));
-        let (mut keeper, mut family, _host, orders) = at_work(plan("64M"));
-        keeper.prepare(&mut family, Some(&plan("16M"))).unwrap();
+        let (mut keeper, mut children, _host, orders) = at_work(plan("64M"));
+        keeper.prepare(&mut children, Some(&plan("16M"))).unwrap();
         assert_eq!(heard(&orders), [Some(large.0)]);
         keeper.limit(Some(limits(small)));
         assert_eq!(heard(&orders), [Some(small.0)]);
         // One that is refused leaves nothing behind.
-        keeper.prepare(&mut family, Some(&plan("64M"))).unwrap();
+        keeper.prepare(&mut children, Some(&plan("64M"))).unwrap();
         keeper.limit(Some(limits(small)));
         assert_eq!(heard(&orders), [Some(large.0), Some(small.0)]);
-        assert_eq!(keeper.info(&family).unwrap().cache_max_bytes, small.0);
+        assert_eq!(keeper.info(&children).unwrap().cache_max_bytes, small.0);
         keeper.limit(None);
         keeper.limit(Some(limits(small)));
         assert_eq!(heard(&orders), []);
@@ -520,10 +512,14 @@ mod tests {
             let origins: Vec<String> = numbers.map(|it| format!("http://{it}.example")).collect();
             plan(root.path(), "16M", &origins)
         };
-        let (mut keeper, mut family, _host, orders) = at_work(plan(0..256));
-        keeper.prepare(&mut family, Some(&plan(256..512))).unwrap();
+        let (mut keeper, mut children, _host, orders) = at_work(plan(0..256));
+        keeper
+            .prepare(&mut children, Some(&plan(256..512)))
+            .unwrap();
         assert!(!heard(&orders).contains(&None));
-        keeper.prepare(&mut family, Some(&plan(512..513))).unwrap();
+        keeper
+            .prepare(&mut children, Some(&plan(512..513)))
+            .unwrap();
         assert_eq!(heard(&orders), [None]);
         assert!(keeper.deadline().is_some());
         assert_eq!(keeper.plan.unwrap().origins.len(), 257);
@@ -533,7 +529,7 @@ mod tests {
     fn one_that_listens_slowly_is_told_everything_in_order_and_one_that_never_does_is_replaced() {
         let root = tempfile::tempdir().unwrap();
         let plan = plan(root.path(), "16M", &["http://a.example".to_owned()]);
-        let (mut keeper, mut family, host, orders) = at_work(plan);
+        let (mut keeper, mut children, host, orders) = at_work(plan);
         // Nobody takes another one in.
         drop(host);
         let process = keeper.process.as_ref().unwrap();
@@ -542,7 +538,7 @@ mod tests {
         for &size in &sizes {
             keeper.limit(Some(limits(Size(size))));
         }
-        let nothing = Happening::Said(Role::Fetcher, Message::FetcherReady);
+        let nothing = Event::Fetcher(FromFetcher::Ready);
         let mut told = Vec::new();
         while told.len() < sizes.len() {
             let is_waiting = !keeper.process.as_ref().unwrap().untold.is_empty();
@@ -550,7 +546,7 @@ mod tests {
             let more = heard(&orders);
             assert!(!more.is_empty());
             told.extend(more);
-            keeper.on(&mut family, &nothing);
+            keeper.on(&mut children, &nothing);
         }
         assert!(told.into_iter().flatten().eq(sizes.iter().copied()));
         assert_eq!(keeper.deadline(), None);
@@ -559,10 +555,10 @@ mod tests {
         }
         let hears_by = &mut keeper.process.as_mut().unwrap().hears_by;
         assert!(hears_by.is_some());
-        keeper.on(&mut family, &nothing);
+        keeper.on(&mut children, &nothing);
         assert!(keeper.process.is_some());
         keeper.process.as_mut().unwrap().hears_by = Some(Instant::now());
-        keeper.on(&mut family, &nothing);
+        keeper.on(&mut children, &nothing);
         assert!(keeper.process.is_none());
         assert!(keeper.next.is_some(), "another one is started");
     }
@@ -571,11 +567,11 @@ mod tests {
     fn one_that_cannot_be_handed_to_the_host_process_is_none() {
         let root = tempfile::tempdir().unwrap();
         let plan = plan(root.path(), "16M", &["http://a.example".to_owned()]);
-        let (mut keeper, mut family, host, _) = at_work(plan.clone());
+        let (mut keeper, mut children, host, _) = at_work(plan.clone());
         keeper.process = None;
         drop(host);
-        assert!(keeper.prepare(&mut family, Some(&plan)).is_err());
+        assert!(keeper.prepare(&mut children, Some(&plan)).is_err());
         assert!(keeper.process.is_none());
-        assert_eq!(family.pid(Role::Fetcher), None);
+        assert_eq!(children.pid(Role::Fetcher), None);
     }
 }

@@ -1,37 +1,63 @@
 //! The fetcher: fetches what comes from origins into the cache directory, and may write nowhere else.
 
+use std::ffi::CStr;
 use std::io;
 use std::net::ToSocketAddrs;
 use std::os::fd::AsFd;
+use std::path::PathBuf;
 
 use failure::Failure;
+use origin::OriginUrl;
 use rustix::fs::{Mode, OFlags};
 use rustix::thread::CapabilitySet;
 use sandbox::{lockdown, seccomp};
+use serde::{Deserialize, Serialize};
 
-use crate::messages::{Message, Report};
-use crate::origin_options::FetchArgs;
+use crate::child;
+use crate::config::Text;
+use crate::launch::{self, Settings};
+use crate::messages::FromFetcher;
+use crate::origin_options::trust;
+use crate::origin_place::SEGMENT_BYTES;
 use crate::signals::Signals;
-use crate::telling::FetcherTeller;
-use crate::{child, fd_passing};
+use crate::telling::FetcherReporter;
+
+/// What the fetcher starts with. More origins may follow as messages.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct FetcherSettings {
+    /// The directory that it writes to.
+    #[serde(with = "launch::path")]
+    pub(crate) cache_dir: PathBuf,
+    /// Most content that is kept there, in bytes.
+    pub(crate) bytes_max: u64,
+    /// Most variants of a target.
+    pub(crate) variants_max: u16,
+    /// The origins that it may connect to.
+    pub(crate) origins: Vec<Text<OriginUrl>>,
+    /// File with the certificates of the authorities that it trusts; `None`: those of this machine.
+    #[serde(with = "launch::path::option")]
+    pub(crate) ca: Option<PathBuf>,
+}
+
+impl Settings for FetcherSettings {
+    const NAME: &'static str = "fetcher";
+    const COMMAND: &'static str = "fetcher";
+    const TASK_NAME: &'static CStr = c"splitway-fetch";
+}
 
 /// Runs until the host process is gone or a signal ends it.
-pub(crate) fn run(args: &FetchArgs) -> Result<(), Failure> {
-    let host = child::adopt_control_socket(c"splitway-fetch")?;
-    // It was sent before this process began.
-    let given = fd_passing::receive(&host)?.and_then(|(_, orders)| orders);
-    let orders = given.ok_or_else(|| {
-        Failure::broken(
-            "fetcher",
-            "the socket from which it is told more did not arrive",
-        )
-    })?;
+pub(crate) fn run() -> Result<(), Failure> {
+    let launched = launch::enter::<FetcherSettings>()?;
+    let (settings, orders) = (launched.settings, launched.control);
+    let host = launched
+        .socket
+        .ok_or_else(|| Failure::broken("fetcher", "the socket of the host did not arrive"))?;
     lockdown::forbid_core_dumps()?;
     let signals = Signals::catch_ends()?;
-    let what = format!("cache directory {}", args.cache_dir.display());
-    let config = args.config()?;
+    let what = format!("cache directory {}", settings.cache_dir.display());
+    let config = config(&settings)?;
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let directory = rustix::fs::open(&args.cache_dir, flags, Mode::empty())
+    let directory = rustix::fs::open(&settings.cache_dir, flags, Mode::empty())
         .map_err(|errno| Failure::input(&what, errno))?;
     let ports: Vec<u16> = config.origins.iter().map(origin::OriginUrl::port).collect();
 
@@ -45,15 +71,15 @@ pub(crate) fn run(args: &FetchArgs) -> Result<(), Failure> {
         .try_clone_to_owned()
         .map_err(|error| Failure::broken("watching signals", error))?;
     let ready = || {
-        // A supervisor that does not hear is gone, and this process will be, too.
-        if let Err(failure) = child::tell(&Message::FetcherReady) {
+        // Without its supervisor, this process ends as well.
+        if let Err(failure) = child::tell(FromFetcher::Ready) {
             tracing::error!("{failure}");
         }
     };
     let ends = origin::Ends { host, orders, stop };
-    let mut teller = FetcherTeller::default();
+    let mut reporter = FetcherReporter::default();
     let counters =
-        origin::run(&config, ends, ready, |counted| teller.tell(counted)).map_err(|error| {
+        origin::run(&config, ends, ready, |counted| reporter.report(counted)).map_err(|error| {
             match error {
         origin::FetcherError::Cache(_, error)
             if error.kind() == io::ErrorKind::PermissionDenied =>
@@ -69,7 +95,27 @@ pub(crate) fn run(args: &FetchArgs) -> Result<(), Failure> {
     let rows = counters
         .rows()
         .map(|(name, value)| (name.to_owned(), value));
-    child::tell(&Message::Report(Report::now(rows.into())))
+    child::report(rows.into())
+}
+
+fn config(settings: &FetcherSettings) -> Result<origin::Config, Failure> {
+    let origins: Vec<OriginUrl> = settings.origins.iter().map(|url| url.0.clone()).collect();
+    Ok(origin::Config {
+        cache_dir: settings.cache_dir.clone(),
+        bytes_max: settings.bytes_max,
+        variants_max: settings.variants_max.into(),
+        segment_bytes: SEGMENT_BYTES,
+        trust: trust(&origins, settings.ca.as_deref())?,
+        origins,
+        timeouts: origin::Timeouts::default(),
+        boot_id: boot_id(),
+    })
+}
+
+/// The kernel's identifier of this boot (proc(5)); empty if it has none.
+fn boot_id() -> String {
+    let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
+    id.map(|id| id.trim().to_owned()).unwrap_or_default()
 }
 
 /// Has the C library load whatever it resolves names by (nsswitch.conf(5)) while memory may still become code.

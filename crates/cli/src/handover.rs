@@ -1,8 +1,6 @@
-//! How a NIC process comes to the host process: the supervisor passes on the socket over which the two say hello.
-//!
-//! The host process can neither start a NIC process nor connect to one, so this goes over its control socket: each
-//! packet is a byte, which NIC stack it is, and one descriptor. What HTTP serves and certificates come in the same way, and
-//! the pipes of those who ask for connections, and so does a NIC process to the carrier process of a NIC stack's machine.
+//! The host process's end of its control socket. The host process can neither start a NIC process nor connect to one, so
+//! the supervisor passes the socket over which the two say hello, as it passes configurations, fetchers, the pipes that
+//! `splitway stat` reads, and requests ([`ToHost`]).
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -16,38 +14,12 @@ use server::Server;
 
 use crate::certificates;
 use crate::child::{retry, tell};
-use crate::configuration::{self, Configuration};
-use crate::fd_passing::receive;
+use crate::fd_passing;
 use crate::fetching::Door;
-use crate::messages::Message;
+use crate::host_configuration::{self, HostConfiguration};
+use crate::messages::{FromHost, ToHost};
 use crate::stat::telling::Readers;
 use crate::telling::Teller;
-
-/// In the place of a NIC stack's number: what comes is a [`Configuration`].
-pub(crate) const CONFIGURATION: u8 = u8::MAX;
-
-/// The same: what comes is the pipe of somebody who asks what connections there are.
-pub(crate) const STAT: u8 = CONFIGURATION - 1;
-
-/// The same: the host process is to take leave of all connections.
-pub(crate) const DRAIN: u8 = STAT - 1;
-
-/// The same: the host process is to say that it does its work.
-pub(crate) const ARE_YOU_TURNING: u8 = DRAIN - 1;
-
-/// The same: what comes is the socket of a fetcher.
-pub(crate) const FETCHER: u8 = ARE_YOU_TURNING - 1;
-
-/// The same: a socket that leads to the observer process.
-pub(crate) const OBSERVER: u8 = FETCHER - 1;
-
-/// To a fetcher: the socket from which it is told more, before it is heard by the host process.
-pub(crate) const ORDERS: u8 = OBSERVER - 1;
-
-const _: () = assert!(
-    host::NIC_STACKS_MAX <= ORDERS as usize,
-    "these are no NIC stacks' numbers"
-);
 
 /// A descriptor, or why it has not arrived.
 type Descriptor = Result<OwnedFd, Failure>;
@@ -65,12 +37,19 @@ enum Passed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Order {
     Drain,
-    SayThatYouTurn,
+    Pong,
 }
 
 const OBSERVER_SOCKET: &str = "socket to the observer process";
 
-const HEARING: &str = "hearing of NIC processes";
+/// Longest message of the supervisor, in bytes.
+const MESSAGE_BYTES_MAX: usize = 64;
+
+/// What the host process starts serving with.
+pub(crate) struct Start {
+    pub(crate) http: server::Config,
+    pub(crate) tcp: Changeable,
+}
 
 /// In the host process: the supervisor, who brings NIC processes.
 #[derive(Debug)]
@@ -152,7 +131,7 @@ impl Supervisor {
     }
 
     /// What of it the server uses.
-    fn http_of(&self, configuration: &Configuration) -> Result<server::Config, Failure> {
+    fn http_of(&self, configuration: &HostConfiguration) -> Result<server::Config, Failure> {
         let http = http_of(configuration)?;
         if let (Some(door), Some(cache)) = (&self.door, configuration.content.cache()) {
             door.show(cache);
@@ -166,25 +145,28 @@ impl Supervisor {
         &mut self,
         with_tls: bool,
         stop: BorrowedFd<'_>,
-    ) -> Result<Option<server::Config>, Failure> {
+    ) -> Result<Option<Start>, Failure> {
         while self.wait(stop)? {
             let message = match self.receive()? {
                 Some(Passed::Configuration(message)) => message?,
                 Some(Passed::Nic(..) | Passed::Observer(_)) => {
                     let failure = "something else came before it";
-                    return Err(Failure::broken(configuration::WHAT, failure));
+                    return Err(Failure::broken(host_configuration::WHAT, failure));
                 }
                 None => continue,
             };
-            let configuration = Configuration::receive(message)?;
-            let http = self.http_of(&configuration)?;
+            let configuration = HostConfiguration::receive(message)?;
+            let start = Start {
+                http: self.http_of(&configuration)?,
+                tcp: configuration.tcp.changeable(),
+            };
             if with_tls {
                 let now = certificates::unix_time();
                 let certificates = tls::Certificates::new(&configuration.certificates, now)
                     .map_err(|error| Failure::input(certificates::WHAT, error))?;
                 self.certificates = Some(Arc::new(certificates));
             }
-            return Ok(Some(http));
+            return Ok(Some(start));
         }
         Ok(None)
     }
@@ -227,7 +209,7 @@ impl Supervisor {
     fn replace(&mut self, message: Descriptor) {
         let has_tls = self.certificates.is_some();
         let replacing = || -> Result<Replacing, Failure> {
-            let configuration = Configuration::receive(message?)?;
+            let configuration = HostConfiguration::receive(message?)?;
             let http = self.http_of(&configuration)?;
             let tcp = configuration.tcp.changeable();
             let files = configuration.certificates;
@@ -270,14 +252,16 @@ impl Supervisor {
             (Ok(_), Some(Ok(new))) => {
                 stack.change(&new.tcp);
                 server.reconfigure(new.http);
-                Message::Reloaded(new.certificates.map_or(0, |(count, _)| count))
+                FromHost::Reloaded {
+                    certificates: new.certificates.map_or(0, |(count, _)| count),
+                }
             }
             (Err(failure), _) | (_, Some(Err(failure))) => {
-                Message::ReloadRefused(failure.to_string())
+                FromHost::ReloadRefused(failure.to_string())
             }
             (Ok(_), None) => return,
         };
-        report(&message);
+        report(message);
     }
 
     /// Somebody asks what connections there are. Who cannot be told reads nothing.
@@ -324,59 +308,49 @@ impl Supervisor {
         Ok(None)
     }
 
-    /// What has come, if anything has that is not dealt with in the same way whenever it comes: here.
+    /// The next message, unless there is none, or it is dealt with in the same way whenever it comes: here.
     fn receive(&mut self) -> Result<Option<Passed>, Failure> {
-        let Some((number, descriptor)) = receive(&self.control)? else {
+        let received = fd_passing::receive(&self.control, &mut [0; MESSAGE_BYTES_MAX])?;
+        let Some((message, descriptor)) = received else {
             return Ok(None);
         };
-        // The kernel drops what there is no room for.
-        let arrived = |what, why| {
+        // The kernel drops a descriptor for which there is no room.
+        let arrived = |what| {
             descriptor.ok_or_else(|| {
-                Failure::broken(what, why).remedy(
+                Failure::broken(what, "its descriptor did not arrive").remedy(
                     "The host process has too many descriptors open: raise the limit (ulimit -n, LimitNOFILE=).",
                 )
             })
         };
-        if number == CONFIGURATION {
-            let message = arrived(configuration::WHAT, "it did not arrive");
-            return Ok(Some(Passed::Configuration(message)));
-        }
-        if number == STAT {
-            let pipe = arrived("telling of connections", "the pipe did not arrive");
-            self.add_reader(pipe);
-            return Ok(None);
-        }
-        if number == FETCHER {
-            let socket = arrived("fetcher", "its socket did not arrive");
-            self.on_fetcher(socket);
-            return Ok(None);
-        }
-        if number == OBSERVER {
-            let socket = arrived(OBSERVER_SOCKET, "it did not arrive");
-            return Ok(Some(Passed::Observer(socket)));
-        }
-        for (known, order) in [
-            (DRAIN, Order::Drain),
-            (ARE_YOU_TURNING, Order::SayThatYouTurn),
-        ] {
-            if number == known {
-                self.take_order(order);
-                return Ok(None);
+        match message {
+            ToHost::Configure => {
+                let message = arrived(host_configuration::WHAT);
+                return Ok(Some(Passed::Configuration(message)));
             }
+            ToHost::Observer => return Ok(Some(Passed::Observer(arrived(OBSERVER_SOCKET)))),
+            ToHost::Nic(nic) => {
+                let Some(come) = self.come.get_mut(nic) else {
+                    let why = format!("there is no NIC stack {nic}");
+                    return Err(Failure::broken("NIC process", why));
+                };
+                *come += 1;
+                return Ok(Some(Passed::Nic(nic, arrived("NIC process"))));
+            }
+            ToHost::Fetcher => self.on_fetcher(arrived("fetcher")),
+            ToHost::Stat => self.add_reader(arrived("pipe for connections")),
+            ToHost::Drain => self.take_order(Order::Drain),
+            ToHost::Ping => self.take_order(Order::Pong),
         }
-        let nic = usize::from(number);
-        let Some(come) = self.come.get_mut(nic) else {
-            let why = format!("there is no number {nic}");
-            return Err(Failure::broken(HEARING, why));
-        };
-        *come += 1;
-        let socket = arrived("NIC process", "its socket did not arrive");
-        Ok(Some(Passed::Nic(nic, socket)))
+        Ok(None)
     }
 
     /// The one that has come last is not used.
     fn refuse(&self, nic: usize, why: String) {
-        report(&Message::NicRefused(nic, self.come[nic], why));
+        report(FromHost::NicRefused {
+            nic,
+            generation: self.come[nic],
+            why,
+        });
     }
 
     /// Says hello. The supervisor has looked at the other side's, so that this does not wait.
@@ -423,7 +397,7 @@ impl NicSource<Server> for Supervisor {
         }
         for order in std::mem::take(&mut self.orders) {
             match order {
-                Order::SayThatYouTurn => report(&Message::Turning),
+                Order::Pong => report(FromHost::Pong),
                 Order::Drain => {
                     stack.stop_listening();
                     let bell = Arc::clone(&self.bell);
@@ -435,7 +409,7 @@ impl NicSource<Server> for Supervisor {
         // Connections that the server does not know, or no longer, may wait for their peers.
         if self.is_draining && server.connections() == 0 && stack.usage().connections == 0 {
             self.is_draining = false;
-            report(&Message::Drained);
+            report(FromHost::Drained);
         }
         if let Some(teller) = &self.teller {
             teller.on_wake(stack, server);
@@ -444,7 +418,10 @@ impl NicSource<Server> for Supervisor {
 
     fn on_joined(&mut self, nic: usize) {
         self.used[nic] = self.come[nic];
-        report(&Message::NicJoined(nic, self.used[nic]));
+        report(FromHost::NicJoined {
+            nic,
+            generation: self.used[nic],
+        });
     }
 
     fn on_refused(&mut self, nic: usize, refusal: NicRefusal) {
@@ -452,11 +429,19 @@ impl NicSource<Server> for Supervisor {
     }
 
     fn on_silent(&mut self, nic: usize, worker: usize) {
-        report(&Message::NicSilent(nic, self.used[nic], worker));
+        report(FromHost::NicSilent {
+            nic,
+            generation: self.used[nic],
+            worker,
+        });
     }
 
     fn on_lost(&mut self, nic: usize, loss: NicLoss) {
-        report(&Message::NicLost(nic, self.used[nic], loss.to_string()));
+        report(FromHost::NicLost {
+            nic,
+            generation: self.used[nic],
+            why: loss.to_string(),
+        });
     }
 }
 
@@ -466,13 +451,13 @@ fn ring(bell: &OwnedFd) {
 }
 
 /// What of it the server uses.
-fn http_of(configuration: &Configuration) -> Result<server::Config, Failure> {
+fn http_of(configuration: &HostConfiguration) -> Result<server::Config, Failure> {
     configuration.content.server_config().map_err(|problems| {
         let problems = problems.iter();
         let told: Vec<String> = problems
             .map(|problem| format!("{}: {}", problem.place, problem.why))
             .collect();
-        Failure::input(configuration::WHAT, told.join("; "))
+        Failure::input(host_configuration::WHAT, told.join("; "))
     })
 }
 
@@ -492,8 +477,8 @@ fn check_one(
     Ok(certificates.replace_by(checking))
 }
 
-/// A supervisor that does not hear is gone, and this process will be, too.
-fn report(message: &Message) {
+/// Without its supervisor, this process ends as well.
+fn report(message: FromHost) {
     if let Err(failure) = tell(message) {
         tracing::error!("{failure}");
     }
@@ -541,8 +526,8 @@ mod tests {
         let (_never, stop) = UnixStream::pair().unwrap();
         let (dead, died) = greeted(false);
         let (living, lives) = greeted(true);
-        pass(&own, 0, Some(&dead)).unwrap();
-        pass(&own, 1, Some(&living)).unwrap();
+        pass(&own, &ToHost::Nic(0), Some(&dead)).unwrap();
+        pass(&own, &ToHost::Nic(1), Some(&living)).unwrap();
         let first = supervisor.first(stop.as_fd()).unwrap();
         let (nic, session) = first.expect("the second one has come");
         assert_eq!((nic, session.channels.len()), (1, 1));
@@ -607,16 +592,16 @@ mod tests {
         assert!(!is_awake(&supervisor));
         // All are good; then some that are no good.
         for files in [&files[..], &files[..0]] {
-            let message = Configuration {
+            let message = HostConfiguration {
                 content: Content::without_secrets(&Config::default()),
                 tcp: config::Tcp::default(),
                 certificates: files.to_vec(),
             };
             let message = message.message().unwrap();
-            pass(&own, CONFIGURATION, Some(&message)).unwrap();
+            pass(&own, &ToHost::Configure, Some(&message)).unwrap();
         }
         let (nic, greeting) = greeted(true);
-        pass(&own, 0, Some(&nic)).unwrap();
+        pass(&own, &ToHost::Nic(0), Some(&nic)).unwrap();
         let left = |supervisor: &Supervisor| supervisor.replacing.len();
         for count in 1..=2 {
             assert!(supervisor.take().is_none());
@@ -640,7 +625,7 @@ mod tests {
     #[test]
     fn a_nic_process_whose_socket_was_lost_on_the_way_is_refused_and_not_forgotten() {
         let (mut supervisor, own) = supervisor(2);
-        pass(&own, 1, None).unwrap();
+        pass(&own, &ToHost::Nic(1), None).unwrap();
         let Some(Passed::Nic(nic, socket)) = supervisor.receive().unwrap() else {
             panic!("it has come");
         };

@@ -1,16 +1,16 @@
 //! The host process: the host stack and the HTTP server, locked out of the file system. NIC processes come and go;
 //! the supervisor brings each.
 
+use std::ffi::CStr;
 use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
-use clap::Args;
 use failure::Failure;
 use host::{
-    Admission, CongestionAlgorithm, Duplicate, Link, NicSource as _, Polling, Shard, Stack,
-    StackConfig, monotonic_us,
+    Admission, Duplicate, Link, NicSource as _, Polling, Shard, Stack, StackConfig, monotonic_us,
 };
 use netdev::packet::PacketPort;
 use netsetup::cidr::Cidr;
@@ -18,83 +18,59 @@ use netsetup::device;
 use rustix::rand::{GetRandomFlags, getrandom};
 use rustix::thread::CapabilitySet;
 use sandbox::{descriptors, lockdown, seccomp};
+use serde::{Deserialize, Serialize};
 
 use crate::capture::asked::HOST_MARK;
+use crate::config::{Text, TlsSettings};
 use crate::control_link::MacAddress;
 use crate::fetching::Fetching;
 use crate::handover::Supervisor;
 use crate::host_counters::counters;
+use crate::launch::{self, Launched, Settings};
 use crate::measuring::HostMeasuring;
-use crate::messages::{Message, Report};
+use crate::messages::FromHost;
 use crate::observe::SocketSink;
 use crate::signals::Signals;
-use crate::tcp_options::TcpOptions;
-use crate::tls_options::TlsOptions;
 use crate::{certificates, child, heap};
 
-/// The host process.
-#[derive(Clone, Debug, Args)]
-pub(crate) struct HostArgs {
-    /// Interface
-    #[arg(long)]
-    pub(crate) dev: String,
-    /// Own addresses
-    #[arg(long, num_args = 1..)]
-    pub(crate) addr: Vec<Cidr>,
-    /// Routers
-    #[arg(long, num_args = 1..)]
-    pub(crate) gateway: Vec<IpAddr>,
-    /// Ask the link whether another machine has the addresses
-    #[arg(long)]
+/// What the host process starts with. What a reload may change comes as a
+/// [`HostConfiguration`](crate::host_configuration::HostConfiguration).
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct HostSettings {
+    /// Interface to the clients.
+    pub(crate) device: String,
+    /// The stack's own addresses there.
+    pub(crate) addresses: Vec<Text<Cidr>>,
+    pub(crate) gateways: Vec<IpAddr>,
+    /// Ask the link whether another machine has the addresses.
     pub(crate) dad: bool,
-    /// TCP ports without TLS
-    #[arg(long)]
-    pub(crate) listen: Vec<u16>,
-    /// Congestion control
-    #[arg(long)]
-    pub(crate) congestion: CongestionAlgorithm,
-    #[command(flatten)]
-    pub(crate) tcp: TcpOptions,
-    #[command(flatten)]
-    pub(crate) tls: TlsOptions,
-    /// Most connections of one source
-    #[arg(long)]
-    pub(crate) connections_per_source: Option<u32>,
-    /// Most connections that wait for their clients alone
-    #[arg(long)]
-    pub(crate) orphans: u32,
-    /// Most memory that all connections hold, in bytes
-    #[arg(long)]
-    pub(crate) connection_memory: u64,
-    /// Most RSTs per second to segments of no connection
-    #[arg(long)]
-    pub(crate) resets_per_second: u32,
-    /// Most echo replies per second
-    #[arg(long)]
-    pub(crate) echo_replies_per_second: u32,
-    #[command(flatten)]
-    pub(crate) measuring: HostMeasuring,
-    /// NIC stacks
-    #[arg(long, default_value = "1")]
-    pub(crate) nics: u8,
-    /// Those of them, by number, that are on other machines
-    #[arg(long, num_args = 1..)]
-    pub(crate) elsewhere: Vec<u8>,
-    /// Their roots are copies of each other
-    #[arg(long)]
+    /// TCP ports without TLS.
+    pub(crate) ports: Vec<u16>,
+    /// TCP ports with TLS.
+    pub(crate) tls_ports: Vec<u16>,
+    pub(crate) tls: TlsSettings,
+    /// NIC stacks.
+    pub(crate) nics: usize,
+    /// Those of them, by number, that are on other machines.
+    pub(crate) remote_nics: Vec<usize>,
+    /// Their roots are copies of each other.
     pub(crate) replicas: bool,
-    /// The supervisor passes a socket that leads to an observer
-    #[arg(long)]
-    pub(crate) observed: bool,
-    /// Tell the observer what is counted
-    #[arg(long, requires = "observed")]
-    pub(crate) tell_counters: bool,
-    /// How long a NIC worker may give no heartbeat, in milliseconds; zero: forever
-    #[arg(long)]
-    pub(crate) heartbeat_ms: u64,
-    /// Directory that must be out of reach once the process is locked out of the file system
-    #[arg(long)]
+    /// The supervisor passes a socket that leads to the observer, for access records.
+    pub(crate) is_observed: bool,
+    /// The observer also gets counters.
+    pub(crate) reports_counters: bool,
+    /// How long a NIC worker may give no heartbeat; zero: forever.
+    pub(crate) heartbeat: Duration,
+    /// Directory that must be out of reach once the process is locked out of the file system.
+    #[serde(with = "launch::path")]
     pub(crate) probe: PathBuf,
+    pub(crate) ablation: HostMeasuring,
+}
+
+impl Settings for HostSettings {
+    const NAME: &'static str = "host process";
+    const COMMAND: &'static str = "host";
+    const TASK_NAME: &'static CStr = c"splitway-host";
 }
 
 /// Longest time that the shard looks for work before it sleeps, in microseconds, if there are cores enough
@@ -112,41 +88,45 @@ const PAUSE_US_MAX: u64 = 4_000;
 const SHARED_PAUSE_US_MAX: u64 = 1_000;
 
 /// Runs until the supervisor ends it.
-pub(crate) fn run(args: &HostArgs) -> Result<(), Failure> {
-    let control = child::adopt_control_socket(c"splitway-host")?;
+pub(crate) fn run() -> Result<(), Failure> {
+    let Launched {
+        settings, control, ..
+    } = launch::enter::<HostSettings>()?;
     lockdown::forbid_core_dumps()?;
     let signals = Signals::catch_ends()?;
-    let own: Vec<IpAddr> = args.addr.iter().map(|cidr| cidr.address).collect();
-    let mut port = PacketPort::open(&args.dev, &own)
-        .map_err(|error| device::port_failed(&args.dev, &error))?;
-    if args.dad {
-        check_duplicates(&mut port, &args.dev, &own)?;
+    let own: Vec<IpAddr> = settings
+        .addresses
+        .iter()
+        .map(|cidr| cidr.0.address)
+        .collect();
+    let mut port = PacketPort::open(&settings.device, &own)
+        .map_err(|error| device::port_failed(&settings.device, &error))?;
+    if settings.dad {
+        check_duplicates(&mut port, &settings.device, &own)?;
     }
-
     if let Err(error) = port.set_mark(HOST_MARK) {
         tracing::debug!(%error, "captures will not tell what this process sends");
     }
 
-    let nics = usize::from(args.nics);
-    let mut supervisor = Supervisor::new(control, nics, u64::from_ne_bytes(random()?))?;
-    // Origins may be named later.
+    let mut supervisor = Supervisor::new(control, settings.nics, u64::from_ne_bytes(random()?))?;
+    // A reload may name the first origin.
     let (fetching, door) = Fetching::new()?;
     supervisor.expect_fetchers(door);
-    let with_tls = !args.tls.tls_listen.is_empty();
-    let Some(http) = supervisor.configuration(with_tls, signals.as_fd())? else {
+    let with_tls = !settings.tls_ports.is_empty();
+    let Some(start) = supervisor.configuration(with_tls, signals.as_fd())? else {
         return Ok(());
     };
     let tls = supervisor.certificates();
-    let tls = tls.map(|certificates| tls_config(args, certificates));
+    let tls = tls.map(|certificates| tls_config(&settings.tls, certificates));
     let tls = tls.transpose()?;
     let mut observer = None;
-    if args.observed {
+    if settings.is_observed {
         observer = supervisor.observer(signals.as_fd())?;
         if observer.is_none() {
             return Ok(());
         }
     }
-    if let (Some(socket), true) = (&observer, args.tell_counters) {
+    if let (Some(socket), true) = (&observer, settings.reports_counters) {
         supervisor.tell_counters(socket)?;
     }
     let Some((nic, session)) = supervisor.first(signals.as_fd())? else {
@@ -158,80 +138,82 @@ pub(crate) fn run(args: &HostArgs) -> Result<(), Failure> {
 
     // Everything that needs a privilege or a file is open now.
     lockdown::keep_capabilities(CapabilitySet::empty())?;
-    let locked_out = lockdown::lock_out(&args.probe)?;
+    let locked_out = lockdown::lock_out(&settings.probe)?;
 
-    let mut config = StackConfig {
-        addresses: args
-            .addr
-            .iter()
-            .map(|cidr| (cidr.address, cidr.prefix_len))
-            .collect(),
-        gateways: args.gateway.clone(),
-        listen_ports: args.listen.clone(),
-        tcp: tcp::Config {
-            congestion: args.congestion,
-            ..tcp::Config::default()
-        },
-        connections_max: StackConfig::CONNECTIONS_MAX,
-        orphans_max: usize::try_from(args.orphans).unwrap_or(usize::MAX),
-        echo_replies_per_second: args.echo_replies_per_second,
-        connection_memory_bytes_max: usize::try_from(args.connection_memory).unwrap_or(usize::MAX),
-        resets_per_second: args.resets_per_second,
-        admission: Admission {
-            connections_per_source: args.connections_per_source,
-            ..Admission::default()
-        },
-        departs_at_issue: false,
-        roots_are_replicas: args.replicas,
-        secret: random()?,
-    };
-    args.tcp.apply(&mut config.tcp);
-    args.measuring.apply(&mut config);
-    let mut stack = Stack::awaiting(config, Link::of(&port), nics, monotonic_us());
-    for number in &args.elsewhere {
-        stack.set_nic_elsewhere(usize::from(*number));
+    let config = stack_config(&settings, random()?);
+    let mut stack = Stack::awaiting(config, Link::of(&port), settings.nics, monotonic_us());
+    stack.change(&start.tcp);
+    for number in &settings.remote_nics {
+        stack.set_nic_elsewhere(*number);
     }
     stack
         .on_nic_come(nic, session.channels)
         .map_err(|refusal| Failure::broken("NIC process", refusal))?;
-    for (port, config) in args.tls.tls_listen.iter().zip(tls.iter().cycle()) {
+    for (port, config) in settings.tls_ports.iter().zip(tls.iter().cycle()) {
         stack.serve_tls(*port, Arc::clone(config));
     }
     stack.announce(monotonic_us());
-    let mut server = server::Server::with_origins(http, Box::new(fetching));
+    let mut server = server::Server::with_origins(start.http, Box::new(fetching));
     if let Some(socket) = observer {
         server.log_accesses(Box::new(SocketSink(socket)));
     }
+    let polling = polling(settings.nics);
+    let mut shard = Shard::new(stack, (nic, session.socket), port, server, polling);
+    shard.set_frame_delay(settings.ablation.frame_delay_us());
+    let heartbeat_us = u64::try_from(settings.heartbeat.as_micros()).unwrap_or(u64::MAX);
+    shard.set_heartbeat(heartbeat_us);
+
+    // Threads cannot be started afterwards.
+    heap::give_back_when_idle();
+    seccomp::allow_only(seccomp::Kind::Host)?;
+    // Before the process reports that it is ready: clients reach it then, also where another machine had its addresses.
+    shard
+        .turn(monotonic_us())
+        .map_err(|error| Failure::broken("host process", error))?;
+    supervisor.on_joined(nic);
+    child::tell(FromHost::Ready(locked_out))?;
+    let ended = shard.run(&mut supervisor, signals.as_fd());
+    child::report(counters(&shard.stack().counters(), shard.app().counters()))?;
+    ended.map_err(|error| Failure::broken("host process", error))
+}
+
+/// All but what a reload may change, which [`Stack::change`] sets.
+fn stack_config(settings: &HostSettings, secret: [u8; 16]) -> StackConfig {
+    let addresses = settings.addresses.iter();
+    let mut config = StackConfig {
+        addresses: addresses
+            .map(|cidr| (cidr.0.address, cidr.0.prefix_len))
+            .collect(),
+        gateways: settings.gateways.clone(),
+        listen_ports: settings.ports.clone(),
+        tcp: tcp::Config::default(),
+        connections_max: StackConfig::CONNECTIONS_MAX,
+        orphans_max: StackConfig::ORPHANS_MAX,
+        echo_replies_per_second: StackConfig::REPLIES_PER_SECOND,
+        connection_memory_bytes_max: StackConfig::CONNECTION_MEMORY_BYTES_MAX,
+        resets_per_second: StackConfig::REPLIES_PER_SECOND,
+        admission: Admission::default(),
+        departs_at_issue: false,
+        roots_are_replicas: settings.replicas,
+        secret,
+    };
+    settings.ablation.apply(&mut config);
+    config
+}
+
+fn polling(nics: usize) -> Polling {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let spin_us_max = if cores >= SPIN_CORES_MIN {
         SPIN_US_MAX
     } else {
         0
     };
-    let pause_us_max = match nics {
-        1 => PAUSE_US_MAX,
-        _ => SHARED_PAUSE_US_MAX,
+    let pause_us_max = if nics == 1 {
+        PAUSE_US_MAX
+    } else {
+        SHARED_PAUSE_US_MAX
     };
-    let polling = Polling::new(spin_us_max, pause_us_max);
-    let mut shard = Shard::new(stack, (nic, session.socket), port, server, polling);
-    shard.set_frame_delay(args.measuring.frame_delay_us());
-    shard.set_heartbeat(args.heartbeat_ms.saturating_mul(1_000));
-
-    // Threads cannot be started afterwards.
-    heap::give_back_when_idle();
-    seccomp::allow_only(seccomp::Kind::Host)?;
-    // Before it says that it is ready: who connects then finds it, also where another machine had its addresses.
-    shard
-        .turn(monotonic_us())
-        .map_err(|error| Failure::broken("host process", error))?;
-    supervisor.on_joined(nic);
-    child::tell(&Message::HostReady(locked_out))?;
-    let ended = shard.run(&mut supervisor, signals.as_fd());
-    child::tell(&Message::Report(Report::now(counters(
-        &shard.stack().counters(),
-        shard.app().counters(),
-    ))))?;
-    ended.map_err(|error| Failure::broken("host process", error))
+    Polling::new(spin_us_max, pause_us_max)
 }
 
 /// Fails if another machine on the link has one of the addresses.
@@ -250,13 +232,16 @@ fn check_duplicates(port: &mut PacketPort, device: &str, own: &[IpAddr]) -> Resu
 
 /// What the connections of all TLS listeners have in common: a session of one may be resumed at another.
 fn tls_config(
-    args: &HostArgs,
+    settings: &TlsSettings,
     certificates: Arc<tls::Certificates>,
 ) -> Result<Arc<tls::Config>, Failure> {
-    let settings = args.tls.settings();
-    tls::Config::new(certificates, &settings, certificates::unix_time())
-        .map(Arc::new)
-        .map_err(|error| Failure::broken("setting up TLS", error))
+    tls::Config::new(
+        certificates,
+        &settings.settings(),
+        certificates::unix_time(),
+    )
+    .map(Arc::new)
+    .map_err(|error| Failure::broken("setting up TLS", error))
 }
 
 fn random<const N: usize>() -> Result<[u8; N], Failure> {

@@ -1,7 +1,7 @@
 //! How lines reach standard error: whole, and without waiting for it. Where it takes no more, they are counted and lost.
 
 use std::borrow::Cow;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 static LOST: AtomicU64 = AtomicU64::new(0);
@@ -44,6 +44,25 @@ impl Write for LogLines {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
+}
+
+/// Starts the log of this process on standard error, from `level` up; `ansi`: in colours.
+pub(crate) fn start(level: &str, ansi: bool) {
+    let level = level
+        .parse()
+        .unwrap_or(tracing_subscriber::filter::LevelFilter::WARN);
+    tracing_subscriber::fmt()
+        .with_writer(|| LogLines)
+        .with_ansi(ansi)
+        // Where standard error takes no more, it takes no complaint about that either.
+        .log_internal_errors(false)
+        .with_max_level(level)
+        .init();
+}
+
+/// The same in a process that a supervisor has started: in colours on a terminal.
+pub(crate) fn start_of_process(level: &str) {
+    start(level, io::stderr().is_terminal());
 }
 
 #[cfg(test)]

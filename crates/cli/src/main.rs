@@ -45,7 +45,9 @@
 
 #![forbid(unsafe_code)]
 
+mod announce;
 mod args;
+mod attachment;
 mod backoff;
 mod bench;
 mod cache_option;
@@ -54,8 +56,8 @@ mod carry_process;
 mod certificates;
 mod check;
 mod child;
+mod children;
 mod config;
-mod configuration;
 mod connection_memory;
 mod control;
 mod control_link;
@@ -65,7 +67,6 @@ mod desk;
 mod door_process;
 mod drain;
 mod emulate;
-mod family;
 mod fd_passing;
 mod fetch_keeper;
 mod fetch_process;
@@ -74,10 +75,12 @@ mod generate;
 mod handover;
 mod heap;
 mod heartbeat;
+mod host_configuration;
 mod host_counters;
 mod host_process;
 mod http_options;
 mod key_file;
+mod launch;
 mod log_lines;
 mod log_options;
 mod measuring;
@@ -86,6 +89,7 @@ mod nic_keeper;
 mod nic_listener;
 mod nic_machine;
 mod nic_process;
+mod nic_source;
 mod notice;
 mod observe;
 mod observer;
@@ -96,12 +100,15 @@ mod reload;
 mod report;
 mod rolling;
 mod root;
+mod sealed;
 mod self_signed;
 mod serve;
 mod signals;
 mod sim;
+mod startup;
 mod stat;
 mod suggestions;
+mod supervisor;
 mod tcp_options;
 mod telling;
 mod tls_options;
@@ -123,19 +130,18 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return usage(error),
     };
-    // A simulation is full of failures that are meant to be; it has a log of its own.
-    if !matches!(cli.command, Command::Sim(_)) {
+    if has_log(&cli.command) {
         // Colours are for people, not for files.
         let is_for_file = matches!(&cli.command, Command::Serve(args) if args.logs.error_log.is_some() || args.config.is_some());
-        log_to_stderr(&cli.log, std::io::stderr().is_terminal() && !is_for_file);
+        log_lines::start(&cli.log, std::io::stderr().is_terminal() && !is_for_file);
     }
     let result = match &cli.command {
-        Command::Host(args) => return child::end(host_process::run(args)),
-        Command::Nic(args) if args.control_stdin => return child::end(nic_process::run(args)),
-        Command::Fetch(args) => return child::end(fetch_process::run(args)),
-        Command::Observe(args) => return child::end(observe::run(args)),
-        Command::Carry(args) => return child::end(carry_process::run(args)),
-        Command::Door(args) => return child::end(door_process::run(args)),
+        Command::Host => return child::end(host_process::run()),
+        Command::NicProcess => return child::end(nic_process::run()),
+        Command::Fetcher => return child::end(fetch_process::run()),
+        Command::Observer => return child::end(observe::run()),
+        Command::HostRelay => return child::end(carry_process::run()),
+        Command::NicRelay => return child::end(door_process::run()),
         Command::Nic(args) => match &args.control {
             Some(control) => nic_machine::run(args, control, &cli.log),
             None => nic_listener::run(args, &cli.log),
@@ -190,15 +196,17 @@ pub(crate) fn say(text: &str) {
         .and_then(|()| stdout.flush());
 }
 
-fn log_to_stderr(level: &str, ansi: bool) {
-    let level = level
-        .parse()
-        .unwrap_or(tracing_subscriber::filter::LevelFilter::WARN);
-    tracing_subscriber::fmt()
-        .with_writer(|| log_lines::LogLines)
-        .with_ansi(ansi)
-        // Where standard error takes no more, it takes no complaint about that either.
-        .log_internal_errors(false)
-        .with_max_level(level)
-        .init();
+/// Whether the log of a command starts at once. A simulation, which is full of failures on purpose, has a log of its own;
+/// a process that a supervisor has started gets the level with its settings.
+fn has_log(command: &Command) -> bool {
+    !matches!(
+        command,
+        Command::Sim(_)
+            | Command::Host
+            | Command::NicProcess
+            | Command::Fetcher
+            | Command::Observer
+            | Command::HostRelay
+            | Command::NicRelay
+    )
 }

@@ -1,15 +1,16 @@
 //! What exists for measurements only: switches that take something away that the stack has for a good reason,
 //! and that make the surroundings worse. `docs/measuring.md` says what each changes.
 
-use std::ffi::OsString;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
 use clap::Args;
+use serde::{Deserialize, Serialize};
 
 /// Switches of the host stack.
-#[derive(Clone, Copy, Debug, Default, Args)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Args, Serialize, Deserialize)]
+#[serde(default)]
 #[command(next_help_heading = "For measurements only")]
 pub(crate) struct HostMeasuring {
     /// Start the RTO at the SEND, not when the packets have left
@@ -30,7 +31,8 @@ pub(crate) struct HostMeasuring {
 }
 
 /// Switches of the NIC stack.
-#[derive(Clone, Debug, Default, Args)]
+#[derive(Clone, Debug, Default, PartialEq, Args, Serialize, Deserialize)]
+#[serde(default)]
 #[command(next_help_heading = "For measurements only")]
 pub(crate) struct NicMeasuring {
     /// Leave in TCP timestamps the time that packets wait in the NIC stack
@@ -43,7 +45,7 @@ pub(crate) struct NicMeasuring {
 }
 
 /// A range of times, both ends included.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct TimeRange(RangeInclusive<Duration>);
 
 /// Longest time that is taken: longer makes no sense in a measurement.
@@ -65,10 +67,6 @@ fn parse_time(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| format!("a time is a whole number, and at most {TIME_MAX:?}"))
 }
 
-fn as_argument(time: Duration) -> String {
-    format!("{}us", time.as_micros())
-}
-
 impl FromStr for TimeRange {
     type Err = String;
 
@@ -83,24 +81,6 @@ impl FromStr for TimeRange {
 }
 
 impl HostMeasuring {
-    /// The same for the host process.
-    pub(crate) fn arguments(&self) -> Vec<OsString> {
-        let mut arguments = Vec::new();
-        if self.no_echo_rto {
-            arguments.push("--no-echo-rto".into());
-        }
-        if self.rtt_from_timestamps {
-            arguments.push("--rtt-from-timestamps".into());
-        }
-        if let Some(rto_min) = self.rto_min {
-            arguments.extend(["--rto-min".into(), as_argument(rto_min).into()]);
-        }
-        if let Some(ack_delay) = self.ack_delay {
-            arguments.extend(["--ack-delay".into(), as_argument(ack_delay).into()]);
-        }
-        arguments
-    }
-
     pub(crate) fn apply(&self, config: &mut host::StackConfig) {
         config.departs_at_issue = self.no_echo_rto;
         config.tcp.rtt_from_timestamps = self.rtt_from_timestamps;
@@ -114,19 +94,6 @@ impl HostMeasuring {
 }
 
 impl NicMeasuring {
-    /// The same for the NIC process.
-    pub(crate) fn arguments(&self) -> Vec<OsString> {
-        let mut arguments = Vec::new();
-        if self.no_timestamp_fix {
-            arguments.push("--no-timestamp-fix".into());
-        }
-        if let Some(TimeRange(range)) = &self.read_delay {
-            let (least, most) = (as_argument(*range.start()), as_argument(*range.end()));
-            arguments.extend(["--read-delay".into(), format!("{least}..{most}").into()]);
-        }
-        arguments
-    }
-
     pub(crate) fn apply(&self, config: &mut nic::Config) {
         config.correct_timestamps = !self.no_timestamp_fix;
         config.read_delay = self.read_delay.as_ref().map(|TimeRange(range)| {
@@ -164,31 +131,28 @@ mod tests {
     }
 
     #[test]
-    fn what_is_passed_on_means_the_same() {
-        let range: TimeRange = "1ms..5ms".parse().unwrap();
+    fn switches_cross_to_the_process_and_change_its_stack() {
         let nic = NicMeasuring {
             no_timestamp_fix: true,
-            read_delay: Some(range.clone()),
+            read_delay: Some("1ms..5ms".parse().unwrap()),
         };
-        let arguments = nic.arguments();
-        let passed = arguments.last().unwrap().to_str().unwrap();
-        assert_eq!(passed.parse(), Ok(range));
+        let crossed = serde_json::to_string(&nic).unwrap();
+        assert_eq!(serde_json::from_str::<NicMeasuring>(&crossed).unwrap(), nic);
         let mut config = nic::Config::default();
         nic.apply(&mut config);
         assert!(!config.correct_timestamps);
         assert_eq!(config.read_delay.unwrap().us, 1_000..=5_000);
-        assert!("5ms..1ms".parse::<TimeRange>().is_err());
-        assert!("1ms..".parse::<TimeRange>().is_err());
-    }
-
-    #[test]
-    fn the_delay_of_acks_reaches_the_host_process() {
         let host = HostMeasuring {
             ack_delay: Some(Duration::from_millis(1)),
             ..HostMeasuring::default()
         };
-        assert_eq!(host.arguments(), ["--ack-delay", "1000us"]);
         assert_eq!(host.frame_delay_us(), 1000);
+    }
+
+    #[test]
+    fn a_range_goes_from_the_shorter_time_to_the_longer() {
+        assert!("5ms..1ms".parse::<TimeRange>().is_err());
+        assert!("1ms..".parse::<TimeRange>().is_err());
     }
 
     #[test]
@@ -196,8 +160,6 @@ mod tests {
         let mut config = nic::Config::default();
         NicMeasuring::default().apply(&mut config);
         assert_eq!(config, nic::Config::default());
-        assert!(NicMeasuring::default().arguments().is_empty());
-        assert!(HostMeasuring::default().arguments().is_empty());
         assert_eq!(HostMeasuring::default().frame_delay_us(), 0);
     }
 }

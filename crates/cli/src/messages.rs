@@ -1,58 +1,200 @@
-//! What a child tells its supervisor: one JSON object per line on its standard output.
+//! What processes say to each other. A child writes one JSON object per line to its standard output; the supervisor answers
+//! over the child's control socket ([`fd_passing`](crate::fd_passing)). Each pair of processes has one type each way.
 
 use nix::sys::resource::{UsageWho, getrusage};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use failure::Failure;
 use sandbox::lockdown::LockedOut;
 
-/// A line.
+/// A line of a child that says `M`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Message {
-    /// The host stack answers on the link, and is locked out of the file system.
-    HostReady(LockedOut),
-    /// The NIC stack takes commands.
-    NicReady {
-        /// Number of workers.
-        workers: usize,
-    },
-    /// The fetcher takes wishes.
-    FetcherReady,
-    /// The host stack uses what was passed to it as the NIC stack of this number, the how manieth time, from 1.
-    NicJoined(usize, u64),
-    /// The host stack does not use it, for this reason.
-    NicRefused(usize, u64, String),
-    /// The host stack has lost it, in this way.
-    NicLost(usize, u64, String),
-    /// The host stack misses the heartbeat of the one that it uses: of this worker.
-    NicSilent(usize, u64, usize),
-    /// The host process uses from now on what was passed to it first, with so many certificates.
-    Reloaded(usize),
-    /// The host process goes on with what it has, for this reason.
-    ReloadRefused(String),
-    /// The host process has taken leave of all connections, as it was told.
-    Drained,
-    /// The process does its work: it was asked.
-    Turning,
-    /// What a worker of a NIC process has counted so far.
-    Counting(usize, Report),
-    /// What the fetcher has counted so far: of an origin, by its URL, or of all.
-    Fetched(Option<String>, Report),
-    /// The observer takes in what is said.
-    ObserverReady,
-    /// The observer writes to the file that it was given for a log.
-    LogChanged,
-    /// Hosts may come in, at this address on the control link.
-    DoorOpen(String),
-    /// The host at this address has been let in, the how manieth, and needs a NIC process.
-    GuestCame(u8, String),
-    /// It has gone; this is what its session has counted.
-    GuestGone(u8, Report),
+pub(crate) enum Line<M> {
     /// The child ends because of this.
     Failed(Failure),
     /// The child ends in order; this is what it did.
     Report(Report),
+    /// What only this kind of child says.
+    Says(M),
+}
+
+/// What only one kind of child says.
+pub(crate) trait FromChild: Serialize + DeserializeOwned {}
+
+/// What the host process says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum FromHost {
+    /// The host stack answers on the link, and is locked out of the file system.
+    Ready(LockedOut),
+    /// The host stack uses a process of NIC stack `nic`. `generation` counts the processes passed for it, from 1.
+    NicJoined { nic: usize, generation: u64 },
+    /// The host stack does not use that process.
+    NicRefused {
+        nic: usize,
+        generation: u64,
+        why: String,
+    },
+    /// The host stack has lost that process.
+    NicLost {
+        nic: usize,
+        generation: u64,
+        why: String,
+    },
+    /// A worker of that process, which the host stack uses, gives no heartbeat.
+    NicSilent {
+        nic: usize,
+        generation: u64,
+        worker: usize,
+    },
+    /// The oldest configuration that is pending is in use, with so many certificates.
+    Reloaded { certificates: usize },
+    /// The oldest configuration that is pending is refused.
+    ReloadRefused(String),
+    /// All connections are closed, as [`ToHost::Drain`] asked.
+    Drained,
+    /// The answer to [`ToHost::Ping`], given between two turns.
+    Pong,
+}
+
+/// What a NIC process says, and the relay that stands for one on another machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum FromNic {
+    /// The NIC stack takes commands.
+    Ready { workers: usize },
+    /// The counters of a worker so far.
+    Counters { worker: usize, report: Report },
+}
+
+/// What the fetcher says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum FromFetcher {
+    /// The fetcher takes requests.
+    Ready,
+    /// Its counters so far: of an origin, by its URL, or of all.
+    Counters {
+        origin: Option<String>,
+        report: Report,
+    },
+}
+
+/// What the observer says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum FromObserver {
+    /// The observer receives records and logs.
+    Ready,
+    /// A log goes on in the file that was passed for it.
+    LogChanged,
+    /// The answer to [`ToObserver::Ping`].
+    Pong,
+}
+
+/// What the relay of `splitway nic --control` says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum FromRelay {
+    /// Host stacks may connect, at this address on the control link.
+    Listening { mac: String },
+    /// The host stack at this address needs a NIC process. `session` counts the hosts, modulo 256.
+    HostConnected { session: u8, host: String },
+    /// The session has ended; these are its counters.
+    HostGone { session: u8, report: Report },
+}
+
+impl FromChild for FromHost {}
+impl FromChild for FromNic {}
+impl FromChild for FromFetcher {}
+impl FromChild for FromObserver {}
+impl FromChild for FromRelay {}
+
+/// What the supervisor says to the host process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum ToHost {
+    /// With a sealed file: a configuration to use
+    /// ([`HostConfiguration`](crate::host_configuration::HostConfiguration)).
+    Configure,
+    /// With a socket that leads to the observer.
+    Observer,
+    /// With a socket over which a process of this NIC stack says hello.
+    Nic(usize),
+    /// With a socket that leads to a fetcher.
+    Fetcher,
+    /// With a pipe: the connections are to be written to it.
+    Stat,
+    /// All connections are to be closed when their responses have ended.
+    Drain,
+    /// Is to be answered between two turns.
+    Ping,
+}
+
+/// What the supervisor says to the observer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum ToObserver {
+    /// With the socket on which the host process sends access records.
+    Records,
+    /// With a file: the access log, or the one in which it goes on.
+    AccessLog,
+    /// With the pipe to which all processes write their logs.
+    Errors,
+    /// With a file: the error log, or the one in which it goes on.
+    ErrorLog,
+    /// With the listener for metrics and the dashboard.
+    Admin,
+    /// All descriptors were passed that it starts with.
+    Start,
+    /// The counters of a worker.
+    Worker(WorkerReport),
+    /// The counters of the fetcher.
+    Fetcher(FetcherReport),
+    /// The health of the server has changed.
+    Health(Health),
+    /// Is to be answered.
+    Ping,
+}
+
+/// What the supervisor says to the relay of `splitway nic --control`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum ToRelay {
+    /// With the socket over which the NIC process of this session says hello, or without if it could not be started.
+    Nic { session: u8 },
+}
+
+/// Counters of a worker.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct WorkerReport {
+    /// The NIC stack.
+    pub(crate) nic: usize,
+    pub(crate) worker: usize,
+    /// Which process of that NIC stack, from 1: another counts from zero.
+    pub(crate) process: u64,
+    pub(crate) report: Report,
+}
+
+/// Counters of a fetcher.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct FetcherReport {
+    /// Which process, from 1: another counts from zero.
+    pub(crate) process: u64,
+    /// An origin, by its URL; `None`: all.
+    pub(crate) origin: Option<String>,
+    pub(crate) report: Report,
+}
+
+/// The health of the server, as the supervisor knows it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Health {
+    /// Why each NIC stack does not serve, if it does not.
+    pub(crate) nics: Vec<Option<String>>,
+    /// The server takes no new connections and ends with its last response.
+    pub(crate) is_draining: bool,
 }
 
 /// What a process did in its life.
@@ -112,13 +254,8 @@ impl Report {
     }
 }
 
-impl Message {
-    /// Writes the message as a line to standard output, and hands it over at once.
-    pub(crate) fn send(&self) -> std::io::Result<()> {
-        self.write(std::io::stdout().lock())
-    }
-
-    /// Writes it to standard output, which somebody has locked.
+impl<M: FromChild> Line<M> {
+    /// Writes it to standard output, and flushes that.
     pub(crate) fn write(&self, mut stdout: std::io::StdoutLock<'_>) -> std::io::Result<()> {
         use std::io::Write;
         let mut line = serde_json::to_vec(self).map_err(std::io::Error::other)?;
@@ -162,11 +299,10 @@ impl LineBuffer {
         }
     }
 
-    /// The next complete line, as a message; a line that is none comes back as it is.
-    pub(crate) fn next_message(&mut self) -> Option<Result<Message, String>> {
+    /// The next complete line, without its end.
+    pub(crate) fn next_line(&mut self) -> Option<Vec<u8>> {
         let end = self.bytes.iter().position(|byte| *byte == b'\n')?;
-        let line: Vec<u8> = self.bytes.drain(..=end).take(end).collect();
-        Some(serde_json::from_slice(&line).map_err(|_| String::from_utf8_lossy(&line).into_owned()))
+        Some(self.bytes.drain(..=end).take(end).collect())
     }
 }
 
@@ -174,12 +310,24 @@ impl LineBuffer {
 mod tests {
     use super::*;
 
+    /// The next line, as a message of a NIC process, or as it is.
+    fn next(buffer: &mut LineBuffer) -> Option<Result<Line<FromNic>, String>> {
+        let line = buffer.next_line()?;
+        Some(serde_json::from_slice(&line).map_err(|_| String::from_utf8_lossy(&line).into_owned()))
+    }
+
+    fn ready(workers: usize) -> Line<FromNic> {
+        Line::Says(FromNic::Ready { workers })
+    }
+
+    const READY: &[u8] = b"{\"says\":{\"ready\":{\"workers\":1}}}\n";
+
     #[test]
     fn messages_survive_being_cut_anywhere() {
         let messages = [
-            Message::NicReady { workers: 2 },
-            Message::Failed(Failure::input("port", "in \"use\"\nreally").remedy("wait")),
-            Message::Report(Report {
+            ready(2),
+            Line::Failed(Failure::input("port", "in \"use\"\nreally").remedy("wait")),
+            Line::Report(Report {
                 counters: vec![("sends".into(), 7)],
                 ..Report::now(Vec::new())
             }),
@@ -193,7 +341,7 @@ mod tests {
             let (mut buffer, mut received) = (LineBuffer::default(), Vec::new());
             for bytes in bytes.chunks(piece) {
                 buffer.push(bytes);
-                received.extend(std::iter::from_fn(|| buffer.next_message()).map(Result::unwrap));
+                received.extend(std::iter::from_fn(|| next(&mut buffer)).map(Result::unwrap));
             }
             assert_eq!(received, messages, "in pieces of {piece} bytes");
         }
@@ -202,16 +350,15 @@ mod tests {
     #[test]
     fn a_line_that_is_no_message_does_not_hide_the_next() {
         let mut buffer = LineBuffer::default();
-        buffer.push(b"warning: something\n{\"nic_ready\":{\"workers\":1}}\n{\"nic");
+        buffer.push(b"warning: something\n");
+        buffer.push(READY);
+        buffer.push(b"{\"says");
         assert_eq!(
-            buffer.next_message(),
+            next(&mut buffer),
             Some(Err("warning: something".to_owned()))
         );
-        assert_eq!(
-            buffer.next_message(),
-            Some(Ok(Message::NicReady { workers: 1 }))
-        );
-        assert_eq!(buffer.next_message(), None);
+        assert_eq!(next(&mut buffer), Some(Ok(ready(1))));
+        assert_eq!(next(&mut buffer), None);
     }
 
     #[test]
@@ -221,13 +368,11 @@ mod tests {
             buffer.push(&[b'x'; 4096]);
             assert!(buffer.bytes.len() <= LINE_BYTES_MAX + 4096);
         }
-        buffer.push(b"\n{\"nic_ready\":{\"workers\":1}}\n");
-        assert!(matches!(buffer.next_message(), Some(Err(_))));
-        assert_eq!(
-            buffer.next_message(),
-            Some(Ok(Message::NicReady { workers: 1 }))
-        );
-        assert_eq!(buffer.next_message(), None);
+        buffer.push(b"\n");
+        buffer.push(READY);
+        assert!(matches!(next(&mut buffer), Some(Err(_))));
+        assert_eq!(next(&mut buffer), Some(Ok(ready(1))));
+        assert_eq!(next(&mut buffer), None);
     }
 
     #[test]

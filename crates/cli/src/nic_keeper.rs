@@ -11,7 +11,6 @@
 //!     └── back-off ◀────┴───────────────────┘
 //! ```
 
-use std::ffi::OsString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -23,11 +22,12 @@ use rustix::io::Errno;
 use rustix::net::SocketAddrUnix;
 
 use crate::backoff::Backoff;
-use crate::child::{Child, option};
-use crate::family::{Family, Happening, Role};
+use crate::carry_process::HostRelaySettings;
+use crate::children::{Children, Event, Role};
 use crate::fd_passing;
-use crate::messages::{Message, Report};
-use crate::observe::WorkerReport;
+use crate::launch;
+use crate::messages::{FromHost, FromNic, Report, ToHost, WorkerReport};
+use crate::nic_process::NicSettings;
 use crate::program::Program;
 use crate::stat::document::{Nic, Process};
 
@@ -45,12 +45,20 @@ pub(crate) enum NicOrigin {
     Program {
         /// What the one that serves was started from.
         program: Program,
-        arguments: Vec<OsString>,
-        /// The directory that the one that serves reads below, if it is given one.
-        root: Option<PathBuf>,
+        settings: NicProgram,
+        /// The level of its log.
+        log: String,
     },
     /// They are started by somebody else, and wait at this socket.
     Socket(PathBuf),
+}
+
+/// What a program is started as.
+#[derive(Clone, Debug)]
+pub(crate) enum NicProgram {
+    Nic(NicSettings),
+    /// The relay to a NIC stack on another machine.
+    Relay(HostRelaySettings),
 }
 
 /// See the [module documentation](self).
@@ -164,8 +172,8 @@ impl NicKeeper {
     }
 
     /// How it is with it.
-    pub(crate) fn info(&self, family: &Family) -> Nic {
-        let process = family.pid(Role::Nic(self.number));
+    pub(crate) fn info(&self, children: &Children) -> Nic {
+        let process = children.pid(Role::Nic(self.number));
         Nic {
             nic: self.number,
             name: self.name.clone(),
@@ -174,7 +182,7 @@ impl NicKeeper {
             workers: self.workers,
             process: process.map(Process::look_at),
             counters: Nic::counters(&self.counted),
-            status: self.status(family),
+            status: self.status(children),
         }
     }
 
@@ -196,7 +204,7 @@ impl NicKeeper {
     }
 
     /// The same, in a line.
-    pub(crate) fn status(&self, family: &Family) -> String {
+    pub(crate) fn status(&self, children: &Children) -> String {
         let since = in_words(self.since.elapsed());
         if let (Some(silent), Some(_)) = (&self.silent, self.serves) {
             return format!("{}: stands still: {silent}", self.name);
@@ -206,7 +214,7 @@ impl NicKeeper {
                 1 => "1 worker".to_owned(),
                 workers => format!("{workers} workers"),
             };
-            let pid = family.pid(Role::Nic(self.number));
+            let pid = children.pid(Role::Nic(self.number));
             let process = pid.map_or_else(String::new, |pid| format!(", process {pid}"));
             let next = match self.next {
                 Next::None | Next::At(_) => "",
@@ -236,7 +244,7 @@ impl NicKeeper {
     /// Starts the first one. `socket`: leads to it already. If that fails, it is tried again later.
     pub(crate) fn start_first(
         &mut self,
-        family: &mut Family,
+        children: &mut Children,
         socket: Option<OwnedFd>,
     ) -> Option<Failure> {
         if let Some(socket) = socket {
@@ -247,15 +255,15 @@ impl NicKeeper {
             };
             return None;
         }
-        let failure = self.start(family, Fresh::default()).err()?;
-        match self.fail(family, failure) {
+        let failure = self.start(children, Fresh::default()).err()?;
+        match self.fail(children, failure) {
             Some(NicNews::Failed(failure)) => Some(failure),
             _ => None,
         }
     }
 
     /// Starts one from the program as it is now, to replace the one there is.
-    pub(crate) fn replace(&mut self, family: &mut Family) -> Result<(), Failure> {
+    pub(crate) fn replace(&mut self, children: &mut Children) -> Result<(), Failure> {
         let what = "replacing the NIC process";
         if matches!(self.next, Next::Starting { .. } | Next::Joining { .. }) {
             return Err(Failure::broken(what, "one is being started already"));
@@ -277,19 +285,26 @@ impl NicKeeper {
             program: Some(newest),
             root: None,
         };
-        self.start(family, fresh)
+        self.start(children, fresh)
     }
 
     /// The directory that NIC processes read below, if they are given one.
     pub(crate) fn root(&self) -> Option<&Path> {
         match &self.origin {
-            NicOrigin::Program { root, .. } => root.as_deref(),
-            NicOrigin::Socket(_) => None,
+            NicOrigin::Program {
+                settings: NicProgram::Nic(settings),
+                ..
+            } => Some(&settings.root),
+            NicOrigin::Program { .. } | NicOrigin::Socket(_) => None,
         }
     }
 
     /// Starts one below this root, to replace the one there is.
-    pub(crate) fn change_root(&mut self, family: &mut Family, new: PathBuf) -> Result<(), Failure> {
+    pub(crate) fn change_root(
+        &mut self,
+        children: &mut Children,
+        new: PathBuf,
+    ) -> Result<(), Failure> {
         if matches!(self.next, Next::Starting { .. } | Next::Joining { .. }) {
             let why = "a NIC process is being started";
             return Err(Failure::broken("changing the root", why).remedy("Reload again."));
@@ -299,41 +314,54 @@ impl NicKeeper {
                 program: None,
                 root: Some(new),
             };
-            return self.start(family, fresh);
+            return self.start(children, fresh);
         }
         // The next one reads below it.
-        if let NicOrigin::Program { root, .. } = &mut self.origin {
-            *root = Some(new);
-        }
+        self.set_root(new);
         Ok(())
     }
 
-    fn start(&mut self, family: &mut Family, fresh: Fresh) -> Result<(), Failure> {
+    fn set_root(&mut self, new: PathBuf) {
+        if let NicOrigin::Program {
+            settings: NicProgram::Nic(settings),
+            ..
+        } = &mut self.origin
+        {
+            settings.root = new;
+        }
+    }
+
+    fn start(&mut self, children: &mut Children, fresh: Fresh) -> Result<(), Failure> {
         let socket = match &self.origin {
             NicOrigin::Program {
                 program,
-                arguments,
-                root,
+                settings,
+                log,
             } => {
                 let newest = &fresh.program;
-                let root = fresh.root.as_ref().or(root.as_ref());
-                let root = root.map(|root| option("--root", root.as_os_str()));
-                let arguments = arguments.iter().cloned().chain(root);
                 let (host_socket, nic_socket) = seqpacket::pair().map_err(|errno| {
                     Failure::broken("joining the two processes with a socket", errno)
                 })?;
-                let path = match newest {
-                    Some(newest) => newest.path().to_owned(),
-                    None => program.image(),
+                let image = program.image();
+                let path = newest.as_ref().map_or(&*image, Program::path);
+                // The process ends when its host has gone: nothing else is to be said to it.
+                let (child, _control) = match settings {
+                    NicProgram::Nic(settings) => {
+                        let mut settings = settings.clone();
+                        settings.root = fresh.root.clone().unwrap_or(settings.root);
+                        launch::start(path, &settings, log, Some(&nic_socket))?
+                    }
+                    NicProgram::Relay(settings) => {
+                        launch::start(path, settings, log, Some(&nic_socket))?
+                    }
                 };
-                let child = Child::spawn("NIC process", &path, arguments, nic_socket)?;
                 // By its path, since a script cannot be executed by a descriptor. What is noted is to be what runs.
                 if newest.as_ref().is_some_and(|newest| !newest.is_in_place()) {
                     let failure = "another program was installed at that moment";
                     return Err(Failure::broken("starting the NIC process", failure)
                         .remedy("Ask again when the installation is over."));
                 }
-                family.adopt(Role::NextNic(self.number), child);
+                children.add(Role::NextNic(self.number), child);
                 host_socket
             }
             NicOrigin::Socket(path) => connect_again(path)?,
@@ -366,20 +394,20 @@ impl NicKeeper {
     }
 
     /// What NIC processes have reported: all that have ended in order so far.
-    pub(crate) fn report(&self, family: &Family) -> Option<Report> {
+    pub(crate) fn report(&self, children: &Children) -> Option<Report> {
         let mut sum = self.past.clone();
         for last in
-            [Role::PastNic(self.number), Role::Nic(self.number)].map(|role| family.report(role))
+            [Role::PastNic(self.number), Role::Nic(self.number)].map(|role| children.report(role))
         {
             absorb(&mut sum, last);
         }
         sum
     }
 
-    /// What a worker of the process that serves has told, if that is what happened.
-    pub(crate) fn told(&self, happening: &Happening) -> Option<WorkerReport> {
-        match happening {
-            Happening::Said(Role::Nic(nic), Message::Counting(worker, report))
+    /// The counters of a worker of the process that serves, if that is the event.
+    pub(crate) fn counters_of(&self, event: &Event) -> Option<WorkerReport> {
+        match event {
+            Event::Nic(Role::Nic(nic), FromNic::Counters { worker, report })
                 if *nic == self.number && *worker < self.counted.len() =>
             {
                 Some(WorkerReport {
@@ -394,77 +422,103 @@ impl NicKeeper {
     }
 
     /// Something has happened, or time has passed.
-    pub(crate) fn on(&mut self, family: &mut Family, happening: &Happening) -> Option<NicNews> {
-        match happening {
-            Happening::Said(Role::Host, Message::NicJoined(nic, which))
-                if *nic == self.number && self.joins(*which) =>
-            {
-                return self.on_joined(family);
+    pub(crate) fn on(&mut self, children: &mut Children, event: &Event) -> Option<NicNews> {
+        let number = self.number;
+        match event {
+            Event::Host(message) => {
+                if let Some(news) = self.on_host(children, message) {
+                    return Some(news);
+                }
             }
-            Happening::Said(Role::Nic(nic), Message::Counting(worker, report))
-                if *nic == self.number =>
-            {
+            Event::Nic(Role::Nic(nic), FromNic::Counters { worker, report }) if *nic == number => {
                 if let Some(counted) = self.counted.get_mut(*worker) {
                     *counted = report.clone();
                 }
             }
-            Happening::Said(Role::Host, Message::NicRefused(nic, which, why))
-                if *nic == self.number && self.joins(*which) =>
-            {
-                return self.fail(family, Failure::broken("NIC process", why));
+            Event::Exited(Role::Nic(nic)) if *nic == number => {
+                let failure = children.exit_failure(Role::Nic(number));
+                self.forget(children, Role::Nic(number));
+                let failure = self.silent.clone().or(failure);
+                return Some(self.lose(
+                    failure.unwrap_or_else(|| Failure::broken("NIC process", "ended unasked")),
+                ));
             }
-            Happening::Said(Role::Host, Message::NicSilent(nic, which, worker))
-                if *nic == self.number && self.serves == Some(*which) =>
-            {
-                self.on_silent(family, *worker);
-            }
-            Happening::Said(Role::Host, Message::NicLost(nic, which, why))
-                if *nic == self.number && self.serves == Some(*which) =>
-            {
-                self.retire(family);
-                let failure = Failure::broken(self.name.clone(), why);
-                let failure = self.silent.clone().unwrap_or(failure);
-                return Some(self.lose(failure));
-            }
-            Happening::Said(Role::Host, Message::NicJoined(nic, which))
-                if *nic == self.number && self.serves.is_some_and(|serves| serves < *which) =>
-            {
-                // Nobody serves: that one has died before this was heard, and it was no success.
-                self.retire(family);
-                let failure = "the host process has left it for one that has died since";
-                return Some(self.lose(Failure::broken(self.name.clone(), failure)));
-            }
-            Happening::Ended(Role::Nic(nic)) if *nic == self.number => {
-                let fate = family.fate(Role::Nic(self.number));
-                self.forget(family, Role::Nic(self.number));
-                let fate = self.silent.clone().or(fate);
-                return Some(self.lose(fate.unwrap_or_else(|| {
-                    Failure::broken("NIC process", "ended although nobody asked it to")
-                })));
-            }
-            Happening::Ended(Role::NextNic(nic)) if *nic == self.number => {
-                let fate = family.fate(Role::NextNic(self.number));
-                let fate = fate.unwrap_or_else(|| {
+            Event::Exited(Role::NextNic(nic)) if *nic == number => {
+                let failure = children.exit_failure(Role::NextNic(number));
+                let failure = failure.unwrap_or_else(|| {
                     Failure::broken("NIC process", "ended before it took a command")
                 });
-                return self.fail(family, fate);
+                return self.fail(children, failure);
             }
-            Happening::Ended(Role::PastNic(nic)) if *nic == self.number => {
-                if let Some(fate) = family.fate(Role::PastNic(self.number)) {
-                    tracing::warn!("{fate}");
+            Event::Exited(Role::PastNic(nic)) if *nic == number => {
+                if let Some(failure) = children.exit_failure(Role::PastNic(number)) {
+                    tracing::warn!("{failure}");
                 }
                 self.past_until = None;
-                self.forget(family, Role::PastNic(self.number));
+                self.forget(children, Role::PastNic(number));
             }
             _ => {}
         }
-        self.on_hello(family).or_else(|| self.on_time(family))
+        self.on_hello(children).or_else(|| self.on_time(children))
+    }
+
+    /// The host process says what has become of a process of this NIC stack.
+    fn on_host(&mut self, children: &mut Children, message: &FromHost) -> Option<NicNews> {
+        match message {
+            FromHost::NicJoined { nic, generation } if *nic == self.number => {
+                if self.joins(*generation) {
+                    return self.on_joined(children);
+                }
+                if self.serves.is_some_and(|serves| serves < *generation) {
+                    // The host process has left the one that served for one that has died before this was received.
+                    self.retire(children);
+                    let why = "the host process has left it for one that has died since";
+                    return Some(self.lose(Failure::broken(self.name.clone(), why)));
+                }
+                None
+            }
+            FromHost::NicRefused {
+                nic,
+                generation,
+                why,
+            } if *nic == self.number && self.joins(*generation) => {
+                self.fail(children, Failure::broken("NIC process", why))
+            }
+            FromHost::NicSilent {
+                nic,
+                generation,
+                worker,
+            } if *nic == self.number && self.serves == Some(*generation) => {
+                self.on_silent(children, *worker);
+                None
+            }
+            FromHost::NicLost {
+                nic,
+                generation,
+                why,
+            } if *nic == self.number && self.serves == Some(*generation) => {
+                self.retire(children);
+                let failure = Failure::broken(self.name.clone(), why);
+                let failure = self.silent.clone().unwrap_or(failure);
+                Some(self.lose(failure))
+            }
+            // Of another NIC stack, or of a process that this one has forgotten.
+            FromHost::NicRefused { .. }
+            | FromHost::NicSilent { .. }
+            | FromHost::NicLost { .. }
+            | FromHost::NicJoined { .. } => None,
+            FromHost::Ready(_)
+            | FromHost::Reloaded { .. }
+            | FromHost::ReloadRefused(_)
+            | FromHost::Drained
+            | FromHost::Pong => None,
+        }
     }
 
     /// The one that serves stands still. Its end, or the host process should it not end, leads to another one.
-    fn on_silent(&mut self, family: &Family, worker: usize) {
+    fn on_silent(&mut self, children: &Children, worker: usize) {
         let role = Role::Nic(self.number);
-        let process = family.pid(role);
+        let process = children.pid(role);
         let name = match process {
             Some(pid) => format!("{} (process {pid})", self.name),
             None => self.name.clone(),
@@ -475,19 +529,20 @@ impl NicKeeper {
             None => Failure::broken(name, what),
         };
         tracing::error!("{failure}");
-        family.kill(role);
+        children.kill(role);
         self.silent = Some(failure);
     }
 
     /// The NIC process that is to serve may have said hello.
-    fn on_hello(&mut self, family: &mut Family) -> Option<NicNews> {
+    fn on_hello(&mut self, children: &mut Children) -> Option<NicNews> {
         let Next::Starting { socket, fresh, .. } = &mut self.next else {
             return None;
         };
         match peek_hello(socket.as_ref()?) {
             Ok(None) => None,
             Ok(Some(workers)) => {
-                let passed = fd_passing::pass(&self.host, self.number as u8, socket.as_ref());
+                let passed =
+                    fd_passing::pass(&self.host, &ToHost::Nic(self.number), socket.as_ref());
                 self.passed += u64::from(passed.is_ok());
                 let fresh = std::mem::take(fresh);
                 self.next = Next::Joining {
@@ -497,39 +552,39 @@ impl NicKeeper {
                 };
                 let errno = passed.err()?;
                 self.fail(
-                    family,
+                    children,
                     Failure::broken("passing the NIC process on to the host process", errno),
                 )
             }
-            Err(HelloError::Closed) if family.pid(Role::NextNic(self.number)).is_some() => {
+            Err(HelloError::Closed) if children.pid(Role::NextNic(self.number)).is_some() => {
                 *socket = None;
                 None
             }
             Err(HelloError::Closed) => {
                 let failure = Failure::broken(self.name.clone(), "it has closed the connection")
                     .remedy("It ended, or it serves another host stack: it serves one at a time.");
-                self.fail(family, failure)
+                self.fail(children, failure)
             }
-            Err(error) => self.fail(family, Failure::broken("NIC process", error)),
+            Err(error) => self.fail(children, Failure::broken("NIC process", error)),
         }
     }
 
-    fn on_time(&mut self, family: &mut Family) -> Option<NicNews> {
+    fn on_time(&mut self, children: &mut Children) -> Option<NicNews> {
         let now = Instant::now();
         if self.past_until.is_some_and(|until| until <= now) {
             tracing::warn!("the NIC process before did not end within {END_WAIT:?}: killed");
             self.past_until = None;
-            self.forget(family, Role::PastNic(self.number));
+            self.forget(children, Role::PastNic(self.number));
         }
         match self.next {
             Next::At(at) if at <= now => {
                 self.next = Next::None;
-                let failure = self.start(family, Fresh::default()).err()?;
-                self.fail(family, failure)
+                let failure = self.start(children, Fresh::default()).err()?;
+                self.fail(children, failure)
             }
             Next::Starting { until, .. } | Next::Joining { until, .. } if until <= now => self
                 .fail(
-                    family,
+                    children,
                     Failure::broken(
                         "the NIC process",
                         format!("not ready within {START_WAIT:?}"),
@@ -544,21 +599,19 @@ impl NicKeeper {
         matches!(self.next, Next::Joining { .. }) && which == self.passed
     }
 
-    fn on_joined(&mut self, family: &mut Family) -> Option<NicNews> {
+    fn on_joined(&mut self, children: &mut Children) -> Option<NicNews> {
         let joining = std::mem::replace(&mut self.next, Next::None);
         let Next::Joining { fresh, workers, .. } = joining else {
             return None;
         };
-        if let NicOrigin::Program { program, root, .. } = &mut self.origin {
-            if let Some(new) = fresh.program {
-                *program = new;
-            }
-            if let Some(new) = fresh.root {
-                *root = Some(new);
-            }
+        if let (NicOrigin::Program { program, .. }, Some(new)) = (&mut self.origin, fresh.program) {
+            *program = new;
         }
-        self.retire(family);
-        family.change_role(Role::NextNic(self.number), Role::Nic(self.number));
+        if let Some(new) = fresh.root {
+            self.set_root(new);
+        }
+        self.retire(children);
+        children.change_role(Role::NextNic(self.number), Role::Nic(self.number));
         self.serves = Some(self.passed);
         self.since = Instant::now();
         self.workers = workers;
@@ -569,8 +622,8 @@ impl NicKeeper {
     }
 
     /// The one that is to serve will not.
-    fn fail(&mut self, family: &mut Family, failure: Failure) -> Option<NicNews> {
-        self.forget(family, Role::NextNic(self.number));
+    fn fail(&mut self, children: &mut Children, failure: Failure) -> Option<NicNews> {
+        self.forget(children, Role::NextNic(self.number));
         self.next = Next::None;
         if self.serves.is_none() {
             let now = Instant::now();
@@ -594,18 +647,18 @@ impl NicKeeper {
     }
 
     /// The host process has hung up on the one that served: it is to end by itself.
-    fn retire(&mut self, family: &mut Family) {
-        if family.pid(Role::Nic(self.number)).is_some() {
-            self.forget(family, Role::PastNic(self.number));
-            family.change_role(Role::Nic(self.number), Role::PastNic(self.number));
+    fn retire(&mut self, children: &mut Children) {
+        if children.pid(Role::Nic(self.number)).is_some() {
+            self.forget(children, Role::PastNic(self.number));
+            children.change_role(Role::Nic(self.number), Role::PastNic(self.number));
             self.past_until = Some(Instant::now() + END_WAIT);
         }
     }
 
     /// Ends a process unless it has ended, and keeps what it has reported.
-    fn forget(&mut self, family: &mut Family, role: Role) {
-        absorb(&mut self.past, family.report(role));
-        family.dismiss(role);
+    fn forget(&mut self, children: &mut Children, role: Role) {
+        absorb(&mut self.past, children.report(role));
+        children.forget(role);
     }
 }
 
@@ -643,38 +696,58 @@ fn connect_again(path: &PathBuf) -> Result<OwnedFd, Failure> {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Stdio;
+
     use super::*;
+    use crate::child::Child;
+    use crate::measuring::NicMeasuring;
+    use crate::messages::Line;
     use crate::signals::Signals;
 
     /// A process that does what a shell makes of `script`, in the place of a NIC process.
     fn shell(script: &str) -> Child {
         let (_, control) = seqpacket::pair().unwrap();
         let arguments = ["-c".into(), script.into()];
-        Child::spawn("NIC process", "/bin/sh".as_ref(), arguments, control).unwrap()
+        Child::spawn(
+            "NIC process",
+            "/bin/sh".as_ref(),
+            arguments,
+            control,
+            Stdio::inherit(),
+        )
+        .unwrap()
     }
 
     /// One that stays, and one that reports as many opens, and ends.
     const STAYS: &str = "exec sleep 1000";
 
     fn reports(opens: u64) -> String {
-        let report = Message::Report(Report {
+        let report = Line::<FromNic>::Report(Report {
             counters: vec![("opens".to_owned(), opens)],
             ..Report::default()
         });
         format!("echo '{}'", serde_json::to_string(&report).unwrap())
     }
 
-    fn family() -> Family {
-        Family::new(Signals::catch_ends().unwrap())
+    fn children() -> Children {
+        Children::new(Signals::catch_ends().unwrap())
     }
 
     /// A keeper whose first NIC process serves.
     fn keeper() -> NicKeeper {
         let program = Program::own().unwrap();
+        let settings = NicSettings {
+            device: "lo".to_owned(),
+            root: "/".into(),
+            workers: 1,
+            cache: None,
+            reports_counters: false,
+            ablation: NicMeasuring::default(),
+        };
         let origin = NicOrigin::Program {
             program,
-            arguments: Vec::new(),
-            root: None,
+            settings: NicProgram::Nic(settings),
+            log: "warn".to_owned(),
         };
         let mut keeper = NicKeeper::new(
             0,
@@ -687,16 +760,16 @@ mod tests {
         keeper
     }
 
-    fn opens(keeper: &NicKeeper, family: &Family) -> Option<u64> {
-        keeper.report(family)?.counter("opens")
+    fn opens(keeper: &NicKeeper, children: &Children) -> Option<u64> {
+        keeper.report(children)?.counter("opens")
     }
 
     #[test]
     fn a_nic_process_that_was_left_for_one_that_died_is_replaced() {
-        let (mut family, mut keeper) = (family(), keeper());
-        family.adopt(Role::Nic(0), shell(STAYS));
-        let first = family.pid(Role::Nic(0));
-        family.adopt(Role::NextNic(0), shell("kill -9 $$"));
+        let (mut children, mut keeper) = (children(), keeper());
+        children.add(Role::Nic(0), shell(STAYS));
+        let first = children.pid(Role::Nic(0));
+        children.add(Role::NextNic(0), shell("kill -9 $$"));
         keeper.passed = 2;
         keeper.next = Next::Joining {
             until: Instant::now() + START_WAIT,
@@ -704,25 +777,28 @@ mod tests {
             workers: 1,
         };
         let news = loop {
-            let happening = family.next(None).unwrap();
-            assert!(matches!(happening, Happening::Ended(Role::NextNic(0))));
-            if let Some(news) = keeper.on(&mut family, &happening) {
+            let event = children.next(None).unwrap();
+            assert!(matches!(event, Event::Exited(Role::NextNic(0))));
+            if let Some(news) = keeper.on(&mut children, &event) {
                 break news;
             }
         };
         assert!(matches!(news, NicNews::Failed(_)));
         assert_eq!(
-            family.pid(Role::Nic(0)),
+            children.pid(Role::Nic(0)),
             first,
             "it goes on as far as is known"
         );
         assert_eq!(keeper.deadline(), None);
 
-        let joined = Happening::Said(Role::Host, Message::NicJoined(0, 2));
-        let news = keeper.on(&mut family, &joined);
+        let joined = Event::Host(FromHost::NicJoined {
+            nic: 0,
+            generation: 2,
+        });
+        let news = keeper.on(&mut children, &joined);
         assert!(matches!(news, Some(NicNews::Lost(..))), "{news:?}");
-        assert_eq!(family.pid(Role::Nic(0)), None);
-        assert_eq!(family.pid(Role::PastNic(0)), first, "it is to end");
+        assert_eq!(children.pid(Role::Nic(0)), None);
+        assert_eq!(children.pid(Role::PastNic(0)), first, "it is to end");
         assert!(matches!(keeper.next, Next::At(_)), "another one is started");
     }
 
@@ -738,13 +814,13 @@ mod tests {
 
     #[test]
     fn the_status_tells_who_serves_for_how_long_and_why_nobody_does() {
-        let (mut family, mut keeper) = (family(), keeper());
+        let (mut children, mut keeper) = (children(), keeper());
         keeper.workers = 2;
         keeper.since = Instant::now() - Duration::from_secs(7_265);
-        family.adopt(Role::Nic(0), shell(STAYS));
-        let pid = family.pid(Role::Nic(0)).unwrap();
+        children.add(Role::Nic(0), shell(STAYS));
+        let pid = children.pid(Role::Nic(0)).unwrap();
         assert_eq!(
-            keeper.status(&family),
+            keeper.status(&children),
             format!("NIC process: serves for 2 h 1 min, 2 workers, process {pid}")
         );
         keeper.lose(Failure::broken("NIC process", "it has gone"));
@@ -752,41 +828,41 @@ mod tests {
         assert!(keeper.is_news(&failure));
         keeper.next = Next::At(Instant::now());
         assert_eq!(
-            keeper.status(&family),
+            keeper.status(&children),
             "NIC process: missing for 0 s, tried again in 0 s: NIC process: none listens there"
         );
     }
 
     #[test]
     fn what_nic_processes_report_is_kept_however_they_go() {
-        let (mut family, mut keeper) = (family(), keeper());
+        let (mut children, mut keeper) = (children(), keeper());
         // One that nobody has heard to have been left.
-        family.adopt(Role::Nic(0), shell(&reports(1)));
-        while family.pid(Role::Nic(0)).is_some() {
-            let happening = family.next(None).unwrap();
-            keeper.on(&mut family, &happening);
+        children.add(Role::Nic(0), shell(&reports(1)));
+        while children.pid(Role::Nic(0)).is_some() {
+            let event = children.next(None).unwrap();
+            keeper.on(&mut children, &event);
         }
-        assert_eq!(opens(&keeper, &family), Some(1));
+        assert_eq!(opens(&keeper, &children), Some(1));
 
         // One that is replaced while the one before it is still there.
         keeper.next = Next::None;
         for count in [20, 300] {
-            family.adopt(Role::Nic(0), shell(&format!("{}; {STAYS}", reports(count))));
-            let happening = family.next(None).unwrap();
-            assert!(matches!(happening, Happening::Said(Role::Nic(0), _)));
-            keeper.on(&mut family, &happening);
-            keeper.retire(&mut family);
+            children.add(Role::Nic(0), shell(&format!("{}; {STAYS}", reports(count))));
+            let event = children.next(None).unwrap();
+            assert!(matches!(event, Event::Reported(Role::Nic(0))));
+            keeper.on(&mut children, &event);
+            keeper.retire(&mut children);
         }
-        assert_eq!(opens(&keeper, &family), Some(321));
+        assert_eq!(opens(&keeper, &children), Some(321));
 
         // Those that end with the server.
-        keeper.forget(&mut family, Role::PastNic(0));
-        family.adopt(Role::PastNic(0), shell(&reports(4000)));
-        family.adopt(Role::Nic(0), shell(&reports(50_000)));
+        keeper.forget(&mut children, Role::PastNic(0));
+        children.add(Role::PastNic(0), shell(&reports(4000)));
+        children.add(Role::Nic(0), shell(&reports(50_000)));
         let mut ended = 0;
         while ended < 2 {
-            ended += usize::from(matches!(family.next(None), Ok(Happening::Ended(_))));
+            ended += usize::from(matches!(children.next(None), Ok(Event::Exited(_))));
         }
-        assert_eq!(opens(&keeper, &family), Some(54_321));
+        assert_eq!(opens(&keeper, &children), Some(54_321));
     }
 }

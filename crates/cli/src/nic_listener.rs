@@ -1,7 +1,6 @@
 //! `splitway nic`: waits on a Unix socket for host stacks and serves one after the other, each with a NIC
 //! process of its own. So a host stack meets fresh memory, and a crash ends one session, not the service.
 
-use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -11,9 +10,9 @@ use netsetup::listener::Listener;
 use sandbox::{kernel, privileges};
 
 use crate::args::NicArgs;
-use crate::child::{Child, option};
-use crate::family::{Family, Happening, Role};
-use crate::messages::Message;
+use crate::children::{Children, Event, Role};
+use crate::launch;
+use crate::messages::FromNic;
 use crate::program::Program;
 use crate::root::check_root;
 use crate::say;
@@ -34,17 +33,17 @@ pub(crate) fn run(args: &NicArgs, log: &str) -> Result<(), Failure> {
         privileges::FOR_DEVICE,
     )?;
 
-    let mut family = Family::new(Signals::catch_ends()?);
+    let mut children = Children::new(Signals::catch_ends()?);
     let listener = Listener::bind("NIC socket", &args.socket, "--socket")?;
     let program = Program::own()?;
     say(&format!("listening on {}\n", args.socket.display()));
-    let result = serve(&mut family, &listener, &program, args, log);
-    let ended = family.end(&[Role::Nic(0)]);
+    let result = serve(&mut children, &listener, &program, args, log);
+    let ended = children.end(&[Role::Nic(0)]);
     result.and(ended)
 }
 
 fn serve(
-    family: &mut Family,
+    children: &mut Children,
     listener: &Listener,
     program: &Program,
     args: &NicArgs,
@@ -52,21 +51,17 @@ fn serve(
 ) -> Result<(), Failure> {
     let mut waiting: Option<Visitor> = None;
     loop {
-        if family.pid(Role::Nic(0)).is_none()
+        if children.pid(Role::Nic(0)).is_none()
             && let Some(visitor) = waiting.take()
         {
-            match Child::spawn(
-                "NIC process",
-                &program.image(),
-                session_arguments(args, log),
-                visitor.socket,
-            ) {
-                Ok(child) => {
+            let settings = args.settings();
+            match launch::start(&program.image(), &settings, log, Some(&visitor.socket)) {
+                Ok((child, _control)) => {
                     say(&format!(
                         "nic process {}: serves a host stack\n",
                         child.pid()
                     ));
-                    family.adopt(Role::Nic(0), child);
+                    children.add(Role::Nic(0), child);
                 }
                 Err(failure) => tracing::error!("{failure}"),
             }
@@ -77,28 +72,31 @@ fn serve(
             None => &[listener.as_fd()],
         };
         let deadline = waiting.as_ref().map(|visitor| visitor.until);
-        match family.next_or_readable(accepting, deadline)? {
-            Happening::Signal => return Ok(()),
-            Happening::Readable => {
+        match children.next_or_readable(accepting, deadline)? {
+            Event::Signal => return Ok(()),
+            Event::Readable => {
                 waiting = listener.accept().map(|socket| Visitor {
                     socket,
                     until: Instant::now() + WAITING_MAX,
                 });
             }
-            Happening::Nothing => {
+            Event::Timeout => {
                 // Closing the connection is the answer: the host stack tells its user.
                 waiting = None;
                 tracing::warn!("refused a host stack: another one is being served");
             }
-            Happening::Said(_, Message::Failed(failure)) => tracing::error!("{failure}"),
-            Happening::Said(..) => {}
-            Happening::Ended(_) => {
-                if let Err(failure) = family.end(&[Role::Nic(0)]) {
+            Event::Exited(_) => {
+                if let Err(failure) = children.end(&[Role::Nic(0)]) {
                     tracing::error!("{failure}");
                 }
-                family.dismiss(Role::Nic(0));
+                children.forget(Role::Nic(0));
                 say("the host stack is gone; waiting for the next one\n");
             }
+            // Its exit follows.
+            Event::Failed(_) | Event::Reported(_) => {}
+            Event::Nic(_, FromNic::Ready { .. } | FromNic::Counters { .. }) => {}
+            // There are no such children.
+            Event::Host(_) | Event::Fetcher(_) | Event::Observer(_) | Event::Relay(_) => {}
         }
     }
 }
@@ -107,17 +105,4 @@ fn serve(
 struct Visitor {
     socket: OwnedFd,
     until: Instant,
-}
-
-/// The command line of a session's NIC process.
-pub(crate) fn session_arguments(args: &NicArgs, log: &str) -> Vec<OsString> {
-    let mut arguments: Vec<OsString> = ["nic", "--control-stdin", "--log", log, "--workers"]
-        .map(OsString::from)
-        .into();
-    arguments.push(args.workers.to_string().into());
-    arguments.extend(args.cache.arguments());
-    arguments.extend(args.measuring.arguments());
-    arguments.push(option("--dev", args.dev.as_ref()));
-    arguments.push(option("--root", args.root().as_os_str()));
-    arguments
 }

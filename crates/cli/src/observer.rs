@@ -1,7 +1,6 @@
 //! Keeps the observer process: starts it, gives it what it needs, and starts another when it has ended. Whatever was
 //! said meanwhile waits in the socket and in the pipe, which outlive it.
 
-use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -12,17 +11,16 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 use rustix::net::sockopt::set_socket_send_buffer_size;
-use rustix::net::{SendFlags, send};
 use rustix::pipe::{PipeFlags, pipe_with};
-use serde::Serialize;
 
 use crate::backoff::Backoff;
-use crate::child::{Child, retry};
+use crate::child::retry;
+use crate::children::{Children, Event, Role};
 use crate::config::{Config, Logs, Text};
-use crate::family::{Family, Happening, Role};
 use crate::heartbeat::{Due, Heartbeat};
-use crate::messages::Message;
-use crate::observe::{Standing, pass};
+use crate::launch::{self, Settings as _};
+use crate::messages::{FromObserver, Health, ToObserver};
+use crate::observe::ObserverSettings;
 use crate::program::Program;
 use crate::{fd_passing, log_options};
 
@@ -32,14 +30,16 @@ const RECORDS_BYTES: usize = 1 << 20;
 /// How long a log may take to be changed.
 const CHANGE_WAIT: Duration = Duration::from_secs(5);
 
-const NAME: &str = "observer process";
+const NAME: &str = ObserverSettings::NAME;
 
 /// See the [module documentation](self).
 #[derive(Debug)]
 pub(crate) struct Observer {
     logs: Logs,
     program: Program,
-    arguments: Vec<OsString>,
+    settings: ObserverSettings,
+    /// The level of its log.
+    log: String,
     /// For those who watch.
     admin: Option<OwnedFd>,
     /// Where the host process tells of accesses: our end, and the host's.
@@ -52,8 +52,8 @@ pub(crate) struct Observer {
     changing: Option<Changing>,
     /// It takes in what is said.
     is_ready: bool,
-    /// What it has heard last of the NIC stacks.
-    told: Option<Standing>,
+    /// The health that it has received last.
+    reported: Option<Health>,
     heartbeat: Heartbeat,
 }
 
@@ -107,20 +107,17 @@ impl Observer {
             }
             false => None,
         };
-        let mut arguments: Vec<OsString> = ["observe", "--log", log].map(OsString::from).into();
-        if let Some(Text(place)) = &logs.access {
-            let format = logs.access_format.0.to_string();
-            arguments.extend(["--access-log-format".into(), format.into()]);
-            arguments.push(format!("--access-log={place}").into());
-        }
-        if let Some(path) = &logs.error {
-            arguments.push(format!("--error-log={}", path.display()).into());
-        }
+        let settings = ObserverSettings {
+            access_log: logs.access.as_ref().map(|Text(place)| place.to_string()),
+            access_log_format: logs.access_format,
+            error_log: logs.error.as_ref().map(|path| path.display().to_string()),
+        };
         let errors = logs.error.is_some();
         Ok(Some(Self {
             logs: logs.clone(),
             program: Program::own()?,
-            arguments,
+            settings,
+            log: log.to_owned(),
             admin,
             records,
             errors: errors.then(Errors::catch).transpose()?,
@@ -129,7 +126,7 @@ impl Observer {
             start_at: None,
             changing: None,
             is_ready: false,
-            told: None,
+            reported: None,
             heartbeat: Heartbeat::new(config.operation.heartbeat.0.0),
         }))
     }
@@ -140,10 +137,9 @@ impl Observer {
     }
 
     /// Starts the process.
-    pub(crate) fn start(&mut self, family: &mut Family) -> Result<(), Failure> {
+    pub(crate) fn start(&mut self, children: &mut Children) -> Result<(), Failure> {
         let logs = Files::open(&self.logs)?;
         let failed = |errno| Failure::broken(format!("starting the {NAME}"), errno);
-        let (control, its) = seqpacket::pair().map_err(failed)?;
         // Its own complaints do not go in a circle.
         let stderr = match &self.errors {
             Some(errors) => errors
@@ -153,23 +149,24 @@ impl Observer {
                 .into(),
             None => Stdio::inherit(),
         };
-        let arguments = self.arguments.iter().cloned();
-        let child = Child::spawn_saying(NAME, &self.program.image(), arguments, its, stderr)?;
-        family.adopt(Role::Observer, child);
+        let image = self.program.image();
+        let (child, control) =
+            launch::start_with_stderr(&image, &self.settings, &self.log, None, stderr)?;
+        children.add(Role::Observer, child);
         let records = self.records.as_ref().map(|(own, _)| own);
         let errors = self.errors.as_ref().map(|errors| &errors.reader);
-        for (what, descriptor) in [
-            (pass::RECORDS, records),
-            (pass::ACCESS_LOG, logs.access.as_ref()),
-            (pass::ERRORS, errors),
-            (pass::ERROR_LOG, logs.error.as_ref()),
-            (pass::ADMIN, self.admin.as_ref()),
+        for (message, descriptor) in [
+            (ToObserver::Records, records),
+            (ToObserver::AccessLog, logs.access.as_ref()),
+            (ToObserver::Errors, errors),
+            (ToObserver::ErrorLog, logs.error.as_ref()),
+            (ToObserver::Admin, self.admin.as_ref()),
         ] {
             if descriptor.is_some() {
-                fd_passing::pass(&control, what, descriptor).map_err(failed)?;
+                fd_passing::pass(&control, &message, descriptor).map_err(failed)?;
             }
         }
-        fd_passing::pass(&control, pass::ALL, None).map_err(failed)?;
+        fd_passing::pass(&control, &ToObserver::Start, None).map_err(failed)?;
         self.control = Some(control);
         Ok(())
     }
@@ -179,31 +176,24 @@ impl Observer {
         self.logs.access.is_some() || self.logs.error.is_some()
     }
 
-    /// A worker of a NIC stack, or the fetcher, has told what it has counted, or the NIC stacks are otherwise than before:
-    /// `what` says which. False if it was left out.
-    pub(crate) fn pass_on(&self, what: u8, told: &impl Serialize) -> bool {
+    /// Sends a message, unless the process is behind; false if it was left out.
+    pub(crate) fn send(&self, message: &ToObserver) -> bool {
         let Some(control) = &self.control else {
             return false;
         };
-        // The kernel says so while three quarters of the buffer are free: there remains room for logs. One that is
-        // behind hears the next.
+        // The kernel reports the socket writable while three quarters of its buffer are free: there remains room for logs.
         let mut fds = [PollFd::new(control, PollFlags::OUT)];
-        if retry(|| poll(&mut fds, Some(&Timespec::default()))) != Ok(1) {
-            return false;
-        }
-        let mut packet = vec![what];
-        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        serde_json::to_writer(&mut packet, told).is_ok()
-            && retry(|| send(control, &packet, flags)).is_ok()
+        retry(|| poll(&mut fds, Some(&Timespec::default()))) == Ok(1)
+            && fd_passing::pass(control, message, None).is_ok()
     }
 
-    /// Tells of the server's health, if the process has not heard that yet.
-    pub(crate) fn tell(&mut self, standing: Standing) {
+    /// Sends the health of the server, if it has changed since the last time.
+    pub(crate) fn report_health(&mut self, health: Health) {
         if self.is_ready
-            && self.told.as_ref() != Some(&standing)
-            && self.pass_on(pass::STANDING, &standing)
+            && self.reported.as_ref() != Some(&health)
+            && self.send(&ToObserver::Health(health.clone()))
         {
-            self.told = Some(standing);
+            self.reported = Some(health);
         }
     }
 
@@ -222,21 +212,17 @@ impl Observer {
     }
 
     /// Something has happened, or time has passed.
-    pub(crate) fn on(
-        &mut self,
-        family: &mut Family,
-        happening: &Happening,
-    ) -> Option<ObserverNews> {
+    pub(crate) fn on(&mut self, children: &mut Children, event: &Event) -> Option<ObserverNews> {
         let now = Instant::now();
-        match happening {
-            Happening::Said(Role::Observer, Message::ObserverReady) => {
+        match event {
+            Event::Observer(FromObserver::Ready) => {
                 self.backoff.on_success(now);
                 self.on_ready();
             }
-            Happening::Said(Role::Observer, Message::Turning) => {
+            Event::Observer(FromObserver::Pong) => {
                 self.heartbeat.on_answer();
             }
-            Happening::Said(Role::Observer, Message::LogChanged) => {
+            Event::Observer(FromObserver::LogChanged) => {
                 let changing = self.changing.as_mut()?;
                 changing.left = changing.left.saturating_sub(1);
                 if changing.left == 0 {
@@ -246,14 +232,13 @@ impl Observer {
                     };
                 }
             }
-            Happening::Ended(Role::Observer) => {
-                let fate = family.fate(Role::Observer);
-                let fate = fate
-                    .unwrap_or_else(|| Failure::broken(NAME, "ended although nobody asked it to"));
-                family.dismiss(Role::Observer);
+            Event::Exited(Role::Observer) => {
+                let failure = children.exit_failure(Role::Observer);
+                let failure = failure.unwrap_or_else(|| Failure::broken(NAME, "ended unasked"));
+                children.forget(Role::Observer);
                 self.control = None;
-                (self.is_ready, self.told) = (false, None);
-                self.fail(now, &fate);
+                (self.is_ready, self.reported) = (false, None);
+                self.fail(now, &failure);
                 // The next one opens what lies there then.
                 return self.changing.take().map(|_| reopened());
             }
@@ -266,18 +251,18 @@ impl Observer {
                 Due::Nothing => {}
                 Due::Ask => {
                     // If it is gone, its end tells so.
-                    let _ = fd_passing::pass(control, pass::ARE_YOU_TURNING, None);
+                    let _ = fd_passing::pass(control, &ToObserver::Ping, None);
                 }
                 Due::Silent => {
                     tracing::warn!("no heartbeat of the {NAME}: it is killed");
-                    family.kill(Role::Observer);
+                    children.kill(Role::Observer);
                 }
             }
         }
         if self.start_at.is_some_and(|at| at <= now) {
             self.start_at = None;
-            if let Err(failure) = self.start(family) {
-                family.dismiss(Role::Observer);
+            if let Err(failure) = self.start(children) {
+                children.forget(Role::Observer);
                 self.control = None;
                 self.fail(now, &failure);
             }
@@ -312,14 +297,14 @@ impl Observer {
             return Some(reopened());
         };
         let mut left = 0;
-        for (what, file) in [
-            (pass::ACCESS_LOG, logs.access),
-            (pass::ERROR_LOG, logs.error),
+        for (message, file) in [
+            (ToObserver::AccessLog, logs.access),
+            (ToObserver::ErrorLog, logs.error),
         ] {
             if file.is_none() {
                 continue;
             }
-            match fd_passing::pass(control, what, file.as_ref()) {
+            match fd_passing::pass(control, &message, file.as_ref()) {
                 Ok(()) => left += 1,
                 Err(Errno::AGAIN) => {
                     let why = format!(

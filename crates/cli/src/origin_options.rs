@@ -1,7 +1,6 @@
 //! What an operator says about origins, and what each process is told of it.
 
 use std::collections::BTreeSet;
-use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -11,9 +10,9 @@ use origin::{OriginUrl, Trust};
 use server::RelativePath;
 
 use crate::cache_option::Size;
-use crate::child::option;
-use crate::config::{Config, Origin};
-use crate::origin_place::{CachePlace, OriginPlace, SEGMENT_BYTES};
+use crate::config::{Config, Origin, Text};
+use crate::fetch_process::FetcherSettings;
+use crate::origin_place::{CachePlace, OriginPlace};
 
 /// The cache directory below ROOT, unless another one is given.
 const CACHE_DIRECTORY: &str = ".splitway-cache";
@@ -131,20 +130,15 @@ impl OriginPlan {
             && !config.origins().is_empty()
     }
 
-    /// For the fetcher.
-    pub(crate) fn fetch_arguments(&self, log: &str) -> Vec<OsString> {
-        let mut arguments: Vec<OsString> = ["fetch", "--log", log].map(OsString::from).into();
-        arguments.push(option("--cache-dir", self.cache_dir.as_os_str()));
-        let bytes = self.limits.bytes.0.to_string();
-        arguments.push(option("--bytes", bytes.as_ref()));
-        let variants = self.limits.variants.to_string();
-        arguments.push(option("--variants-max", variants.as_ref()));
-        let urls = self.origins.iter();
-        arguments.extend(urls.map(|url| option("--origin", url.to_string().as_ref())));
-        if let Some(file) = &self.ca {
-            arguments.push(option("--origin-ca", file.as_os_str()));
+    /// The fetcher's settings.
+    pub(crate) fn settings(&self) -> FetcherSettings {
+        FetcherSettings {
+            cache_dir: self.cache_dir.clone(),
+            bytes_max: self.limits.bytes.0,
+            variants_max: self.limits.variants,
+            origins: self.origins.iter().cloned().map(Text).collect(),
+            ca: self.ca.clone(),
         }
-        arguments
     }
 
     /// What people are told.
@@ -188,7 +182,7 @@ fn place(wanted: &Path, cache_dir: &Path, root: &Path) -> Result<CachePlace, Fai
 }
 
 /// Whose certificates are believed, if any are needed.
-fn trust<'a>(
+pub(crate) fn trust<'a>(
     urls: impl IntoIterator<Item = &'a OriginUrl>,
     file: Option<&Path>,
 ) -> Result<Trust, Failure> {
@@ -202,48 +196,6 @@ fn trust<'a>(
             "Install the package ca-certificates, or give the certificate of the authority with --origin-ca FILE.",
         )
     })
-}
-
-/// What the fetcher is told.
-#[derive(Clone, Debug, Args)]
-pub(crate) struct FetchArgs {
-    /// Where to write
-    #[arg(long)]
-    pub(crate) cache_dir: PathBuf,
-    /// Most that is kept there, in bytes
-    #[arg(long)]
-    bytes: u64,
-    /// Most variants of a target
-    #[arg(long)]
-    variants_max: u16,
-    /// What may be asked
-    #[arg(long)]
-    origin: Vec<OriginUrl>,
-    /// Whose certificates are believed
-    #[arg(long)]
-    origin_ca: Option<PathBuf>,
-}
-
-impl FetchArgs {
-    /// Reads certificates.
-    pub(crate) fn config(&self) -> Result<origin::Config, Failure> {
-        Ok(origin::Config {
-            cache_dir: self.cache_dir.clone(),
-            bytes_max: self.bytes,
-            variants_max: self.variants_max.into(),
-            segment_bytes: SEGMENT_BYTES,
-            origins: self.origin.clone(),
-            trust: trust(&self.origin, self.origin_ca.as_deref())?,
-            timeouts: origin::Timeouts::default(),
-            boot_id: boot_id(),
-        })
-    }
-}
-
-/// The run of the kernel that this is; empty if it does not say so.
-fn boot_id() -> String {
-    let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
-    id.map(|id| id.trim().to_owned()).unwrap_or_default()
 }
 
 #[cfg(test)]

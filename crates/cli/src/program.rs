@@ -2,6 +2,8 @@
 //! replaced.
 
 use std::fs::File;
+use std::marker::PhantomData;
+use std::ops::Deref;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
@@ -56,9 +58,27 @@ impl Program {
     }
 
     /// What to execute for exactly this one, whatever lies at its path.
-    pub(crate) fn image(&self) -> PathBuf {
+    pub(crate) fn image(&self) -> Image<'_> {
         // Of the process that executes it, between fork and exec: it has inherited the descriptor.
-        format!("/proc/self/fd/{}", self.image.as_raw_fd()).into()
+        Image {
+            path: format!("/proc/self/fd/{}", self.image.as_raw_fd()).into(),
+            _program: PhantomData,
+        }
+    }
+}
+
+/// A path that leads to a program as long as its descriptor is open.
+#[derive(Debug)]
+pub(crate) struct Image<'a> {
+    path: PathBuf,
+    _program: PhantomData<&'a Program>,
+}
+
+impl Deref for Image<'_> {
+    type Target = Path;
+
+    fn deref(&self) -> &Path {
+        &self.path
     }
 }
 

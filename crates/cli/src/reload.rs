@@ -14,10 +14,11 @@ use failure::Failure;
 use crate::args::ServeArgs;
 use crate::certificates::CertificateSource;
 use crate::config::{self, Config, Content, Tcp};
-use crate::configuration::Configuration;
+use crate::host_configuration::HostConfiguration;
+use crate::messages::ToHost;
 use crate::origin_options::{CacheLimits, OriginPlan};
 use crate::self_signed::Fresh;
-use crate::{fd_passing, handover, root, say};
+use crate::{fd_passing, root, say};
 
 /// What the host process uses, and what it is to use next.
 pub(crate) struct Reload<'a> {
@@ -235,13 +236,13 @@ pub(crate) fn pass(
         Some(source) => source.read(addresses)?,
         None => (Vec::new(), None),
     };
-    let configuration = Configuration {
+    let configuration = HostConfiguration {
         content,
         tcp,
         certificates,
     };
     let message = configuration.message()?;
-    fd_passing::pass(to_host, handover::CONFIGURATION, Some(&message))
+    fd_passing::pass(to_host, &ToHost::Configure, Some(&message))
         .map_err(|errno| Failure::broken("handing the configuration to the host process", errno))?;
     Ok(fresh)
 }

@@ -7,7 +7,7 @@ use failure::Failure;
 use rustix::fs::{Access, AtFlags, CWD};
 use rustix::io::Errno;
 
-use crate::family::Family;
+use crate::children::Children;
 use crate::nic_keeper::NicKeeper;
 
 /// Fails unless `root` is a directory whose files can be listed and opened.
@@ -53,7 +53,7 @@ pub(crate) fn is_link(root: &Path) -> bool {
 pub(crate) fn follow_again(
     root: Option<&Path>,
     keepers: &mut [NicKeeper],
-    family: &mut Family,
+    children: &mut Children,
     is_cache_below: bool,
 ) -> Option<String> {
     let root = root?;
@@ -68,7 +68,7 @@ pub(crate) fn follow_again(
             let why = "and the cache directory lies below the one before: not before a restart";
             return Ok(Some(format!("{text}, {why}")));
         }
-        keeper.change_root(family, leads_to)?;
+        keeper.change_root(children, leads_to)?;
         Ok(Some(format!(
             "{text} now: a NIC process that reads it is started"
         )))

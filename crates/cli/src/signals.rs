@@ -81,7 +81,7 @@ pub(crate) struct HangUp {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hint {
     /// SIGHUP asks for files to be read again.
-    ReadAnew,
+    Reload,
     /// The terminal is gone, and what was started there is to go, too.
     End,
 }
@@ -99,7 +99,7 @@ impl HangUp {
     pub(crate) fn take(&mut self) -> Option<Hint> {
         self.signals.take().then(|| match &self.terminal {
             Some(terminal) if is_gone(terminal) => Hint::End,
-            _ => Hint::ReadAnew,
+            _ => Hint::Reload,
         })
     }
 }

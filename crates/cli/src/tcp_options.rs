@@ -1,6 +1,5 @@
 //! Choices about TCP that an operator makes for all connections.
 
-use std::ffi::OsString;
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
@@ -8,9 +7,7 @@ use std::time::Duration;
 use clap::Args;
 use tcp::{EcnPolicy, Keepalive};
 
-use crate::config;
-
-/// The options, of `splitway serve` and of the host process alike.
+/// Options of `splitway serve`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Args)]
 pub(crate) struct TcpOptions {
     /// Explicit congestion notification: accept it from clients that ask for it, or keep it off [default: accept]
@@ -133,97 +130,59 @@ impl FromStr for KeepaliveOption {
     }
 }
 
-impl TcpOptions {
-    /// What this configuration says.
-    pub(crate) fn of(config: &config::Tcp) -> Self {
-        Self {
-            ecn: Some(config.ecn.0),
-            keepalive: Some(config.keepalive.0),
-            pacing: Some(config.pacing.0),
-        }
-    }
-
-    /// The same for the host process.
-    pub(crate) fn arguments(&self) -> impl Iterator<Item = OsString> {
-        let ecn = self.ecn.map(|ecn| ("--ecn", ecn.to_string()));
-        let keepalive = self.keepalive.map(|it| ("--keepalive", it.to_string()));
-        let pacing = self.pacing.map(|it| ("--pacing", it.to_string()));
-        let options = ecn.into_iter().chain(keepalive).chain(pacing);
-        options.flat_map(|(name, value)| [name.into(), value.into()])
-    }
-
-    /// Sets them.
-    pub(crate) fn apply(&self, config: &mut tcp::Config) {
-        config.ecn = match self.ecn.unwrap_or_default() {
+impl EcnOption {
+    pub(crate) fn policy(self) -> EcnPolicy {
+        match self {
             EcnOption::Accept => EcnPolicy::Accept,
             EcnOption::Off => EcnPolicy::Off,
-        };
-        config.pace = self.pacing == Some(PacingOption::On);
-        config.keepalive = self.keepalive.unwrap_or_default().0.map(|idle_s| {
-            let idle = Duration::from_secs(idle_s.into());
-            let defaults = Keepalive::default();
-            Keepalive {
-                idle,
-                // Whoever wants to know soon does not wait for the answers longer than for the question.
-                interval: defaults.interval.min(idle),
-                ..defaults
-            }
-        });
+        }
+    }
+}
+
+impl KeepaliveOption {
+    pub(crate) fn keepalive(self) -> Option<Keepalive> {
+        let idle = Duration::from_secs(self.0?.into());
+        let defaults = Keepalive::default();
+        Some(Keepalive {
+            idle,
+            // An operator who asks early also wants an early verdict.
+            interval: defaults.interval.min(idle),
+            ..defaults
+        })
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
     use super::*;
 
-    #[derive(Debug, Parser)]
-    struct Line {
-        #[command(flatten)]
-        options: TcpOptions,
-    }
-
-    fn parse(line: &str) -> Result<TcpOptions, String> {
-        let words = std::iter::once("splitway").chain(line.split_whitespace());
-        let line = Line::try_parse_from(words).map_err(|error| error.to_string())?;
-        Ok(line.options)
-    }
-
-    fn config(line: &str) -> tcp::Config {
-        let mut config = tcp::Config::default();
-        parse(line).unwrap().apply(&mut config);
-        config
+    #[test]
+    fn short_keepalives_probe_as_often_as_they_wait() {
+        let keepalive = |text: &str| text.parse::<KeepaliveOption>().unwrap().keepalive();
+        assert_eq!(
+            KeepaliveOption::default().keepalive(),
+            Some(Keepalive::default())
+        );
+        let short = keepalive("30s").unwrap();
+        assert_eq!(short.idle, Duration::from_secs(30));
+        assert_eq!(short.interval, Duration::from_secs(30));
+        assert_eq!(keepalive("off"), None);
     }
 
     #[test]
-    fn ecn_is_accepted_and_the_silent_are_asked_after_two_hours_unless_told_otherwise() {
-        let by_default = config("");
-        assert_eq!(by_default.ecn, EcnPolicy::Accept);
-        assert_eq!(by_default.keepalive, Some(Keepalive::default()));
-        let told = config("--ecn off --keepalive 30s");
-        assert_eq!(told.ecn, EcnPolicy::Off);
-        let keepalive = told.keepalive.unwrap();
-        assert_eq!(keepalive.idle, Duration::from_secs(30));
-        assert_eq!(keepalive.interval, Duration::from_secs(30));
-        assert_eq!(config("--keepalive off").keepalive, None);
-        assert!(!by_default.pace && config("--pacing on").pace);
-    }
-
-    #[test]
-    fn the_host_process_is_told_the_same() {
-        for line in [
-            "",
-            "--ecn off --keepalive off",
-            "--keepalive 90s",
-            "--keepalive 168h",
-            "--ecn accept --keepalive 30m",
-            "--pacing on",
-        ] {
-            let options = parse(line).unwrap();
-            let words = options.arguments().map(|word| word.into_string().unwrap());
-            let words: Vec<String> = words.collect();
-            assert_eq!(parse(&words.join(" ")), Ok(options), "{line}");
+    fn values_are_written_as_they_are_read() {
+        for text in ["off", "90s", "30m", "168h"] {
+            assert_eq!(text.parse::<KeepaliveOption>().unwrap().to_string(), text);
         }
+        for text in ["0s", "169h", "5", "1.5h", "m"] {
+            assert!(text.parse::<KeepaliveOption>().is_err(), "{text}");
+        }
+        for text in ["accept", "off"] {
+            assert_eq!(text.parse::<EcnOption>().unwrap().to_string(), text);
+        }
+        for text in ["on", "off"] {
+            assert_eq!(text.parse::<PacingOption>().unwrap().to_string(), text);
+        }
+        assert_eq!(EcnOption::Off.policy(), EcnPolicy::Off);
     }
 }

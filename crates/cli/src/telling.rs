@@ -13,9 +13,9 @@ use rustix::time::{
 
 use crate::child::retry;
 use crate::host_counters::counters;
-use crate::log_lines;
-use crate::messages::{Message, Report};
-use crate::observe::{REPORT, beside_stack};
+use crate::messages::{FromChild, FromFetcher, FromNic, Line, Report};
+use crate::observe::beside_stack;
+use crate::{log_lines, observe};
 
 const PERIOD: Timespec = Timespec {
     tv_sec: 1,
@@ -55,9 +55,7 @@ impl Teller {
         if rustix::io::read(&self.timer, &mut [0u8; 8]).is_err() {
             return;
         }
-        let mut packet = vec![REPORT];
-        let report = Report::now(all(stack, server));
-        if serde_json::to_writer(&mut packet, &report).is_ok() {
+        if let Ok(packet) = observe::report(&Report::now(all(stack, server))) {
             let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
             let _ = retry(|| send(&self.observer, &packet, flags));
         }
@@ -102,9 +100,10 @@ fn all(stack: &Stack, server: &server::Server) -> Vec<(String, u64)> {
     rows
 }
 
-/// In a NIC process: tells the supervisor what a worker has counted, unless that would have to wait.
-pub(crate) fn tell_of_worker(worker: usize, counters: Vec<(String, u64)>) {
-    tell_if_taken(&Message::Counting(worker, Report::now(counters)));
+/// In a NIC process: reports the counters of a worker to the supervisor, unless that would have to wait.
+pub(crate) fn report_worker(worker: usize, counters: Vec<(String, u64)>) {
+    let report = Report::now(counters);
+    tell_if_taken(FromNic::Counters { worker, report });
 }
 
 /// Origins of which a fetcher tells each by itself: they fit into a pipe that is empty. What others have counted is told
@@ -116,16 +115,16 @@ const OTHERS: &str = "others";
 
 /// In a fetcher: tells of each origin.
 #[derive(Debug, Default)]
-pub(crate) struct FetcherTeller {
+pub(crate) struct FetcherReporter {
     /// What was told last.
     told: BTreeMap<String, origin::Counters>,
     /// Those that are told by themselves, for good: what they have counted must not be among others' later.
     apart: BTreeSet<String>,
 }
 
-impl FetcherTeller {
+impl FetcherReporter {
     /// Tells the supervisor what is new, as far as that would not have to wait; true if that was all.
-    pub(crate) fn tell(&mut self, counted: &origin::Counted<'_>) -> bool {
+    pub(crate) fn report(&mut self, counted: &origin::Counted<'_>) -> bool {
         let report = |rows: &[(&str, u64)]| {
             let rows = rows.iter();
             Report::now(
@@ -137,14 +136,22 @@ impl FetcherTeller {
         for (name, counters) in self.apart(counted) {
             if self.told.get(name) != Some(&counters) {
                 let rows = &counters.rows()[..origin::Counters::OF_ORIGIN];
-                let is_told = tell_if_taken(&Message::Fetched(Some(name.to_owned()), report(rows)));
+                let is_told = tell_if_taken(FromFetcher::Counters {
+                    origin: Some(name.to_owned()),
+                    report: report(rows),
+                });
                 is_all &= is_told;
                 if is_told {
                     self.told.insert(name.to_owned(), counters);
                 }
             }
         }
-        is_all & tell_if_taken(&Message::Fetched(None, report(&counted.total.rows())))
+        let report = report(&counted.total.rows());
+        is_all
+            & tell_if_taken(FromFetcher::Counters {
+                origin: None,
+                report,
+            })
     }
 
     /// What is told by itself.
@@ -166,12 +173,12 @@ impl FetcherTeller {
 }
 
 /// Tells the supervisor something that fits into a page, unless that would have to wait.
-fn tell_if_taken(message: &Message) -> bool {
+fn tell_if_taken(message: impl FromChild) -> bool {
     let stdout = std::io::stdout().lock();
     let mut fds = [PollFd::new(&stdout, PollFlags::OUT)];
     // A pipe that is writable at all takes a whole message.
     let may = retry(|| poll(&mut fds, Some(&Timespec::default())));
-    may == Ok(1) && fds[0].revents() == PollFlags::OUT && message.write(stdout).is_ok()
+    may == Ok(1) && fds[0].revents() == PollFlags::OUT && Line::Says(message).write(stdout).is_ok()
 }
 
 #[cfg(test)]
@@ -188,7 +195,8 @@ mod tests {
             memory_bytes_max: u64::MAX,
             counters: counters.into(),
         };
-        let line = serde_json::to_vec(&Message::Counting(64, report)).unwrap();
+        let line =
+            serde_json::to_vec(&Line::Says(FromNic::Counters { worker: 64, report })).unwrap();
         assert!(line.len() < 4096, "PIPE_BUF: {}", line.len());
     }
 
@@ -203,7 +211,11 @@ mod tests {
             counters: rows.into(),
         };
         let longest = "x".repeat(origin::OriginUrl::BYTES_MAX);
-        let line = serde_json::to_vec(&Message::Fetched(Some(longest), report)).unwrap();
+        let line = serde_json::to_vec(&Line::Says(FromFetcher::Counters {
+            origin: Some(longest),
+            report,
+        }))
+        .unwrap();
         assert!(line.len() < 4096, "PIPE_BUF: {}", line.len());
     }
 
@@ -217,7 +229,7 @@ mod tests {
             .map(|number| format!("http://{number:02}"))
             .collect();
         // Those that are asked for the first time later come before the others.
-        let mut teller = FetcherTeller::default();
+        let mut teller = FetcherReporter::default();
         let mut alone = Vec::new();
         for count in [0, 1, 64, 65, 100] {
             let counted = origin::Counted {

@@ -1,17 +1,16 @@
 //! What an operator says about TLS.
 
-use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, value_parser};
 use failure::Failure;
-use tls::{Cipher, Settings, Version};
+use tls::{Cipher, Version};
 
-use crate::config::{Certificate, Config};
+use crate::config::Certificate;
 
-/// The options of `splitway serve` and of the host process alike.
+/// Options of `splitway serve`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 #[command(next_help_heading = "TLS")]
 pub(crate) struct TlsOptions {
@@ -107,52 +106,6 @@ fn name<T: PartialEq>(names: &[(T, &'static str)], value: &T) -> &'static str {
     found.map_or("", |(_, name)| name)
 }
 
-impl TlsOptions {
-    /// What this configuration says.
-    pub(crate) fn of(config: &Config) -> Self {
-        let tls = &config.tls;
-        Self {
-            tls_listen: config.ports(true).collect(),
-            tls_versions: tls.versions.iter().map(|version| version.0).collect(),
-            tls_ciphers: tls.ciphers.iter().map(|cipher| cipher.0).collect(),
-            tls_key_records: tls.key_records,
-        }
-    }
-
-    /// The same for the host process.
-    pub(crate) fn arguments(&self) -> Vec<OsString> {
-        let mut arguments: Vec<OsString> = Vec::new();
-        for port in &self.tls_listen {
-            arguments.extend(["--tls-listen".into(), port.to_string().into()]);
-        }
-        for version in &self.tls_versions {
-            arguments.extend(["--tls-versions".into(), version.to_string().into()]);
-        }
-        for cipher in &self.tls_ciphers {
-            arguments.extend(["--tls-ciphers".into(), cipher.to_string().into()]);
-        }
-        if let Some(records) = self.tls_key_records {
-            arguments.extend(["--tls-key-records".into(), records.to_string().into()]);
-        }
-        arguments
-    }
-
-    /// What the connections of these ports have in common.
-    pub(crate) fn settings(&self) -> Settings {
-        let mut settings = Settings::default();
-        if !self.tls_versions.is_empty() {
-            settings.versions = self.tls_versions.iter().map(|name| name.0).collect();
-        }
-        if !self.tls_ciphers.is_empty() {
-            settings.ciphers = self.tls_ciphers.iter().map(|name| name.0).collect();
-        }
-        if let Some(records) = self.tls_key_records {
-            settings.limits.records_per_key_max = records;
-        }
-        settings
-    }
-}
-
 /// Where `splitway serve` gets its certificates from.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 #[command(next_help_heading = "TLS")]
@@ -223,26 +176,6 @@ mod tests {
     fn parse(line: &str) -> Result<Options, String> {
         let words = ["splitway"].into_iter().chain(line.split_whitespace());
         Options::try_parse_from(words).map_err(|error| error.to_string())
-    }
-
-    #[test]
-    fn what_is_passed_on_means_the_same() {
-        let line = "--tls-listen 443 --tls-listen 8443 --tls-versions 1.3 --tls-ciphers AES-128-GCM,chacha20-poly1305 \
-                    --tls-key-records 1000";
-        let given = parse(line).unwrap().tls;
-        assert_eq!(given.tls_listen, [443, 8443]);
-        let settings = given.settings();
-        assert_eq!(settings.versions, [Version::Tls13]);
-        assert_eq!(
-            settings.ciphers,
-            [Cipher::Aes128Gcm, Cipher::ChaCha20Poly1305]
-        );
-        assert_eq!(settings.limits.records_per_key_max, 1000);
-        let words = given.arguments();
-        let words: Vec<&str> = words.iter().map(|word| word.to_str().unwrap()).collect();
-        assert_eq!(parse(&words.join(" ")).unwrap().tls, given);
-        let all = parse("--tls-listen 443").unwrap().tls.settings();
-        assert_eq!((all.versions.len(), all.ciphers.len()), (2, 3));
     }
 
     #[test]

@@ -928,9 +928,18 @@ fn a_demonstration_of_nothing() {
 
 #[test]
 fn processes_that_only_the_supervisor_starts() {
-    let outcome = with_site(&["nic", "--root", "site", "--dev", "lo", "--control-stdin"]);
-    assert_eq!(outcome.code, Some(2), "{outcome:?}");
-    assert!(outcome.stdout.contains("not a socket"), "{outcome:?}");
+    for command in [
+        "host",
+        "nic-process",
+        "fetcher",
+        "observer",
+        "host-relay",
+        "nic-relay",
+    ] {
+        let outcome = with_site(&[command]);
+        assert_eq!(outcome.code, Some(2), "{outcome:?}");
+        assert!(outcome.stdout.contains("not a socket"), "{outcome:?}");
+    }
 }
 
 #[test]

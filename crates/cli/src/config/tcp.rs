@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::text::Text;
 use crate::connection_memory::ConnectionMemory;
-use crate::tcp_options::{EcnOption, KeepaliveOption, PacingOption, TcpOptions};
+use crate::tcp_options::{EcnOption, KeepaliveOption, PacingOption};
 
 /// TCP.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -63,14 +63,12 @@ impl Default for Tcp {
 impl Tcp {
     /// The same for a stack that runs: all of it may change.
     pub(crate) fn changeable(&self) -> Changeable {
-        let mut tcp = tcp::Config::default();
-        TcpOptions::of(self).apply(&mut tcp);
         let bytes_max = self.connection_memory.0.bytes();
         Changeable {
             congestion: self.congestion.0,
-            ecn: tcp.ecn,
-            keepalive: tcp.keepalive,
-            pace: tcp.pace,
+            ecn: self.ecn.0.policy(),
+            keepalive: self.keepalive.0.keepalive(),
+            pace: self.pacing.0 == PacingOption::On,
             orphans_max: usize::try_from(self.orphans.get()).unwrap_or(usize::MAX),
             connections_per_source: self.connections_per_source.map(NonZeroU32::get),
             connection_memory_bytes_max: usize::try_from(bytes_max).unwrap_or(usize::MAX),

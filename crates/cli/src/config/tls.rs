@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+use tls::Settings;
 
 use super::text::Text;
 use crate::tls_options::{CipherName, VersionName};
@@ -28,6 +29,40 @@ pub(crate) struct Tls {
     pub(crate) certificate: Vec<Certificate>,
 }
 
+/// What the connections of all TLS ports have in common.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct TlsSettings {
+    versions: Vec<Text<VersionName>>,
+    ciphers: Vec<Text<CipherName>>,
+    key_records: Option<u64>,
+}
+
+impl Tls {
+    pub(crate) fn settings(&self) -> TlsSettings {
+        TlsSettings {
+            versions: self.versions.clone(),
+            ciphers: self.ciphers.clone(),
+            key_records: self.key_records,
+        }
+    }
+}
+
+impl TlsSettings {
+    pub(crate) fn settings(&self) -> Settings {
+        let mut settings = Settings::default();
+        if !self.versions.is_empty() {
+            settings.versions = self.versions.iter().map(|name| name.0.0).collect();
+        }
+        if !self.ciphers.is_empty() {
+            settings.ciphers = self.ciphers.iter().map(|name| name.0.0).collect();
+        }
+        if let Some(records) = self.key_records {
+            settings.limits.records_per_key_max = records;
+        }
+        settings
+    }
+}
+
 /// The files of a certificate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -40,4 +75,30 @@ pub(crate) struct Certificate {
     /// File of an OCSP response (DER) to be stapled to it.
     #[serde(default)]
     pub(crate) ocsp: Option<PathBuf>,
+}
+
+#[cfg(test)]
+mod tests {
+    use tls::{Cipher, Version};
+
+    use super::*;
+
+    #[test]
+    fn settings_cross_to_the_host_process_and_default_to_all() {
+        let text = r#"versions = ["1.3"]
+            ciphers = ["AES-128-GCM", "chacha20-poly1305"]
+            key_records = 1000"#;
+        let tls: Tls = toml::from_str(text).unwrap();
+        let crossed = serde_json::to_string(&tls.settings()).unwrap();
+        let settings: TlsSettings = serde_json::from_str(&crossed).unwrap();
+        let settings = settings.settings();
+        assert_eq!(settings.versions, [Version::Tls13]);
+        assert_eq!(
+            settings.ciphers,
+            [Cipher::Aes128Gcm, Cipher::ChaCha20Poly1305]
+        );
+        assert_eq!(settings.limits.records_per_key_max, 1000);
+        let all = Tls::default().settings().settings();
+        assert_eq!((all.versions.len(), all.ciphers.len()), (2, 3));
+    }
 }

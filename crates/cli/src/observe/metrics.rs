@@ -5,43 +5,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use serde::{Deserialize, Serialize};
 use serde_json::json;
 use server::{AccessRecord, NO_RESPONSE};
 
-use super::Standing;
 use super::catalog::{self, Counted, Kind, Metric};
 use super::exposition::{Exposition, Histogram, Labels, seconds};
 use super::format::parts;
 use super::log_file::LogCounters;
 use super::top::Top;
-use crate::messages::Report;
+use crate::messages::{FetcherReport, Health, Report, WorkerReport};
 
 /// A host process that has been silent for so long does not serve.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
 
 /// Files on the dashboard.
 const TOP_FILES: usize = 12;
-
-/// What a worker of a NIC process has told, and of which NIC stack.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct WorkerReport {
-    pub(crate) nic: usize,
-    pub(crate) worker: usize,
-    /// Of the processes of that NIC stack, the how manyth it is.
-    pub(crate) process: u64,
-    pub(crate) report: Report,
-}
-
-/// What a fetcher has told.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct FetcherReport {
-    /// The how manyth it is.
-    pub(crate) process: u64,
-    /// The URL of an origin; `None`: all together.
-    pub(crate) origin: Option<String>,
-    pub(crate) report: Report,
-}
 
 /// Most origins of which something is known: twice as many as a fetcher tells of.
 const ORIGINS_MAX: usize = 128;
@@ -65,7 +43,7 @@ struct State {
     /// When anything was heard of it: reports are left out while there is much else to tell.
     heard_at: Option<Instant>,
     /// Why each NIC stack does not serve, if it does not.
-    standing: Standing,
+    health: Health,
     /// What each worker of each NIC stack has told last.
     workers: BTreeMap<(usize, usize), Report>,
     /// Which process of each NIC stack that was.
@@ -100,7 +78,7 @@ impl Metrics {
             host: None,
             host_at: None,
             heard_at: None,
-            standing: Standing::default(),
+            health: Health::default(),
             workers: BTreeMap::new(),
             processes: BTreeMap::new(),
             fetcher: Fetched::default(),
@@ -192,8 +170,8 @@ impl Metrics {
     }
 
     /// The supervisor has told what it knows.
-    pub(crate) fn on_standing(&self, standing: Standing) {
-        self.lock().standing = standing;
+    pub(crate) fn on_health(&self, health: Health) {
+        self.lock().health = health;
     }
 
     /// Whether requests are served; if not, why.
@@ -210,7 +188,7 @@ impl Metrics {
             ));
         }
         // While one serves, files are sent.
-        let missing: Option<Vec<&str>> = state.standing.nics.iter().map(Option::as_deref).collect();
+        let missing: Option<Vec<&str>> = state.health.nics.iter().map(Option::as_deref).collect();
         match missing {
             Some(missing) if !missing.is_empty() => Err(missing.join("\n")),
             _ => Ok(()),
@@ -219,7 +197,7 @@ impl Metrics {
 
     /// Whether new connections are served; if not, why.
     pub(crate) fn readiness(&self) -> Result<(), String> {
-        if self.lock().standing.is_draining {
+        if self.lock().health.is_draining {
             return Err("draining: no new connections".to_owned());
         }
         self.health()

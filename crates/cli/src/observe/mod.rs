@@ -11,22 +11,6 @@
 //! | `exposition` | Prometheus' text format |
 //! | `top` | the files that are asked for most |
 //! | `admin` | HTTP for those who watch |
-use clap::Args;
-
-/// The observer process.
-#[derive(Clone, Debug, Args)]
-pub(crate) struct ObserveArgs {
-    /// What the access log is called
-    #[arg(long)]
-    pub(crate) access_log: Option<String>,
-    /// What its lines are like
-    #[arg(long, default_value = "combined")]
-    pub(crate) access_log_format: AccessFormat,
-    /// What the error log is called
-    #[arg(long)]
-    pub(crate) error_log: Option<String>,
-}
-
 mod admin;
 mod catalog;
 mod exposition;
@@ -37,6 +21,7 @@ mod metrics;
 mod packet;
 mod top;
 
+use std::ffi::CStr;
 use std::fs::File;
 use std::net::TcpListener;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -48,14 +33,15 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 use rustix::thread::CapabilitySet;
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use server::AccessRecord;
 
 use crate::child::{self, retry};
+use crate::config::Text;
 use crate::fd_passing;
+use crate::launch::{self, Launched, Settings};
 use crate::log_options::AccessFormat;
-use crate::messages::Message;
+use crate::messages::{FromObserver, ToObserver};
 use crate::signals::Signals;
 use failure::Failure;
 use sandbox::lockdown;
@@ -66,48 +52,32 @@ use self::format::Clock;
 use self::lines::Lines;
 use self::log_file::LogFile;
 use self::metrics::Metrics;
-pub(crate) use self::metrics::{FetcherReport, WorkerReport};
-pub(crate) use self::packet::{PACKET_BYTES_MAX, Packet, REPORT, SocketSink};
+pub(crate) use self::packet::{PACKET_BYTES_MAX, Packet, SocketSink, report};
 
 /// Losses are not told of more often.
 const LOSS_PAUSE: Duration = Duration::from_secs(10);
 
-/// What the supervisor passes; each but the last comes with a descriptor.
-pub(crate) mod pass {
-    /// Where the host process tells of accesses.
-    pub(crate) const RECORDS: u8 = 1;
-    /// The access log. If it is there already, the file to go on with.
-    pub(crate) const ACCESS_LOG: u8 = 2;
-    /// Where all processes write what they have to say.
-    pub(crate) const ERRORS: u8 = 3;
-    /// The error log. If it is there already, the file to go on with.
-    pub(crate) const ERROR_LOG: u8 = 4;
-    /// The listener for those who watch.
-    pub(crate) const ADMIN: u8 = 5;
-    /// What a worker of a NIC process has told follows, and no descriptor.
-    pub(crate) const WORKER: u8 = 6;
-    /// What the fetcher has told follows, and no descriptor.
-    pub(crate) const FETCHER: u8 = 7;
-    /// A [`Standing`](super::Standing) follows, and no descriptor.
-    pub(crate) const STANDING: u8 = 8;
-    /// The process is to say that it does its work.
-    pub(crate) const ARE_YOU_TURNING: u8 = 9;
-    /// This was all.
-    pub(crate) const ALL: u8 = 0;
+/// What the observer starts with.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct ObserverSettings {
+    /// The access log, for messages.
+    pub(crate) access_log: Option<String>,
+    pub(crate) access_log_format: Text<AccessFormat>,
+    /// The error log, for messages.
+    pub(crate) error_log: Option<String>,
 }
 
-/// What the supervisor knows of the server's health.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Standing {
-    /// Why each NIC stack does not serve, if it does not.
-    pub(crate) nics: Vec<Option<String>>,
-    /// The server takes no new connections and ends with its last response.
-    pub(crate) is_draining: bool,
+impl Settings for ObserverSettings {
+    const NAME: &'static str = "observer process";
+    const COMMAND: &'static str = "observer";
+    const TASK_NAME: &'static CStr = c"splitway-observ";
 }
 
 /// Runs until the supervisor ends it; then it takes in what the others have said last.
-pub(crate) fn run(args: &ObserveArgs) -> Result<(), Failure> {
-    let control = child::adopt_control_socket(c"splitway-observ")?;
+pub(crate) fn run() -> Result<(), Failure> {
+    let Launched {
+        settings, control, ..
+    } = launch::enter::<ObserverSettings>()?;
     lockdown::forbid_core_dumps()?;
     let signals = Signals::catch_ends()?;
     lockdown::keep_capabilities(CapabilitySet::empty())?;
@@ -116,8 +86,8 @@ pub(crate) fn run(args: &ObserveArgs) -> Result<(), Failure> {
     let Some(given) = Given::wait(&control, signals.as_fd())? else {
         return Ok(());
     };
-    let access_log = start_log("access log", args.access_log.as_ref(), given.access_log)?;
-    let error_log = start_log("error log", args.error_log.as_ref(), given.error_log)?;
+    let access_log = start_log("access log", settings.access_log.as_ref(), given.access_log)?;
+    let error_log = start_log("error log", settings.error_log.as_ref(), given.error_log)?;
     let (access_log, error_log) = (access_log.as_ref(), error_log.as_ref());
     let logs = [("access", access_log), ("error", error_log)];
     let logs = logs
@@ -125,7 +95,7 @@ pub(crate) fn run(args: &ObserveArgs) -> Result<(), Failure> {
         .filter_map(|(name, log)| Some((name, log?.counters())));
     let metrics = &Arc::new(Metrics::new(logs.collect()));
     let admin = given.admin.map(TcpListener::from);
-    let format = args.access_log_format;
+    let format = settings.access_log_format.0;
     thread::scope(|scope| {
         let stop = signals.as_fd();
         if let Some(records) = &given.records {
@@ -139,48 +109,38 @@ pub(crate) fn run(args: &ObserveArgs) -> Result<(), Failure> {
         if let Some(admin) = &admin {
             spawn(scope, "admin", move || admin::serve(admin, stop, metrics))?;
         }
-        child::tell(&Message::ObserverReady)?;
-        let mut packet = vec![0; PACKET_BYTES_MAX];
+        child::tell(FromObserver::Ready)?;
+        let mut buffer = vec![0; PACKET_BYTES_MAX];
         while wait(&control, stop)? {
-            let Some((length, file)) = fd_passing::receive_packet(&control, &mut packet)? else {
+            let Some((message, file)) = fd_passing::receive(&control, &mut buffer)? else {
                 continue;
             };
-            let log = match packet[0] {
-                pass::ACCESS_LOG => access_log,
-                pass::ERROR_LOG => error_log,
-                pass::WORKER => {
-                    take_in(&packet[1..length], "a NIC process", |told| {
-                        metrics.on_worker(told)
-                    });
-                    continue;
-                }
-                pass::FETCHER => {
-                    take_in(&packet[1..length], "the fetcher", |told| {
-                        metrics.on_fetcher(told)
-                    });
-                    continue;
-                }
-                pass::STANDING => {
-                    take_in(&packet[1..length], "the supervisor", |told| {
-                        metrics.on_standing(told)
-                    });
-                    continue;
-                }
-                pass::ARE_YOU_TURNING => {
-                    child::tell(&Message::Turning)?;
-                    continue;
-                }
-                _ => continue,
-            };
-            if let (Some(log), Some(file)) = (log, file) {
-                log.change(file.into(), || {
-                    // A supervisor that does not hear is gone, and this process will be, too.
-                    let _ = child::tell(&Message::LogChanged);
-                });
+            match message {
+                ToObserver::AccessLog => change(access_log, file),
+                ToObserver::ErrorLog => change(error_log, file),
+                ToObserver::Worker(report) => metrics.on_worker(report),
+                ToObserver::Fetcher(report) => metrics.on_fetcher(report),
+                ToObserver::Health(health) => metrics.on_health(health),
+                ToObserver::Ping => child::tell(FromObserver::Pong)?,
+                // What a process starts with stays.
+                ToObserver::Records
+                | ToObserver::Errors
+                | ToObserver::Admin
+                | ToObserver::Start => {}
             }
         }
         Ok(())
     })
+}
+
+/// The log goes on in another file.
+fn change(log: Option<&LogFile>, file: Option<OwnedFd>) {
+    if let (Some(log), Some(file)) = (log, file) {
+        log.change(file.into(), || {
+            // Without its supervisor, this process ends as well.
+            let _ = child::tell(FromObserver::LogChanged);
+        });
+    }
 }
 
 fn start_log(
@@ -208,14 +168,6 @@ fn spawn<'scope>(
     Ok(())
 }
 
-/// Passes on what `who` has told, if it can be read.
-fn take_in<T: DeserializeOwned>(told: &[u8], who: &str, pass_on: impl FnOnce(T)) {
-    match serde_json::from_slice(told) {
-        Ok(told) => pass_on(told),
-        Err(error) => tracing::warn!(%error, "{who} told something that makes no sense"),
-    }
-}
-
 /// What the supervisor has opened.
 #[derive(Debug, Default)]
 struct Given {
@@ -230,18 +182,25 @@ impl Given {
     /// Waits until all is there; `None` if `stop` becomes readable before.
     fn wait(control: &OwnedFd, stop: BorrowedFd<'_>) -> Result<Option<Self>, Failure> {
         let mut given = Self::default();
+        let mut buffer = vec![0; PACKET_BYTES_MAX];
         while wait(control, stop)? {
-            let Some((what, descriptor)) = fd_passing::receive(control)? else {
+            let Some((message, descriptor)) = fd_passing::receive(control, &mut buffer)? else {
                 continue;
             };
-            *match what {
-                pass::RECORDS => &mut given.records,
-                pass::ACCESS_LOG => &mut given.access_log,
-                pass::ERRORS => &mut given.errors,
-                pass::ERROR_LOG => &mut given.error_log,
-                pass::ADMIN => &mut given.admin,
-                _ => return Ok(Some(given)),
-            } = descriptor;
+            let place = match message {
+                ToObserver::Records => &mut given.records,
+                ToObserver::AccessLog => &mut given.access_log,
+                ToObserver::Errors => &mut given.errors,
+                ToObserver::ErrorLog => &mut given.error_log,
+                ToObserver::Admin => &mut given.admin,
+                ToObserver::Start => return Ok(Some(given)),
+                // The supervisor sends them later only.
+                ToObserver::Worker(_)
+                | ToObserver::Fetcher(_)
+                | ToObserver::Health(_)
+                | ToObserver::Ping => continue,
+            };
+            *place = descriptor;
         }
         Ok(None)
     }

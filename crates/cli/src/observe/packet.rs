@@ -15,7 +15,7 @@ pub(crate) const PACKET_BYTES_MAX: usize = 256 << 10;
 const ACCESSES: u8 = 0;
 
 /// Before a report in JSON.
-pub(crate) const REPORT: u8 = 1;
+const REPORT: u8 = 1;
 
 /// What a packet holds.
 pub(crate) enum Packet<'a> {
@@ -37,6 +37,13 @@ impl<'a> Packet<'a> {
             _ => None,
         }
     }
+}
+
+/// A packet with what the host process has counted.
+pub(crate) fn report(report: &Report) -> serde_json::Result<Vec<u8>> {
+    let mut packet = vec![REPORT];
+    serde_json::to_writer(&mut packet, report)?;
+    Ok(packet)
 }
 
 /// The host process's end of the socket to the observer.

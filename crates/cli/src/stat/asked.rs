@@ -8,12 +8,13 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 
 use crate::child::retry;
+use crate::children::{Children, Role};
 use crate::control::Control;
-use crate::family::{Family, Role};
+use crate::fd_passing;
 use crate::fetch_keeper::FetchKeeper;
+use crate::messages::ToHost;
 use crate::nic_keeper::NicKeeper;
 use crate::stat::document::{Process, Server};
-use crate::{fd_passing, handover};
 
 /// What a pipe is to hold, in bytes: as much as anybody may ask for (`/proc/sys/fs/pipe-max-size`).
 const PIPE_BYTES: usize = 1 << 20;
@@ -21,12 +22,12 @@ const PIPE_BYTES: usize = 1 << 20;
 /// Answers whoever has asked for connections.
 pub(crate) fn answer(
     control: &mut Control,
-    family: &Family,
+    children: &Children,
     keepers: (&[NicKeeper], &FetchKeeper),
     to_host: &OwnedFd,
 ) {
     let pipe = ask_host(to_host).inspect_err(|failure| tracing::warn!("{failure}"));
-    let mut server = server(family, keepers);
+    let mut server = server(children, keepers);
     server.is_host_asked = pipe.is_ok();
     let text = serde_json::to_string(&server).map_err(|error| error.to_string());
     let pipe: Vec<_> = pipe.iter().map(AsFd::as_fd).collect();
@@ -50,20 +51,20 @@ fn ask_host(to_host: &OwnedFd) -> Result<OwnedFd, Failure> {
         if let Err(errno) = fcntl_setpipe_size(&writer, PIPE_BYTES) {
             tracing::debug!("a pipe remains small: {errno}");
         }
-        fd_passing::pass(to_host, handover::STAT, Some(&writer))?;
+        fd_passing::pass(to_host, &ToHost::Stat, Some(&writer))?;
         Ok(reader)
     };
     ask().map_err(|errno| Failure::broken(what, errno))
 }
 
-fn server(family: &Family, (keepers, fetcher): (&[NicKeeper], &FetchKeeper)) -> Server {
+fn server(children: &Children, (keepers, fetcher): (&[NicKeeper], &FetchKeeper)) -> Server {
     Server {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         supervisor: Process::look_at(std::process::id()),
-        host: family.pid(Role::Host).map(Process::look_at),
+        host: children.pid(Role::Host).map(Process::look_at),
         is_host_asked: false,
-        nics: keepers.iter().map(|keeper| keeper.info(family)).collect(),
-        fetcher: fetcher.info(family),
+        nics: keepers.iter().map(|keeper| keeper.info(children)).collect(),
+        fetcher: fetcher.info(children),
     }
 }
 
@@ -109,7 +110,7 @@ mod tests {
         assert!(failure.contains("has not taken"), "{failure}");
         // There is room for what matters more.
         for _ in 0..readers.len() {
-            fd_passing::pass(&to_host, 0, Some(&host)).unwrap();
+            fd_passing::pass(&to_host, &ToHost::Nic(0), Some(&host)).unwrap();
         }
     }
 

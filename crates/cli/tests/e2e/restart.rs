@@ -3,10 +3,16 @@
 mod heartbeat;
 
 use std::fs;
+use std::io::IoSliceMut;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, recv, recvmsg, send,
+};
 use rustix::process::{Pid, Signal};
 use testbed::http::{Connection, download};
 use testbed::namespace::{isolated, isolated_long};
@@ -269,6 +275,40 @@ fn install(path: &Path, write: impl FnOnce(&Path)) {
     fs::rename(&new, path).unwrap();
 }
 
+/// Set where this program is to play a NIC process.
+const STRANGER: &str = "SPLITWAY_TEST_STRANGER";
+
+/// Started in the place of a NIC process, says hello in a version that no host stack speaks. Does nothing otherwise.
+#[test]
+fn plays_a_nic_process_of_another_version() {
+    if std::env::var_os(STRANGER).is_none() {
+        return;
+    }
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let mut bytes = [0; 100];
+    let pieces = &mut [IoSliceMut::new(&mut bytes)];
+    recvmsg(std::io::stdin(), pieces, &mut ancillary, RecvFlags::empty()).unwrap();
+    let passed: Vec<OwnedFd> = ancillary
+        .drain()
+        .filter_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(passed) => Some(passed),
+            _ => None,
+        })
+        .flatten()
+        .collect();
+    let [_settings, host] = &passed[..] else {
+        panic!("{passed:?}");
+    };
+    let hello = b"splitway\x63\0\0\0\x01\0\0\0";
+    send(host, hello, SendFlags::empty()).unwrap();
+    // Until the host process, or the supervisor, has hung up.
+    while matches!(
+        recv(host, &mut [0; 100][..], RecvFlags::empty()),
+        Ok((1.., _))
+    ) {}
+}
+
 #[test]
 fn an_upgrade_replaces_the_nic_process_unless_it_does_not_fit() {
     isolated(|site| {
@@ -289,11 +329,13 @@ fn an_upgrade_replaces_the_nic_process_unless_it_does_not_fit() {
         let mut connection = started(HTTP_V4, &file);
         connection.read_file_part(&file, 0..10_000_000).unwrap();
 
-        // Says hello in a version that this one does not speak.
-        let stranger =
-            "#!/bin/sh\nprintf 'splitway\\143\\000\\000\\000\\001\\000\\000\\000' >&0\ncat <&0\n";
+        let own = std::env::current_exe().unwrap();
+        let stranger = format!(
+            "#!/bin/sh\nexport {STRANGER}=1\nexec {} --exact restart::plays_a_nic_process_of_another_version >&2\n",
+            own.display()
+        );
         for (script, complaint) in [
-            (stranger, "speaks version 99 of the contract"),
+            (&*stranger, "speaks version 99 of the contract"),
             ("#!/bin/sh\nexit 3\n", "exit code 3"),
             ("no program", "starting the NIC process"),
         ] {

@@ -1,37 +1,31 @@
 //! What the supervisor passes to the host process at its start and on each reload: what HTTP serves, TCP, and certificates. The
 //! process can open no file: the supervisor has read and checked them, and passes on their contents.
 
-use std::fs::File;
-use std::io::{self, Seek, Write};
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
 use failure::Failure;
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
-use rustix::io::Errno;
 use tls::Files;
 use zeroize::Zeroizing;
 
-use crate::child::retry;
 use crate::config::{Content, Tcp};
+use crate::sealed;
 
 /// What failures are about.
 pub(crate) const WHAT: &str = "configuration";
-
-/// More than a hundred certificates of the greatest length.
-const BYTES_MAX: u64 = 256 << 20;
 
 /// The length of what HTTP serves and of TCP, as JSON, stands before it; certificates follow.
 const LENGTH_BYTES: usize = size_of::<u64>();
 
 /// What crosses. It is read once.
-pub(crate) struct Configuration {
+pub(crate) struct HostConfiguration {
     pub(crate) content: Content,
     pub(crate) tcp: Tcp,
     /// None without TLS.
     pub(crate) certificates: Vec<Files>,
 }
 
-impl Configuration {
+impl HostConfiguration {
     /// A message for the host process.
     pub(crate) fn message(&self) -> Result<OwnedFd, Failure> {
         let what = "handing the configuration to the host process";
@@ -40,7 +34,7 @@ impl Configuration {
             .map(Zeroizing::new)
             .and_then(|content| {
                 let length = (content.len() as u64).to_le_bytes();
-                write(&[&length, &content, &Files::to_bytes(&self.certificates)])
+                sealed::write(&[&length, &content, &Files::to_bytes(&self.certificates)])
             })
             .map_err(|error| Failure::broken(what, error))
     }
@@ -48,7 +42,7 @@ impl Configuration {
     /// In the host process: what the supervisor has read, of a message. No system call here looks for a file.
     pub(crate) fn receive(message: impl AsFd) -> Result<Self, Failure> {
         let what = "taking the configuration from the supervisor";
-        let bytes = read(message.as_fd()).map_err(|errno| Failure::broken(what, errno))?;
+        let bytes = sealed::read(message.as_fd()).map_err(|errno| Failure::broken(what, errno))?;
         Self::parse(&bytes).ok_or_else(|| Failure::broken(what, "it is cut off"))
     }
 
@@ -65,49 +59,18 @@ impl Configuration {
     }
 }
 
-/// A file of memory with these bytes, which nobody changes any more, to be read from its beginning. Its memory goes when
-/// both ends have closed it.
-fn write(pieces: &[&[u8]]) -> io::Result<OwnedFd> {
-    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    let mut file: File = memfd_create("splitway-configuration", flags)?.into();
-    for piece in pieces {
-        file.write_all(piece)?;
-    }
-    file.rewind()?;
-    let seals = SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
-    fcntl_add_seals(&file, seals)?;
-    Ok(file.into())
-}
-
-fn read(message: impl AsFd) -> rustix::io::Result<Zeroizing<Vec<u8>>> {
-    let bytes = rustix::fs::fstat(message.as_fd())?.st_size;
-    let bytes = u64::try_from(bytes)
-        .ok()
-        .filter(|bytes| *bytes <= BYTES_MAX);
-    let mut contents = Zeroizing::new(vec![0; bytes.ok_or(Errno::FBIG)? as usize]);
-    let mut at = 0;
-    while at < contents.len() {
-        match retry(|| rustix::io::read(message.as_fd(), &mut contents[at..]))? {
-            0 => break,
-            count => at += count,
-        }
-    }
-    contents.truncate(at);
-    Ok(contents)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::config::Config;
 
-    fn configuration(text: &str) -> Configuration {
+    fn configuration(text: &str) -> HostConfiguration {
         let key = rcgen::KeyPair::generate().unwrap();
         let params = rcgen::CertificateParams::new(["localhost".to_owned()]).unwrap();
         let certificate = params.self_signed(&key).unwrap();
         let files = Files::from_pem("made", &certificate.pem(), &key.serialize_pem());
         let config: Config = toml::from_str(text).unwrap();
-        Configuration {
+        HostConfiguration {
             content: Content::without_secrets(&config),
             tcp: config.tcp,
             certificates: vec![files],
@@ -120,23 +83,26 @@ mod tests {
             "[tcp]\norphans = 7\n[[site]]\nnames = [\"a.org\"]\n[[site.rule]]\npath = \"/x/*\"",
         );
         let message = sent.message().unwrap();
-        let written = rustix::io::write(&message, b"x");
-        assert_eq!(written, Err(Errno::PERM), "it is sealed");
-        let received = Configuration::receive(&message).unwrap();
+        let received = HostConfiguration::receive(&message).unwrap();
         assert_eq!((received.content, received.tcp), (sent.content, sent.tcp));
         assert_eq!(received.certificates.len(), 1);
-        assert!(Configuration::receive(&message).is_err(), "it is read once");
+        assert!(
+            HostConfiguration::receive(&message).is_err(),
+            "it is read once"
+        );
     }
 
     #[test]
     fn what_is_cut_off_anywhere_is_refused() {
         let message = configuration("").message().unwrap();
-        let bytes = read(&message).unwrap();
+        let bytes = sealed::read(&message).unwrap();
         for end in [0, 7, 8, 100, bytes.len() - 1] {
-            assert!(Configuration::parse(&bytes[..end]).is_none(), "{end}");
+            assert!(HostConfiguration::parse(&bytes[..end]).is_none(), "{end}");
         }
-        let nonsense = write(&[b"nonsense and more"]).unwrap();
-        let failure = Configuration::receive(&nonsense).map(|_| ()).unwrap_err();
+        let nonsense = sealed::write(&[b"nonsense and more"]).unwrap();
+        let failure = HostConfiguration::receive(&nonsense)
+            .map(|_| ())
+            .unwrap_err();
         assert!(failure.to_string().contains("cut off"), "{failure}");
     }
 }

@@ -1,0 +1,102 @@
+//! What the stack is attached to: an interface that exists, or a veth pair made for it.
+
+use std::net::IpAddr;
+
+use failure::Failure;
+use netsetup::address_lock::{AddressLock, AddressLockError};
+use netsetup::cidr::Cidr;
+use netsetup::device::{self, Inventory};
+use netsetup::veth::{self, INNER_NAME, OUTER_NAME, VethPair};
+use sandbox::privileges;
+
+use crate::config::{Config, Network};
+
+/// See the [module documentation](self).
+pub(crate) struct Attachment {
+    /// The interface, as host and NIC process see it.
+    pub(crate) device: String,
+    pub(crate) addresses: Vec<Cidr>,
+    pair: Option<VethPair>,
+    _claims: Vec<AddressLock>,
+}
+
+impl Attachment {
+    pub(crate) fn attach(config: &Config) -> Result<Self, Failure> {
+        match &config.network.interface {
+            Some(device) => Self::attach_to_device(device, config),
+            None => Self::attach_to_pair(config),
+        }
+    }
+
+    fn attach_to_device(device: &str, config: &Config) -> Result<Self, Failure> {
+        let inventory = Inventory::take()?;
+        let interface = inventory.device(device)?;
+        let addresses = config.network.addresses.iter();
+        let addresses: Vec<Cidr> = addresses.map(|address| address.0).collect();
+        inventory.check_addresses(&addresses)?;
+        device::check_gateways(&config.network.gateways, &addresses)?;
+        privileges::require(
+            &format!("sending packets on {device}"),
+            privileges::FOR_DEVICE,
+        )?;
+        let claim = |cidr: &Cidr| {
+            AddressLock::acquire(format!("{} {}", interface.index, cidr.address)).map_err(|error| {
+                claim_failed(config, cidr.address, &error).remedy(
+                    "Give this one an address of its own with --addr, or end the other one.",
+                )
+            })
+        };
+        let claims = addresses.iter().map(claim).collect::<Result<_, _>>()?;
+        Ok(Self {
+            device: device.to_owned(),
+            addresses,
+            pair: None,
+            _claims: claims,
+        })
+    }
+
+    fn attach_to_pair(config: &Config) -> Result<Self, Failure> {
+        privileges::require(
+            &format!("making the link {OUTER_NAME}"),
+            privileges::FOR_VETH_PAIR,
+        )?;
+        let claim = AddressLock::acquire(OUTER_NAME).map_err(|error| {
+            claim_failed(config, veth::STACK_V4.address, &error).remedy(format!(
+                "Both would make the link {OUTER_NAME}. Give this one an interface and an address of its own\n\
+                 with --dev and --addr, or end the other one."
+            ))
+        })?;
+        let pair = VethPair::create(config.network.mtu.unwrap_or(Network::MTU))?;
+        Ok(Self {
+            device: INNER_NAME.to_owned(),
+            addresses: pair.stack_addresses.clone(),
+            pair: Some(pair),
+            _claims: vec![claim],
+        })
+    }
+
+    /// Addresses of the kind are missing although the stack could have them.
+    pub(crate) fn lacks_ipv6(&self) -> bool {
+        self.pair.is_some() && !self.addresses.iter().any(|cidr| cidr.address.is_ipv6())
+    }
+
+    pub(crate) fn ip_addresses(&self) -> Vec<IpAddr> {
+        self.addresses.iter().map(|cidr| cidr.address).collect()
+    }
+
+    pub(crate) fn remove(self) -> Result<(), Failure> {
+        self.pair.map_or(Ok(()), VethPair::remove)
+    }
+}
+
+/// A stack answers for all ports of its addresses, so that two with one address are refused even where
+/// their ports differ.
+fn claim_failed(config: &Config, address: IpAddr, error: &AddressLockError) -> Failure {
+    let ports = config.ports(false).chain(config.ports(true));
+    let ports: Vec<String> = ports.map(|port| port.to_string()).collect();
+    let what = format!("port {} of {address}", ports.join(", "));
+    match error {
+        AddressLockError::Taken(_) => Failure::input(what, format!("the address is {error}")),
+        AddressLockError::System(_) => Failure::broken(what, error),
+    }
+}

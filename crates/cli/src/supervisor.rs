@@ -1,0 +1,390 @@
+//! The supervisor of a server that serves: it keeps the processes at work, and does what signals and the control socket
+//! ask for. It is small on purpose: whatever happens to the others, the network is cleaned up.
+
+use std::net::IpAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use failure::Failure;
+
+use crate::attachment::Attachment;
+use crate::capture;
+use crate::children::{Children, Event, Role};
+use crate::config::Config;
+use crate::control::{Control, Request};
+use crate::desk::Desk;
+use crate::drain::Drain;
+use crate::fetch_keeper::FetchKeeper;
+use crate::heartbeat::{Due, Heartbeat};
+use crate::messages::{FetcherReport, FromFetcher, FromHost, Health, ToHost, ToObserver};
+use crate::nic_keeper::{NicKeeper, NicNews};
+use crate::notice::Notice;
+use crate::observer::Observer;
+use crate::reload::Reload;
+use crate::rolling::Rolling;
+use crate::signals::{HangUp, Hint, Signals};
+use crate::{fd_passing, root, say, stat};
+
+/// The signals that ask for more than an end.
+pub(crate) struct RequestSignals {
+    /// SIGHUP, if there is anything to read again.
+    pub(crate) hang_up: Option<HangUp>,
+    /// SIGQUIT: drain.
+    pub(crate) quit: Signals,
+    /// SIGUSR1: open the logs again.
+    pub(crate) reopen: Signals,
+}
+
+/// See the [module documentation](self).
+pub(crate) struct Supervisor<'a> {
+    pub(crate) children: &'a mut Children,
+    pub(crate) nics: &'a mut [NicKeeper],
+    pub(crate) fetcher: &'a mut FetchKeeper,
+    pub(crate) observer: Option<&'a mut Observer>,
+    /// Leads to the host process.
+    pub(crate) to_host: &'a OwnedFd,
+    pub(crate) attachment: &'a Attachment,
+    /// NIC stacks on other machines.
+    pub(crate) remote_nics: usize,
+    pub(crate) host_heartbeat: Heartbeat,
+    pub(crate) reload: Reload<'a>,
+    pub(crate) drain: Drain,
+    pub(crate) rolling: Rolling,
+    pub(crate) signals: RequestSignals,
+    pub(crate) notice: &'a mut Notice,
+    pub(crate) desk: Desk,
+}
+
+/// What a turn of the supervisor has led to.
+#[derive(PartialEq, Eq)]
+enum Turn {
+    GoOn,
+    /// The server is to end in order.
+    End,
+}
+
+impl Supervisor<'_> {
+    /// Keeps the server serving until the user ends it; an error if anything else does.
+    pub(crate) fn run(&mut self) -> Result<(), Failure> {
+        loop {
+            self.on_time();
+            let event = self.next()?;
+            if self.on_event(&event)? == Turn::End {
+                return Ok(());
+            }
+            let request = self.desk.control.as_mut().and_then(Control::next);
+            self.answer(request.as_ref());
+            self.replace_nics();
+            if self.on_requests(request) == Turn::End {
+                return Ok(());
+            }
+        }
+    }
+
+    fn is_alone(&self) -> bool {
+        self.nics.len() == 1
+    }
+
+    /// What is due by the clock.
+    fn on_time(&mut self) {
+        self.notice.extend_if_due();
+        let due = self.host_heartbeat.on_time(Instant::now());
+        if due == Due::Silent {
+            tracing::error!(
+                "no heartbeat of the host process: no connection goes on, and replacing it would end them all; \
+                 restart the server if it does not recover"
+            );
+        }
+        if self.notice.is_to_ask() || due == Due::Ask {
+            // The end of the host process is an event of its own.
+            let _ = fd_passing::pass(self.to_host, &ToHost::Ping, None);
+        }
+        if let Some(observer) = &mut self.observer {
+            observer.report_health(Health {
+                nics: self.nics.iter().map(NicKeeper::trouble).collect(),
+                is_draining: self.drain.left().is_some(),
+            });
+        }
+    }
+
+    fn next(&mut self) -> Result<Event, Failure> {
+        let control = self.desk.control.as_ref();
+        let signals = &self.signals;
+        let watched: Vec<_> = self
+            .nics
+            .iter()
+            .filter_map(NicKeeper::watch)
+            .chain(control.and_then(Control::watch))
+            .chain(signals.hang_up.as_ref().map(AsFd::as_fd))
+            .chain([signals.quit.as_fd(), signals.reopen.as_fd()])
+            .collect();
+        let deadlines = self.nics.iter().filter_map(NicKeeper::deadline);
+        let observer = self.observer.as_ref();
+        let deadline = deadlines
+            .chain(control.and_then(Control::deadline))
+            .chain(self.drain.deadline())
+            .chain(self.notice.deadline())
+            .chain(self.host_heartbeat.deadline())
+            .chain(self.fetcher.deadline())
+            .chain(observer.and_then(|observer| observer.deadline()))
+            .min();
+        self.children.next_or_readable(&watched, deadline)
+    }
+
+    fn on_event(&mut self, event: &Event) -> Result<Turn, Failure> {
+        match event {
+            Event::Signal => return Ok(Turn::End),
+            Event::Exited(Role::Host) | Event::Failed(Role::Host) => {
+                return Err(self.children.diagnose());
+            }
+            Event::Host(message) => {
+                if self.on_host(message) == Turn::End {
+                    return Ok(Turn::End);
+                }
+            }
+            // Each supervisor below takes its own.
+            Event::Nic(..) | Event::Fetcher(_) | Event::Observer(_) => {}
+            Event::Exited(_) | Event::Failed(_) | Event::Reported(_) => {}
+            Event::Readable | Event::Timeout | Event::Relay(_) => {}
+        }
+        // Before the fetcher's supervisor may start another, whose counters begin at zero.
+        if let (Some(observer), Event::Fetcher(FromFetcher::Counters { origin, report })) =
+            (&self.observer, event)
+        {
+            observer.send(&ToObserver::Fetcher(FetcherReport {
+                process: self.fetcher.processes(),
+                origin: origin.clone(),
+                report: report.clone(),
+            }));
+        }
+        self.fetcher.on(self.children, event);
+        self.on_nic_event(event);
+        let observer = self.observer.as_mut();
+        if let Some(news) = observer.and_then(|it| it.on(self.children, event)) {
+            self.desk.on_observer(news);
+        }
+        Ok(Turn::GoOn)
+    }
+
+    fn on_host(&mut self, message: &FromHost) -> Turn {
+        match message {
+            FromHost::Reloaded { certificates } => {
+                let mut outcome = self.reload.on_used(*certificates);
+                let is_cache_below = self.fetcher.is_needed();
+                let root = self.reload.root();
+                let text = root::follow_again(root, self.nics, self.children, is_cache_below);
+                if let (Some(outcome), Some(text)) = (&mut outcome, text) {
+                    outcome.add(&text);
+                }
+                self.desk.on_outcome(outcome);
+                self.fetcher.limit(self.reload.cache_limits());
+                self.drain.set_timeout(self.reload.drain_timeout());
+                self.notify_end();
+                self.notice.reloaded();
+            }
+            FromHost::ReloadRefused(why) => {
+                self.desk.on_outcome(self.reload.on_refused(why));
+                self.fetcher.limit(self.reload.cache_limits());
+                self.notice.reloaded();
+            }
+            FromHost::Pong => {
+                if self.host_heartbeat.on_answer() {
+                    tracing::warn!("the host process does its work again");
+                }
+                let is_any_silent = self.nics.iter().any(NicKeeper::is_silent);
+                self.notice.host_turns(!is_any_silent);
+            }
+            FromHost::Drained => {
+                say("drained: every response was sent to its end\n");
+                return Turn::End;
+            }
+            // The supervisors of NIC stacks take these.
+            FromHost::NicJoined { .. }
+            | FromHost::NicRefused { .. }
+            | FromHost::NicLost { .. }
+            | FromHost::NicSilent { .. } => {}
+            FromHost::Ready(_) => {}
+        }
+        Turn::GoOn
+    }
+
+    fn on_nic_event(&mut self, event: &Event) {
+        let is_alone = self.is_alone();
+        for index in 0..self.nics.len() {
+            let keeper = &mut self.nics[index];
+            let number = keeper.number();
+            if let Some(news) = keeper.on(self.children, event) {
+                let is_replaced = match &news {
+                    NicNews::Serves => Some(true),
+                    NicNews::Failed(_) => Some(false),
+                    NicNews::Lost(..) => None,
+                };
+                report_nic(self.children, keeper, news, is_alone, &mut self.desk);
+                if let Some(is_replaced) = is_replaced {
+                    let skipped = self.rolling.on_outcome(number, is_replaced);
+                    self.desk.skip(self.nics, skipped);
+                }
+            }
+            if let (Some(observer), Some(report)) =
+                (&self.observer, self.nics[index].counters_of(event))
+            {
+                observer.send(&ToObserver::Worker(report));
+            }
+        }
+    }
+
+    /// Answers what can be answered at once, and begins what cannot.
+    fn answer(&mut self, request: Option<&Request>) {
+        match request {
+            Some(Request::RestartNic) => {
+                self.desk.ask(self.nics.iter().map(NicKeeper::number));
+                self.rolling.begin(self.nics.iter().map(NicKeeper::number));
+            }
+            Some(Request::Nics) => {
+                let lines = self.nics.iter().map(|nic| nic.status(self.children));
+                let text = lines.collect::<Vec<_>>().join("\n");
+                if let Some(control) = &mut self.desk.control {
+                    control.answer(Ok(text));
+                }
+            }
+            Some(Request::Stat) => {
+                if let Some(control) = &mut self.desk.control {
+                    let keepers = (&*self.nics, &*self.fetcher);
+                    stat::asked::answer(control, self.children, keepers, self.to_host);
+                }
+            }
+            Some(Request::Capture(wanted)) => {
+                if let Some(control) = &mut self.desk.control {
+                    let (device, own) = (&self.attachment.device, self.attachment.ip_addresses());
+                    capture::asked::answer(control, wanted.clone(), device, &own, self.remote_nics);
+                }
+            }
+            Some(Request::Reload | Request::Drain | Request::Reopen) | None => {}
+        }
+    }
+
+    /// Replaces the NIC process whose turn it is.
+    fn replace_nics(&mut self) {
+        let is_alone = self.is_alone();
+        while let Some(number) = self.rolling.next() {
+            let keeper = &mut self.nics[number];
+            if let Err(failure) = keeper.replace(self.children) {
+                self.desk.answer(keeper, is_alone, Err(failure.to_string()));
+                let skipped = self.rolling.on_outcome(number, false);
+                self.desk.skip(self.nics, skipped);
+            }
+        }
+    }
+
+    /// What both signals and the control socket ask for.
+    fn on_requests(&mut self, request: Option<Request>) -> Turn {
+        let is_asked = request == Some(Request::Reopen);
+        if self.signals.reopen.take() || is_asked {
+            let observer = self.observer.as_mut();
+            let observer = observer.filter(|observer| observer.has_logs());
+            self.desk
+                .on_reopening(is_asked, observer.map(|observer| observer.reopen()));
+        }
+        let is_asked = request == Some(Request::Drain);
+        if is_asked || self.signals.quit.take() {
+            let outcome = self.drain.begin(is_asked, self.to_host);
+            self.desk.on_outcome(Some(outcome));
+            self.notify_end();
+        }
+        if self.drain.is_over() {
+            tracing::warn!(
+                "not all responses were sent to their end in time: their connections are reset"
+            );
+            return Turn::End;
+        }
+        let hint = self.signals.hang_up.as_mut().and_then(HangUp::take);
+        if hint == Some(Hint::End) {
+            return Turn::End;
+        }
+        let is_asked = request == Some(Request::Reload);
+        if is_asked || hint == Some(Hint::Reload) {
+            self.notice.reloading();
+            let (fetcher, children) = (&mut *self.fetcher, &mut *self.children);
+            let outcome = self
+                .reload
+                .begin(is_asked, |plan| fetcher.prepare(children, plan));
+            if outcome.is_some() {
+                self.fetcher.limit(self.reload.cache_limits());
+                self.notice.reloaded();
+            }
+            self.desk.on_outcome(outcome);
+        }
+        Turn::GoOn
+    }
+
+    /// The service manager is to wait until responses have had their time, and the processes theirs.
+    fn notify_end(&mut self) {
+        if let Some(left) = self.drain.left() {
+            self.notice
+                .stopping(left.saturating_add(Children::end_wait(1)));
+        }
+    }
+}
+
+/// What a service manager shows of a server.
+pub(crate) fn ready_status(config: &Config, attachment: &Attachment) -> String {
+    let ports = config.ports(false).chain(config.ports(true));
+    let ports: Vec<String> = ports.map(|port| port.to_string()).collect();
+    let addresses = attachment.ip_addresses();
+    let addresses: Vec<String> = addresses.iter().map(IpAddr::to_string).collect();
+    format!(
+        "serves port {} of {}",
+        ports.join(", "),
+        addresses.join(", ")
+    )
+}
+
+/// Prints and answers what has become of a NIC process.
+fn report_nic(
+    children: &Children,
+    keeper: &mut NicKeeper,
+    news: NicNews,
+    is_alone: bool,
+    desk: &mut Desk,
+) {
+    let name = if is_alone {
+        String::new()
+    } else {
+        format!("{}: ", keeper.name())
+    };
+    let answer = match news {
+        NicNews::Serves => {
+            let serves = match children.pid(Role::Nic(keeper.number())) {
+                Some(pid) => format!("nic process {pid}: serves in the place of the one before"),
+                None => "a NIC process serves in the place of the one before".to_owned(),
+            };
+            say(&format!("{name}{serves}\n"));
+            Ok(serves)
+        }
+        NicNews::Lost(failure, wait) => {
+            tracing::warn!("{name}{}", lost(&failure, wait, is_alone));
+            return;
+        }
+        NicNews::Failed(failure) => {
+            if keeper.is_news(&failure) {
+                tracing::error!("{name}no other NIC process: {failure}");
+            }
+            Err(failure.to_string())
+        }
+    };
+    desk.answer(keeper, is_alone, answer);
+}
+
+fn lost(failure: &Failure, wait: Duration, is_alone: bool) -> String {
+    let when = if wait.is_zero() {
+        "now".to_owned()
+    } else {
+        format!("in {wait:?}")
+    };
+    let meanwhile = if is_alone {
+        "connections wait"
+    } else {
+        "connections go on through another one that has their files, or wait"
+    };
+    format!("{failure}; {meanwhile}, another one is started {when}")
+}
