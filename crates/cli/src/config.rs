@@ -6,7 +6,6 @@
 //! | `text` | values that people write with units, or in a form of their own |
 //! | `file` | reading a file; what is wrong with it, and where |
 //! | `place` | where in a file something stands |
-//! | `options` | what options say over the file |
 //! | `content` | what of it the host process is told about HTTP |
 //! | `rules` | what makes no sense together |
 //!
@@ -14,21 +13,32 @@
 //! struct with `#[serde(default, deny_unknown_fields)]`, whose comments become `docs/config.md` and the JSON schema, a field
 //! of [`Config`], and in `options` what its options say.
 
+pub(crate) mod ablation;
+pub(crate) mod certificates;
+pub(crate) mod connection_memory;
 mod content;
-mod file;
+pub(crate) mod control_link;
+pub(crate) mod file;
 mod http;
+pub(crate) mod key_file;
+pub(crate) mod log_place;
 mod logs;
 mod network;
 mod nic;
 mod operation;
-mod options;
 mod origin;
-mod place;
+pub(crate) mod origin_place;
+pub(crate) mod place;
+pub(crate) mod root;
 mod rules;
+pub(crate) mod self_signed;
 mod site;
+pub(crate) mod size;
 mod tcp;
+pub(crate) mod tcp_values;
 mod text;
 mod tls;
+pub(crate) mod tls_names;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf, absolute};
@@ -42,13 +52,12 @@ pub(crate) use self::logs::Logs;
 pub(crate) use self::network::{Listen, Network};
 pub(crate) use self::nic::Nic;
 pub(crate) use self::operation::Operation;
-pub(crate) use self::options::{load, load_file};
 pub(crate) use self::origin::Origin;
 pub(crate) use self::site::Site;
 pub(crate) use self::tcp::Tcp;
 pub(crate) use self::text::Text;
 pub(crate) use self::tls::{Certificate, Tls, TlsSettings};
-use crate::control_link::NicPlace;
+use crate::config::control_link::NicPlace;
 use failure::Failure;
 
 /// All that a server is told, section by section.

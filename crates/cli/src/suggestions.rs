@@ -6,7 +6,7 @@
 use clap::Command;
 use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 
-use crate::args::Cli;
+use crate::cli::Cli;
 
 /// What other servers call options of `serve`.
 const OTHER_NAMES: [(&str, &str); 11] = [

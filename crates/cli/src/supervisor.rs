@@ -1,5 +1,47 @@
 //! The supervisor of a server that serves: it keeps the processes at work, and does what signals and the control socket
 //! ask for. It is small on purpose: whatever happens to the others, the network is cleaned up.
+//!
+//! | Module | What it does |
+//! |---|---|
+//! | `startup` | starting the processes |
+//! | `nic_source`, `attachment` | where content comes from; the interface of the stack |
+//! | `announce`, `exit_summary` | what the user reads at the start and at the end |
+//! | `children` | the processes: what they say, how they end |
+//! | `nic`, `fetcher`, `observer` | keeping each of them at work |
+//! | `backoff`, `heartbeat`, `executable` | when to start one again, whether it stands still, from which program |
+//! | `rolling` | replacing NIC processes one after the other |
+//! | `reload`, `root_link` | reading the configuration again; a root that is a symbolic link |
+//! | `origin_plan` | what is fetched, and where it is kept |
+//! | `drain` | the end without losing a response |
+//! | `control_socket`, `pending_requests` | requests of operators, and those that wait for their answer |
+//! | `stat`, `capture` | what `splitway stat` and `splitway capture` get |
+//! | `service_manager` | notifications for systemd |
+//! | `standalone_nic`, `remote_nic` | the supervisors of `splitway nic` |
+
+pub(crate) mod announce;
+pub(crate) mod attachment;
+pub(crate) mod backoff;
+pub(crate) mod capture;
+pub(crate) mod children;
+pub(crate) mod control_socket;
+pub(crate) mod drain;
+pub(crate) mod executable;
+pub(crate) mod exit_summary;
+pub(crate) mod fetcher;
+pub(crate) mod heartbeat;
+pub(crate) mod nic;
+pub(crate) mod nic_source;
+pub(crate) mod observer;
+pub(crate) mod origin_plan;
+pub(crate) mod pending_requests;
+pub(crate) mod reload;
+pub(crate) mod remote_nic;
+pub(crate) mod rolling;
+pub(crate) mod root_link;
+pub(crate) mod service_manager;
+pub(crate) mod standalone_nic;
+pub(crate) mod startup;
+pub(crate) mod stat;
 
 use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -7,23 +49,23 @@ use std::time::{Duration, Instant};
 
 use failure::Failure;
 
-use crate::attachment::Attachment;
-use crate::capture;
-use crate::children::{Children, Event, Role};
 use crate::config::Config;
-use crate::control::{Control, Request};
-use crate::desk::Desk;
-use crate::drain::Drain;
-use crate::fetch_keeper::FetchKeeper;
-use crate::heartbeat::{Due, Heartbeat};
-use crate::messages::{FetcherReport, FromFetcher, FromHost, Health, ToHost, ToObserver};
-use crate::nic_keeper::{NicKeeper, NicNews};
-use crate::notice::Notice;
-use crate::observer::Observer;
-use crate::reload::Reload;
-use crate::rolling::Rolling;
-use crate::signals::{HangUp, Hint, Signals};
-use crate::{fd_passing, root, say, stat};
+use crate::ipc::fd_passing;
+use crate::ipc::messages::{FetcherReport, FromFetcher, FromHost, Health, ToHost, ToObserver};
+use crate::ipc::signals::{HangUp, Hint, Signals};
+use crate::supervisor::attachment::Attachment;
+use crate::supervisor::children::{Children, Event, Role};
+use crate::supervisor::control_socket::{Control, Request};
+use crate::supervisor::drain::Drain;
+use crate::supervisor::fetcher::FetchKeeper;
+use crate::supervisor::heartbeat::{Due, Heartbeat};
+use crate::supervisor::nic::{NicKeeper, NicNews};
+use crate::supervisor::observer::Observer;
+use crate::supervisor::pending_requests::Desk;
+use crate::supervisor::reload::Reload;
+use crate::supervisor::rolling::Rolling;
+use crate::supervisor::service_manager::Notice;
+use crate::terminal::say;
 
 /// The signals that ask for more than an end.
 pub(crate) struct RequestSignals {
@@ -172,7 +214,7 @@ impl Supervisor<'_> {
                 let mut outcome = self.reload.on_used(*certificates);
                 let is_cache_below = self.fetcher.is_needed();
                 let root = self.reload.root();
-                let text = root::follow_again(root, self.nics, self.children, is_cache_below);
+                let text = root_link::follow_again(root, self.nics, self.children, is_cache_below);
                 if let (Some(outcome), Some(text)) = (&mut outcome, text) {
                     outcome.add(&text);
                 }
@@ -250,13 +292,13 @@ impl Supervisor<'_> {
             Some(Request::Stat) => {
                 if let Some(control) = &mut self.desk.control {
                     let keepers = (&*self.nics, &*self.fetcher);
-                    stat::asked::answer(control, self.children, keepers, self.to_host);
+                    stat::answer(control, self.children, keepers, self.to_host);
                 }
             }
             Some(Request::Capture(wanted)) => {
                 if let Some(control) = &mut self.desk.control {
                     let (device, own) = (&self.attachment.device, self.attachment.ip_addresses());
-                    capture::asked::answer(control, wanted.clone(), device, &own, self.remote_nics);
+                    capture::answer(control, wanted.clone(), device, &own, self.remote_nics);
                 }
             }
             Some(Request::Reload | Request::Drain | Request::Reopen) | None => {}

@@ -22,7 +22,7 @@ const FUNCTION_LINES_MAX: usize = 80;
 /// Longer lines, by crate.
 const LONG_LINES: &[(&str, usize)] = &[
     ("bench", 267),
-    ("cli", 529),
+    ("cli", 541),
     ("contract", 168),
     ("host", 350),
     ("netdev", 52),
@@ -43,7 +43,7 @@ const LONG_LINES: &[(&str, usize)] = &[
 /// Longer functions, by crate.
 const LONG_FUNCTIONS: &[(&str, usize)] = &[
     ("bench", 1),
-    ("cli", 8),
+    ("cli", 5),
     ("contract", 3),
     ("host", 4),
     ("nic", 11),
@@ -69,7 +69,7 @@ const BANNED: &[&str] = &[
 /// How often they still stand somewhere, by crate; `docs` are the pages.
 const BANNED_LEFT: &[(&str, usize)] = &[
     ("bench", 23),
-    ("cli", 224),
+    ("cli", 197),
     ("contract", 40),
     ("docs", 52),
     ("failure", 1),

@@ -18,9 +18,9 @@ use super::place::{Place, Problem};
 use super::site::{Cors, Pace, Redirect, Rule, Site};
 use super::text::{Text, Time};
 use super::{Config, Http, Origin, file};
-use crate::cache_option::Size;
-use crate::key_file;
-use crate::origin_place::{CachePlace, OriginChoice};
+use crate::config::key_file;
+use crate::config::origin_place::{CachePlace, OriginChoice};
+use crate::config::size::Size;
 
 /// What crosses to the host process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

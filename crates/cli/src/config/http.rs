@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use server::{Coding, RelativePath};
 
 use super::text::{Text, Time};
-use crate::cache_option::Size;
+use crate::config::size::Size;
 
 /// HTTP: limits, times, and what all sites have in common.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

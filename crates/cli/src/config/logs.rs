@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::text::Text;
-use crate::log_options::{AccessFormat, LogPlace};
+use crate::config::log_place::{AccessFormat, LogPlace};
 
 /// Logs, and which lines they have.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::text::Text;
-use crate::cache_option::Size;
-use crate::control_link::NicPlace;
+use crate::config::control_link::NicPlace;
+use crate::config::size::Size;
 
 /// The NIC stack: where content comes from.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::text::Text;
-use crate::cache_option::Size;
-use crate::origin_place::OriginPlace;
+use crate::config::origin_place::OriginPlace;
+use crate::config::size::Size;
 
 /// Origins: what is not there is fetched from them, kept in a cache directory, and served from there.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

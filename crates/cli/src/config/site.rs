@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use server::{Coding, HostName, Pattern, RelativePath};
 
 use super::text::{Text, Time};
-use crate::cache_option::Size;
-use crate::origin_place::OriginChoice;
+use crate::config::origin_place::OriginChoice;
+use crate::config::size::Size;
 
 /// What is served under some names.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -6,8 +6,8 @@ use host::{Changeable, CongestionAlgorithm};
 use serde::{Deserialize, Serialize};
 
 use super::text::Text;
-use crate::connection_memory::ConnectionMemory;
-use crate::tcp_options::{EcnOption, KeepaliveOption, PacingOption};
+use crate::config::connection_memory::ConnectionMemory;
+use crate::config::tcp_values::{EcnOption, KeepaliveOption, PacingOption};
 
 /// TCP.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

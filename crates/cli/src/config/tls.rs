@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use tls::Settings;
 
 use super::text::Text;
-use crate::tls_options::{CipherName, VersionName};
+use crate::config::tls_names::{CipherName, VersionName};
 
 /// TLS and its certificates.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -1,0 +1,24 @@
+//! The option about the memory of the NIC stack.
+
+use clap::Args;
+use failure::Failure;
+
+use crate::config::size::Size;
+
+/// The option, of `splitway serve` and of `splitway nic` alike.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Args)]
+pub(crate) struct CacheOption {
+    /// Memory of the NIC stack for content, all workers together, such as 512M or 2G: the cache, what is on its way,
+    /// and what is kept until it is acknowledged [default: a quarter of the memory of the machine, or of the
+    /// control group if that may use less, at most 1G]
+    #[arg(long, value_name = "SIZE", requires = "content")]
+    pub(crate) cache: Option<Size>,
+}
+
+impl CacheOption {
+    /// Fails if it is too little for so many workers.
+    pub(crate) fn check(self, workers: u16) -> Result<(), Failure> {
+        let checked = self.cache.map_or(Ok(()), |size| size.check_for(workers));
+        checked.map_err(|(what, why, remedy)| Failure::input(what, why).remedy(remedy))
+    }
+}

@@ -1,0 +1,98 @@
+//! Options of `splitway nic`.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, value_parser};
+
+use crate::args::cache::CacheOption;
+use crate::config::Text;
+use crate::config::ablation::NicMeasuring;
+use crate::config::control_link::ControlLink;
+use crate::processes::nic::NicSettings;
+
+/// Where a NIC process that runs alone listens for its host stack.
+pub(crate) const NIC_SOCKET: &str = "/run/splitway-nic.sock";
+
+/// The NIC stack.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct NicArgs {
+    #[command(flatten)]
+    root: RootOption,
+
+    /// Ethernet interface to send packets on
+    #[arg(long, value_name = "IFACE")]
+    pub(crate) dev: String,
+
+    /// Workers, each a thread with its own port and its share of the cache
+    #[arg(long, value_name = "N", default_value = "1", value_parser = value_parser!(u16).range(1..=64))]
+    pub(crate) workers: u16,
+
+    #[command(flatten)]
+    pub(crate) cache: CacheOption,
+
+    /// Unix socket on which to wait for a host stack
+    #[arg(long, value_name = "PATH", default_value = NIC_SOCKET, conflicts_with = "control")]
+    pub(crate) socket: PathBuf,
+
+    /// Wait for the host stack of another machine, on the link of this interface
+    #[arg(long, value_name = "eth:IFACE", requires = "key_file")]
+    pub(crate) control: Option<ControlLink>,
+
+    /// File with the key that both machines share, for --control; `splitway keygen` makes one
+    #[arg(long, value_name = "FILE", requires = "control")]
+    pub(crate) key_file: Option<PathBuf>,
+
+    // Its heading holds for all options that follow.
+    #[command(flatten)]
+    pub(crate) measuring: NicMeasuring,
+}
+
+impl NicArgs {
+    /// Directory below which files are opened, and never outside.
+    pub(crate) fn root(&self) -> &Path {
+        let RootOption { root, root_option } = &self.root;
+        // One of them is required.
+        let root = root.as_deref().or(root_option.as_deref());
+        root.unwrap_or(Path::new(""))
+    }
+
+    /// What a NIC process starts with that serves one host stack.
+    pub(crate) fn settings(&self) -> NicSettings {
+        NicSettings {
+            device: self.dev.clone(),
+            root: self.root().to_owned(),
+            workers: self.workers,
+            cache: self.cache.cache.map(Text),
+            reports_counters: false,
+            ablation: self.measuring.clone(),
+        }
+    }
+}
+
+/// The same directory in either of two ways.
+#[derive(Clone, Debug, Args)]
+#[group(id = "content", required = true, multiple = false)]
+struct RootOption {
+    /// Directory below which files are opened, and never outside
+    #[arg(value_name = "ROOT")]
+    root: Option<PathBuf>,
+
+    /// The same, as an option
+    #[arg(long = "root", value_name = "DIR")]
+    root_option: Option<PathBuf>,
+}
+
+pub(crate) const NIC_HELP: &str = "\
+The NIC process takes commands from one host stack at a time. Only processes of the same user can connect \
+to its socket. When a host stack has gone, it waits for the next one. It needs CAP_NET_RAW.
+
+Example:
+  sudo splitway nic ./site --dev eth0 --socket /run/splitway-nic.sock &
+  sudo splitway serve --nic /run/splitway-nic.sock --dev eth0 --addr 192.0.2.10/24
+
+With --control it takes commands from another machine, over Ethernet frames that a key authenticates and \
+encrypts. Data leaves on --dev, with the host's IP addresses; what clients send goes to the host directly.
+
+Example:
+  splitway keygen key            # and copy it to the other machine
+  sudo splitway nic ./site --control eth:eth1 --key-file key --dev eth0";

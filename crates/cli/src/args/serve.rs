@@ -1,0 +1,190 @@
+//! Options of `splitway serve`. Each takes the place of a key of the configuration file ([`overlay`](super::overlay)).
+
+use std::net::IpAddr;
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+
+use clap::{ArgGroup, Args, value_parser};
+use host::CongestionAlgorithm;
+use netsetup::cidr::Cidr;
+
+use crate::args::cache::CacheOption;
+use crate::args::http::HttpOptions;
+use crate::args::log::LogOptions;
+use crate::args::origin::OriginOptions;
+use crate::args::tcp::TcpOptions;
+use crate::args::tls::{CertificateOptions, TlsOptions};
+use crate::config::ablation::{HostMeasuring, NicMeasuring};
+use crate::config::control_link::NicPlace;
+
+/// What `splitway serve` is told on the command line. What a file can say as well is said over it: see `config`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    group = ArgGroup::new("content").multiple(true),
+    group = ArgGroup::new("addresses").multiple(true),
+    group = ArgGroup::new("interface").multiple(true),
+    group = ArgGroup::new("stacks").multiple(true),
+    group = ArgGroup::new("tls_ports").multiple(true),
+)]
+pub(crate) struct ServeArgs {
+    /// Directory whose files are served
+    #[arg(
+        value_name = "ROOT",
+        required_unless_present_any = ["nic", "config", "origin"],
+        group = "content"
+    )]
+    pub(crate) root: Option<PathBuf>,
+
+    /// File that says what to serve, and how, in TOML (docs/config.md). What is said here as well takes the place of what it
+    /// says; a list takes the place of a list
+    #[arg(long, value_name = "FILE", groups = ["content", "addresses", "interface", "stacks", "tls_ports"])]
+    pub(crate) config: Option<PathBuf>,
+
+    /// Print the whole configuration that this line leads to, as a file for --config, and end
+    #[arg(long)]
+    pub(crate) print_config: bool,
+
+    /// TCP port to serve HTTP on, without TLS; may be repeated [default: 80, or none with --tls-listen]
+    #[arg(long, value_name = "PORT", value_parser = value_parser!(u16).range(1..))]
+    pub(crate) listen: Vec<u16>,
+
+    /// Ethernet interface to attach the stack to, in this network namespace
+    #[arg(
+        long,
+        value_name = "IFACE",
+        requires = "addresses",
+        group = "interface"
+    )]
+    pub(crate) dev: Option<String>,
+
+    /// The stack's own address with the length of its on-link prefix; several may follow
+    #[arg(long, value_name = "CIDR", requires = "interface", group = "addresses", num_args = 1.., value_delimiter = ',')]
+    pub(crate) addr: Vec<Cidr>,
+
+    /// Router to everything that is not on the link, one each for IPv4 and IPv6
+    #[arg(long, value_name = "IP", requires = "interface", num_args = 1.., value_delimiter = ',')]
+    pub(crate) gateway: Vec<IpAddr>,
+
+    /// Do not ask the link whether another machine has the stack's addresses
+    #[arg(long, requires = "interface")]
+    pub(crate) no_dad: bool,
+
+    /// Congestion control of the connections: cubic, bbr or newreno [default: cubic]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) congestion: Option<CongestionAlgorithm>,
+
+    #[command(flatten)]
+    pub(crate) tcp: TcpOptions,
+
+    /// NIC workers, each a thread with its own port and its share of the cache [default: 1]
+    #[arg(long, value_name = "N", requires = "content", value_parser = value_parser!(u16).range(1..=64))]
+    pub(crate) workers: Option<u16>,
+
+    #[command(flatten)]
+    pub(crate) cache: CacheOption,
+
+    /// Most connections of one source: of an IPv4 address, or of an IPv6 network of 64 bits [default: no limit]
+    #[arg(long, value_name = "N")]
+    pub(crate) connections_per_source: Option<NonZeroU32>,
+
+    /// Most connections that wait for their clients alone to acknowledge the end, or to end their side. Beyond, the
+    /// one that has waited longest is reset [default: 32768]
+    #[arg(long, value_name = "N")]
+    pub(crate) orphans: Option<NonZeroU32>,
+
+    /// MTU of the veth pair, in bytes [default: 1500]
+    #[arg(long, value_name = "BYTES", conflicts_with = "dev",
+          value_parser = value_parser!(u32).range(1280..=65535))]
+    pub(crate) mtu: Option<u32>,
+
+    /// Attach to the NIC process that listens on this socket, or, as eth:IFACE,MAC, to the NIC stack of the machine
+    /// with this address on the link of an interface. Several --nic are several NIC stacks, besides one for ROOT if that
+    /// is given: each request is served by one that has the file
+    #[arg(
+        long,
+        value_name = "SOCKET|eth:IFACE,MAC",
+        requires = "interface",
+        group = "stacks"
+    )]
+    pub(crate) nic: Vec<NicPlace>,
+
+    /// The roots of all NIC stacks are copies of each other, times of modification included (rsync -a, cp -a): if one
+    /// goes away, responses go on from another that has a file of the same path, size and time
+    #[arg(long)]
+    pub(crate) replicas: bool,
+
+    /// File with the key that both machines share, for --nic eth:…; `splitway keygen` makes one
+    #[arg(long, value_name = "FILE", requires = "stacks")]
+    pub(crate) key_file: Option<PathBuf>,
+
+    /// Where `splitway ctl` reaches this server [default: under /run/splitway or $XDG_RUNTIME_DIR/splitway]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) control_socket: Option<PathBuf>,
+
+    // Its heading holds for all options that follow without one of their own.
+    #[command(flatten)]
+    pub(crate) http: HttpOptions,
+
+    #[command(flatten)]
+    pub(crate) origins: OriginOptions,
+
+    #[command(flatten)]
+    pub(crate) tls: TlsOptions,
+
+    #[command(flatten)]
+    pub(crate) certificates: CertificateOptions,
+
+    #[command(flatten)]
+    pub(crate) logs: LogOptions,
+
+    #[command(flatten)]
+    pub(crate) host_measuring: HostMeasuring,
+
+    #[command(flatten)]
+    pub(crate) nic_measuring: NicMeasuring,
+
+    /// At the end, print all counters of both processes as a line of JSON
+    #[arg(long, help_heading = "For measurements only")]
+    pub(crate) report_json: bool,
+
+    /// End when the process that started this one ends
+    #[arg(long, hide = true)]
+    pub(crate) end_with_parent: bool,
+}
+
+pub(crate) const SERVE_HELP: &str = "\
+Without --dev, Splitway makes a link of its own: a veth pair whose end on this machine is splitway0 with \
+10.77.0.1/24 and fd77::1/64; the stack answers at 10.77.0.2 and fd77::2. The pair vanishes with Splitway, \
+however that ends. This needs CAP_NET_ADMIN, CAP_NET_RAW and CAP_SYS_ADMIN (sudo has them).
+
+With --dev and --addr the stack joins the network of an interface that exists, as one more machine: choose \
+an address that nobody uses, not the kernel's own. This needs CAP_NET_RAW. This machine itself does not \
+see packets that it sends on its own interface; try the URL from another one.
+
+Examples:
+  sudo splitway serve ./site
+  curl http://10.77.0.2/
+  curl 'http://[fd77::2]/'
+
+  sudo splitway serve ./site --listen 8080 --workers 2
+
+  sudo splitway serve --config /etc/splitway/splitway.toml
+
+  sudo splitway serve ./site --dev eth0 --addr 192.0.2.10/24 fd00::10/64 --gateway 192.0.2.1
+
+  sudo splitway serve --origin https://origin.example --cache-dir /var/cache/splitway
+
+  sudo splitway serve ./site --tls-listen 443 --tls-self-signed
+
+  sudo splitway serve ./site --tls-listen 443 --tls-cert chain.pem --tls-key key.pem \\
+    --dev eth0 --addr 192.0.2.10/24
+
+  sudo splitway nic ./site --dev eth0 --socket /run/splitway-nic.sock &
+  sudo splitway serve --nic /run/splitway-nic.sock --dev eth0 --addr 192.0.2.10/24
+
+  sudo splitway serve --nic eth:eth1,02:00:5e:10:00:01 --key-file key --dev eth0 --addr 192.0.2.10/24
+
+  sudo splitway serve --nic eth:eth1,02:00:5e:10:00:01 --nic eth:eth1,02:00:5e:10:00:02 --replicas \\
+    --key-file key --dev eth0 --addr 192.0.2.10/24
+
+End it with Ctrl-C: it prints what the processes have done.";

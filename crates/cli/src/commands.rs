@@ -1,0 +1,13 @@
+//! The commands, one each; each owns its arguments and its help, but for `serve` and `nic` ([`args`](crate::args)).
+
+pub(crate) mod bench;
+pub(crate) mod capture;
+pub(crate) mod check;
+pub(crate) mod ctl;
+pub(crate) mod demo;
+pub(crate) mod generate;
+pub(crate) mod keygen;
+pub(crate) mod link;
+pub(crate) mod serve;
+pub(crate) mod sim;
+pub(crate) mod stat;

@@ -1,0 +1,424 @@
+//! `splitway capture`: writes what a running server sends and receives to a file for Wireshark.
+//!
+//! The supervisor opens a packet socket each for what is received, what the host stack sends and what the NIC stacks send
+//! (`asked`), and passes them to the client, which reads them (`netdev::packet::capture`), puts them in order (`order`) and
+//! writes the file (`pcapng`).
+
+mod order;
+mod pcapng;
+
+use std::fs::OpenOptions;
+use std::io::{self, BufWriter, IsTerminal, Write};
+use std::net::IpAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use self::order::Order;
+use self::pcapng::{Interface, Writer};
+use clap::{Args, value_parser};
+use failure::Failure;
+use netdev::packet::capture::{Only, SNAPLEN_MAX, TapReader};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::commands::ctl;
+use crate::ipc::capture_request::{Captured, Part, Wanted};
+use crate::ipc::child::retry;
+use crate::ipc::signals::Signals;
+use crate::supervisor::control_socket::Request;
+
+/// Packets come from several sockets, each in its order. They are held back for so long, so that one that was sent
+/// before another is written before it: the kernel notes the time of a packet, and may be held up before the packet is
+/// there to be read.
+const HOLD: Duration = Duration::from_millis(100);
+const HOLD_NS: u64 = HOLD.as_nanos() as u64;
+
+/// Packets taken from a socket at a time.
+const BATCH: usize = 4096;
+
+/// Packets held back at most, and bytes of them.
+const HELD_MAX: usize = 256 << 10;
+const HELD_BYTES_MAX: usize = 256 << 20;
+
+/// Longest time that it goes on reading what came before its end.
+const END_MAX: Duration = Duration::from_secs(2);
+
+/// What is to be captured.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct CaptureArgs {
+    /// Control socket of the server, as it has printed it [default: that of the only server of this user]
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+
+    /// The file to write, in the format pcapng; - or nothing: standard output, if that is no terminal
+    #[arg(short = 'w', long = "write", value_name = "FILE|-")]
+    write: Option<PathBuf>,
+
+    /// Only IP packets from or to this address
+    #[arg(long, value_name = "IP")]
+    host: Option<IpAddr>,
+
+    /// Only TCP segments from or to this port
+    #[arg(long, value_name = "PORT", value_parser = value_parser!(u16).range(1..))]
+    port: Option<u16>,
+
+    /// How much of each packet, in bytes. The longest headers have 114; behind shorter ones up to 60 bytes of content come
+    /// along
+    #[arg(long, value_name = "BYTES", default_value = "114",
+          value_parser = value_parser!(u32).range(64..=i64::from(SNAPLEN_MAX)))]
+    snaplen: u32,
+
+    /// End after so many packets
+    #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..))]
+    count: Option<u64>,
+
+    /// End after so many seconds
+    #[arg(long, value_name = "SECONDS", value_parser = value_parser!(u32).range(1..))]
+    seconds: Option<u32>,
+}
+
+pub(crate) const CAPTURE_HELP: &str = "\
+The file has three interfaces, so that Wireshark shows of each packet whether it was received, sent by the host stack, \
+or sent by a NIC stack. Superpackets are written as they are handed to the kernel: longer than the link's MTU, with \
+checksums that are completed later.
+
+End it with Ctrl-C: it says how many packets there were, and how many are missing. Only the user who runs the server, \
+and root, may capture.
+
+Examples:
+  sudo splitway capture -w server.pcapng
+  sudo splitway capture --host 192.0.2.7 --port 443 --seconds 60 -w client.pcapng
+  sudo splitway capture --snaplen 300000 --count 1000 -w whole.pcapng
+  sudo splitway capture | tshark -r -";
+
+/// Captures until the user, a limit or the server ends it.
+pub(crate) fn run(args: &CaptureArgs) -> Result<(), Failure> {
+    let output = Output::of(args)?;
+    let mut signals = Signals::catch_ends()?;
+    let wanted = Wanted {
+        only: Only {
+            host: args.host,
+            port: args.port,
+        },
+        snaplen: args.snaplen,
+    };
+    let answer = ctl::ask(args.socket.as_deref(), Request::Capture(wanted))?;
+    let captured: Captured = serde_json::from_str(&answer.text).map_err(|error| {
+        Failure::broken("what the server answers", error)
+            .remedy("It runs another version of Splitway: ask it with its own program.")
+    })?;
+    if answer.descriptors.len() != captured.parts.len() {
+        return Err(
+            Failure::broken("capturing", "not all packet sockets have arrived")
+                .remedy("Too many descriptors are open: raise the limit (ulimit -n)."),
+        );
+    }
+    if captured.nics_elsewhere > 0 {
+        tracing::warn!(
+            "{} NIC stacks are on other machines: what they send does not pass here; capture it there, with tcpdump",
+            captured.nics_elsewhere
+        );
+    }
+    if captured.parts.contains(&Part::BothSend) {
+        tracing::warn!(
+            "host stack and NIC stacks are not told from each other: marking packets needs Linux 5.17, or CAP_NET_ADMIN"
+        );
+    }
+    let server = answer.server.and_then(watch);
+    let mut capture = Capture::new(output, &captured, answer.descriptors, args)?;
+    let deadline = args
+        .seconds
+        .map(|seconds| Instant::now() + Duration::from_secs(seconds.into()));
+    let result = capture.run(&mut signals, server.as_ref(), deadline);
+    // What was read until then is kept in any case.
+    let ended = capture.end();
+    match result.and(ended) {
+        Err(Stop::Unread) => Ok(()),
+        Err(Stop::Failed(failure)) => Err(failure),
+        Ok(()) => Ok(()),
+    }
+}
+
+/// Readable when a process has ended; `None` if it cannot be watched.
+fn watch(pid: i32) -> Option<OwnedFd> {
+    pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()
+}
+
+/// Where the file goes.
+struct Output {
+    name: String,
+    into: BufWriter<Box<dyn Write>>,
+}
+
+impl Output {
+    fn of(args: &CaptureArgs) -> Result<Self, Failure> {
+        let into: (String, Box<dyn Write>) = match args.write.as_deref() {
+            Some(path) if path != Path::new("-") => {
+                let name = format!("file {}", path.display());
+                let mut options = OpenOptions::new();
+                // Nobody else is to read who talks with whom.
+                options.write(true).create(true).truncate(true).mode(0o600);
+                let file = options.open(path).map_err(|error| {
+                    Failure::input(&name, error)
+                        .remedy("Choose a place where this user may write with -w.")
+                })?;
+                (name, Box::new(file))
+            }
+            _ if io::stdout().is_terminal() => {
+                return Err(
+                    Failure::input("standard output", "a terminal cannot show packets")
+                        .remedy("Name a file with -w, or pipe it into a program: | tshark -r -"),
+                );
+            }
+            _ => ("standard output".to_owned(), Box::new(io::stdout())),
+        };
+        let (name, into) = into;
+        Ok(Self {
+            name,
+            into: BufWriter::with_capacity(256 << 10, into),
+        })
+    }
+}
+
+/// Why it ends before the end.
+enum Stop {
+    /// Nobody reads what is written any more.
+    Unread,
+    Failed(Failure),
+}
+
+struct Capture {
+    output: String,
+    writer: Writer<BufWriter<Box<dyn Write>>>,
+    device: String,
+    taps: Vec<TapReader>,
+    parts: Vec<Part>,
+    /// Packets written of each.
+    written: Vec<u64>,
+    held: Order,
+    count_max: u64,
+}
+
+impl Capture {
+    fn new(
+        output: Output,
+        captured: &Captured,
+        sockets: Vec<OwnedFd>,
+        args: &CaptureArgs,
+    ) -> Result<Self, Failure> {
+        let taps = sockets
+            .into_iter()
+            .map(|socket| TapReader::new(socket, args.snaplen))
+            .collect::<io::Result<Vec<_>>>()
+            .map_err(|error| Failure::broken("setting up the memory for packets", error))?;
+        let described: Vec<_> = captured.parts.iter().map(|part| part.in_words()).collect();
+        let interfaces: Vec<_> = described
+            .iter()
+            .map(|(name, description, comment)| Interface {
+                name,
+                description,
+                comment,
+                snaplen: args.snaplen,
+            })
+            .collect();
+        let program = concat!("splitway ", env!("CARGO_PKG_VERSION"));
+        let writer = Writer::new(output.into, program, &interfaces)
+            .map_err(|error| Failure::broken(&output.name, error))?;
+        Ok(Self {
+            output: output.name,
+            writer,
+            device: captured.device.clone(),
+            written: vec![0; taps.len()],
+            taps,
+            parts: captured.parts.clone(),
+            held: Order::new(HELD_MAX, HELD_BYTES_MAX),
+            count_max: args.count.unwrap_or(u64::MAX),
+        })
+    }
+
+    /// Captures until something ends it.
+    fn run(
+        &mut self,
+        signals: &mut Signals,
+        server: Option<&OwnedFd>,
+        deadline: Option<Instant>,
+    ) -> Result<(), Stop> {
+        self.flush()?;
+        // Whoever has started this may do what is to be captured.
+        let _ = writeln!(io::stderr(), "splitway: capturing on {}", self.device);
+        loop {
+            let begun = Instant::now();
+            // From before they are taken: what comes into one socket while another is read is for the next time.
+            let settled_ns = realtime_ns().saturating_sub(HOLD_NS);
+            let (taken, complete_until_ns) = self.take();
+            self.write_until(settled_ns.min(complete_until_ns))?;
+            let is_late = deadline.is_some_and(|deadline| deadline <= begun);
+            if self.is_full() || is_late || signals.take() {
+                return Ok(());
+            }
+            if taken > 0 {
+                continue;
+            }
+            self.flush()?;
+            if self.wait(signals, server, deadline)? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Takes in what there is; returns how much that was, and the time until which nothing is left in any socket.
+    fn take(&mut self) -> (usize, u64) {
+        let (mut taken, mut complete_until_ns) = (0, u64::MAX);
+        for (tap, reader) in self.taps.iter_mut().enumerate() {
+            let held = &mut self.held;
+            let mut last_ns = 0;
+            let count = reader.receive(BATCH, &mut |packet| {
+                last_ns = packet.time_ns;
+                held.hold(tap, packet.time_ns, packet.len, packet.bytes);
+            });
+            taken += count;
+            if count == BATCH {
+                complete_until_ns = complete_until_ns.min(last_ns.saturating_sub(HOLD_NS));
+            }
+        }
+        (taken, complete_until_ns)
+    }
+
+    /// Writes what was sent or received before this time, in order.
+    fn write_until(&mut self, time_ns: u64) -> Result<(), Stop> {
+        while !self.is_full()
+            && let Some(packet) = self.held.next(time_ns)
+        {
+            self.writer
+                .packet(packet.tap, packet.time_ns, packet.len, &packet.bytes)
+                .map_err(|error| failed(&self.output, error))?;
+            self.written[packet.tap] += 1;
+        }
+        Ok(())
+    }
+
+    fn is_full(&self) -> bool {
+        self.written.iter().sum::<u64>() >= self.count_max
+    }
+
+    /// Sleeps until there is something to do; true if the server has gone.
+    fn wait(
+        &mut self,
+        signals: &Signals,
+        server: Option<&OwnedFd>,
+        deadline: Option<Instant>,
+    ) -> Result<bool, Stop> {
+        let held = (!self.held.is_empty()).then_some(HOLD);
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let timeout = held.into_iter().chain(left).min();
+        let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+        let taps = self.taps.iter().map(AsFd::as_fd);
+        let watched = taps.chain([signals.as_fd()]).chain(server.map(AsFd::as_fd));
+        let mut fds: Vec<_> = watched
+            .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
+            .collect();
+        retry(|| poll(&mut fds, timeout.as_ref()))
+            .map_err(|errno| Stop::Failed(Failure::broken("waiting for packets", errno)))?;
+        let gone = server.is_some() && fds.last().is_some_and(|fd| !fd.revents().is_empty());
+        if gone {
+            tracing::warn!("the server has ended");
+            return Ok(true);
+        }
+        for tap in &self.taps {
+            // The interface is gone, or down: then it says nothing more, or only later.
+            if let Err(error) = tap.take_error() {
+                let why = format!("{}: {error}", self.device);
+                return Err(Stop::Failed(Failure::broken("capturing", why)));
+            }
+        }
+        Ok(false)
+    }
+
+    /// Writes what is held back and what waits, and how it was.
+    fn end(&mut self) -> Result<(), Stop> {
+        let (end_ns, begun) = (realtime_ns(), Instant::now());
+        loop {
+            let (_, complete_until_ns) = self.take();
+            // More may come all the time.
+            if complete_until_ns > end_ns || begun.elapsed() > END_MAX {
+                break;
+            }
+            self.write_until(complete_until_ns)?;
+        }
+        self.write_until(u64::MAX)?;
+        let mut dropped = Vec::new();
+        let now_ns = realtime_ns();
+        for (number, tap) in self.taps.iter_mut().enumerate() {
+            let missing = tap.dropped().unwrap_or(0);
+            let received = self.written[number] + missing;
+            self.writer
+                .statistics(number, now_ns, received, missing)
+                .map_err(|error| failed(&self.output, error))?;
+            dropped.push(missing);
+        }
+        self.flush()?;
+        let parts = self.parts.iter().zip(&self.written);
+        let parts: Vec<_> = parts
+            .map(|(part, written)| format!("{}: {written}", part.in_words().0))
+            .collect();
+        let (all, missing): (u64, u64) = (self.written.iter().sum(), dropped.iter().sum());
+        let missing = match missing {
+            0 => "none is missing".to_owned(),
+            count => format!("{count} came faster than they were written, and are missing"),
+        };
+        let text = format!(
+            "splitway: {all} packets ({}); {missing}\n",
+            parts.join(", ")
+        );
+        let _ = io::stderr().lock().write_all(text.as_bytes());
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), Stop> {
+        let flushed = self.writer.flush();
+        flushed.map_err(|error| failed(&self.output, error))
+    }
+}
+
+fn failed(output: &str, error: io::Error) -> Stop {
+    match error.kind() {
+        io::ErrorKind::BrokenPipe => Stop::Unread,
+        _ => Stop::Failed(Failure::broken(output, error)),
+    }
+}
+
+impl Part {
+    /// Name, description and comment of its interface.
+    fn in_words(self) -> (&'static str, &'static str, &'static str) {
+        const RECEIVED: &str =
+            "As the kernel hands them over: GRO may have merged several packets into one.";
+        const SENT: &str = "As they are handed to the kernel: superpackets are not cut yet, nor their checksums complete.";
+        match self {
+            Part::Received => (
+                "received",
+                "what is sent to the addresses of the server",
+                RECEIVED,
+            ),
+            Part::HostSends => (
+                "host stack sends",
+                "handshakes, acknowledgments, short responses, ARP",
+                SENT,
+            ),
+            Part::NicSends => (
+                "NIC stack sends",
+                "packets with bytes of files, and what follows them",
+                SENT,
+            ),
+            Part::BothSend => ("sent", "what host stack and NIC stacks send", SENT),
+        }
+    }
+}
+
+/// The clock by which the kernel notes when a packet was sent or received.
+fn realtime_ns() -> u64 {
+    let now = clock_gettime(ClockId::Realtime);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}

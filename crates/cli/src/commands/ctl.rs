@@ -1,0 +1,228 @@
+//! `splitway ctl`: asks a running server for something.
+
+use std::io::IoSliceMut;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use failure::Failure;
+use netsetup::seqpacket;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketAddrUnix, recvmsg,
+};
+
+use crate::ipc::child::retry;
+use crate::supervisor::control_socket;
+use crate::supervisor::control_socket::{DESCRIPTORS_SPACE, LINE_BYTES_MAX, Request};
+use crate::terminal::say;
+
+/// Requests to a running server.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct CtlArgs {
+    /// Control socket of the server, as it has printed it [default: that of the only server of this user]
+    #[arg(long, value_name = "PATH", global = true)]
+    pub(crate) socket: Option<PathBuf>,
+
+    #[command(subcommand)]
+    pub(crate) command: CtlCommand,
+}
+
+/// What to ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Subcommand)]
+pub(crate) enum CtlCommand {
+    /// Replace the NIC process by a new one, from the program as it is now; no connection notices
+    RestartNic,
+    /// List the NIC stacks: whether each serves, for how long, with how many workers, and if not, why
+    Nics,
+    /// Read the configuration file, certificates and their keys again, for what begins from now on
+    Reload,
+    /// Accept no more connections, finish the responses that are under way, and end then
+    Drain,
+    /// Open the logs again, where they are now: after they were renamed
+    Reopen,
+}
+
+pub(crate) const CTL_HELP: &str = "\
+Only the user who runs the server, and root, may ask it. The exit code is 0 only if it was done.
+
+`restart-nic` starts the program that lies now where the server's lay when that was started: after an upgrade, \
+the new one. It takes over when it has said hello and speaks the same version of the contract; if not, it is \
+ended, and the old one goes on.
+
+`reload` reads the file of --config, and certificates with their keys, again, as SIGHUP does. If anything in them is no good, \
+all that there was stays, and the answer says why. What needs a restart is named.
+
+`drain`, as SIGQUIT: no more connections, and the server ends when the last response has been sent, or after drain_timeout.
+
+`reopen` opens the files of --access-log and --error-log again, as SIGUSR1 does, and answers when nothing is written to \
+the old ones any more.
+
+Examples:
+  sudo splitway ctl restart-nic
+  sudo splitway ctl nics
+  sudo splitway ctl reload
+  sudo splitway ctl drain
+  sudo mv access.log access.log.1 && sudo splitway ctl reopen";
+
+/// Longer than a server takes for anything.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Asks, and prints the answer.
+pub(crate) fn run(args: &CtlArgs) -> Result<(), Failure> {
+    let request = match args.command {
+        CtlCommand::RestartNic => Request::RestartNic,
+        CtlCommand::Nics => Request::Nics,
+        CtlCommand::Reload => Request::Reload,
+        CtlCommand::Drain => Request::Drain,
+        CtlCommand::Reopen => Request::Reopen,
+    };
+    let answer = ask(args.socket.as_deref(), request)?;
+    say(&format!("{}\n", answer.text));
+    Ok(())
+}
+
+/// What a server has answered.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) text: String,
+    /// What there is more to read from.
+    pub(crate) descriptors: Vec<OwnedFd>,
+    /// The server, if it can be named.
+    pub(crate) server: Option<i32>,
+}
+
+/// Asks the server at `socket`, or the only one of this user.
+pub(crate) fn ask(socket: Option<&Path>, request: Request) -> Result<Answer, Failure> {
+    let (path, server) = match socket {
+        Some(path) => (path.to_owned(), connect(path)?),
+        None => the_only_server()?,
+    };
+    let what = format!("asking the server at {}", path.display());
+    let answer = exchange(&server, request).map_err(|errno| Failure::broken(&what, errno))?;
+    let Some((line, descriptors)) = answer else {
+        let failure = "it has not answered; its own messages may say why";
+        return Err(Failure::broken(what, failure));
+    };
+    match line.split_once(' ') {
+        Some(("ok", text)) => Ok(Answer {
+            text: text.to_owned(),
+            descriptors,
+            server: seqpacket::peer_pid(&server),
+        }),
+        Some(("error", text)) => Err(Failure::broken(request.name(), text)),
+        _ => Err(
+            Failure::broken(what, "it does not answer like a splitway server")
+                .remedy("Is it the control socket, as `splitway serve` has printed it?"),
+        ),
+    }
+}
+
+/// The answer, and the descriptors that have come with it; `None` if there is none.
+fn exchange(
+    server: &OwnedFd,
+    request: Request,
+) -> rustix::io::Result<Option<(String, Vec<OwnedFd>)>> {
+    let line = format!("{request}\n");
+    retry(|| rustix::net::send(server, line.as_bytes(), SendFlags::NOSIGNAL))?;
+    let timeout = Timespec {
+        tv_sec: PATIENCE.as_secs() as i64,
+        tv_nsec: 0,
+    };
+    let mut fds = [PollFd::new(server, PollFlags::IN)];
+    if retry(|| poll(&mut fds, Some(&timeout)))? == 0 {
+        return Ok(None);
+    }
+    let mut answer = [0; LINE_BYTES_MAX];
+    let mut space = [MaybeUninit::uninit(); DESCRIPTORS_SPACE];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let received = retry(|| {
+        let mut slices = [IoSliceMut::new(&mut answer)];
+        recvmsg(server, &mut slices, &mut ancillary, RecvFlags::CMSG_CLOEXEC)
+    })?;
+    let descriptors = ancillary.drain().flat_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(passed) => passed.collect(),
+        _ => Vec::new(),
+    });
+    let descriptors = descriptors.collect();
+    let answer = answer
+        .get(..received.bytes)
+        .filter(|answer| !answer.is_empty());
+    let text = answer.map(|answer| String::from_utf8_lossy(answer).into_owned());
+    Ok(text.map(|text| (text, descriptors)))
+}
+
+fn connect(path: &Path) -> Result<OwnedFd, Failure> {
+    let what = format!("control socket {}", path.display());
+    try_connect(path).map_err(|errno| match errno {
+        Errno::NOENT => Failure::input(what, "there is none")
+            .remedy("`splitway serve` prints where its own is."),
+        Errno::CONNREFUSED => Failure::input(what, "no server listens there any more"),
+        Errno::ACCESS | Errno::PERM => Failure::input(what, errno)
+            .remedy("Only the user who runs the server, and root, may ask it: try sudo."),
+        Errno::PROTOTYPE => Failure::input(what, "it is a socket of another program"),
+        errno => Failure::input(what, errno),
+    })
+}
+
+fn try_connect(path: &Path) -> rustix::io::Result<OwnedFd> {
+    seqpacket::connect(&SocketAddrUnix::new(path)?)
+}
+
+/// The server whose socket is in the usual place, if there is exactly one.
+fn the_only_server() -> Result<(PathBuf, OwnedFd), Failure> {
+    let what = "server of this user";
+    let Some(directory) = control_socket::directory() else {
+        return Err(
+            Failure::input(what, "XDG_RUNTIME_DIR does not say where its socket is")
+                .remedy("Name the socket, as `splitway serve` has printed it: --socket PATH."),
+        );
+    };
+    find_in(&control_socket::places(&directory))
+}
+
+/// The same in these directories.
+fn find_in(places: &[PathBuf]) -> Result<(PathBuf, OwnedFd), Failure> {
+    let what = "server of this user";
+    let mut tried = Vec::new();
+    let mut paths = Vec::new();
+    for place in places {
+        let shown = place.display();
+        let listed = control_socket::check_own(place)
+            .and_then(|()| std::fs::read_dir(place).map_err(|error| error.to_string()));
+        match listed {
+            Ok(listed) => {
+                paths.extend(listed.filter_map(|entry| Some(entry.ok()?.path())));
+                tried.push(format!("no socket in {shown} answers"));
+            }
+            Err(error) => tried.push(format!("{shown}: {error}")),
+        }
+    }
+    // A server that was killed leaves its socket behind.
+    let mut servers: Vec<_> = paths
+        .into_iter()
+        .filter_map(|path| try_connect(&path).ok().map(|socket| (path, socket)))
+        .collect();
+    if servers.len() > 1 {
+        let mut paths: Vec<String> = servers
+            .iter()
+            .map(|(path, _)| path.display().to_string())
+            .collect();
+        paths.sort();
+        return Err(Failure::input(what, format!("there are {}", paths.len()))
+            .remedy(format!("Choose one with --socket:\n{}", paths.join("\n"))));
+    }
+    servers.pop().ok_or_else(|| {
+        Failure::input(
+            what,
+            format!("none runs, or it has no control socket: {}", tried.join("; ")),
+        )
+        .remedy(
+            "Start one with `splitway serve`, which prints where its socket is or warns that it has none, or name the \
+             socket of another user's: --socket PATH.",
+        )
+    })
+}

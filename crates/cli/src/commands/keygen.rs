@@ -1,0 +1,21 @@
+//! `splitway keygen`: writes a fresh key for two machines.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use failure::Failure;
+
+use crate::config::key_file;
+
+/// A new key.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct KeygenArgs {
+    /// The file to write, which must not be there yet
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+}
+
+/// Writes the key.
+pub(crate) fn run(args: &KeygenArgs) -> Result<(), Failure> {
+    key_file::generate(&args.file)
+}

@@ -1,0 +1,213 @@
+//! `splitway serve`: checks what the user asks for, sets the network up, starts the processes, supervises them, and cleans
+//! up, however that ends.
+
+use failure::Failure;
+use sandbox::{descriptors, kernel};
+
+use crate::args::overlay;
+use crate::args::serve::ServeArgs;
+use crate::config::certificates::CertificateSource;
+use crate::config::control_link::NicPlace;
+use crate::config::root;
+use crate::config::{Config, Content};
+use crate::ipc::messages::Report;
+use crate::ipc::signals::{HangUp, Signals};
+use crate::supervisor::announce::{AnnouncedNic, Started, announce};
+use crate::supervisor::attachment::Attachment;
+use crate::supervisor::children::{Children, Role};
+use crate::supervisor::control_socket::Control;
+use crate::supervisor::drain::Drain;
+use crate::supervisor::exit_summary;
+use crate::supervisor::fetcher::Outside;
+use crate::supervisor::heartbeat::Heartbeat;
+use crate::supervisor::nic_source::NicSource;
+use crate::supervisor::observer::Observer;
+use crate::supervisor::origin_plan::OriginPlan;
+use crate::supervisor::pending_requests::Desk;
+use crate::supervisor::reload::Reload;
+use crate::supervisor::rolling::Rolling;
+use crate::supervisor::service_manager::Notice;
+use crate::supervisor::startup::{Served, Startup};
+use crate::supervisor::{RequestSignals, Supervisor, ready_status};
+use crate::terminal::say;
+
+/// Serves until the user or a failure ends it.
+pub(crate) fn run(args: &ServeArgs, log: &str) -> Result<(), Failure> {
+    let config = overlay::load(args)?;
+    if args.print_config {
+        say(&config.to_toml()?);
+        return Ok(());
+    }
+    let origins = OriginPlan::check(&config)?;
+    let sources = NicSource::check_all(&config)?;
+    descriptors::require(sources.len(), config.nic.workers)?;
+    let certificates = CertificateSource::check(&config, None)?;
+    let content = Content::read(&config, origins.as_ref().map(|plan| &plan.place))?;
+    kernel::require()?;
+    // From here on Ctrl-C leads through the cleaning up.
+    let is_link = config.nic.root.as_deref().is_some_and(root::is_link);
+    let may_reload = args.config.is_some() || certificates.is_some() || is_link;
+    let (ends, hang_up) = if may_reload {
+        (Signals::catch_ends_but_hang_up()?, Some(HangUp::catch()?))
+    } else {
+        (Signals::catch_ends()?, None)
+    };
+    let signals = RequestSignals {
+        hang_up,
+        quit: Signals::catch_quit()?,
+        reopen: Signals::catch_reopen()?,
+    };
+    let mut children = Children::new(ends);
+    if args.end_with_parent {
+        rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))
+            .map_err(|errno| Failure::broken("binding the process to its parent", errno))?;
+    }
+    let outside = Outside::here()?;
+    let mut observer = Observer::new(&config, log)?;
+    let attachment = Attachment::attach(&config)?;
+    let mut notice = Notice::of_environment();
+    let announced: Vec<_> = sources.iter().map(AnnouncedNic::of).collect();
+    let startup = Startup {
+        args,
+        config: &config,
+        log,
+        sources,
+        content,
+        certificates: certificates.as_ref(),
+        origins: origins.as_ref(),
+        outside,
+        attachment: &attachment,
+    };
+    let mut served = startup.run(&mut children, observer.as_mut());
+    let server = Server {
+        args,
+        config: &config,
+        certificates: certificates.as_ref(),
+        attachment: &attachment,
+        nics: &announced,
+    };
+    let result = match &mut served {
+        Ok(served) => server.supervise(
+            served,
+            &mut children,
+            observer.as_mut(),
+            signals,
+            &mut notice,
+        ),
+        Err(failure) => Err(failure.clone()),
+    };
+    let ended = end(&mut children, announced.len(), &mut notice);
+    drop(observer);
+    let removed = attachment.remove();
+    result?;
+    print_summary(&served?, &children, args.report_json);
+    ended.and(removed)
+}
+
+/// What a server serves, and on what.
+struct Server<'a> {
+    args: &'a ServeArgs,
+    config: &'a Config,
+    certificates: Option<&'a CertificateSource>,
+    attachment: &'a Attachment,
+    nics: &'a [AnnouncedNic],
+}
+
+impl Server<'_> {
+    /// Keeps processes serving that have started.
+    fn supervise(
+        &self,
+        served: &mut Served,
+        children: &mut Children,
+        observer: Option<&mut Observer>,
+        signals: RequestSignals,
+        notice: &mut Notice,
+    ) -> Result<(), Failure> {
+        let (args, config) = (self.args, self.config);
+        let control = control(config)?;
+        announce(&Started {
+            config,
+            attachment: self.attachment,
+            children,
+            nics: self.nics,
+            missing: &served.missing,
+            fetcher: &served.fetcher,
+            locked_out: &served.locked_out,
+            control: control.as_ref(),
+            trusted: self.certificates.and_then(|c| c.file_to_trust()),
+        });
+        let to_host = served
+            .to_host
+            .try_clone()
+            .map_err(|error| Failure::broken("making a socket for the host process", error))?;
+        let is_remote = |place: &&NicPlace| matches!(place, NicPlace::Ethernet { .. });
+        notice.ready(&ready_status(config, self.attachment));
+        let mut supervisor = Supervisor {
+            children,
+            nics: &mut served.keepers,
+            fetcher: &mut served.fetcher,
+            observer,
+            to_host: &served.to_host,
+            attachment: self.attachment,
+            remote_nics: args.nic.iter().filter(is_remote).count(),
+            host_heartbeat: Heartbeat::new(config.operation.heartbeat.0.0),
+            reload: Reload::new(
+                args,
+                config.clone(),
+                self.certificates.cloned(),
+                self.attachment.ip_addresses(),
+                to_host,
+            ),
+            drain: Drain::new(config.operation.drain_timeout.0.0),
+            rolling: Rolling::default(),
+            signals,
+            notice,
+            desk: Desk::new(control),
+        };
+        supervisor.run()
+    }
+}
+
+/// Ends all processes, each before those that it needs.
+fn end(children: &mut Children, nics: usize, notice: &mut Notice) -> Result<(), Failure> {
+    // The host process closes its connections through the NIC processes.
+    let mut order = vec![Role::Host];
+    for number in 0..nics {
+        children.forget(Role::NextNic(number));
+        order.extend([Role::Nic(number), Role::PastNic(number)]);
+    }
+    // The observer logs what all others report at their end.
+    order.extend([Role::Fetcher, Role::Observer]);
+    notice.stopping(Children::end_wait(order.len()));
+    children.end(&order)
+}
+
+/// Prints what the processes have done.
+fn print_summary(served: &Served, children: &Children, with_json: bool) {
+    let host = children.report(Role::Host);
+    let mut nic: Option<Report> = None;
+    for report in served.keepers.iter().filter_map(|it| it.report(children)) {
+        nic.get_or_insert_default().absorb(&report);
+    }
+    say(&format!(
+        "\n{}",
+        exit_summary::table(&served.locked_out, host, nic.as_ref())
+    ));
+    let fetcher = children.report(Role::Fetcher);
+    if let Some(fetcher) = fetcher {
+        say(&exit_summary::fetcher(fetcher));
+    }
+    if with_json {
+        say(&exit_summary::json(host, nic.as_ref(), fetcher));
+    }
+}
+
+/// The control socket. Where there is no usual place for it, the server does without.
+fn control(config: &Config) -> Result<Option<Control>, Failure> {
+    match &config.operation.control_socket {
+        Some(path) => Control::bind(path).map(Some),
+        None => Ok(Control::bind_in_usual_place()
+            .inspect_err(|failure| tracing::warn!("no control socket, so that `splitway ctl` and `splitway stat` cannot reach this server: {failure}"))
+            .ok()),
+    }
+}

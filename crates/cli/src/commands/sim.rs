@@ -1,0 +1,112 @@
+//! `splitway sim`: runs of the deterministic simulation, to look at one or to try many.
+
+use std::cell::RefCell;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use ::sim::{Options, Sink, replay_command, run};
+use clap::Args;
+use failure::Failure;
+
+use crate::terminal::say;
+
+/// The simulation.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct SimArgs {
+    /// The seed to run
+    #[arg(long, value_name = "N", required_unless_present = "seeds")]
+    pub(crate) seed: Option<u64>,
+
+    /// Print what happens, line by line: packets, commands, events, reads
+    #[arg(long, conflicts_with = "seeds")]
+    pub(crate) trace: bool,
+
+    /// Write the packets on the server's link to a file that tcpdump and Wireshark read
+    #[arg(long, value_name = "FILE", conflicts_with = "seeds")]
+    pub(crate) pcap: Option<PathBuf>,
+
+    /// Run many seeds, and print those that break a promise
+    #[arg(long, value_name = "A..B", conflicts_with = "seed", value_parser = parse_seeds)]
+    pub(crate) seeds: Option<Range<u64>>,
+}
+
+pub(crate) const SIM_HELP: &str = "\
+A seed stands for a scenario: a network with its faults, disks, clients. The real host stack, NIC workers and \
+server run in it, in virtual time; the same seed always gives the same run. It needs no privileges and \
+touches neither network nor files. The exit code is 0 only if every promise was kept.
+
+Examples:
+  splitway sim --seed 7 --trace
+  splitway sim --seed 7 --pcap 7.pcap
+  splitway sim --seeds 0..10000";
+
+/// Runs one seed, or all of a range.
+pub(crate) fn run_seeds(args: &SimArgs) -> Result<(), Failure> {
+    match (&args.seeds, args.seed) {
+        (Some(seeds), _) => try_many(seeds.clone()),
+        (None, Some(seed)) => show_one(seed, args.trace, args.pcap.as_deref()),
+        (None, None) => Err(Failure::broken("simulation", "no seed was named")),
+    }
+}
+
+fn show_one(seed: u64, trace: bool, pcap: Option<&Path>) -> Result<(), Failure> {
+    let stdout = RefCell::new(io::stdout().lock());
+    let capture = match pcap {
+        Some(path) => {
+            let what = format!("capture {}", path.display());
+            let file = File::create(path).map_err(|error| Failure::input(&what, error))?;
+            Some((what, RefCell::new(BufWriter::new(file))))
+        }
+        None => None,
+    };
+    let options = Options {
+        trace: trace.then_some(&stdout as Sink<'_>),
+        pcap: capture.as_ref().map(|(_, file)| file as Sink<'_>),
+    };
+    let report = run(seed, &options);
+    drop(stdout);
+    if let Some((what, file)) = capture {
+        let flushed = file.into_inner().flush();
+        flushed.map_err(|error| Failure::broken(what, error))?;
+    }
+    say(&format!("{report}\n"));
+    match report.violation {
+        None => Ok(()),
+        Some(violation) => Err(Failure::broken(format!("seed {seed}"), violation)),
+    }
+}
+
+fn try_many(seeds: Range<u64>) -> Result<(), Failure> {
+    let (mut tried, mut failed, mut deaths, mut lost) = (0, 0, 0, 0);
+    for seed in seeds {
+        let report = run(seed, &Options::default());
+        tried += 1;
+        deaths += report.nic_deaths.all;
+        lost += report.connections_lost;
+        if report.violation.is_some() {
+            failed += 1;
+            say(&format!("{report}\n    {}\n", replay_command(seed)));
+        }
+    }
+    say(&format!(
+        "{tried} seeds, {failed} of them broke a promise; {deaths} NIC deaths, {lost} connections lost\n"
+    ));
+    match failed {
+        0 => Ok(()),
+        _ => Err(Failure::broken(
+            "simulation",
+            "promises were broken, see above",
+        )),
+    }
+}
+
+/// A range of seeds as `A..B`.
+pub(crate) fn parse_seeds(text: &str) -> Result<Range<u64>, String> {
+    let ends = text.split_once("..");
+    let range = ends.and_then(|(start, end)| Some(start.parse().ok()?..end.parse().ok()?));
+    range
+        .filter(|range| !range.is_empty())
+        .ok_or_else(|| "a range of seeds looks like 0..1000".to_owned())
+}

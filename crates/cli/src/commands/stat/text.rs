@@ -1,0 +1,550 @@
+//! What people read: as `ss -ti` writes it, as far as that has words for it.
+
+use std::fmt::Write as _;
+
+use super::rates::Rates;
+use crate::ipc::stat_report::{Connection, Document, Fetcher, Nic, Process, Tcp};
+use crate::terminal::grouped;
+
+/// Moves to the upper left corner; clears what is right of it, and all below.
+const HOME: &str = "\x1b[H";
+const CLEAR_LINE: &str = "\x1b[K";
+const CLEAR_BELOW: &str = "\x1b[J";
+
+/// Everything.
+pub(super) fn whole(document: &Document, rates: &Rates) -> String {
+    let mut text = String::new();
+    for line in lines(document, rates) {
+        text.push_str(&line);
+        text.push('\n');
+    }
+    text
+}
+
+/// As much as the terminal shows, in the place of what there was.
+pub(super) fn screen(document: &Document, rates: &Rates) -> String {
+    let size = rustix::termios::tcgetwinsize(rustix::stdio::stdout());
+    let (rows, columns) = match size {
+        Ok(size) if size.ws_row > 1 && size.ws_col > 1 => (size.ws_row, size.ws_col),
+        _ => (24, 80),
+    };
+    fitted(lines(document, rates), rows.into(), columns.into())
+}
+
+fn fitted(lines: Vec<String>, rows: usize, columns: usize) -> String {
+    let mut text = HOME.to_owned();
+    let shown = match lines.len() < rows {
+        true => lines.len(),
+        // The last one tells how many are missing, and the cursor stays in its row.
+        false => rows - 2,
+    };
+    for line in lines.iter().take(shown) {
+        // A tab is as wide as it likes.
+        let line = line.replace('\t', "    ");
+        text.extend(line.chars().take(columns));
+        text.push_str(CLEAR_LINE);
+        text.push('\n');
+    }
+    if shown < lines.len() {
+        let more = lines.len() - shown;
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "… and {more} more lines{CLEAR_LINE}");
+    }
+    text.push_str(CLEAR_BELOW);
+    text
+}
+
+fn lines(document: &Document, rates: &Rates) -> Vec<String> {
+    let mut lines = summary(document, rates);
+    if document.connections.is_empty() {
+        return lines;
+    }
+    lines.push(String::new());
+    let cells: Vec<[String; 6]> = document.connections.iter().map(cells).collect();
+    let titles = [
+        "State",
+        "Send-Q",
+        "Local Address:Port",
+        "Peer Address:Port",
+        "NIC",
+        "File",
+    ]
+    .map(str::to_owned);
+    let mut widths = titles.each_ref().map(String::len);
+    for row in &cells {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.len());
+        }
+    }
+    let line = |row: &[String; 6]| {
+        let padded = row
+            .iter()
+            .zip(widths)
+            .map(|(cell, width)| format!("{cell:width$}"));
+        let padded: Vec<String> = padded.collect();
+        padded.join("  ").trim_end().to_owned()
+    };
+    lines.push(line(&titles));
+    for (connection, cells) in document.connections.iter().zip(&cells) {
+        lines.push(line(cells));
+        lines.push(format!(
+            "\t {}",
+            details(connection, rates.acked(connection.stream))
+        ));
+    }
+    lines
+}
+
+fn summary(document: &Document, rates: &Rates) -> Vec<String> {
+    let server = &document.server;
+    let mut lines = vec![format!(
+        "splitway {}: supervisor {}",
+        server.version,
+        process(&server.supervisor)
+    )];
+    if let Some(host) = &server.host {
+        lines.push(format!("host process: {}", process(host)));
+    }
+    for nic in &server.nics {
+        let used = nic.process.as_ref().map_or_else(String::new, used);
+        lines.push(format!("{}{used}", nic.status));
+        lines.extend(cache(nic));
+    }
+    lines.extend(server.fetcher.iter().flat_map(fetcher));
+    let Some(host) = &document.host else {
+        return lines;
+    };
+    let usage = &host.usage;
+    lines.push(format!(
+        "connections: {}; of these {} wait for their clients' end alone; {} in TIME-WAIT, {} half-open",
+        grouped(usage.connections as u64),
+        grouped(usage.orphans as u64),
+        grouped(usage.time_waits as u64),
+        grouped(usage.half_open as u64),
+    ));
+    let count = |name| grouped(host.counters.get(name).copied().unwrap_or(0));
+    lines.push(format!(
+        "so far: {} connections, {} requests; {} SENDs, {} sent again, {} timeouts",
+        count("connections_accepted"),
+        count("requests"),
+        count("sends"),
+        count("retransmissions"),
+        count("timeouts"),
+    ));
+    lines.push(format!(
+        "now: {} files open, {} SENDs at the NIC stacks",
+        grouped(usage.files as u64),
+        grouped(usage.sends_outstanding),
+    ));
+    if let Some(rates) = rates.server {
+        lines.push(format!(
+            "each second: {} handed down, {} requests, {} connections",
+            bits_per_second(rates.bytes),
+            grouped(rates.requests),
+            grouped(rates.connections),
+        ));
+    }
+    for worker in &host.workers {
+        let mut line = format!(
+            "NIC {}/{}: {} connections",
+            worker.nic,
+            worker.worker,
+            grouped(worker.connections as u64)
+        );
+        for (count, what) in [
+            (worker.connections_waiting, "of them wait for room"),
+            (worker.commands_waiting, "commands wait"),
+        ] {
+            if count > 0 {
+                let _ = write!(line, ", {} {what}", grouped(count as u64));
+            }
+        }
+        if !worker.is_there {
+            line.push_str(", gone");
+        }
+        lines.push(line);
+    }
+    lines
+}
+
+/// What a NIC stack has sent, and where it had that from.
+fn cache(nic: &Nic) -> Option<String> {
+    let count = |name| nic.counters.get(name).copied();
+    let (hits, misses) = (count("block_hits")?, count("block_misses")?);
+    let found = match (hits * 100).checked_div(hits + misses) {
+        Some(percent) => format!("{percent} % of {} blocks", grouped(hits + misses)),
+        None => "no block needed yet".to_owned(),
+    };
+    Some(format!(
+        "  {} bytes of files sent in {} superpackets; {} bytes read; in the cache: {found}",
+        grouped(count("file_bytes_sent")?),
+        grouped(count("superpackets")?),
+        grouped(count("bytes_read")?),
+    ))
+}
+
+/// What comes from origins.
+fn fetcher(fetcher: &Fetcher) -> [String; 2] {
+    let who = fetcher.process.as_ref();
+    let who = who.map_or_else(|| "none at the moment".to_owned(), process);
+    let count = |name: &str| fetcher.counters.get(name).copied().unwrap_or(0);
+    let asked = count("origin_asked");
+    let hits = match (count("origin_hits") * 100).checked_div(asked) {
+        Some(percent) => format!("{percent} % of {} were there", grouped(asked)),
+        None => "nothing was asked for yet".to_owned(),
+    };
+    [
+        format!("fetcher: {who}"),
+        format!(
+            "  {hits}; {} requests, {} failed; {} bytes fetched; {} objects, {} of {} bytes kept",
+            grouped(count("origin_requests")),
+            grouped(count("origin_failures")),
+            grouped(count("origin_fetched_bytes")),
+            grouped(count("origin_cached_objects")),
+            grouped(count("origin_cached_bytes")),
+            grouped(fetcher.cache_max_bytes),
+        ),
+    ]
+}
+
+fn process(process: &Process) -> String {
+    format!("process {}{}", process.pid, used(process))
+}
+
+fn used(process: &Process) -> String {
+    let cpu = process
+        .cpu_us
+        .map(|us| format!("CPU {} s", thousandths(us / 1_000)));
+    let memory = process
+        .memory_bytes
+        .map(|bytes| format!("{} kB", grouped(bytes / 1_000)));
+    let used: Vec<String> = cpu.into_iter().chain(memory).collect();
+    match used.is_empty() {
+        true => String::new(),
+        false => format!(" ({})", used.join(", ")),
+    }
+}
+
+fn cells(connection: &Connection) -> [String; 6] {
+    let file = connection.file.as_ref().map(|file| {
+        let object = connection
+            .http
+            .as_ref()
+            .and_then(|http| http.object.as_deref());
+        let path = shown(object.unwrap_or(&file.path));
+        format!("{path} @ {} of {}", file.offset_bytes, file.size_bytes)
+    });
+    [
+        connection.state.clone(),
+        connection.tcp.queued_bytes.to_string(),
+        connection.local.to_string(),
+        connection.peer.to_string(),
+        format!("{}/{}", connection.nic, connection.worker),
+        file.unwrap_or_default(),
+    ]
+}
+
+/// What files are called is not to move the cursor.
+fn shown(path: &str) -> String {
+    let is_plain = |letter: &char| !letter.is_control();
+    path.chars()
+        .map(|letter| if is_plain(&letter) { letter } else { '?' })
+        .collect()
+}
+
+fn details(connection: &Connection, acked_rate: Option<u64>) -> String {
+    let tcp = &connection.tcp;
+    let mut words: Vec<String> = Vec::new();
+    for (is, word) in [(tcp.timestamps, "ts"), (tcp.sack, "sack"), (tcp.ecn, "ecn")] {
+        if is {
+            words.push(word.to_owned());
+        }
+    }
+    words.push(tcp.congestion.clone());
+    if tcp.ca_state != "open" {
+        words.push(format!("ca_state:{}", tcp.ca_state));
+    }
+    if let (Some(snd), Some(rcv)) = (tcp.snd_wscale, tcp.rcv_wscale) {
+        words.push(format!("wscale:{snd},{rcv}"));
+    }
+    words.push(format!("rto:{}", milliseconds(tcp.rto_us)));
+    words.extend(round_trips(tcp));
+    words.push(format!("mss:{}", tcp.mss_bytes));
+    words.push(format!("cwnd:{}", tcp.cwnd_bytes));
+    let counts = [
+        ("ssthresh", tcp.ssthresh_bytes.unwrap_or(0)),
+        ("backoff", tcp.backoff.into()),
+        ("bytes_sent", tcp.bytes_sent),
+        ("bytes_retrans", tcp.bytes_retransmitted),
+        ("bytes_acked", tcp.bytes_acked),
+        ("bytes_received", tcp.bytes_received),
+        ("unacked", tcp.flight_bytes),
+        ("undeparted", tcp.undeparted_bytes),
+        ("sacked", tcp.sacked_bytes),
+        ("lost", tcp.lost_bytes),
+        ("retrans", tcp.retransmissions),
+        ("timeouts", tcp.timeouts),
+        ("sends", connection.sends_outstanding),
+        ("unread", tcp.unread_bytes),
+        ("snd_wnd", tcp.snd_wnd_bytes),
+        ("rcv_wnd", tcp.rcv_wnd_bytes),
+    ];
+    for (name, count) in counts {
+        if count > 0 {
+            words.push(format!("{name}:{count}"));
+        }
+    }
+    if let Some(rate) = tcp.pacing_bytes_per_second {
+        words.push(format!("pacing_rate {}", bits_per_second(rate)));
+    }
+    if let Some(rate) = acked_rate {
+        words.push(format!("acked_rate {}", bits_per_second(rate)));
+    }
+    words.push(format!("age:{}", milliseconds(tcp.age_us)));
+    words.push(format!("lastack:{}", milliseconds(tcp.since_progress_us)));
+    if let Some(tls) = &connection.tls {
+        let version = tls.version.as_deref().unwrap_or("handshake");
+        words.push(format!("tls:{version}"));
+        words.extend(tls.cipher.clone());
+    }
+    if let Some(http) = &connection.http {
+        words.push(format!("http:{} requests:{}", http.phase, http.requests));
+        words.extend(http.site.as_ref().map(|site| format!("site:{site}")));
+    }
+    if connection.waits {
+        words.push("waits".to_owned());
+    }
+    words.join(" ")
+}
+
+fn round_trips(tcp: &Tcp) -> Option<String> {
+    let (srtt_us, rttvar_us) = tcp.srtt_us.zip(tcp.rttvar_us)?;
+    let least = tcp
+        .min_rtt_us
+        .map_or_else(String::new, |us| format!(" minrtt:{}", milliseconds(us)));
+    Some(format!(
+        "rtt:{}/{}{least}",
+        milliseconds(srtt_us),
+        milliseconds(rttvar_us)
+    ))
+}
+
+/// Microseconds in milliseconds, with as many decimals as there are.
+fn milliseconds(us: u64) -> String {
+    thousandths(us)
+}
+
+/// A thousandth of a number.
+fn thousandths(value: u64) -> String {
+    let text = format!("{}.{:03}", value / 1_000, value % 1_000);
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+fn bits_per_second(bytes_per_second: u64) -> String {
+    let bits = u128::from(bytes_per_second) * 8;
+    for (unit, name) in [
+        (1_000_000_000, "Gbps"),
+        (1_000_000, "Mbps"),
+        (1_000, "kbps"),
+    ] {
+        if bits >= unit {
+            let (whole, tenths) = (bits / unit, bits % unit * 10 / unit);
+            return format!("{whole}.{tenths}{name}");
+        }
+    }
+    format!("{bits}bps")
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::ipc::stat_report::{File, Host, Http, SCHEMA, Server, Tls, Usage, Worker};
+
+    /// One that is being sent a file.
+    pub(in crate::commands::stat) fn connection() -> Connection {
+        Connection {
+            stream: 1 << 32,
+            local: "10.77.0.2:80".parse().unwrap(),
+            peer: "10.77.0.1:40312".parse().unwrap(),
+            state: "ESTABLISHED".to_owned(),
+            nic: 0,
+            worker: 1,
+            sends_outstanding: 3,
+            waits: false,
+            tls: Some(Tls {
+                version: Some("TLSv1.3".to_owned()),
+                cipher: Some("AES-128-GCM".to_owned()),
+                alpn: None,
+                is_resumed: Some(false),
+            }),
+            http: Some(Http {
+                phase: "reading".to_owned(),
+                requests: 2,
+                site: None,
+                object: None,
+            }),
+            file: Some(File {
+                path: "films/movie\x1b[2J.mp4".to_owned(),
+                offset_bytes: 1000,
+                size_bytes: 5000,
+            }),
+            tcp: Tcp {
+                congestion: "cubic".to_owned(),
+                ca_state: "recovery".to_owned(),
+                mss_bytes: 1448,
+                cwnd_bytes: 144_800,
+                ssthresh_bytes: None,
+                srtt_us: Some(20_310),
+                rttvar_us: Some(80),
+                min_rtt_us: Some(20_000),
+                rto_us: 220_000,
+                backoff: 0,
+                bytes_sent: 3000,
+                bytes_acked: 1200,
+                bytes_received: 77,
+                bytes_retransmitted: 1448,
+                retransmissions: 1,
+                timeouts: 0,
+                queued_bytes: 4000,
+                unread_bytes: 0,
+                flight_bytes: 1800,
+                pipe_bytes: 1800,
+                undeparted_bytes: 0,
+                sacked_bytes: 0,
+                lost_bytes: 0,
+                snd_wnd_bytes: 65_535,
+                rcv_wnd_bytes: 65_535,
+                pacing_bytes_per_second: Some(1_562_500),
+                timestamps: true,
+                sack: true,
+                ecn: false,
+                snd_wscale: Some(7),
+                rcv_wscale: Some(5),
+                age_us: 61_000_500,
+                since_progress_us: 1_000,
+            },
+        }
+    }
+
+    pub(in crate::commands::stat) fn document(connections: usize) -> Document {
+        let process = |pid| Process {
+            pid,
+            cpu_us: Some(1_250_000),
+            memory_bytes: Some(12_345_678),
+        };
+        let worker = Worker {
+            nic: 0,
+            worker: 0,
+            is_there: true,
+            connections,
+            connections_waiting: 2,
+            commands_waiting: 0,
+        };
+        Document {
+            schema: SCHEMA,
+            unix_time_s: 1_800_000_000,
+            server: Server {
+                version: "0.1.0".to_owned(),
+                supervisor: process(10),
+                host: Some(process(11)),
+                is_host_asked: true,
+                nics: vec![Nic {
+                    nic: 0,
+                    name: "NIC process".to_owned(),
+                    serves: true,
+                    since_s: 5,
+                    workers: 1,
+                    process: Some(process(12)),
+                    counters: [
+                        ("file_bytes_sent", 5_000_000),
+                        ("superpackets", 21),
+                        ("bytes_read", 65_536),
+                        ("block_hits", 30),
+                        ("block_misses", 10),
+                    ]
+                    .map(|(name, count)| (name.to_owned(), count))
+                    .into(),
+                    status: "NIC process: serves for 5 s, 1 worker, process 12".to_owned(),
+                }],
+                fetcher: Some(Fetcher {
+                    process: Some(process(13)),
+                    cache_max_bytes: 10_000_000,
+                    counters: [
+                        ("origin_asked", 40),
+                        ("origin_hits", 30),
+                        ("origin_requests", 12),
+                    ]
+                    .map(|(name, count)| (name.to_owned(), count))
+                    .into(),
+                }),
+            },
+            host: Some(Host {
+                usage: Usage {
+                    connections,
+                    orphans: 0,
+                    half_open: 0,
+                    time_waits: 4,
+                    files: 1,
+                    sends_outstanding: 3,
+                    commands_waiting: 0,
+                },
+                workers: vec![worker],
+                counters: [("requests".to_owned(), 12_345)].into(),
+            }),
+            connections: vec![connection(); connections],
+        }
+    }
+
+    #[test]
+    fn a_connection_reads_like_a_line_of_ss() {
+        let text = whole(&document(1), &Rates::default());
+        for piece in [
+            "host process: process 11 (CPU 1.25 s, 12,345 kB)",
+            "NIC process: serves for 5 s, 1 worker, process 12 (CPU",
+            "  5,000,000 bytes of files sent in 21 superpackets; 65,536 bytes read; in the cache: 75 % of 40 blocks",
+            "fetcher: process 13 (CPU 1.25 s, 12,345 kB)",
+            "  75 % of 40 were there; 12 requests, 0 failed; 0 bytes fetched; 0 objects, 0 of 10,000,000 bytes kept",
+            "so far: 0 connections, 12,345 requests",
+            "NIC 0/0: 1 connections, 2 of them wait for room",
+            "ESTABLISHED  4000    10.77.0.2:80        10.77.0.1:40312    0/1  films/movie?[2J.mp4 @ 1000 of 5000",
+            "ts sack cubic ca_state:recovery wscale:7,5 rto:220 rtt:20.31/0.08 minrtt:20 mss:1448 cwnd:144800",
+            "bytes_retrans:1448",
+            "unacked:1800",
+            "retrans:1 ",
+            "pacing_rate 12.5Mbps",
+            "age:61000.5 lastack:1 tls:TLSv1.3 AES-128-GCM http:reading requests:2",
+        ] {
+            assert!(text.contains(piece), "no {piece} in\n{text}");
+        }
+        assert!(!text.contains('\x1b'), "nothing moves the cursor");
+    }
+
+    #[test]
+    fn a_screen_holds_what_fits_and_says_how_much_does_not() {
+        let document = document(100);
+        let all = lines(&document, &Rates::default());
+        let text = fitted(all.clone(), 20, 60);
+        let shown: Vec<&str> = text.lines().collect();
+        // The last one ends with a line feed: the cursor is in the twentieth row.
+        assert_eq!(shown.len(), 20, "{text}");
+        let more = format!("… and {} more lines", all.len() - 18);
+        assert!(text.contains(&more), "{text}");
+        for line in &shown {
+            let visible = line.replace(HOME, "").replace(CLEAR_LINE, "");
+            assert!(
+                visible.replace(CLEAR_BELOW, "").chars().count() <= 60,
+                "{line}"
+            );
+        }
+        let whole = fitted(all.clone(), all.len() + 1, 1000);
+        assert!(!whole.contains("more lines"), "{whole}");
+    }
+
+    #[test]
+    fn a_document_survives_json() {
+        let document = document(2);
+        let json = serde_json::to_string(&document).unwrap();
+        assert!(!json.contains('\n'), "a line of its own");
+        assert_eq!(serde_json::from_str::<Document>(&json).unwrap(), document);
+    }
+}

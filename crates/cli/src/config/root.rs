@@ -1,0 +1,45 @@
+//! The root: the directory whose files are served.
+
+use std::path::{Path, PathBuf, absolute};
+
+use failure::Failure;
+use rustix::fs::{Access, AtFlags, CWD};
+use rustix::io::Errno;
+
+/// Fails unless `root` is a directory whose files can be listed and opened.
+pub(crate) fn check_root(root: &Path) -> Result<(), Failure> {
+    let what = format!("root {}", root.display());
+    let stat = rustix::fs::stat(root).map_err(|errno| match errno {
+        Errno::NOENT => Failure::input(&what, "no such directory"),
+        errno => Failure::input(&what, errno),
+    })?;
+    if !rustix::fs::FileType::from_raw_mode(stat.st_mode).is_dir() {
+        return Err(Failure::input(what, "not a directory")
+            .remedy("Give the directory that holds the file."));
+    }
+    rustix::fs::accessat(
+        CWD,
+        root,
+        Access::READ_OK | Access::EXEC_OK,
+        AtFlags::EACCESS,
+    )
+    .map_err(|errno| {
+        Failure::input(what, format!("not readable: {errno}"))
+            .remedy("This user needs permission to read and to search it.")
+    })
+}
+
+/// The directory that a root leads to.
+pub(crate) fn follow(root: &Path) -> Result<PathBuf, Failure> {
+    check_root(root)?;
+    root.canonicalize()
+        .map_err(|error| Failure::input(format!("root {}", root.display()), error))
+}
+
+/// Whether a root leads elsewhere than its path says.
+pub(crate) fn is_link(root: &Path) -> bool {
+    match (absolute(root), root.canonicalize()) {
+        (Ok(path), Ok(leads_to)) => path != leads_to,
+        _ => false,
+    }
+}

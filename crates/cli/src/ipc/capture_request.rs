@@ -1,0 +1,110 @@
+//! What is to be captured, as the client tells the supervisor.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use netdev::packet::capture::{Only, SNAPLEN_MAX};
+use serde::{Deserialize, Serialize};
+
+/// What is to be captured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    pub(crate) only: Only,
+    /// How much of each packet, in bytes.
+    pub(crate) snaplen: u32,
+}
+
+impl fmt::Display for Wanted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "snaplen={}", self.snaplen)?;
+        if let Some(host) = self.only.host {
+            write!(f, " host={host}")?;
+        }
+        if let Some(port) = self.only.port {
+            write!(f, " port={port}")?;
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for Wanted {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let mut wanted = Self {
+            only: Only::default(),
+            snaplen: 0,
+        };
+        for word in text.split(' ') {
+            let (name, value) = word.split_once('=').ok_or(())?;
+            match name {
+                "snaplen" => wanted.snaplen = value.parse().map_err(drop)?,
+                "host" => wanted.only.host = Some(value.parse::<IpAddr>().map_err(drop)?),
+                "port" => wanted.only.port = Some(value.parse().map_err(drop)?),
+                _ => return Err(()),
+            }
+        }
+        match (1..=SNAPLEN_MAX).contains(&wanted.snaplen) {
+            true => Ok(wanted),
+            false => Err(()),
+        }
+    }
+}
+
+/// Marks of what the host process sends, and of what NIC processes do.
+pub(crate) const HOST_MARK: u32 = 0x5357_0001;
+pub(crate) const NIC_MARK: u32 = 0x5357_0002;
+
+/// What a tap brings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Part {
+    Received,
+    HostSends,
+    NicSends,
+    /// Where the two cannot be told from each other.
+    BothSend,
+}
+
+/// What is captured, besides the taps.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Captured {
+    /// The link.
+    pub(crate) device: String,
+    /// What each tap brings, in their order.
+    pub(crate) parts: Vec<Part>,
+    /// NIC stacks on other machines, whose packets do not pass here.
+    pub(crate) nics_elsewhere: usize,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read() {
+        for host in [None, Some("10.0.0.1"), Some("fd77::1")] {
+            for port in [None, Some(443)] {
+                let host = host.map(|host| host.parse().unwrap());
+                let wanted = Wanted {
+                    only: Only { host, port },
+                    snaplen: 96,
+                };
+                assert_eq!(wanted.to_string().parse(), Ok(wanted));
+            }
+        }
+        for wrong in [
+            "",
+            "snaplen=0",
+            "snaplen=524288",
+            "host=10.0.0.1",
+            "snaplen=96 host=x",
+            "snaplen=96 port=65536",
+            "snaplen=96 mac=1",
+            "snaplen=96  port=1",
+        ] {
+            assert_eq!(wrong.parse::<Wanted>(), Err(()), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! What the supervisor passes to the host process at its start and on each reload: what HTTP serves, TCP, and certificates. The
+//! process can open no file: the supervisor has read and checked them, and passes on their contents.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use failure::Failure;
+use tls::Files;
+use zeroize::Zeroizing;
+
+use crate::config::{Content, Tcp};
+use crate::ipc::sealed;
+
+/// What failures are about.
+pub(crate) const WHAT: &str = "configuration";
+
+/// The length of what HTTP serves and of TCP, as JSON, stands before it; certificates follow.
+const LENGTH_BYTES: usize = size_of::<u64>();
+
+/// What crosses. It is read once.
+pub(crate) struct HostConfiguration {
+    pub(crate) content: Content,
+    pub(crate) tcp: Tcp,
+    /// None without TLS.
+    pub(crate) certificates: Vec<Files>,
+}
+
+impl HostConfiguration {
+    /// A message for the host process.
+    pub(crate) fn message(&self) -> Result<OwnedFd, Failure> {
+        let what = "handing the configuration to the host process";
+        let content = serde_json::to_vec(&(&self.content, &self.tcp)).map_err(io::Error::other);
+        content
+            .map(Zeroizing::new)
+            .and_then(|content| {
+                let length = (content.len() as u64).to_le_bytes();
+                sealed::write(&[&length, &content, &Files::to_bytes(&self.certificates)])
+            })
+            .map_err(|error| Failure::broken(what, error))
+    }
+
+    /// In the host process: what the supervisor has read, of a message. No system call here looks for a file.
+    pub(crate) fn receive(message: impl AsFd) -> Result<Self, Failure> {
+        let what = "taking the configuration from the supervisor";
+        let bytes = sealed::read(message.as_fd()).map_err(|errno| Failure::broken(what, errno))?;
+        Self::parse(&bytes).ok_or_else(|| Failure::broken(what, "it is cut off"))
+    }
+
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        let (length, rest) = bytes.split_first_chunk::<LENGTH_BYTES>()?;
+        let length = usize::try_from(u64::from_le_bytes(*length)).ok()?;
+        let (content, certificates) = rest.split_at_checked(length)?;
+        let (content, tcp) = serde_json::from_slice(content).ok()?;
+        Some(Self {
+            content,
+            tcp,
+            certificates: Files::from_bytes(certificates)?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+
+    fn configuration(text: &str) -> HostConfiguration {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let params = rcgen::CertificateParams::new(["localhost".to_owned()]).unwrap();
+        let certificate = params.self_signed(&key).unwrap();
+        let files = Files::from_pem("made", &certificate.pem(), &key.serialize_pem());
+        let config: Config = toml::from_str(text).unwrap();
+        HostConfiguration {
+            content: Content::without_secrets(&config),
+            tcp: config.tcp,
+            certificates: vec![files],
+        }
+    }
+
+    #[test]
+    fn what_is_passed_on_is_what_was_read_and_stays_as_it_is() {
+        let sent = configuration(
+            "[tcp]\norphans = 7\n[[site]]\nnames = [\"a.org\"]\n[[site.rule]]\npath = \"/x/*\"",
+        );
+        let message = sent.message().unwrap();
+        let received = HostConfiguration::receive(&message).unwrap();
+        assert_eq!((received.content, received.tcp), (sent.content, sent.tcp));
+        assert_eq!(received.certificates.len(), 1);
+        assert!(
+            HostConfiguration::receive(&message).is_err(),
+            "it is read once"
+        );
+    }
+
+    #[test]
+    fn what_is_cut_off_anywhere_is_refused() {
+        let message = configuration("").message().unwrap();
+        let bytes = sealed::read(&message).unwrap();
+        for end in [0, 7, 8, 100, bytes.len() - 1] {
+            assert!(HostConfiguration::parse(&bytes[..end]).is_none(), "{end}");
+        }
+        let nonsense = sealed::write(&[b"nonsense and more"]).unwrap();
+        let failure = HostConfiguration::receive(&nonsense)
+            .map(|_| ())
+            .unwrap_err();
+        assert!(failure.to_string().contains("cut off"), "{failure}");
+    }
+}

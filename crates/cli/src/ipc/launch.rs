@@ -1,0 +1,150 @@
+//! How a process gets its settings: the supervisor starts it with a control socket on its standard input, in which one
+//! packet waits: a sealed file with the settings, and a further socket if the process needs one.
+//!
+//! A supervisor that has been running for long may start a newer program as its NIC process, so a field that is added to
+//! [`NicSettings`](crate::processes::nic::NicSettings) has a default.
+
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::process::Stdio;
+
+use failure::Failure;
+use netsetup::seqpacket;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::ipc::child;
+use crate::ipc::child::Child;
+use crate::ipc::fd_passing;
+use crate::ipc::log_lines;
+use crate::ipc::sealed;
+
+/// The settings of one kind of process. All of them cross when it starts; what may change later has messages of its own.
+pub(crate) trait Settings: Serialize + DeserializeOwned {
+    /// The process for people: `host process`.
+    const NAME: &'static str;
+    /// The command that runs it.
+    const COMMAND: &'static str;
+    /// Its name for ps(1); at most 15 bytes.
+    const TASK_NAME: &'static CStr;
+}
+
+/// What crosses.
+#[derive(Serialize, Deserialize)]
+struct Envelope<S> {
+    /// The level of its log.
+    log: String,
+    settings: S,
+}
+
+/// In a process: what it was started with.
+pub(crate) struct Launched<S> {
+    pub(crate) settings: S,
+    /// Leads to the supervisor.
+    pub(crate) control: OwnedFd,
+    /// The further socket.
+    pub(crate) socket: Option<OwnedFd>,
+}
+
+/// Starts `program` as the process that has these settings. Returns it, and the supervisor's end of its control socket.
+pub(crate) fn start<S: Settings>(
+    program: &Path,
+    settings: &S,
+    log: &str,
+    socket: Option<&OwnedFd>,
+) -> Result<(Child, OwnedFd), Failure> {
+    start_with_stderr(program, settings, log, socket, Stdio::inherit())
+}
+
+/// The same; its log goes to `stderr`.
+pub(crate) fn start_with_stderr<S: Settings>(
+    program: &Path,
+    settings: &S,
+    log: &str,
+    socket: Option<&OwnedFd>,
+    stderr: Stdio,
+) -> Result<(Child, OwnedFd), Failure> {
+    let failed = |error: io::Error| Failure::broken(format!("starting the {}", S::NAME), error);
+    let envelope = Envelope {
+        log: log.to_owned(),
+        settings,
+    };
+    let (own, control) = seqpacket::pair().map_err(|errno| failed(errno.into()))?;
+    let settings = serde_json::to_vec(&envelope)
+        .map_err(io::Error::other)
+        .and_then(|bytes| sealed::write(&[&bytes]))
+        .map_err(failed)?;
+    let descriptors: Vec<_> = [&settings]
+        .into_iter()
+        .chain(socket)
+        .map(AsFd::as_fd)
+        .collect();
+    fd_passing::pass_all(&own, &(), &descriptors).map_err(|errno| failed(errno.into()))?;
+    let child = Child::spawn(S::NAME, program, [S::COMMAND.into()], control, stderr)?;
+    Ok((child, own))
+}
+
+/// In a process: takes its settings, binds its life to the supervisor's, and starts its log.
+pub(crate) fn enter<S: Settings>() -> Result<Launched<S>, Failure> {
+    let control = child::adopt_control_socket(S::TASK_NAME)?;
+    let what = "taking the settings from the supervisor";
+    let broken = |why: &dyn std::fmt::Display| Failure::broken(what, why);
+    // The packet was sent before this process began.
+    let received = fd_passing::receive_all::<()>(&control, &mut [0; 16])?;
+    let (_, descriptors) = received.ok_or_else(|| broken(&"they did not arrive"))?;
+    let mut descriptors = descriptors.into_iter();
+    let settings = descriptors
+        .next()
+        .ok_or_else(|| broken(&"they did not arrive"))?;
+    let bytes = sealed::read(&settings).map_err(|errno| broken(&errno))?;
+    let envelope: Envelope<S> = serde_json::from_slice(&bytes).map_err(|error| {
+        broken(&error)
+            .remedy("The program was replaced by another version: restart the server to use that.")
+    })?;
+    log_lines::start_of_process(&envelope.log);
+    Ok(Launched {
+        settings: envelope.settings,
+        control,
+        socket: descriptors.next(),
+    })
+}
+
+/// Paths cross as bytes: they need not be UTF-8.
+pub(crate) mod path {
+    use std::ffi::OsString;
+    use std::os::unix::ffi::{OsStrExt, OsStringExt};
+    use std::path::{Path, PathBuf};
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(crate) fn serialize<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+        path.as_os_str().as_bytes().serialize(serializer)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<PathBuf, D::Error> {
+        Ok(OsString::from_vec(Vec::deserialize(from)?).into())
+    }
+
+    /// The same of a path that may be absent.
+    pub(crate) mod option {
+        use super::*;
+
+        pub(crate) fn serialize<S: Serializer>(
+            path: &Option<PathBuf>,
+            serializer: S,
+        ) -> Result<S::Ok, S::Error> {
+            path.as_ref()
+                .map(|path| path.as_os_str().as_bytes())
+                .serialize(serializer)
+        }
+
+        pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+            from: D,
+        ) -> Result<Option<PathBuf>, D::Error> {
+            let bytes = Option::<Vec<u8>>::deserialize(from)?;
+            Ok(bytes.map(|bytes| OsString::from_vec(bytes).into()))
+        }
+    }
+}

@@ -1,0 +1,406 @@
+//! What processes say to each other. A child writes one JSON object per line to its standard output; the supervisor answers
+//! over the child's control socket ([`fd_passing`](crate::ipc::fd_passing)). Each pair of processes has one type each way.
+
+use nix::sys::resource::{UsageWho, getrusage};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use failure::Failure;
+use sandbox::lockdown::LockedOut;
+
+/// A line of a child that says `M`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Line<M> {
+    /// The child ends because of this.
+    Failed(Failure),
+    /// The child ends in order; this is what it did.
+    Report(Report),
+    /// What only this kind of child says.
+    Says(M),
+}
+
+/// What only one kind of child says.
+pub(crate) trait FromChild: Serialize + DeserializeOwned {}
+
+/// What the host process says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum FromHost {
+    /// The host stack answers on the link, and is locked out of the file system.
+    Ready(LockedOut),
+    /// The host stack uses a process of NIC stack `nic`. `generation` counts the processes passed for it, from 1.
+    NicJoined { nic: usize, generation: u64 },
+    /// The host stack does not use that process.
+    NicRefused {
+        nic: usize,
+        generation: u64,
+        why: String,
+    },
+    /// The host stack has lost that process.
+    NicLost {
+        nic: usize,
+        generation: u64,
+        why: String,
+    },
+    /// A worker of that process, which the host stack uses, gives no heartbeat.
+    NicSilent {
+        nic: usize,
+        generation: u64,
+        worker: usize,
+    },
+    /// The oldest configuration that is pending is in use, with so many certificates.
+    Reloaded { certificates: usize },
+    /// The oldest configuration that is pending is refused.
+    ReloadRefused(String),
+    /// All connections are closed, as [`ToHost::Drain`] asked.
+    Drained,
+    /// The answer to [`ToHost::Ping`], given between two turns.
+    Pong,
+}
+
+/// What a NIC process says, and the relay that stands for one on another machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum FromNic {
+    /// The NIC stack takes commands.
+    Ready { workers: usize },
+    /// The counters of a worker so far.
+    Counters { worker: usize, report: Report },
+}
+
+/// What the fetcher says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum FromFetcher {
+    /// The fetcher takes requests.
+    Ready,
+    /// Its counters so far: of an origin, by its URL, or of all.
+    Counters {
+        origin: Option<String>,
+        report: Report,
+    },
+}
+
+/// What the observer says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum FromObserver {
+    /// The observer receives records and logs.
+    Ready,
+    /// A log goes on in the file that was passed for it.
+    LogChanged,
+    /// The answer to [`ToObserver::Ping`].
+    Pong,
+}
+
+/// What the relay of `splitway nic --control` says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum FromRelay {
+    /// Host stacks may connect, at this address on the control link.
+    Listening { mac: String },
+    /// The host stack at this address needs a NIC process. `session` counts the hosts, modulo 256.
+    HostConnected { session: u8, host: String },
+    /// The session has ended; these are its counters.
+    HostGone { session: u8, report: Report },
+}
+
+impl FromChild for FromHost {}
+impl FromChild for FromNic {}
+impl FromChild for FromFetcher {}
+impl FromChild for FromObserver {}
+impl FromChild for FromRelay {}
+
+/// What the supervisor says to the host process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum ToHost {
+    /// With a sealed file: a configuration to use
+    /// ([`HostConfiguration`](crate::ipc::host_configuration::HostConfiguration)).
+    Configure,
+    /// With a socket that leads to the observer.
+    Observer,
+    /// With a socket over which a process of this NIC stack says hello.
+    Nic(usize),
+    /// With a socket that leads to a fetcher.
+    Fetcher,
+    /// With a pipe: the connections are to be written to it.
+    Stat,
+    /// All connections are to be closed when their responses have ended.
+    Drain,
+    /// Is to be answered between two turns.
+    Ping,
+}
+
+/// What the supervisor says to the observer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum ToObserver {
+    /// With the socket on which the host process sends access records.
+    Records,
+    /// With a file: the access log, or the one in which it goes on.
+    AccessLog,
+    /// With the pipe to which all processes write their logs.
+    Errors,
+    /// With a file: the error log, or the one in which it goes on.
+    ErrorLog,
+    /// With the listener for metrics and the dashboard.
+    Admin,
+    /// All descriptors were passed that it starts with.
+    Start,
+    /// The counters of a worker.
+    Worker(WorkerReport),
+    /// The counters of the fetcher.
+    Fetcher(FetcherReport),
+    /// The health of the server has changed.
+    Health(Health),
+    /// Is to be answered.
+    Ping,
+}
+
+/// What the supervisor says to the relay of `splitway nic --control`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum ToRelay {
+    /// With the socket over which the NIC process of this session says hello, or without if it could not be started.
+    Nic { session: u8 },
+}
+
+/// Counters of a worker.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct WorkerReport {
+    /// The NIC stack.
+    pub(crate) nic: usize,
+    pub(crate) worker: usize,
+    /// Which process of that NIC stack, from 1: another counts from zero.
+    pub(crate) process: u64,
+    pub(crate) report: Report,
+}
+
+/// Counters of a fetcher.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct FetcherReport {
+    /// Which process, from 1: another counts from zero.
+    pub(crate) process: u64,
+    /// An origin, by its URL; `None`: all.
+    pub(crate) origin: Option<String>,
+    pub(crate) report: Report,
+}
+
+/// The health of the server, as the supervisor knows it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Health {
+    /// Why each NIC stack does not serve, if it does not.
+    pub(crate) nics: Vec<Option<String>>,
+    /// The server takes no new connections and ends with its last response.
+    pub(crate) is_draining: bool,
+}
+
+/// What a process did in its life.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Report {
+    /// Counters of the stack, in its own order.
+    pub(crate) counters: Vec<(String, u64)>,
+    /// CPU time in user mode, in microseconds.
+    pub(crate) cpu_user_us: u64,
+    /// CPU time in the kernel, in microseconds.
+    pub(crate) cpu_system_us: u64,
+    /// Largest resident set, in bytes.
+    pub(crate) memory_bytes_max: u64,
+}
+
+impl Report {
+    /// A report on the calling process, so far.
+    pub(crate) fn now(counters: Vec<(String, u64)>) -> Self {
+        let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) else {
+            return Self {
+                counters,
+                ..Self::default()
+            };
+        };
+        let micros = |seconds: i64, micros: i64| {
+            u64::try_from(seconds.saturating_mul(1_000_000).saturating_add(micros)).unwrap_or(0)
+        };
+        Self {
+            counters,
+            cpu_user_us: micros(usage.user_time().tv_sec(), usage.user_time().tv_usec()),
+            cpu_system_us: micros(usage.system_time().tv_sec(), usage.system_time().tv_usec()),
+            memory_bytes_max: u64::try_from(usage.max_rss())
+                .unwrap_or(0)
+                .saturating_mul(1024),
+        }
+    }
+
+    /// Adds what another process did in the same place.
+    pub(crate) fn absorb(&mut self, other: &Self) {
+        for (name, value) in &other.counters {
+            match self.counters.iter_mut().find(|(own, _)| own == name) {
+                Some((_, sum)) => *sum = sum.saturating_add(*value),
+                None => self.counters.push((name.clone(), *value)),
+            }
+        }
+        self.cpu_user_us = self.cpu_user_us.saturating_add(other.cpu_user_us);
+        self.cpu_system_us = self.cpu_system_us.saturating_add(other.cpu_system_us);
+        self.memory_bytes_max = self.memory_bytes_max.max(other.memory_bytes_max);
+    }
+
+    /// The value of a counter; `None` if the stack has no such counter.
+    pub(crate) fn counter(&self, name: &str) -> Option<u64> {
+        self.counters
+            .iter()
+            .find(|(own, _)| own == name)
+            .map(|(_, value)| *value)
+    }
+}
+
+impl<M: FromChild> Line<M> {
+    /// Writes it to standard output, and flushes that.
+    pub(crate) fn write(&self, mut stdout: std::io::StdoutLock<'_>) -> std::io::Result<()> {
+        use std::io::Write;
+        let mut line = serde_json::to_vec(self).map_err(std::io::Error::other)?;
+        line.push(b'\n');
+        stdout.write_all(&line)?;
+        stdout.flush()
+    }
+}
+
+/// Cuts lines out of what arrives in pieces.
+#[derive(Debug, Default)]
+pub(crate) struct LineBuffer {
+    bytes: Vec<u8>,
+    /// The line that is arriving is dropped.
+    is_too_long: bool,
+}
+
+/// Longest message, in bytes: twice what the fetcher's longest report takes.
+const LINE_BYTES_MAX: usize = 128 << 10;
+
+impl LineBuffer {
+    /// Adds what has arrived. A line longer than any message is dropped as it arrives, so that a child
+    /// cannot make its supervisor hold more.
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
+        let mut rest = bytes;
+        if self.is_too_long {
+            let Some(end) = rest.iter().position(|byte| *byte == b'\n') else {
+                return;
+            };
+            self.is_too_long = false;
+            rest = &rest[end + 1..];
+        }
+        self.bytes.extend_from_slice(rest);
+        let last = self.bytes.iter().rposition(|byte| *byte == b'\n');
+        let begun = last.map_or(0, |end| end + 1);
+        if self.bytes.len() - begun > LINE_BYTES_MAX {
+            self.bytes.truncate(begun);
+            self.bytes
+                .extend_from_slice(b"a line that is too long for a message\n");
+            self.is_too_long = true;
+        }
+    }
+
+    /// The next complete line, without its end.
+    pub(crate) fn next_line(&mut self) -> Option<Vec<u8>> {
+        let end = self.bytes.iter().position(|byte| *byte == b'\n')?;
+        Some(self.bytes.drain(..=end).take(end).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The next line, as a message of a NIC process, or as it is.
+    fn next(buffer: &mut LineBuffer) -> Option<Result<Line<FromNic>, String>> {
+        let line = buffer.next_line()?;
+        Some(serde_json::from_slice(&line).map_err(|_| String::from_utf8_lossy(&line).into_owned()))
+    }
+
+    fn ready(workers: usize) -> Line<FromNic> {
+        Line::Says(FromNic::Ready { workers })
+    }
+
+    const READY: &[u8] = b"{\"says\":{\"ready\":{\"workers\":1}}}\n";
+
+    #[test]
+    fn messages_survive_being_cut_anywhere() {
+        let messages = [
+            ready(2),
+            Line::Failed(Failure::input("port", "in \"use\"\nreally").remedy("wait")),
+            Line::Report(Report {
+                counters: vec![("sends".into(), 7)],
+                ..Report::now(Vec::new())
+            }),
+        ];
+        let mut bytes = Vec::new();
+        for message in &messages {
+            bytes.extend(serde_json::to_vec(message).unwrap());
+            bytes.push(b'\n');
+        }
+        for piece in 1..bytes.len() {
+            let (mut buffer, mut received) = (LineBuffer::default(), Vec::new());
+            for bytes in bytes.chunks(piece) {
+                buffer.push(bytes);
+                received.extend(std::iter::from_fn(|| next(&mut buffer)).map(Result::unwrap));
+            }
+            assert_eq!(received, messages, "in pieces of {piece} bytes");
+        }
+    }
+
+    #[test]
+    fn a_line_that_is_no_message_does_not_hide_the_next() {
+        let mut buffer = LineBuffer::default();
+        buffer.push(b"warning: something\n");
+        buffer.push(READY);
+        buffer.push(b"{\"says");
+        assert_eq!(
+            next(&mut buffer),
+            Some(Err("warning: something".to_owned()))
+        );
+        assert_eq!(next(&mut buffer), Some(Ok(ready(1))));
+        assert_eq!(next(&mut buffer), None);
+    }
+
+    #[test]
+    fn a_line_without_end_takes_bounded_memory_and_hides_no_message() {
+        let mut buffer = LineBuffer::default();
+        for _ in 0..1_000 {
+            buffer.push(&[b'x'; 4096]);
+            assert!(buffer.bytes.len() <= LINE_BYTES_MAX + 4096);
+        }
+        buffer.push(b"\n");
+        buffer.push(READY);
+        assert!(matches!(next(&mut buffer), Some(Err(_))));
+        assert_eq!(next(&mut buffer), Some(Ok(ready(1))));
+        assert_eq!(next(&mut buffer), None);
+    }
+
+    #[test]
+    fn what_two_processes_did_adds_up() {
+        let mut sum = Report {
+            counters: vec![("opens".into(), 3)],
+            cpu_user_us: 5,
+            memory_bytes_max: 100,
+            ..Report::default()
+        };
+        sum.absorb(&Report {
+            counters: vec![("opens".into(), 4), ("closes".into(), 1)],
+            cpu_user_us: 7,
+            memory_bytes_max: 60,
+            ..Report::default()
+        });
+        assert_eq!(
+            (sum.counter("opens"), sum.counter("closes")),
+            (Some(7), Some(1))
+        );
+        assert_eq!((sum.cpu_user_us, sum.memory_bytes_max), (12, 100));
+    }
+
+    #[test]
+    fn a_counter_is_found_by_name() {
+        let report = Report::now(vec![("opens".into(), 3)]);
+        assert_eq!(report.counter("opens"), Some(3));
+        assert_eq!(report.counter("closes"), None);
+        assert!(report.memory_bytes_max > 0);
+    }
+}

@@ -1,0 +1,406 @@
+//! What `splitway stat --json` prints, and how it comes from the host process: `docs/stat.md` describes each field.
+//!
+//! Fields may be added; none that is there changes its meaning or goes while [`SCHEMA`] stays the same.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::ipc::messages::Report;
+
+/// Version of the document.
+pub(crate) const SCHEMA: u32 = 1;
+
+/// A server at a moment.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Document {
+    pub(crate) schema: u32,
+    /// When it was asked, in seconds since the epoch.
+    pub(crate) unix_time_s: u64,
+    pub(crate) server: Server,
+    /// `null` if the host process has not answered in time.
+    pub(crate) host: Option<Host>,
+    pub(crate) connections: Vec<Connection>,
+}
+
+/// What the supervisor knows.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Server {
+    pub(crate) version: String,
+    pub(crate) supervisor: Process,
+    pub(crate) host: Option<Process>,
+    /// `false`: it takes no requests any more.
+    pub(crate) is_host_asked: bool,
+    pub(crate) nics: Vec<Nic>,
+    /// `null`: nothing comes from an origin.
+    pub(crate) fetcher: Option<Fetcher>,
+}
+
+/// A process.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Process {
+    pub(crate) pid: u32,
+    /// CPU time in user mode and in the kernel, in microseconds.
+    pub(crate) cpu_us: Option<u64>,
+    /// Resident set, in bytes.
+    pub(crate) memory_bytes: Option<u64>,
+}
+
+/// A NIC stack, as the supervisor knows it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Nic {
+    pub(crate) nic: usize,
+    pub(crate) name: String,
+    pub(crate) serves: bool,
+    /// For how long it has served, or not.
+    pub(crate) since_s: u64,
+    pub(crate) workers: usize,
+    /// `null`: it was not started by this server, or there is none.
+    pub(crate) process: Option<Process>,
+    /// What its workers have counted together; nothing of one that has not told yet, or was not started by this server.
+    pub(crate) counters: BTreeMap<String, u64>,
+    /// The same in a line for people.
+    pub(crate) status: String,
+}
+
+/// Whoever fetches what comes from origins, as the supervisor knows it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Fetcher {
+    /// `null`: there is none at the moment.
+    pub(crate) process: Option<Process>,
+    /// Most that the cache directory may hold.
+    pub(crate) cache_max_bytes: u64,
+    /// What it has counted, of all origins together; nothing of one that has not told yet.
+    pub(crate) counters: BTreeMap<String, u64>,
+}
+
+/// What the host process knows besides connections.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Host {
+    pub(crate) usage: Usage,
+    pub(crate) workers: Vec<Worker>,
+    pub(crate) counters: BTreeMap<String, u64>,
+}
+
+/// What the host stack holds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Usage {
+    pub(crate) connections: usize,
+    pub(crate) orphans: usize,
+    pub(crate) half_open: usize,
+    pub(crate) time_waits: usize,
+    pub(crate) files: usize,
+    pub(crate) sends_outstanding: u64,
+    pub(crate) commands_waiting: usize,
+}
+
+/// A NIC worker, as the host stack knows it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Worker {
+    pub(crate) nic: usize,
+    pub(crate) worker: usize,
+    pub(crate) is_there: bool,
+    pub(crate) connections: usize,
+    pub(crate) connections_waiting: usize,
+    pub(crate) commands_waiting: usize,
+}
+
+/// A connection.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Connection {
+    pub(crate) stream: u64,
+    pub(crate) local: SocketAddr,
+    pub(crate) peer: SocketAddr,
+    pub(crate) state: String,
+    pub(crate) nic: usize,
+    pub(crate) worker: usize,
+    pub(crate) sends_outstanding: u64,
+    pub(crate) waits: bool,
+    pub(crate) tls: Option<Tls>,
+    pub(crate) http: Option<Http>,
+    pub(crate) file: Option<File>,
+    pub(crate) tcp: Tcp,
+}
+
+/// TLS of a connection. What was agreed upon is `null` until the handshake is over.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Tls {
+    pub(crate) version: Option<String>,
+    pub(crate) cipher: Option<String>,
+    pub(crate) alpn: Option<String>,
+    pub(crate) is_resumed: Option<bool>,
+}
+
+/// HTTP of a connection.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Http {
+    pub(crate) phase: String,
+    pub(crate) requests: u32,
+    /// The first name of the site of the last request.
+    pub(crate) site: Option<String>,
+    /// Path and query of the last request, if an origin's object answers it.
+    #[serde(default)]
+    pub(crate) object: Option<String>,
+}
+
+/// The file of which the first byte is that the peer has not acknowledged.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct File {
+    pub(crate) path: String,
+    pub(crate) offset_bytes: u64,
+    pub(crate) size_bytes: u64,
+}
+
+/// TCP of a connection: [`tcp::Info`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Tcp {
+    pub(crate) congestion: String,
+    pub(crate) ca_state: String,
+    pub(crate) mss_bytes: u64,
+    pub(crate) cwnd_bytes: u64,
+    pub(crate) ssthresh_bytes: Option<u64>,
+    pub(crate) srtt_us: Option<u64>,
+    pub(crate) rttvar_us: Option<u64>,
+    pub(crate) min_rtt_us: Option<u64>,
+    pub(crate) rto_us: u64,
+    pub(crate) backoff: u16,
+    pub(crate) bytes_sent: u64,
+    pub(crate) bytes_acked: u64,
+    pub(crate) bytes_received: u64,
+    pub(crate) bytes_retransmitted: u64,
+    pub(crate) retransmissions: u64,
+    pub(crate) timeouts: u64,
+    pub(crate) queued_bytes: u64,
+    pub(crate) unread_bytes: u64,
+    pub(crate) flight_bytes: u64,
+    pub(crate) pipe_bytes: u64,
+    pub(crate) undeparted_bytes: u64,
+    pub(crate) sacked_bytes: u64,
+    pub(crate) lost_bytes: u64,
+    pub(crate) snd_wnd_bytes: u64,
+    pub(crate) rcv_wnd_bytes: u64,
+    pub(crate) pacing_bytes_per_second: Option<u64>,
+    pub(crate) timestamps: bool,
+    pub(crate) sack: bool,
+    pub(crate) ecn: bool,
+    pub(crate) snd_wscale: Option<u8>,
+    pub(crate) rcv_wscale: Option<u8>,
+    pub(crate) age_us: u64,
+    pub(crate) since_progress_us: u64,
+}
+
+/// A line of what the host process writes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Line {
+    /// The first.
+    Host(Host),
+    Connection(Box<Connection>),
+    /// The last: without it, something is missing.
+    End {},
+}
+
+/// What is told of a NIC stack, of all that it counts: an answer of the supervisor is short.
+const NIC_COUNTERS: [&str; 10] = [
+    "superpackets",
+    "file bytes sent",
+    "inline bytes sent",
+    "sealed bytes sent",
+    "bytes read",
+    "block hits",
+    "block misses",
+    "blocks evicted",
+    "waits for blocks",
+    "superpackets dropped by the link",
+];
+
+impl Nic {
+    /// What workers have counted together.
+    pub(crate) fn counters(workers: &[Report]) -> BTreeMap<String, u64> {
+        let mut sum = Report::default();
+        for report in workers {
+            sum.absorb(report);
+        }
+        let told = NIC_COUNTERS
+            .into_iter()
+            .filter_map(|name| Some((name.replace(' ', "_"), sum.counter(name)?)));
+        told.collect()
+    }
+}
+
+impl Host {
+    pub(crate) fn of(stack: &host::Stack, app: &server::Server) -> Self {
+        let usage = stack.usage();
+        let workers = stack.workers().map(|worker| Worker {
+            nic: worker.nic,
+            worker: worker.worker,
+            is_there: worker.is_there,
+            connections: worker.connections,
+            connections_waiting: worker.connections_waiting,
+            commands_waiting: worker.commands_waiting,
+        });
+        let counters =
+            crate::processes::host::counters::counters(&stack.counters(), app.counters());
+        Self {
+            usage: Usage {
+                connections: usage.connections,
+                orphans: usage.orphans,
+                half_open: usage.half_open,
+                time_waits: usage.time_waits,
+                files: usage.files,
+                sends_outstanding: usage.sends_outstanding,
+                commands_waiting: usage.commands_waiting,
+            },
+            workers: workers.collect(),
+            counters: counters.into_iter().collect(),
+        }
+    }
+}
+
+impl Connection {
+    pub(crate) fn of(info: &host::ConnectionInfo<'_>, app: &server::Server) -> Self {
+        let http = app.connection_info(info.stream).map(|http| {
+            let site = http.site.as_ref().and_then(|site| site.names.first());
+            Http {
+                phase: http.phase.to_owned(),
+                requests: http.requests,
+                site: site.map(ToString::to_string),
+                object: http.object.as_deref().map(str::to_owned),
+            }
+        });
+        let file = info.file.map(|file| File {
+            path: String::from_utf8_lossy(file.path).into_owned(),
+            offset_bytes: file.offset,
+            size_bytes: file.size,
+        });
+        Self {
+            stream: info.stream.0,
+            local: info.local,
+            peer: info.remote,
+            state: info.tcp.state.name().to_owned(),
+            nic: info.nic,
+            worker: info.worker,
+            sends_outstanding: info.sends_outstanding,
+            waits: info.waits,
+            tls: (info.tls.is_some() || info.is_shaking_hands).then(|| Tls::of(info.tls)),
+            http,
+            file,
+            tcp: Tcp::of(&info.tcp),
+        }
+    }
+}
+
+impl Tls {
+    fn of(agreed: Option<&tls::Agreed>) -> Self {
+        let version = agreed.map(|agreed| match agreed.suite.version {
+            tls::Version::Tls12 => "TLSv1.2",
+            tls::Version::Tls13 => "TLSv1.3",
+        });
+        let cipher = agreed.map(|agreed| match agreed.suite.cipher {
+            tls::Cipher::Aes128Gcm => "AES-128-GCM",
+            tls::Cipher::Aes256Gcm => "AES-256-GCM",
+            tls::Cipher::ChaCha20Poly1305 => "ChaCha20-Poly1305",
+        });
+        let alpn = agreed.and_then(|agreed| agreed.alpn.as_deref());
+        Self {
+            version: version.map(str::to_owned),
+            cipher: cipher.map(str::to_owned),
+            alpn: alpn.map(|alpn| String::from_utf8_lossy(alpn).into_owned()),
+            is_resumed: agreed.map(|agreed| agreed.is_resumed),
+        }
+    }
+}
+
+impl Tcp {
+    fn of(info: &tcp::Info) -> Self {
+        let (snd_wscale, rcv_wscale) = info.window_shifts.unzip();
+        Self {
+            congestion: info.congestion.name().to_owned(),
+            ca_state: info.ca_state.name().to_owned(),
+            mss_bytes: info.mss,
+            cwnd_bytes: info.cwnd,
+            ssthresh_bytes: info.ssthresh,
+            srtt_us: info.srtt_us,
+            rttvar_us: info.rttvar_us,
+            min_rtt_us: info.min_rtt_us,
+            rto_us: info.rto_us,
+            backoff: info.backoff,
+            bytes_sent: info.bytes_sent,
+            bytes_acked: info.bytes_acked,
+            bytes_received: info.bytes_received,
+            bytes_retransmitted: info.bytes_retransmitted,
+            retransmissions: info.retransmissions,
+            timeouts: info.timeouts,
+            queued_bytes: info.queued,
+            unread_bytes: info.unread,
+            flight_bytes: info.flight,
+            pipe_bytes: info.pipe,
+            undeparted_bytes: info.undeparted,
+            sacked_bytes: info.sacked,
+            lost_bytes: info.lost,
+            snd_wnd_bytes: info.snd_wnd,
+            rcv_wnd_bytes: info.rcv_wnd,
+            pacing_bytes_per_second: info.pacing_rate,
+            timestamps: info.timestamps,
+            sack: info.sack,
+            ecn: info.ecn,
+            snd_wscale,
+            rcv_wscale,
+            age_us: info.age_us,
+            since_progress_us: info.since_progress_us,
+        }
+    }
+}
+
+impl Process {
+    /// What the kernel tells of it (proc(5)).
+    pub(crate) fn look_at(pid: u32) -> Self {
+        let read = |name| std::fs::read_to_string(format!("/proc/{pid}/{name}")).ok();
+        // Its name may hold anything; behind that, the state is the third field.
+        let stat = read("stat");
+        let fields = stat.as_deref().and_then(|text| text.rsplit_once(')'));
+        let cpu_ticks = fields.and_then(|(_, fields)| {
+            let mut fields = fields.split_ascii_whitespace().skip(11);
+            let mut ticks = || fields.next()?.parse::<u64>().ok();
+            Some(ticks()? + ticks()?)
+        });
+        let statm = read("statm");
+        let resident = statm.and_then(|text| text.split(' ').nth(1)?.parse::<u64>().ok());
+        let tick_us = 1_000_000 / rustix::param::clock_ticks_per_second().max(1);
+        Self {
+            pid,
+            cpu_us: cpu_ticks.map(|ticks| ticks * tick_us),
+            memory_bytes: resident.map(|pages| pages * rustix::param::page_size() as u64),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_told_of_nic_stacks_is_counted_and_adds_up() {
+        let counted = crate::processes::nic::counters(&nic::Counters::default());
+        for name in NIC_COUNTERS {
+            assert!(counted.iter().any(|(known, _)| known == name), "{name}");
+        }
+        let worker = |bytes| Report {
+            counters: vec![("bytes read".to_owned(), bytes), ("sleeps".to_owned(), 5)],
+            ..Report::default()
+        };
+        let told = Nic::counters(&[worker(7), Report::default(), worker(30)]);
+        assert_eq!(told, [("bytes_read".to_owned(), 37)].into());
+        assert!(Nic::counters(&[]).is_empty());
+    }
+
+    #[test]
+    fn a_process_is_found_by_its_number() {
+        let own = Process::look_at(std::process::id());
+        assert!(own.memory_bytes.unwrap() > 100_000, "{own:?}");
+        assert!(own.cpu_us.is_some(), "{own:?}");
+        let nobody = Process::look_at(u32::MAX);
+        assert_eq!((nobody.cpu_us, nobody.memory_bytes), (None, None));
+    }
+}

@@ -1,0 +1,130 @@
+//! Counters of the fetcher, reported to the supervisor: of all, and of the origins that are asked for most.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::ipc::child::tell_if_writable;
+use crate::ipc::messages::{FromFetcher, Report};
+
+/// Origins of which a fetcher tells each by itself: they fit into a pipe that is empty. What others have counted is told
+/// together.
+const ORIGINS_TOLD_MAX: usize = 64;
+
+/// What those are called.
+const OTHERS: &str = "others";
+
+/// In a fetcher: tells of each origin.
+#[derive(Debug, Default)]
+pub(crate) struct FetcherReporter {
+    /// What was told last.
+    told: BTreeMap<String, origin::Counters>,
+    /// Those that are told by themselves, for good: what they have counted must not be among others' later.
+    apart: BTreeSet<String>,
+}
+
+impl FetcherReporter {
+    /// Tells the supervisor what is new, as far as that would not have to wait; true if that was all.
+    pub(crate) fn report(&mut self, counted: &origin::Counted<'_>) -> bool {
+        let report = |rows: &[(&str, u64)]| {
+            let rows = rows.iter();
+            Report::now(
+                rows.map(|(name, value)| ((*name).to_owned(), *value))
+                    .collect(),
+            )
+        };
+        let mut is_all = true;
+        for (name, counters) in self.apart(counted) {
+            if self.told.get(name) != Some(&counters) {
+                let rows = &counters.rows()[..origin::Counters::OF_ORIGIN];
+                let is_told = tell_if_writable(FromFetcher::Counters {
+                    origin: Some(name.to_owned()),
+                    report: report(rows),
+                });
+                is_all &= is_told;
+                if is_told {
+                    self.told.insert(name.to_owned(), counters);
+                }
+            }
+        }
+        let report = report(&counted.total.rows());
+        is_all
+            & tell_if_writable(FromFetcher::Counters {
+                origin: None,
+                report,
+            })
+    }
+
+    /// What is told by itself.
+    fn apart<'a>(&mut self, counted: &origin::Counted<'a>) -> Vec<(&'a str, origin::Counters)> {
+        let mut apart = Vec::new();
+        let mut others: Option<origin::Counters> = None;
+        for &(name, counters) in &counted.origins {
+            if self.apart.len() < ORIGINS_TOLD_MAX && !self.apart.contains(name) {
+                self.apart.insert(name.to_owned());
+            }
+            match self.apart.contains(name) {
+                true => apart.push((name, counters)),
+                false => others.get_or_insert_default().add(&counters),
+            }
+        }
+        apart.extend(others.map(|counters| (OTHERS, counters)));
+        apart
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ipc::messages::Line;
+
+    #[test]
+    fn what_a_fetcher_tells_is_written_at_once() {
+        let rows = origin::Counters::default().rows();
+        let rows = rows.map(|(name, _)| (name.to_owned(), u64::MAX));
+        let report = Report {
+            cpu_user_us: u64::MAX,
+            cpu_system_us: u64::MAX,
+            memory_bytes_max: u64::MAX,
+            counters: rows.into(),
+        };
+        let longest = "x".repeat(origin::OriginUrl::BYTES_MAX);
+        let line = serde_json::to_vec(&Line::Says(FromFetcher::Counters {
+            origin: Some(longest),
+            report,
+        }))
+        .unwrap();
+        assert!(line.len() < 4096, "PIPE_BUF: {}", line.len());
+    }
+
+    #[test]
+    fn of_many_origins_some_are_told_together() {
+        let one = origin::Counters {
+            hits: 1,
+            ..origin::Counters::default()
+        };
+        let urls: Vec<String> = (0..100)
+            .map(|number| format!("http://{number:02}"))
+            .collect();
+        // Those that are asked for the first time later come before the others.
+        let mut teller = FetcherReporter::default();
+        let mut alone = Vec::new();
+        for count in [0, 1, 64, 65, 100] {
+            let counted = origin::Counted {
+                total: origin::Counters::default(),
+                origins: urls[100 - count..]
+                    .iter()
+                    .map(|url| (&**url, one))
+                    .collect(),
+            };
+            let mut apart = teller.apart(&counted);
+            let hits: u64 = apart.iter().map(|(_, counters)| counters.hits).sum();
+            assert_eq!((apart.len(), hits), (count.min(65), count as u64));
+            apart.retain(|(name, _)| *name != OTHERS);
+            assert!(
+                alone
+                    .iter()
+                    .all(|name| apart.iter().any(|it| it.0 == *name))
+            );
+            alone = apart.into_iter().map(|(name, _)| name.to_owned()).collect();
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! The host process: the host stack and the HTTP server, locked out of the file system. NIC processes come and go;
+//! the supervisor brings each.
+
+pub(crate) mod control;
+pub(crate) mod counter_reporter;
+pub(crate) mod counters;
+pub(crate) mod fetch_client;
+pub(crate) mod stat_writer;
+
+use std::ffi::CStr;
+use std::net::IpAddr;
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use failure::Failure;
+use host::{
+    Admission, Duplicate, Link, NicSource as _, Polling, Shard, Stack, StackConfig, monotonic_us,
+};
+use netdev::packet::PacketPort;
+use netsetup::cidr::Cidr;
+use netsetup::device;
+use rustix::rand::{GetRandomFlags, getrandom};
+use rustix::thread::CapabilitySet;
+use sandbox::{descriptors, lockdown, seccomp};
+use serde::{Deserialize, Serialize};
+
+use crate::config::ablation::HostMeasuring;
+use crate::config::certificates;
+use crate::config::control_link::MacAddress;
+use crate::config::{Text, TlsSettings};
+use crate::ipc::capture_request::HOST_MARK;
+use crate::ipc::child;
+use crate::ipc::launch;
+use crate::ipc::launch::{Launched, Settings};
+use crate::ipc::messages::FromHost;
+use crate::ipc::signals::Signals;
+use crate::processes::heap;
+use crate::processes::host::control::Supervisor;
+use crate::processes::host::counters::counters;
+use crate::processes::host::fetch_client::Fetching;
+use crate::processes::observer::SocketSink;
+
+/// What the host process starts with. What a reload may change comes as a
+/// [`HostConfiguration`](crate::ipc::host_configuration::HostConfiguration).
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct HostSettings {
+    /// Interface to the clients.
+    pub(crate) device: String,
+    /// The stack's own addresses there.
+    pub(crate) addresses: Vec<Text<Cidr>>,
+    pub(crate) gateways: Vec<IpAddr>,
+    /// Ask the link whether another machine has the addresses.
+    pub(crate) dad: bool,
+    /// TCP ports without TLS.
+    pub(crate) ports: Vec<u16>,
+    /// TCP ports with TLS.
+    pub(crate) tls_ports: Vec<u16>,
+    pub(crate) tls: TlsSettings,
+    /// NIC stacks.
+    pub(crate) nics: usize,
+    /// Those of them, by number, that are on other machines.
+    pub(crate) remote_nics: Vec<usize>,
+    /// Their roots are copies of each other.
+    pub(crate) replicas: bool,
+    /// The supervisor passes a socket that leads to the observer, for access records.
+    pub(crate) is_observed: bool,
+    /// The observer also gets counters.
+    pub(crate) reports_counters: bool,
+    /// How long a NIC worker may give no heartbeat; zero: forever.
+    pub(crate) heartbeat: Duration,
+    /// Directory that must be out of reach once the process is locked out of the file system.
+    #[serde(with = "launch::path")]
+    pub(crate) probe: PathBuf,
+    pub(crate) ablation: HostMeasuring,
+}
+
+impl Settings for HostSettings {
+    const NAME: &'static str = "host process";
+    const COMMAND: &'static str = "host";
+    const TASK_NAME: &'static CStr = c"splitway-host";
+}
+
+/// Longest time that the shard looks for work before it sleeps, in microseconds, if there are cores enough
+/// that looking takes none from those who bring the work.
+const SPIN_US_MAX: u64 = 20;
+
+/// Cores enough: one for either stack, and some for the rest of the machine.
+const SPIN_CORES_MIN: usize = 4;
+
+/// Longest pause in which work gathers while the NIC stack is busy, in microseconds: short beside the
+/// round-trip times of the Internet, and only taken while what waits in the NIC stack takes twice as long.
+const PAUSE_US_MAX: u64 = 4_000;
+
+/// The same with several NIC stacks, of which one may have little to do while others have much.
+const SHARED_PAUSE_US_MAX: u64 = 1_000;
+
+/// Runs until the supervisor ends it.
+pub(crate) fn run() -> Result<(), Failure> {
+    let Launched {
+        settings, control, ..
+    } = launch::enter::<HostSettings>()?;
+    lockdown::forbid_core_dumps()?;
+    let signals = Signals::catch_ends()?;
+    let own: Vec<IpAddr> = settings
+        .addresses
+        .iter()
+        .map(|cidr| cidr.0.address)
+        .collect();
+    let mut port = PacketPort::open(&settings.device, &own)
+        .map_err(|error| device::port_failed(&settings.device, &error))?;
+    if settings.dad {
+        check_duplicates(&mut port, &settings.device, &own)?;
+    }
+    if let Err(error) = port.set_mark(HOST_MARK) {
+        tracing::debug!(%error, "captures will not tell what this process sends");
+    }
+
+    let mut supervisor = Supervisor::new(control, settings.nics, u64::from_ne_bytes(random()?))?;
+    // A reload may name the first origin.
+    let (fetching, door) = Fetching::new()?;
+    supervisor.expect_fetchers(door);
+    let with_tls = !settings.tls_ports.is_empty();
+    let Some(start) = supervisor.configuration(with_tls, signals.as_fd())? else {
+        return Ok(());
+    };
+    let tls = supervisor.certificates();
+    let tls = tls.map(|certificates| tls_config(&settings.tls, certificates));
+    let tls = tls.transpose()?;
+    let mut observer = None;
+    if settings.is_observed {
+        observer = supervisor.observer(signals.as_fd())?;
+        if observer.is_none() {
+            return Ok(());
+        }
+    }
+    if let (Some(socket), true) = (&observer, settings.reports_counters) {
+        supervisor.tell_counters(socket)?;
+    }
+    let Some((nic, session)) = supervisor.first(signals.as_fd())? else {
+        return Ok(());
+    };
+
+    // Two event descriptors for each worker of each NIC stack, also of those that come later.
+    descriptors::raise();
+
+    // Everything that needs a privilege or a file is open now.
+    lockdown::keep_capabilities(CapabilitySet::empty())?;
+    let locked_out = lockdown::lock_out(&settings.probe)?;
+
+    let config = stack_config(&settings, random()?);
+    let mut stack = Stack::awaiting(config, Link::of(&port), settings.nics, monotonic_us());
+    stack.change(&start.tcp);
+    for number in &settings.remote_nics {
+        stack.set_nic_elsewhere(*number);
+    }
+    stack
+        .on_nic_come(nic, session.channels)
+        .map_err(|refusal| Failure::broken("NIC process", refusal))?;
+    for (port, config) in settings.tls_ports.iter().zip(tls.iter().cycle()) {
+        stack.serve_tls(*port, Arc::clone(config));
+    }
+    stack.announce(monotonic_us());
+    let mut server = server::Server::with_origins(start.http, Box::new(fetching));
+    if let Some(socket) = observer {
+        server.log_accesses(Box::new(SocketSink(socket)));
+    }
+    let polling = polling(settings.nics);
+    let mut shard = Shard::new(stack, (nic, session.socket), port, server, polling);
+    shard.set_frame_delay(settings.ablation.frame_delay_us());
+    let heartbeat_us = u64::try_from(settings.heartbeat.as_micros()).unwrap_or(u64::MAX);
+    shard.set_heartbeat(heartbeat_us);
+
+    // Threads cannot be started afterwards.
+    heap::give_back_when_idle();
+    seccomp::allow_only(seccomp::Kind::Host)?;
+    // Before the process reports that it is ready: clients reach it then, also where another machine had its addresses.
+    shard
+        .turn(monotonic_us())
+        .map_err(|error| Failure::broken("host process", error))?;
+    supervisor.on_joined(nic);
+    child::tell(FromHost::Ready(locked_out))?;
+    let ended = shard.run(&mut supervisor, signals.as_fd());
+    child::report(counters(&shard.stack().counters(), shard.app().counters()))?;
+    ended.map_err(|error| Failure::broken("host process", error))
+}
+
+/// All but what a reload may change, which [`Stack::change`] sets.
+fn stack_config(settings: &HostSettings, secret: [u8; 16]) -> StackConfig {
+    let addresses = settings.addresses.iter();
+    let mut config = StackConfig {
+        addresses: addresses
+            .map(|cidr| (cidr.0.address, cidr.0.prefix_len))
+            .collect(),
+        gateways: settings.gateways.clone(),
+        listen_ports: settings.ports.clone(),
+        tcp: tcp::Config::default(),
+        connections_max: StackConfig::CONNECTIONS_MAX,
+        orphans_max: StackConfig::ORPHANS_MAX,
+        echo_replies_per_second: StackConfig::REPLIES_PER_SECOND,
+        connection_memory_bytes_max: StackConfig::CONNECTION_MEMORY_BYTES_MAX,
+        resets_per_second: StackConfig::REPLIES_PER_SECOND,
+        admission: Admission::default(),
+        departs_at_issue: false,
+        roots_are_replicas: settings.replicas,
+        secret,
+    };
+    settings.ablation.apply(&mut config);
+    config
+}
+
+fn polling(nics: usize) -> Polling {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let spin_us_max = if cores >= SPIN_CORES_MIN {
+        SPIN_US_MAX
+    } else {
+        0
+    };
+    let pause_us_max = if nics == 1 {
+        PAUSE_US_MAX
+    } else {
+        SHARED_PAUSE_US_MAX
+    };
+    Polling::new(spin_us_max, pause_us_max)
+}
+
+/// Fails if another machine on the link has one of the addresses.
+fn check_duplicates(port: &mut PacketPort, device: &str, own: &[IpAddr]) -> Result<(), Failure> {
+    let what = format!("asking the link of {device} for the stack's addresses");
+    let found = host::find_duplicate(port, own).map_err(|error| Failure::broken(&what, error))?;
+    let Some(Duplicate { address, holder }) = found else {
+        return Ok(());
+    };
+    let holder = MacAddress(holder);
+    let why = format!("{address} is in use by the machine with hardware address {holder}");
+    Err(Failure::input(what, why).remedy(
+        "Give the stack another address, or stop the other machine. If both are to have it, --no-dad (network.dad) skips this.",
+    ))
+}
+
+/// What the connections of all TLS listeners have in common: a session of one may be resumed at another.
+fn tls_config(
+    settings: &TlsSettings,
+    certificates: Arc<tls::Certificates>,
+) -> Result<Arc<tls::Config>, Failure> {
+    tls::Config::new(
+        certificates,
+        &settings.settings(),
+        certificates::unix_time(),
+    )
+    .map(Arc::new)
+    .map_err(|error| Failure::broken("setting up TLS", error))
+}
+
+fn random<const N: usize>() -> Result<[u8; N], Failure> {
+    let mut bytes = [0; N];
+    // Up to 256 bytes come whole or not at all.
+    getrandom(&mut bytes, GetRandomFlags::empty())
+        .map_err(|errno| Failure::broken("asking the kernel for random bytes", errno))?;
+    Ok(bytes)
+}

@@ -1,0 +1,638 @@
+//! The host process's end of its control socket. The host process can neither start a NIC process nor connect to one, so
+//! the supervisor passes the socket over which the two say hello, as it passes configurations, fetchers, the pipes that
+//! `splitway stat` reads, and requests ([`ToHost`]).
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use contract::control::{HostSession, host_hello};
+use failure::Failure;
+use host::{Changeable, NicLoss, NicRefusal, NicSource, Stack};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, epoll, eventfd, poll};
+use server::Server;
+
+use crate::config::certificates;
+use crate::ipc::child::{retry, tell};
+use crate::ipc::fd_passing;
+use crate::ipc::host_configuration;
+use crate::ipc::host_configuration::HostConfiguration;
+use crate::ipc::messages::{FromHost, ToHost};
+use crate::processes::host::counter_reporter::Teller;
+use crate::processes::host::fetch_client::Door;
+use crate::processes::host::stat_writer::Readers;
+
+/// A descriptor, or why it has not arrived.
+type Descriptor = Result<OwnedFd, Failure>;
+
+/// What the supervisor has passed on.
+#[derive(Debug)]
+enum Passed {
+    /// The socket that leads to a NIC process, and which NIC stack it is.
+    Nic(usize, Descriptor),
+    Configuration(Descriptor),
+    Observer(Descriptor),
+}
+
+/// What the host process is to do between two turns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Order {
+    Drain,
+    Pong,
+}
+
+const OBSERVER_SOCKET: &str = "socket to the observer process";
+
+/// Longest message of the supervisor, in bytes.
+const MESSAGE_BYTES_MAX: usize = 64;
+
+/// What the host process starts serving with.
+pub(crate) struct Start {
+    pub(crate) http: server::Config,
+    pub(crate) tcp: Changeable,
+}
+
+/// In the host process: the supervisor, who brings NIC processes.
+#[derive(Debug)]
+pub(crate) struct Supervisor {
+    control: OwnedFd,
+    /// The epoch before the first.
+    base: u64,
+    /// How often each NIC stack has come.
+    come: Vec<u64>,
+    /// Which of those is used.
+    used: Vec<u64>,
+    /// What TLS listeners use.
+    certificates: Option<Arc<tls::Certificates>>,
+    /// What is to take the place of that and of what is served, in the order in which it came. One certificate is checked at
+    /// a time.
+    replacing: VecDeque<Result<Replacing, Failure>>,
+    orders: VecDeque<Order>,
+    /// It was told to take leave of all connections, and has not said yet that it has.
+    is_draining: bool,
+    /// Where fetchers are expected.
+    door: Option<Door>,
+    /// Readable while there is something of that.
+    bell: Arc<OwnedFd>,
+    /// Those who ask what connections there are.
+    readers: Readers,
+    /// Tells the observer what is counted.
+    teller: Option<Teller>,
+    /// Readable while there is anything to do.
+    wake: OwnedFd,
+}
+
+/// A configuration whose certificates are being checked.
+#[derive(Debug)]
+struct Replacing {
+    http: server::Config,
+    tcp: Changeable,
+    /// How many certificates there are, if there is TLS.
+    certificates: Option<(usize, tls::Checking)>,
+}
+
+impl Supervisor {
+    /// The supervisor behind a control socket, who brings so many NIC stacks; epochs are counted from `base`.
+    pub(crate) fn new(control: OwnedFd, nics: usize, base: u64) -> Result<Self, Failure> {
+        let failed = |errno| Failure::broken("watching the supervisor", errno);
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(failed)?;
+        let wake = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
+        for fd in [&control, &bell] {
+            let data = epoll::EventData::new_u64(0);
+            epoll::add(&wake, fd, data, epoll::EventFlags::IN).map_err(failed)?;
+        }
+        Ok(Self {
+            control,
+            base,
+            come: vec![0; nics],
+            used: vec![0; nics],
+            certificates: None,
+            replacing: VecDeque::new(),
+            orders: VecDeque::new(),
+            is_draining: false,
+            door: None,
+            bell: Arc::new(bell),
+            readers: Readers::default(),
+            teller: None,
+            wake,
+        })
+    }
+
+    /// Fetchers that come are put there.
+    pub(crate) fn expect_fetchers(&mut self, door: Door) {
+        self.door = Some(door);
+    }
+
+    fn on_fetcher(&self, socket: Descriptor) {
+        match (&self.door, socket) {
+            (Some(door), Ok(socket)) => door.put(socket),
+            (None, Ok(_)) => tracing::error!("a fetcher has come, and nobody has asked for one"),
+            (_, Err(failure)) => tracing::error!("{failure}"),
+        }
+    }
+
+    /// What of it the server uses.
+    fn http_of(&self, configuration: &HostConfiguration) -> Result<server::Config, Failure> {
+        let http = http_of(configuration)?;
+        if let (Some(door), Some(cache)) = (&self.door, configuration.content.cache()) {
+            door.show(cache);
+        }
+        Ok(http)
+    }
+
+    /// Waits for what is to be served from the beginning, which comes before any NIC process, and with TLS for its
+    /// certificates; `None` if `stop` becomes readable before. What comes later takes their place.
+    pub(crate) fn configuration(
+        &mut self,
+        with_tls: bool,
+        stop: BorrowedFd<'_>,
+    ) -> Result<Option<Start>, Failure> {
+        while self.wait(stop)? {
+            let message = match self.receive()? {
+                Some(Passed::Configuration(message)) => message?,
+                Some(Passed::Nic(..) | Passed::Observer(_)) => {
+                    let failure = "something else came before it";
+                    return Err(Failure::broken(host_configuration::WHAT, failure));
+                }
+                None => continue,
+            };
+            let configuration = HostConfiguration::receive(message)?;
+            let start = Start {
+                http: self.http_of(&configuration)?,
+                tcp: configuration.tcp.changeable(),
+            };
+            if with_tls {
+                let now = certificates::unix_time();
+                let certificates = tls::Certificates::new(&configuration.certificates, now)
+                    .map_err(|error| Failure::input(certificates::WHAT, error))?;
+                self.certificates = Some(Arc::new(certificates));
+            }
+            return Ok(Some(start));
+        }
+        Ok(None)
+    }
+
+    /// What TLS listeners use, now and whenever others take their place.
+    pub(crate) fn certificates(&self) -> Option<Arc<tls::Certificates>> {
+        self.certificates.clone()
+    }
+
+    /// From now on tells the observer behind this socket what is counted.
+    pub(crate) fn tell_counters(&mut self, observer: &OwnedFd) -> Result<(), Failure> {
+        let failed = |error: std::io::Error| Failure::broken(OBSERVER_SOCKET, error);
+        let teller = Teller::new(observer.try_clone().map_err(failed)?)?;
+        let data = epoll::EventData::new_u64(0);
+        epoll::add(&self.wake, &teller, data, epoll::EventFlags::IN)
+            .map_err(|errno| failed(errno.into()))?;
+        self.teller = Some(teller);
+        Ok(())
+    }
+
+    /// Waits for the socket that leads to the observer, which comes after the configuration and before any NIC process;
+    /// `None` if `stop` becomes readable before.
+    pub(crate) fn observer(&mut self, stop: BorrowedFd<'_>) -> Result<Option<OwnedFd>, Failure> {
+        while self.wait(stop)? {
+            match self.receive()? {
+                Some(Passed::Observer(socket)) => return socket.map(Some),
+                Some(Passed::Configuration(message)) => self.replace(message),
+                Some(Passed::Nic(..)) => {
+                    let failure = "a NIC process came before its socket";
+                    return Err(Failure::broken(OBSERVER_SOCKET, failure));
+                }
+                None => {}
+            }
+        }
+        Ok(None)
+    }
+
+    /// Another has come, for connections and requests that begin when it has been checked. If it is no good, the old one
+    /// stays.
+    fn replace(&mut self, message: Descriptor) {
+        let has_tls = self.certificates.is_some();
+        let replacing = || -> Result<Replacing, Failure> {
+            let configuration = HostConfiguration::receive(message?)?;
+            let http = self.http_of(&configuration)?;
+            let tcp = configuration.tcp.changeable();
+            let files = configuration.certificates;
+            let count = files.len();
+            let checking = || {
+                tls::Checking::new(files, certificates::unix_time())
+                    .map_err(|error| Failure::input(certificates::WHAT, error))
+            };
+            let certificates = match has_tls {
+                true => Some((count, checking()?)),
+                false => None,
+            };
+            Ok(Replacing {
+                http,
+                tcp,
+                certificates,
+            })
+        };
+        self.replacing.push_back(replacing());
+        ring(&self.bell);
+    }
+
+    /// It is done between two turns.
+    fn take_order(&mut self, order: Order) {
+        self.orders.push_back(order);
+        ring(&self.bell);
+    }
+
+    /// Checks one certificate of what has come first; when all are good, it is used.
+    fn check_certificate(&mut self, stack: &mut Stack, server: &mut Server) {
+        let Some(replacing) = self.replacing.front_mut() else {
+            return;
+        };
+        let is_good = check_one(self.certificates.as_deref(), replacing);
+        if let Ok(false) = is_good {
+            return;
+        }
+        let replaced = self.replacing.pop_front();
+        let message = match (is_good, replaced) {
+            (Ok(_), Some(Ok(new))) => {
+                stack.change(&new.tcp);
+                server.reconfigure(new.http);
+                FromHost::Reloaded {
+                    certificates: new.certificates.map_or(0, |(count, _)| count),
+                }
+            }
+            (Err(failure), _) | (_, Some(Err(failure))) => {
+                FromHost::ReloadRefused(failure.to_string())
+            }
+            (Ok(_), None) => return,
+        };
+        report(message);
+    }
+
+    /// Somebody asks what connections there are. Who cannot be told reads nothing.
+    fn add_reader(&mut self, pipe: Descriptor) {
+        let now_us = host::monotonic_us();
+        let added = pipe.and_then(|pipe| self.readers.add(&self.wake, pipe, now_us));
+        if let Err(failure) = added {
+            tracing::warn!("{failure}");
+        }
+    }
+
+    /// Waits for the next that comes; false if `stop` becomes readable before.
+    fn wait(&self, stop: BorrowedFd<'_>) -> Result<bool, Failure> {
+        let mut fds = [
+            PollFd::new(&self.control, PollFlags::IN),
+            PollFd::from_borrowed_fd(stop, PollFlags::IN),
+        ];
+        retry(|| poll(&mut fds, None))
+            .map_err(|errno| Failure::broken("waiting for the supervisor", errno))?;
+        Ok(fds[1].revents().is_empty())
+    }
+
+    /// Waits for a first NIC process, whichever that is; `None` if `stop` becomes readable before.
+    pub(crate) fn first(
+        &mut self,
+        stop: BorrowedFd<'_>,
+    ) -> Result<Option<(usize, HostSession)>, Failure> {
+        while self.wait(stop)? {
+            let (nic, socket) = match self.receive()? {
+                Some(Passed::Nic(nic, socket)) => (nic, socket),
+                // Those that come so early wait until there is somebody to serve.
+                Some(Passed::Configuration(message)) => {
+                    self.replace(message);
+                    continue;
+                }
+                Some(Passed::Observer(_)) | None => continue,
+            };
+            // One that has died since its hello ends nothing: others may come, and if not the supervisor ends this.
+            match socket.and_then(|socket| self.meet(socket)) {
+                Ok(session) => return Ok(Some((nic, session))),
+                Err(failure) => self.refuse(nic, failure.to_string()),
+            }
+        }
+        Ok(None)
+    }
+
+    /// The next message, unless there is none, or it is dealt with in the same way whenever it comes: here.
+    fn receive(&mut self) -> Result<Option<Passed>, Failure> {
+        let received = fd_passing::receive(&self.control, &mut [0; MESSAGE_BYTES_MAX])?;
+        let Some((message, descriptor)) = received else {
+            return Ok(None);
+        };
+        // The kernel drops a descriptor for which there is no room.
+        let arrived = |what| {
+            descriptor.ok_or_else(|| {
+                Failure::broken(what, "its descriptor did not arrive").remedy(
+                    "The host process has too many descriptors open: raise the limit (ulimit -n, LimitNOFILE=).",
+                )
+            })
+        };
+        match message {
+            ToHost::Configure => {
+                let message = arrived(host_configuration::WHAT);
+                return Ok(Some(Passed::Configuration(message)));
+            }
+            ToHost::Observer => return Ok(Some(Passed::Observer(arrived(OBSERVER_SOCKET)))),
+            ToHost::Nic(nic) => {
+                let Some(come) = self.come.get_mut(nic) else {
+                    let why = format!("there is no NIC stack {nic}");
+                    return Err(Failure::broken("NIC process", why));
+                };
+                *come += 1;
+                return Ok(Some(Passed::Nic(nic, arrived("NIC process"))));
+            }
+            ToHost::Fetcher => self.on_fetcher(arrived("fetcher")),
+            ToHost::Stat => self.add_reader(arrived("pipe for connections")),
+            ToHost::Drain => self.take_order(Order::Drain),
+            ToHost::Ping => self.take_order(Order::Pong),
+        }
+        Ok(None)
+    }
+
+    /// The one that has come last is not used.
+    fn refuse(&self, nic: usize, why: String) {
+        report(FromHost::NicRefused {
+            nic,
+            generation: self.come[nic],
+            why,
+        });
+    }
+
+    /// Says hello. The supervisor has looked at the other side's, so that this does not wait.
+    fn meet(&mut self, socket: OwnedFd) -> Result<HostSession, Failure> {
+        let come: u64 = self.come.iter().sum();
+        let epoch = self.base.wrapping_add(come);
+        host_hello(socket, epoch).map_err(|error| Failure::broken("meeting the NIC process", error))
+    }
+}
+
+impl NicSource<Server> for Supervisor {
+    fn wake_fd(&self) -> BorrowedFd<'_> {
+        self.wake.as_fd()
+    }
+
+    fn take(&mut self) -> Option<(usize, HostSession)> {
+        let received = self.receive();
+        let received = received.inspect_err(|failure| tracing::error!("{failure}"));
+        let (nic, socket) = match received.ok()? {
+            Some(Passed::Nic(nic, socket)) => (nic, socket),
+            Some(Passed::Configuration(message)) => {
+                self.replace(message);
+                return None;
+            }
+            // There is one observer for good.
+            Some(Passed::Observer(_)) | None => return None,
+        };
+        match socket.and_then(|socket| self.meet(socket)) {
+            Ok(session) => Some((nic, session)),
+            Err(failure) => {
+                self.refuse(nic, failure.to_string());
+                None
+            }
+        }
+    }
+
+    fn on_wake(&mut self, now_us: u64, stack: &mut Stack, server: &mut Server) {
+        self.readers.tell(&self.wake, now_us, stack, server);
+        // Whoever rings it again while this is done is heard again.
+        let _ = rustix::io::read(&self.bell, &mut [0u8; 8]);
+        self.check_certificate(stack, server);
+        if !self.replacing.is_empty() {
+            ring(&self.bell);
+        }
+        for order in std::mem::take(&mut self.orders) {
+            match order {
+                Order::Pong => report(FromHost::Pong),
+                Order::Drain => {
+                    stack.stop_listening();
+                    let bell = Arc::clone(&self.bell);
+                    server.drain(move || ring(&bell));
+                    self.is_draining = true;
+                }
+            }
+        }
+        // Connections that the server does not know, or no longer, may wait for their peers.
+        if self.is_draining && server.connections() == 0 && stack.usage().connections == 0 {
+            self.is_draining = false;
+            report(FromHost::Drained);
+        }
+        if let Some(teller) = &self.teller {
+            teller.on_wake(stack, server);
+        }
+    }
+
+    fn on_joined(&mut self, nic: usize) {
+        self.used[nic] = self.come[nic];
+        report(FromHost::NicJoined {
+            nic,
+            generation: self.used[nic],
+        });
+    }
+
+    fn on_refused(&mut self, nic: usize, refusal: NicRefusal) {
+        self.refuse(nic, refusal.to_string());
+    }
+
+    fn on_silent(&mut self, nic: usize, worker: usize) {
+        report(FromHost::NicSilent {
+            nic,
+            generation: self.used[nic],
+            worker,
+        });
+    }
+
+    fn on_lost(&mut self, nic: usize, loss: NicLoss) {
+        report(FromHost::NicLost {
+            nic,
+            generation: self.used[nic],
+            why: loss.to_string(),
+        });
+    }
+}
+
+/// Makes it readable. It is never full.
+fn ring(bell: &OwnedFd) {
+    let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
+}
+
+/// What of it the server uses.
+fn http_of(configuration: &HostConfiguration) -> Result<server::Config, Failure> {
+    configuration.content.server_config().map_err(|problems| {
+        let problems = problems.iter();
+        let told: Vec<String> = problems
+            .map(|problem| format!("{}: {}", problem.place, problem.why))
+            .collect();
+        Failure::input(host_configuration::WHAT, told.join("; "))
+    })
+}
+
+/// Checks the next certificate of these. When all are good, they take the place of those that are used: true.
+fn check_one(
+    certificates: Option<&tls::Certificates>,
+    replacing: &mut Result<Replacing, Failure>,
+) -> Result<bool, Failure> {
+    let replacing = replacing.as_mut().map_err(|failure| failure.clone())?;
+    let (Some((_, checking)), Some(certificates)) = (&mut replacing.certificates, certificates)
+    else {
+        return Ok(true);
+    };
+    checking
+        .step()
+        .map_err(|error| Failure::input(certificates::WHAT, error))?;
+    Ok(certificates.replace_by(checking))
+}
+
+/// Without its supervisor, this process ends as well.
+fn report(message: FromHost) {
+    if let Err(failure) = tell(message) {
+        tracing::error!("{failure}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+    use std::thread;
+
+    use contract::control::{nic_hello, peek_hello};
+    use rustix::net::{Shutdown, shutdown};
+
+    use super::*;
+    use crate::config;
+    use crate::config::{Config, Content};
+    use crate::ipc::fd_passing::pass;
+    use netsetup::seqpacket;
+
+    /// A supervisor of so many NIC stacks, and its end of the socket between them.
+    fn supervisor(nics: usize) -> (Supervisor, OwnedFd) {
+        let (own, control) = seqpacket::pair().unwrap();
+        (Supervisor::new(control, nics, 0).unwrap(), own)
+    }
+
+    /// The host's socket of a NIC process that has said hello, and lives on or not.
+    fn greeted(lives: bool) -> (OwnedFd, thread::JoinHandle<bool>) {
+        let (host, nic) = seqpacket::pair().unwrap();
+        let other = nic.try_clone().unwrap();
+        let greeting = thread::spawn(move || nic_hello(nic, 1).is_ok());
+        loop {
+            match peek_hello(&host).unwrap() {
+                Some(1) => break,
+                _ => thread::yield_now(),
+            }
+        }
+        if !lives {
+            shutdown(&other, Shutdown::Both).unwrap();
+        }
+        (host, greeting)
+    }
+
+    #[test]
+    fn one_that_dies_before_it_is_answered_does_not_end_the_start_of_others() {
+        let (mut supervisor, own) = supervisor(2);
+        let (_never, stop) = UnixStream::pair().unwrap();
+        let (dead, died) = greeted(false);
+        let (living, lives) = greeted(true);
+        pass(&own, &ToHost::Nic(0), Some(&dead)).unwrap();
+        pass(&own, &ToHost::Nic(1), Some(&living)).unwrap();
+        let first = supervisor.first(stop.as_fd()).unwrap();
+        let (nic, session) = first.expect("the second one has come");
+        assert_eq!((nic, session.channels.len()), (1, 1));
+        assert!(lives.join().unwrap() && !died.join().unwrap());
+        assert_eq!(supervisor.come, [1, 1]);
+        supervisor.on_joined(nic);
+        assert_eq!(supervisor.used, [0, 1]);
+    }
+
+    /// A stack without anything to do.
+    fn stack() -> Stack {
+        let config = host::StackConfig {
+            addresses: Vec::new(),
+            gateways: Vec::new(),
+            listen_ports: vec![80],
+            tcp: tcp::Config::default(),
+            connections_max: 1,
+            orphans_max: 1,
+            echo_replies_per_second: host::StackConfig::REPLIES_PER_SECOND,
+            connection_memory_bytes_max: host::StackConfig::CONNECTION_MEMORY_BYTES_MAX,
+            resets_per_second: host::StackConfig::REPLIES_PER_SECOND,
+            admission: host::Admission::default(),
+            departs_at_issue: false,
+            roots_are_replicas: false,
+            secret: [0; 16],
+        };
+        let link = host::Link {
+            mac: [2, 0, 0, 0, 0, 1],
+            mtu: 1500,
+            ipv4_superpacket_max: 65_535,
+            ipv6_superpacket_max: 65_535,
+        };
+        Stack::awaiting(config, link, 1, 0)
+    }
+
+    fn is_awake(supervisor: &Supervisor) -> bool {
+        let wake = supervisor.wake_fd();
+        let mut fds = [PollFd::new(&wake, PollFlags::IN)];
+        let now = rustix::event::Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        poll(&mut fds, Some(&now)).unwrap() > 0
+    }
+
+    #[test]
+    fn of_many_certificates_one_is_checked_at_a_time_and_nic_processes_do_not_wait() {
+        const COUNT: usize = 5;
+        let made = || {
+            let key = rcgen::KeyPair::generate().unwrap();
+            let params = rcgen::CertificateParams::new(["localhost".to_owned()]).unwrap();
+            let certificate = params.self_signed(&key).unwrap();
+            tls::Files::from_pem("made", &certificate.pem(), &key.serialize_pem())
+        };
+        let files: Vec<tls::Files> = std::iter::repeat_with(made).take(COUNT).collect();
+        let (mut supervisor, own) = supervisor(1);
+        let mut server = Server::new(server::Config::default());
+        let mut stack = stack();
+        let now = certificates::unix_time();
+        let first = tls::Certificates::new(&files[..1], now).unwrap();
+        supervisor.certificates = Some(Arc::new(first));
+        assert!(!is_awake(&supervisor));
+        // All are good; then some that are no good.
+        for files in [&files[..], &files[..0]] {
+            let message = HostConfiguration {
+                content: Content::without_secrets(&Config::default()),
+                tcp: config::Tcp::default(),
+                certificates: files.to_vec(),
+            };
+            let message = message.message().unwrap();
+            pass(&own, &ToHost::Configure, Some(&message)).unwrap();
+        }
+        let (nic, greeting) = greeted(true);
+        pass(&own, &ToHost::Nic(0), Some(&nic)).unwrap();
+        let left = |supervisor: &Supervisor| supervisor.replacing.len();
+        for count in 1..=2 {
+            assert!(supervisor.take().is_none());
+            assert_eq!(left(&supervisor), count);
+        }
+        assert!(supervisor.take().is_some(), "it has overtaken them");
+        greeting.join().unwrap();
+        for _ in 1..COUNT {
+            assert!(is_awake(&supervisor) && supervisor.take().is_none());
+            supervisor.on_wake(0, &mut stack, &mut server);
+            assert_eq!(left(&supervisor), 2);
+        }
+        for left_then in [1, 0] {
+            assert!(is_awake(&supervisor) && supervisor.take().is_none());
+            supervisor.on_wake(0, &mut stack, &mut server);
+            assert_eq!(left(&supervisor), left_then);
+        }
+        assert!(!is_awake(&supervisor));
+    }
+
+    #[test]
+    fn a_nic_process_whose_socket_was_lost_on_the_way_is_refused_and_not_forgotten() {
+        let (mut supervisor, own) = supervisor(2);
+        pass(&own, &ToHost::Nic(1), None).unwrap();
+        let Some(Passed::Nic(nic, socket)) = supervisor.receive().unwrap() else {
+            panic!("it has come");
+        };
+        assert_eq!((nic, supervisor.come[1]), (1, 1));
+        let failure = socket.unwrap_err().to_string();
+        assert!(failure.contains("ulimit -n"), "{failure}");
+    }
+}

@@ -1,0 +1,101 @@
+//! What a process tells of itself while it works, once a second: what it has counted, and what it has cost.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use failure::Failure;
+use host::Stack;
+use rustix::event::Timespec;
+use rustix::net::{SendFlags, send};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
+};
+
+use crate::ipc::child::retry;
+use crate::ipc::log_lines;
+use crate::ipc::messages::Report;
+use crate::processes::host::counters::counters;
+use crate::processes::observer;
+use crate::processes::observer::beside_stack;
+
+const PERIOD: Timespec = Timespec {
+    tv_sec: 1,
+    tv_nsec: 0,
+};
+
+/// In the host process: tells the observer.
+#[derive(Debug)]
+pub(crate) struct Teller {
+    observer: OwnedFd,
+    /// Readable once a second.
+    timer: OwnedFd,
+}
+
+impl Teller {
+    pub(crate) fn new(observer: OwnedFd) -> Result<Self, Failure> {
+        let start = || -> rustix::io::Result<OwnedFd> {
+            let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+            let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
+            let each = Itimerspec {
+                it_interval: PERIOD,
+                // Who asks how it goes is not to wait for a second.
+                it_value: Timespec {
+                    tv_sec: 0,
+                    tv_nsec: 1,
+                },
+            };
+            timerfd_settime(&timer, TimerfdTimerFlags::empty(), &each)?;
+            Ok(timer)
+        };
+        let timer = start().map_err(|errno| Failure::broken("starting a timer", errno))?;
+        Ok(Self { observer, timer })
+    }
+
+    /// If it is time, tells what there is; not if the observer is behind.
+    pub(crate) fn on_wake(&self, stack: &Stack, server: &server::Server) {
+        if rustix::io::read(&self.timer, &mut [0u8; 8]).is_err() {
+            return;
+        }
+        if let Ok(packet) = observer::report(&Report::now(all(stack, server))) {
+            let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+            let _ = retry(|| send(&self.observer, &packet, flags));
+        }
+    }
+}
+
+impl AsFd for Teller {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.timer.as_fd()
+    }
+}
+
+/// All that the host process counts.
+fn all(stack: &Stack, server: &server::Server) -> Vec<(String, u64)> {
+    let mut rows = counters(&stack.counters(), server.counters());
+    rows.retain(|(name, _)| name != "requests");
+    let usage = stack.usage();
+    let http = server.counters().rows();
+    let http = http
+        .into_iter()
+        .map(|(name, value)| (format!("http_{name}"), value));
+    let others = [
+        ("access_records_lost", server.access_records_lost()),
+        ("connections", usage.connections as u64),
+        ("connections_orphaned", usage.orphans as u64),
+        ("connections_half_open", usage.half_open as u64),
+        (
+            "connection_memory_bytes",
+            stack.connection_memory_bytes() as u64,
+        ),
+        ("connections_time_wait", usage.time_waits as u64),
+        ("files_open", usage.files as u64),
+        ("sends_outstanding", usage.sends_outstanding),
+        ("commands_waiting", usage.commands_waiting as u64),
+        ("error_lines_lost", log_lines::lost()),
+    ];
+    let others = others.map(|(name, value)| (name.to_owned(), value));
+    rows.extend(
+        http.chain(others)
+            .map(|(name, value)| (beside_stack(&name), value)),
+    );
+    rows
+}

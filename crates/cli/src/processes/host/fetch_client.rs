@@ -1,0 +1,684 @@
+//! The host process's end of the socket to the fetcher. Fetchers come and go; whoever waits is asked for again.
+
+use std::collections::{HashMap, VecDeque};
+use std::num::NonZeroU64;
+use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use failure::Failure;
+use http::header::{
+    CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_ENCODING, CONTENT_LANGUAGE, CONTENT_TYPE, EXPIRES,
+    VARY,
+};
+use http::{HeaderName, HeaderValue, StatusCode};
+use origin::message::{self, Answer, Ask, MESSAGE_BYTES_MAX, Refusal};
+use rustix::event::epoll::{self, EventFlags};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+use server::{How, News, Object, Origins, Ticket};
+
+use crate::config::origin_place::CachePlace;
+
+/// Where a fetcher's socket is put, for [`Fetching`] to find it, and where it is said what fetchers write to.
+#[derive(Clone, Debug)]
+pub(crate) struct Door {
+    left: Arc<Mutex<Left>>,
+    /// Somebody is there, and the bell rings.
+    is_taken: Arc<AtomicBool>,
+    bell: Arc<OwnedFd>,
+}
+
+/// What lies at the door.
+#[derive(Debug, Default)]
+struct Left {
+    socket: Option<OwnedFd>,
+    cache: Option<CachePlace>,
+}
+
+impl Door {
+    fn left(&self) -> MutexGuard<'_, Left> {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A fetcher has come, in the place of any before.
+    pub(crate) fn put(&self, socket: OwnedFd) {
+        self.left().socket = Some(socket);
+        // It is not full, and there is nobody else who writes to it.
+        let _ = rustix::io::write(&*self.bell, &1u64.to_ne_bytes());
+        // Only now: who sees this stills the bell.
+        self.is_taken.store(true, Ordering::Release);
+    }
+
+    /// What comes from origins lies there.
+    pub(crate) fn show(&self, cache: &CachePlace) {
+        self.left().cache = Some(cache.clone());
+    }
+
+    fn take(&self) -> Option<OwnedFd> {
+        if !self.is_taken.swap(false, Ordering::Acquire) {
+            return None;
+        }
+        let _ = rustix::io::read(&*self.bell, &mut [0u8; 8]);
+        self.left().socket.take()
+    }
+}
+
+/// A wish that is not over.
+#[derive(Debug)]
+struct Open {
+    origin: Arc<str>,
+    target: String,
+    /// Those that may select a variant.
+    fields: Vec<(String, String)>,
+    /// The version that the server has been told of.
+    directory: Option<String>,
+    /// The segment that it waits for, and those behind it that it needs.
+    wants: Option<Range<u64>>,
+}
+
+impl Open {
+    fn ask(&self, ticket: u64) -> Ask {
+        let (origin, target) = (self.origin.to_string(), self.target.clone());
+        match &self.directory {
+            None => Ask::Object {
+                ticket,
+                origin,
+                target,
+                fields: self.fields.clone(),
+            },
+            Some(directory) => Ask::Again {
+                ticket,
+                origin,
+                target,
+                directory: directory.clone(),
+            },
+        }
+    }
+}
+
+/// See the [module documentation](self).
+#[derive(Debug)]
+pub(crate) struct Fetching {
+    door: Door,
+    /// Readable while there is something to hear or to be done.
+    wake: OwnedFd,
+    socket: Option<OwnedFd>,
+    /// What `wake` is told of the socket.
+    watched: EventFlags,
+    /// What the socket has not taken.
+    unsent: VecDeque<Ask>,
+    open: HashMap<u64, Open>,
+    news: VecDeque<(Ticket, News)>,
+    buffer: Vec<u8>,
+}
+
+impl Fetching {
+    /// Nobody has come yet.
+    pub(crate) fn new() -> Result<(Self, Door), Failure> {
+        let failed = |errno| Failure::broken("waiting for the fetcher", errno);
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(failed)?;
+        let wake = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
+        epoll::add(&wake, &bell, epoll::EventData::new_u64(0), EventFlags::IN).map_err(failed)?;
+        let door = Door {
+            left: Arc::default(),
+            is_taken: Arc::default(),
+            bell: Arc::new(bell),
+        };
+        let fetching = Self {
+            door: door.clone(),
+            wake,
+            socket: None,
+            watched: EventFlags::empty(),
+            unsent: VecDeque::new(),
+            open: HashMap::new(),
+            news: VecDeque::new(),
+            buffer: vec![0; MESSAGE_BYTES_MAX],
+        };
+        Ok((fetching, door))
+    }
+
+    /// Another fetcher has come, if one has: it is asked for all that is open.
+    fn meet(&mut self) {
+        let Some(socket) = self.door.take() else {
+            return;
+        };
+        self.hang_up();
+        let data = epoll::EventData::new_u64(0);
+        if let Err(errno) = epoll::add(&self.wake, &socket, data, EventFlags::IN) {
+            tracing::error!("watching the fetcher: {errno}");
+            return;
+        }
+        self.socket = Some(socket);
+        self.watched = EventFlags::IN;
+        let open = self.open.iter();
+        let asks = open.map(|(&ticket, open)| open.ask(ticket));
+        self.unsent = asks.chain([Ask::Settled]).collect();
+    }
+
+    /// The fetcher is gone.
+    fn hang_up(&mut self) {
+        // Others may have the socket, so that closing ours would not suffice.
+        if let Some(socket) = self.socket.take() {
+            let _ = epoll::delete(&self.wake, &socket);
+        }
+        self.unsent.clear();
+    }
+
+    fn say(&mut self, ask: Ask) {
+        if self.socket.is_some() {
+            self.unsent.push_back(ask);
+            self.flush();
+        }
+    }
+
+    fn flush(&mut self) {
+        let Some(socket) = &self.socket else {
+            return;
+        };
+        let mut events = EventFlags::IN;
+        while let Some(ask) = self.unsent.front() {
+            let bytes = serde_json::to_vec(ask).unwrap_or_default();
+            match send(socket, &bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+                Ok(_) => drop(self.unsent.pop_front()),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => {
+                    events |= EventFlags::OUT;
+                    break;
+                }
+                Err(_) => return self.hang_up(),
+            }
+        }
+        if events == self.watched {
+            return;
+        }
+        self.watched = events;
+        let data = epoll::EventData::new_u64(0);
+        if let Err(errno) = epoll::modify(&self.wake, socket, data, events) {
+            tracing::error!("watching the fetcher: {errno}");
+        }
+    }
+
+    /// Takes one message; false if there is none.
+    fn receive(&mut self) -> bool {
+        let Some(socket) = &self.socket else {
+            return false;
+        };
+        let bytes = match recv(socket, &mut self.buffer[..], RecvFlags::DONTWAIT) {
+            Ok((bytes, _)) if bytes > 0 => bytes.min(self.buffer.len()),
+            Err(Errno::INTR) => return true,
+            Err(Errno::AGAIN) => return false,
+            _ => {
+                self.hang_up();
+                return false;
+            }
+        };
+        match serde_json::from_slice::<Answer>(&self.buffer[..bytes]) {
+            Ok(answer) => self.on_answer(answer),
+            Err(error) => tracing::error!("the fetcher says what makes no sense: {error}"),
+        }
+        true
+    }
+
+    fn on_answer(&mut self, answer: Answer) {
+        match answer {
+            Answer::Object {
+                ticket,
+                object,
+                how,
+            } => self.on_object(ticket, object, how),
+            Answer::Segment { ticket, segment } => {
+                if let Some(open) = self.open.get_mut(&ticket)
+                    && open.wants.as_ref().is_some_and(|it| it.start == segment)
+                {
+                    open.wants = None;
+                    self.news
+                        .push_back((Ticket(ticket), News::Segment(segment)));
+                }
+            }
+            Answer::Refused {
+                ticket,
+                refusal,
+                how,
+            } => {
+                let news = refused(&refusal, how).unwrap_or(News::Lost);
+                self.end(ticket, news);
+            }
+            Answer::Lost { ticket } => self.end(ticket, News::Lost),
+        }
+    }
+
+    fn end(&mut self, ticket: u64, news: News) {
+        if self.open.remove(&ticket).is_some() {
+            self.news.push_back((Ticket(ticket), news));
+        }
+    }
+
+    fn on_object(&mut self, ticket: u64, object: message::Object, how: message::How) {
+        let Some(open) = self.open.get_mut(&ticket) else {
+            return;
+        };
+        let wants = open.wants.clone();
+        match &open.directory {
+            // Asked again, of another fetcher: it goes on with the same version.
+            Some(known) if *known == object.directory => {
+                if let Some(segments) = wants {
+                    self.say(Ask::Segment {
+                        ticket,
+                        segment: segments.start,
+                        end: segments.end,
+                    });
+                }
+            }
+            Some(_) => {
+                self.say(Ask::Done { ticket });
+                self.end(ticket, News::Lost);
+            }
+            None => {
+                let directory = object.directory.clone();
+                match self.object(object, how) {
+                    Some(object) => {
+                        if let Some(open) = self.open.get_mut(&ticket) {
+                            open.directory = Some(directory);
+                        }
+                        let news = News::Object(Box::new(object));
+                        self.news.push_back((Ticket(ticket), news));
+                    }
+                    None => {
+                        tracing::error!(
+                            ticket,
+                            "the fetcher tells of an object that makes no sense"
+                        );
+                        self.say(Ask::Done { ticket });
+                        self.end(ticket, News::Lost);
+                    }
+                }
+            }
+        }
+    }
+
+    /// An object as the server knows it; `None` if it makes no sense.
+    fn object(&self, object: message::Object, how: message::How) -> Option<Object> {
+        // Below the objects of the cache, in a directory of two levels, and nowhere else.
+        let mut names = object.directory.split('/');
+        let is_number =
+            |name: &str| !name.is_empty() && name.bytes().all(|it| it.is_ascii_hexdigit());
+        if names.next() != Some(origin::OBJECTS)
+            || names.clone().count() != 2
+            || !names.all(is_number)
+        {
+            return None;
+        }
+        let known = |names: &[HeaderName], fields: Vec<(String, String)>| {
+            let fields = fields.into_iter().filter_map(|(name, value)| {
+                let name: HeaderName = name.parse().ok()?;
+                let value = HeaderValue::from_str(&value).ok()?;
+                names.contains(&name).then_some((name, value))
+            });
+            fields.collect()
+        };
+        let content = [
+            CONTENT_TYPE,
+            CONTENT_ENCODING,
+            CONTENT_LANGUAGE,
+            CONTENT_DISPOSITION,
+        ];
+        Some(Object {
+            directory: self
+                .door
+                .left()
+                .cache
+                .as_ref()?
+                .directory(&object.directory)
+                .ok()?,
+            size_bytes: object.size_bytes,
+            segment_bytes: NonZeroU64::new(object.segment_bytes)?,
+            tag: object.tag,
+            last_modified_s: object.last_modified_s,
+            content: known(&content, object.content),
+            caching: known(&[CACHE_CONTROL, EXPIRES, VARY], object.caching),
+            age_s: object.age_s,
+            present: object.present,
+            how: meant(how),
+        })
+    }
+}
+
+/// What the server calls it.
+fn meant(how: message::How) -> How {
+    match how {
+        message::How::Hit => How::Hit,
+        message::How::Miss => How::Miss,
+        message::How::Expired => How::Expired,
+        message::How::Revalidated => How::Revalidated,
+        message::How::Stale => How::Stale,
+        message::How::Updating => How::Updating,
+        message::How::Bypass => How::Bypass,
+    }
+}
+
+/// What the client is told; `None` if that makes no sense.
+fn refused(refusal: &Refusal, how: message::How) -> Option<News> {
+    let status = StatusCode::from_u16(refusal.status).ok()?;
+    let location = match &refusal.location {
+        Some(location) => Some(HeaderValue::from_str(location).ok()?),
+        None => None,
+    };
+    let is_redirect = matches!(refusal.status, 301 | 302 | 303 | 307 | 308);
+    let is_error = status.is_client_error() || status.is_server_error();
+    let makes_sense = (is_redirect && location.is_some()) || (is_error && location.is_none());
+    makes_sense.then_some(News::Refused {
+        status,
+        location,
+        how: meant(how),
+    })
+}
+
+impl Fetching {
+    /// Asks for segments of what a ticket stands for, and keeps in mind that they are wanted. `ask` is given the
+    /// ticket, the first segment, and the one behind the last.
+    fn ask_for(&mut self, ticket: Ticket, segments: Range<u64>, ask: fn(u64, u64, u64) -> Ask) {
+        let Ticket(ticket) = ticket;
+        if let Some(open) = self.open.get_mut(&ticket) {
+            let ask = ask(ticket, segments.start, segments.end);
+            open.wants = Some(segments);
+            self.say(ask);
+        }
+    }
+}
+
+impl Origins for Fetching {
+    fn selecting(&self) -> &'static [&'static str] {
+        &origin::SELECTING
+    }
+
+    fn ask(
+        &mut self,
+        ticket: Ticket,
+        origin: &Arc<str>,
+        target: &str,
+        fields: &[(&'static str, String)],
+    ) {
+        let Ticket(ticket) = ticket;
+        // Longer ones select nothing, and would make the message too long.
+        let bytes_of = |name: &str| -> usize {
+            let lines = fields.iter().filter(|(other, _)| *other == name);
+            lines.map(|(_, value)| value.len()).sum()
+        };
+        let is_short = |&(name, _): &&(&str, String)| bytes_of(name) <= origin::VALUE_BYTES_MAX;
+        let fields = fields.iter().filter(is_short);
+        let open = Open {
+            origin: Arc::clone(origin),
+            target: target.to_owned(),
+            fields: fields
+                .map(|(name, value)| ((*name).to_owned(), value.clone()))
+                .collect(),
+            directory: None,
+            wants: None,
+        };
+        let ask = open.ask(ticket);
+        self.open.insert(ticket, open);
+        self.say(ask);
+    }
+
+    fn want(&mut self, ticket: Ticket, segments: Range<u64>) {
+        self.ask_for(ticket, segments, |ticket, segment, end| Ask::Segment {
+            ticket,
+            segment,
+            end,
+        });
+    }
+
+    fn want_again(&mut self, ticket: Ticket, segments: Range<u64>) {
+        self.ask_for(ticket, segments, |ticket, segment, end| Ask::Missing {
+            ticket,
+            segment,
+            end,
+        });
+    }
+
+    fn done(&mut self, ticket: Ticket) {
+        let Ticket(ticket) = ticket;
+        if self.open.remove(&ticket).is_some() {
+            self.say(Ask::Done { ticket });
+        }
+    }
+
+    fn hear(&mut self) -> Option<(Ticket, News)> {
+        self.meet();
+        self.flush();
+        while self.news.is_empty() && self.receive() {}
+        self.news.pop_front()
+    }
+
+    fn wake_fd(&self) -> BorrowedFd<'_> {
+        self.wake.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use netsetup::seqpacket;
+
+    const ORIGIN: &str = "http://a.example";
+
+    fn fetching() -> (Fetching, Door) {
+        let (fetching, door) = Fetching::new().unwrap();
+        let place = r#"{ "path": "cache", "is_among_files": true }"#;
+        door.show(&serde_json::from_str(place).unwrap());
+        (fetching, door)
+    }
+
+    fn heard(socket: &OwnedFd) -> Vec<Ask> {
+        let mut asks = Vec::new();
+        let mut buffer = vec![0; MESSAGE_BYTES_MAX];
+        while let Ok((bytes, _)) = recv(socket, &mut buffer[..], RecvFlags::DONTWAIT) {
+            asks.push(serde_json::from_slice(&buffer[..bytes]).unwrap());
+        }
+        asks
+    }
+
+    fn say(socket: &OwnedFd, answer: &Answer) {
+        let bytes = serde_json::to_vec(answer).unwrap();
+        send(socket, &bytes, SendFlags::empty()).unwrap();
+    }
+
+    fn object(directory: &str) -> message::Object {
+        message::Object {
+            directory: directory.to_owned(),
+            size_bytes: 10,
+            segment_bytes: 10,
+            tag: 0,
+            last_modified_s: None,
+            content: vec![
+                ("content-type".to_owned(), "text/x".to_owned()),
+                ("content-length".to_owned(), "7".to_owned()),
+                ("content-language".to_owned(), "a\r\nb: c".to_owned()),
+            ],
+            caching: Vec::new(),
+            age_s: 0,
+            present: Vec::new(),
+        }
+    }
+
+    fn told(ticket: u64, object: message::Object) -> Answer {
+        let how = message::How::Hit;
+        Answer::Object {
+            ticket,
+            object,
+            how,
+        }
+    }
+
+    fn ask(ticket: u64) -> Ask {
+        Ask::Object {
+            ticket,
+            origin: ORIGIN.to_owned(),
+            target: "/x".to_owned(),
+            fields: Vec::new(),
+        }
+    }
+
+    fn again(ticket: u64) -> Ask {
+        Ask::Again {
+            ticket,
+            origin: ORIGIN.to_owned(),
+            target: "/x".to_owned(),
+            directory: "objects/ab/cd".to_owned(),
+        }
+    }
+
+    #[test]
+    fn fields_that_are_too_long_together_are_left_out() {
+        let (mut fetching, door) = fetching();
+        let line = |name, bytes| (name, "\"".repeat(bytes));
+        let mut fields = vec![line("origin", origin::VALUE_BYTES_MAX)];
+        fields.extend((0..1000).map(|_| line("accept", 500)));
+        fetching.ask(Ticket(1), &ORIGIN.into(), "/x", &fields);
+        let (own, fetcher) = seqpacket::pair().unwrap();
+        door.put(own);
+        assert_eq!(fetching.hear(), None);
+        let asks = heard(&fetcher);
+        let Some(Ask::Object { fields, .. }) = asks.first() else {
+            panic!("{asks:?}")
+        };
+        assert_eq!(fields.len(), 1);
+        assert_eq!(fields[0].0, "origin");
+    }
+
+    #[test]
+    fn another_fetcher_is_asked_for_what_the_one_before_has_not_brought() {
+        let (mut fetching, door) = fetching();
+        for ticket in [1, 2, 3] {
+            fetching.ask(Ticket(ticket), &ORIGIN.into(), "/x", &[]);
+        }
+        let (own, first) = seqpacket::pair().unwrap();
+        door.put(own);
+        assert_eq!(fetching.hear(), None);
+        assert_eq!(heard(&first).pop(), Some(Ask::Settled));
+        for ticket in [1, 2] {
+            let object = object("objects/ab/cd");
+            say(&first, &told(ticket, object));
+            let news = fetching.hear();
+            assert!(matches!(news, Some((_, News::Object(_)))), "{news:?}");
+            fetching.want(Ticket(ticket), 0..2);
+        }
+        fetching.done(Ticket(3));
+        fetching.ask(Ticket(4), &ORIGIN.into(), "/x", &[]);
+        drop(first);
+        assert_eq!(fetching.hear(), None);
+        let (own, second) = seqpacket::pair().unwrap();
+        door.put(own);
+        assert_eq!(fetching.hear(), None);
+        let mut asks = heard(&second);
+        assert_eq!(asks.pop(), Some(Ask::Settled));
+        asks.sort_by_key(|ask| format!("{ask:?}"));
+        assert_eq!(asks, [again(1), again(2), ask(4)]);
+        // One goes on with its version, of the other there is none any more.
+        for (ticket, directory) in [(1, "objects/ab/cd"), (2, "objects/ab/ef")] {
+            let object = object(directory);
+            say(&second, &told(ticket, object));
+        }
+        assert_eq!(fetching.hear(), Some((Ticket(2), News::Lost)));
+        let (ticket, segment) = (1, 0);
+        let wanted = Ask::Segment {
+            ticket,
+            segment,
+            end: 2,
+        };
+        let expected = [wanted, Ask::Done { ticket: 2 }];
+        assert_eq!(heard(&second), expected);
+        say(&second, &Answer::Segment { ticket, segment });
+        assert_eq!(fetching.hear(), Some((Ticket(1), News::Segment(0))));
+    }
+
+    #[test]
+    fn what_a_fetcher_says_is_believed_only_as_far_as_it_makes_sense() {
+        let (mut fetching, door) = fetching();
+        let (own, fetcher) = seqpacket::pair().unwrap();
+        door.put(own);
+        for (ticket, directory) in [
+            (1, "objects/../../etc"),
+            (2, "elsewhere/ab/cd"),
+            (3, "objects"),
+            (4, "objects//cd"),
+            (5, "/objects/ab/cd"),
+            (12, "objectsab/cd/ef"),
+            (13, "objects/ab/cd/ef"),
+            (14, "objects/ab/"),
+            (15, "objects/ab/x"),
+        ] {
+            fetching.ask(Ticket(ticket), &ORIGIN.into(), "/x", &[]);
+            let object = object(directory);
+            say(&fetcher, &told(ticket, object));
+            assert_eq!(
+                fetching.hear(),
+                Some((Ticket(ticket), News::Lost)),
+                "{directory}"
+            );
+        }
+        for (ticket, status, location) in [
+            (6, 200, None),
+            (7, 99, None),
+            (8, 302, None),
+            (9, 302, Some("a\r\nb")),
+            (10, 404, Some("/")),
+        ] {
+            fetching.ask(Ticket(ticket), &ORIGIN.into(), "/x", &[]);
+            let location = location.map(str::to_owned);
+            let refusal = Refusal { status, location };
+            let how = message::How::Miss;
+            let answer = Answer::Refused {
+                ticket,
+                refusal,
+                how,
+            };
+            say(&fetcher, &answer);
+            assert_eq!(
+                fetching.hear(),
+                Some((Ticket(ticket), News::Lost)),
+                "{status}"
+            );
+        }
+        send(&fetcher, b"nonsense", SendFlags::empty()).unwrap();
+        fetching.ask(Ticket(11), &ORIGIN.into(), "/x", &[]);
+        say(
+            &fetcher,
+            &Answer::Segment {
+                ticket: 11,
+                segment: 5,
+            },
+        );
+        say(&fetcher, &Answer::Lost { ticket: 99 });
+        let object = object("objects/ab/cd");
+        say(&fetcher, &told(11, object));
+        let Some((Ticket(11), News::Object(object))) = fetching.hear() else {
+            panic!("it makes sense");
+        };
+        assert_eq!(object.directory.to_string(), "cache/objects/ab/cd");
+        assert_eq!(object.content.len(), 1, "{:?}", object.content);
+    }
+
+    #[test]
+    fn what_the_socket_does_not_take_at_once_is_said_later() {
+        let (mut fetching, door) = fetching();
+        let (own, fetcher) = seqpacket::pair().unwrap();
+        door.put(own);
+        assert_eq!(fetching.hear(), None);
+        assert_eq!(heard(&fetcher), [Ask::Settled]);
+        let count = 20_000;
+        for ticket in 0..count {
+            fetching.ask(Ticket(ticket), &ORIGIN.into(), "/x", &[]);
+        }
+        assert!(!fetching.unsent.is_empty(), "it is full");
+        let mut asks = 0;
+        while asks < count {
+            asks += heard(&fetcher).len() as u64;
+            assert_eq!(fetching.hear(), None);
+        }
+        assert!(fetching.unsent.is_empty());
+    }
+}

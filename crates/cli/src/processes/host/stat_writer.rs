@@ -1,0 +1,183 @@
+//! In the host process: tells those who ask what connections there are, a little at a time, so that packets do not wait.
+//!
+//! Whoever asks reads from a pipe. The shard is woken while the pipe takes more, writes as much as there is room for, and
+//! never waits. Connections that come or go meanwhile are told or not; those that stay are told once.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use failure::Failure;
+use rustix::event::epoll;
+use rustix::io::Errno;
+use server::Server;
+
+use crate::ipc::child::retry;
+use crate::ipc::stat_report::{Connection, Host, Line};
+
+/// Connections told in one turn of the shard: some hundred microseconds' work.
+const CONNECTIONS_A_TURN: usize = 128;
+
+/// Places of the table looked at in one turn.
+const PLACES_A_TURN: usize = 4096;
+
+/// So many may read at a time.
+const READERS_MAX: usize = 4;
+
+/// A reader that takes nothing for so long, in microseconds, is given up.
+const PATIENCE_US: u64 = 10_000_000;
+
+/// Those who have asked.
+#[derive(Debug, Default)]
+pub(crate) struct Readers {
+    readers: Vec<Reader>,
+}
+
+#[derive(Debug)]
+struct Reader {
+    pipe: OwnedFd,
+    /// What the pipe has not taken yet, from `taken` on.
+    bytes: Vec<u8>,
+    taken: usize,
+    next: Next,
+    /// When it has last taken something, or asked.
+    taken_us: u64,
+}
+
+/// What is told next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    Host,
+    /// Connections from this place of the table on.
+    Place(usize),
+    Nothing,
+}
+
+impl Readers {
+    /// Somebody asks, and reads at the other end of `pipe`, which does not block. From now on `wake` is readable while
+    /// there is something for [`Readers::tell`] to do.
+    pub(crate) fn add(
+        &mut self,
+        wake: &OwnedFd,
+        pipe: OwnedFd,
+        now_us: u64,
+    ) -> Result<(), Failure> {
+        let what = "telling of connections";
+        self.give_up_silent(wake, now_us);
+        if self.readers.len() >= READERS_MAX {
+            let why = format!("{READERS_MAX} read already");
+            return Err(Failure::broken(what, why));
+        }
+        let data = epoll::EventData::new_u64(0);
+        epoll::add(wake, &pipe, data, epoll::EventFlags::OUT)
+            .map_err(|errno| Failure::broken(what, errno))?;
+        self.readers.push(Reader {
+            pipe,
+            bytes: Vec::new(),
+            taken: 0,
+            next: Next::Host,
+            taken_us: now_us,
+        });
+        Ok(())
+    }
+
+    /// Tells one of them some more, and those who have been told something all that they take of it.
+    pub(crate) fn tell(&mut self, wake: &OwnedFd, now_us: u64, stack: &host::Stack, app: &Server) {
+        let wants_more = self.readers.iter().position(Reader::wants_more);
+        if let Some(first) = wants_more {
+            self.readers[first].fill(now_us, stack, app);
+            // The others come before it.
+            self.readers[first..].rotate_left(1);
+        }
+        self.readers.retain_mut(|reader| {
+            let goes_on = reader.hand_over(now_us) && !reader.is_done();
+            if !goes_on {
+                unwatch(wake, &reader.pipe);
+            }
+            goes_on
+        });
+        self.give_up_silent(wake, now_us);
+    }
+
+    fn give_up_silent(&mut self, wake: &OwnedFd, now_us: u64) {
+        self.readers.retain(|reader| {
+            let waits = now_us.saturating_sub(reader.taken_us) < PATIENCE_US;
+            if !waits {
+                unwatch(wake, &reader.pipe);
+            }
+            waits
+        });
+    }
+}
+
+/// Closing it would not suffice while the supervisor has it, too.
+fn unwatch(wake: &OwnedFd, pipe: &OwnedFd) {
+    if let Err(errno) = epoll::delete(wake, pipe.as_fd()) {
+        tracing::debug!("a reader remains watched: {errno}");
+    }
+}
+
+impl Reader {
+    fn wants_more(&self) -> bool {
+        self.bytes.is_empty() && self.next != Next::Nothing
+    }
+
+    fn is_done(&self) -> bool {
+        self.bytes.is_empty() && self.next == Next::Nothing
+    }
+
+    /// Puts the next lines into the buffer.
+    fn fill(&mut self, now_us: u64, stack: &host::Stack, app: &Server) {
+        let place = match self.next {
+            Next::Host => {
+                self.push(&Line::Host(Host::of(stack, app)));
+                self.next = Next::Place(0);
+                return;
+            }
+            Next::Place(place) => place,
+            Next::Nothing => return,
+        };
+        let mut told = 0;
+        for (at, info) in stack.connections_from(place, now_us) {
+            if told == CONNECTIONS_A_TURN || at - place == PLACES_A_TURN {
+                self.next = Next::Place(at);
+                return;
+            }
+            if let Some(info) = info {
+                let connection = Connection::of(&info, app);
+                self.push(&Line::Connection(Box::new(connection)));
+                told += 1;
+            }
+        }
+        self.push(&Line::End {});
+        self.next = Next::Nothing;
+    }
+
+    fn push(&mut self, line: &Line) {
+        // Neither writing to memory fails, nor is there a map whose keys are not strings.
+        if let Err(error) = serde_json::to_writer(&mut self.bytes, line) {
+            tracing::error!("a line that cannot be told: {error}");
+        }
+        self.bytes.push(b'\n');
+    }
+
+    /// Writes what the pipe takes; false if nobody reads any more.
+    fn hand_over(&mut self, now_us: u64) -> bool {
+        while let Some(rest) = self.bytes.get(self.taken..)
+            && !rest.is_empty()
+        {
+            match retry(|| rustix::io::write(&self.pipe, rest)) {
+                Ok(count) => {
+                    self.taken += count;
+                    self.taken_us = now_us;
+                }
+                Err(Errno::AGAIN) => return true,
+                Err(errno) => {
+                    tracing::debug!("nobody reads of connections any more: {errno}");
+                    return false;
+                }
+            }
+        }
+        self.bytes.clear();
+        self.taken = 0;
+        true
+    }
+}

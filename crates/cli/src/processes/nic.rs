@@ -1,0 +1,159 @@
+//! The NIC process: the NIC stack for one host stack, confined to reading below its root.
+
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+
+use contract::control::{HelloError, nic_hello};
+use failure::Failure;
+use netdev::packet::PacketPort;
+use netsetup::device;
+use rustix::fs::{Mode, OFlags};
+use rustix::thread::CapabilitySet;
+use sandbox::{lockdown, memory_limit, seccomp};
+use serde::{Deserialize, Serialize};
+
+use crate::config::Text;
+use crate::config::ablation::NicMeasuring;
+use crate::config::size::{Size, cache_bytes};
+use crate::ipc::capture_request::NIC_MARK;
+use crate::ipc::child;
+use crate::ipc::child::tell_if_writable;
+use crate::ipc::launch;
+use crate::ipc::launch::Settings;
+use crate::ipc::messages::{FromNic, Report};
+use crate::ipc::signals::Signals;
+use crate::processes::heap;
+
+/// What the process may keep: reading files that only root may read, if it is root that serves them,
+/// and buffers that stay in memory (io_uring registers them).
+const CAPABILITIES: CapabilitySet = CapabilitySet::DAC_READ_SEARCH.union(CapabilitySet::IPC_LOCK);
+
+/// What a NIC process starts with.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct NicSettings {
+    /// Interface to send packets on.
+    pub(crate) device: String,
+    /// Directory below which files are opened, and never outside.
+    #[serde(with = "launch::path")]
+    pub(crate) root: PathBuf,
+    /// Workers, each a thread with a port of its own.
+    pub(crate) workers: u16,
+    /// Memory for content, of all workers together.
+    #[serde(default)]
+    pub(crate) cache: Option<Text<Size>>,
+    /// Report to the supervisor what the workers count.
+    #[serde(default)]
+    pub(crate) reports_counters: bool,
+    #[serde(default)]
+    pub(crate) ablation: NicMeasuring,
+}
+
+impl Settings for NicSettings {
+    const NAME: &'static str = "NIC process";
+    const COMMAND: &'static str = "nic-process";
+    const TASK_NAME: &'static CStr = c"splitway-nic";
+}
+
+/// Runs until the host stack is gone or a signal ends it.
+pub(crate) fn run() -> Result<(), Failure> {
+    let launched = launch::enter::<NicSettings>()?;
+    let settings = launched.settings;
+    let host = launched
+        .socket
+        .ok_or_else(|| Failure::broken("NIC process", "the socket of the host did not arrive"))?;
+    lockdown::forbid_core_dumps()?;
+    let signals = Signals::catch_ends()?;
+    let workers = usize::from(settings.workers);
+    let (device, path) = (&settings.device, &settings.root);
+    let what = format!("root {}", path.display());
+    let root = nic::RootDir::open(path).map_err(|error| Failure::input(&what, error))?;
+    let ports = std::iter::repeat_with(|| PacketPort::send_only(device))
+        .take(workers)
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|error| device::port_failed(device, &error))?;
+    for port in &ports {
+        if let Err(error) = port.set_mark(NIC_MARK) {
+            tracing::debug!(%error, "captures will not tell what this process sends");
+        }
+    }
+    let config = config(&settings);
+
+    // Everything that needs a privilege or another file is open now.
+    lockdown::keep_capabilities(CAPABILITIES)?;
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let directory = rustix::fs::open(path, flags, Mode::empty())
+        .map_err(|errno| Failure::input(&what, errno))?;
+    lockdown::confine_to(directory.as_fd())?;
+
+    let session = match nic_hello(host, workers) {
+        Ok(session) => session,
+        // The host stack has closed the connection before it began.
+        Err(HelloError::Closed) => return Ok(()),
+        Err(error) => return Err(Failure::broken("meeting the host process", error)),
+    };
+    child::tell(FromNic::Ready { workers })?;
+    let ready = || {
+        heap::give_back_when_idle();
+        seccomp::allow_only(seccomp::Kind::Nic).map_err(io::Error::other)
+    };
+    let tell = |worker, counters: &nic::Counters| {
+        report_worker(worker, self::counters(counters));
+    };
+    let tell: Option<nic::Tell<'_>> = if settings.reports_counters {
+        Some(&tell)
+    } else {
+        None
+    };
+    let counters = nic::run(&config, root, session, ports, signals.as_fd(), ready, tell)
+        .map_err(|error| Failure::broken("NIC process", error))?;
+    child::report(self::counters(&counters))
+}
+
+fn config(settings: &NicSettings) -> nic::Config {
+    let cache = settings.cache.map(|size| size.0);
+    let mut config = nic::Config {
+        huge_bytes_set_aside: memory_limit::huge_bytes_set_aside(),
+        cache_bytes: cache_bytes(cache, settings.workers, memory_limit::limit_bytes()),
+        ..nic::Config::default()
+    };
+    settings.ablation.apply(&mut config);
+    config
+}
+
+/// What the workers have counted together.
+pub(crate) fn counters(counters: &nic::Counters) -> Vec<(String, u64)> {
+    counters
+        .rows()
+        .into_iter()
+        .map(|(name, value)| (name.to_owned(), value))
+        .collect()
+}
+
+/// In a NIC process: reports the counters of a worker to the supervisor, unless that would have to wait.
+fn report_worker(worker: usize, counters: Vec<(String, u64)>) {
+    let report = Report::now(counters);
+    tell_if_writable(FromNic::Counters { worker, report });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ipc::messages::Line;
+
+    #[test]
+    fn what_a_worker_tells_is_written_at_once() {
+        let counters = nic::Counters::default().rows();
+        let counters = counters.map(|(name, _)| (name.to_owned(), u64::MAX));
+        let report = Report {
+            cpu_user_us: u64::MAX,
+            cpu_system_us: u64::MAX,
+            memory_bytes_max: u64::MAX,
+            counters: counters.into(),
+        };
+        let line =
+            serde_json::to_vec(&Line::Says(FromNic::Counters { worker: 64, report })).unwrap();
+        assert!(line.len() < 4096, "PIPE_BUF: {}", line.len());
+    }
+}

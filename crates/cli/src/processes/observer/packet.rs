@@ -1,0 +1,60 @@
+//! What the host process sends to the observer, and how: packets that are dropped when the observer is behind.
+
+use std::io::IoSlice;
+use std::os::fd::OwnedFd;
+
+use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
+use server::AccessSink;
+
+use crate::ipc::messages::Report;
+
+/// Longest packet, in bytes: a request's head is bounded, and so are those that share a packet with it.
+pub(crate) const PACKET_BYTES_MAX: usize = 256 << 10;
+
+/// Before records of accesses.
+const ACCESSES: u8 = 0;
+
+/// Before a report in JSON.
+const REPORT: u8 = 1;
+
+/// What a packet holds.
+pub(crate) enum Packet<'a> {
+    /// Records of accesses, and how many so far are in no packet, nor will be.
+    Accesses { lost: u64, records: &'a [u8] },
+    /// What the host process has counted.
+    Report(Report),
+}
+
+impl<'a> Packet<'a> {
+    pub(crate) fn parse(bytes: &'a [u8]) -> Option<Self> {
+        match bytes.split_first()? {
+            (&ACCESSES, rest) => {
+                let (lost, records) = rest.split_first_chunk()?;
+                let lost = u64::from_le_bytes(*lost);
+                Some(Self::Accesses { lost, records })
+            }
+            (&REPORT, rest) => serde_json::from_slice(rest).ok().map(Self::Report),
+            _ => None,
+        }
+    }
+}
+
+/// A packet with what the host process has counted.
+pub(crate) fn report(report: &Report) -> serde_json::Result<Vec<u8>> {
+    let mut packet = vec![REPORT];
+    serde_json::to_writer(&mut packet, report)?;
+    Ok(packet)
+}
+
+/// The host process's end of the socket to the observer.
+#[derive(Debug)]
+pub(crate) struct SocketSink(pub(crate) OwnedFd);
+
+impl AccessSink for SocketSink {
+    fn take(&mut self, packet: &[u8], lost: u64) -> bool {
+        let lost = lost.to_le_bytes();
+        let parts = [&[ACCESSES][..], &lost, packet].map(IoSlice::new);
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        sendmsg(&self.0, &parts, &mut SendAncillaryBuffer::default(), flags).is_ok()
+    }
+}

@@ -1,0 +1,11 @@
+//! The relay: on each of two machines, the process that stands for the stack of the other.
+//!
+//! | Module | What it does |
+//! |---|---|
+//! | `host_side` | on the host's machine, in the place of a NIC process |
+//! | `nic_side` | on the NIC stack's machine, in the place of the host process |
+//! | `counters` | what a session has counted |
+
+pub(crate) mod counters;
+pub(crate) mod host_side;
+pub(crate) mod nic_side;

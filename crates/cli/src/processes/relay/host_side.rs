@@ -1,0 +1,116 @@
+//! The carrier process: to the host process it is the NIC stack, which is on another machine.
+
+use std::ffi::CStr;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use contract::control::{HelloError, nic_hello};
+use contract::ethernet::ETHER_TYPE;
+use failure::Failure;
+use netdev::packet::{ControlPort, mtu_of};
+use netsetup::device;
+use relay::meet::MeetError;
+use relay::{Carrier, Ending};
+use rustix::thread::CapabilitySet;
+use sandbox::{lockdown, seccomp};
+use serde::{Deserialize, Serialize};
+
+use crate::config::Text;
+use crate::config::control_link::MacAddress;
+use crate::config::key_file;
+use crate::ipc::child;
+use crate::ipc::launch;
+use crate::ipc::launch::Settings;
+use crate::ipc::messages::FromNic;
+use crate::ipc::signals::Signals;
+use crate::processes::relay::counters;
+
+/// What the relay on the host's machine starts with.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct HostRelaySettings {
+    /// Interface of the control link.
+    pub(crate) interface: String,
+    /// The NIC stack's machine.
+    pub(crate) peer: Text<MacAddress>,
+    #[serde(with = "launch::path")]
+    pub(crate) key_file: PathBuf,
+    /// The host's interface to its clients.
+    pub(crate) device: String,
+}
+
+impl Settings for HostRelaySettings {
+    const NAME: &'static str = "relay process";
+    const COMMAND: &'static str = "host-relay";
+    const TASK_NAME: &'static CStr = c"splitway-relay";
+}
+
+/// How long the NIC stack's machine may take to answer: less than the host process waits for the hello.
+const PATIENCE: Duration = Duration::from_secs(4);
+
+/// Runs until either stack is gone or a signal ends it.
+pub(crate) fn run() -> Result<(), Failure> {
+    let launched = launch::enter::<HostRelaySettings>()?;
+    let settings = launched.settings;
+    let (interface, peer, device) = (&settings.interface, settings.peer.0, &settings.device);
+    let host = launched
+        .socket
+        .ok_or_else(|| Failure::broken("relay", "the socket of the host did not arrive"))?;
+    lockdown::forbid_core_dumps()?;
+    let signals = Signals::catch_ends()?;
+    let key = key_file::read(&settings.key_file)?;
+    let mut port = ControlPort::open(interface, ETHER_TYPE, Some(peer.0))
+        .map_err(|error| device::port_failed(interface, &error))?;
+    let mtu = mtu_of(device).map_err(|error| device::port_failed(device, &error))?;
+
+    // Everything that needs a privilege or a file is open now.
+    lockdown::keep_capabilities(CapabilitySet::empty())?;
+    lockdown::lock_out(Path::new("/"))?;
+    seccomp::allow_only(seccomp::Kind::Carrier)?;
+
+    let what = format!("NIC stack at {} on {}", peer, interface);
+    let met = relay::meet::meet(&mut port, peer.0, &key, PATIENCE, signals.as_fd());
+    let (session, terms) = match met {
+        Ok(met) => met,
+        Err(MeetError::Stopped) => return Ok(()),
+        Err(error @ MeetError::Io(_)) => return Err(Failure::broken(what, error)),
+        Err(error) => return Err(Failure::input(what, error)),
+    };
+    if (terms.mtu as usize) < mtu {
+        return Err(Failure::input(
+            what,
+            format!(
+                "its link to the clients takes packets of {} bytes, and {} of {mtu}",
+                terms.mtu, device
+            ),
+        )
+        .remedy(format!(
+            "Give both the same MTU: ip link set {} mtu {}",
+            device, terms.mtu
+        )));
+    }
+    let workers = usize::from(terms.workers);
+    let mut stack = match nic_hello(host, workers) {
+        Ok(stack) => stack,
+        // The host stack has closed the connection before it began.
+        Err(HelloError::Closed) => return Ok(()),
+        Err(error) => return Err(Failure::broken("meeting the host process", error)),
+    };
+    child::tell(FromNic::Ready { workers })?;
+    let carriage = Carrier::new(&mut port, peer.0, session).for_host();
+    let (ending, counters) =
+        carriage.run(&mut stack.channels, stack.socket.as_fd(), signals.as_fd());
+    child::report(counters::counters(&counters))?;
+    match ending {
+        Ending::Stopped | Ending::StackGone | Ending::Superseded(_) => Ok(()),
+        Ending::Session(end) => Err(Failure::broken(what, end)),
+        Ending::StackCorrupt | Ending::StackSilent => Err(Failure::broken(
+            "host process",
+            "its command ring makes no sense",
+        )),
+        Ending::Io(error) => Err(Failure::broken(
+            format!("control link {}", interface),
+            error,
+        )),
+    }
+}

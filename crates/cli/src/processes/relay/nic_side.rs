@@ -1,0 +1,219 @@
+//! The carrier process of `splitway nic --control`: it lets host stacks of other machines in, one after the other, and
+//! is to the NIC process of each what the host process would be.
+//!
+//! It deals with strangers, so it may do little. It asks the supervisor for NIC processes, and is passed a socket that
+//! leads to each.
+
+use std::ffi::CStr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use contract::control::{HostSession, host_hello};
+use contract::ethernet::session::Counters;
+use contract::ethernet::{ETHER_TYPE, PreSharedKey};
+use contract::limits::HEARTBEAT_SECONDS;
+use failure::Failure;
+use netdev::packet::{ControlPort, mtu_of};
+use netsetup::device;
+use relay::{Carriage, Carrier, Door, Ending};
+use rustix::thread::CapabilitySet;
+use sandbox::{lockdown, seccomp};
+use serde::{Deserialize, Serialize};
+
+use crate::config::control_link::MacAddress;
+use crate::config::key_file;
+use crate::ipc::child;
+use crate::ipc::fd_passing;
+use crate::ipc::launch;
+use crate::ipc::launch::{Launched, Settings};
+use crate::ipc::messages::{FromRelay, Report, ToRelay};
+use crate::ipc::signals::Signals;
+use crate::processes::relay::counters;
+use crate::supervisor::nic::START_WAIT;
+
+/// What the relay on the NIC stack's machine starts with.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct NicRelaySettings {
+    /// Interface of the control link.
+    pub(crate) interface: String,
+    #[serde(with = "launch::path")]
+    pub(crate) key_file: PathBuf,
+    /// The NIC stack's interface to the clients.
+    pub(crate) device: String,
+    /// Workers of each NIC process.
+    pub(crate) workers: u16,
+}
+
+impl Settings for NicRelaySettings {
+    const NAME: &'static str = "relay process";
+    const COMMAND: &'static str = "nic-relay";
+    const TASK_NAME: &'static CStr = c"splitway-relay";
+}
+
+/// Longest message of the supervisor, in bytes.
+const MESSAGE_BYTES_MAX: usize = 64;
+
+/// Runs until the supervisor ends it.
+pub(crate) fn run() -> Result<(), Failure> {
+    let Launched {
+        settings, control, ..
+    } = launch::enter::<NicRelaySettings>()?;
+    lockdown::forbid_core_dumps()?;
+    let signals = Signals::catch_ends()?;
+    let key = key_file::read(&settings.key_file)?;
+    let mut machine = Machine::open(&settings, &key, control)?;
+
+    // Everything that needs a privilege or a file is open now.
+    lockdown::keep_capabilities(CapabilitySet::empty())?;
+    lockdown::lock_out(Path::new("/"))?;
+    seccomp::allow_only(seccomp::Kind::Door)?;
+
+    child::tell(FromRelay::Listening {
+        mac: MacAddress(machine.port.mac()).to_string(),
+    })?;
+    machine.serve(&signals)
+}
+
+struct Machine {
+    supervisor: OwnedFd,
+    port: ControlPort,
+    door: Door,
+    workers: usize,
+    /// Where data leaves: its own address, so that switches do not learn the host's there.
+    source_mac: [u8; 6],
+    /// Counts the hosts that were let in.
+    guests: u8,
+}
+
+impl Machine {
+    fn open(
+        settings: &NicRelaySettings,
+        key: &PreSharedKey,
+        supervisor: OwnedFd,
+    ) -> Result<Machine, Failure> {
+        let (interface, device) = (&settings.interface, &settings.device);
+        let port = ControlPort::open(interface, ETHER_TYPE, None)
+            .map_err(|error| device::port_failed(interface, &error))?;
+        let mtu = mtu_of(device).map_err(|error| device::port_failed(device, &error))?;
+        // A port of the data link only to learn its address.
+        let source_mac = ControlPort::open(device, ETHER_TYPE, None)
+            .map_err(|error| device::port_failed(device, &error))?
+            .mac();
+        let mtu = u32::try_from(mtu).unwrap_or(u32::MAX);
+        let door =
+            Door::new(key, &port, settings.workers, mtu, Some(source_mac)).ok_or_else(|| {
+                Failure::input(
+                    format!("control link {interface}"),
+                    "its MTU is too small for the contract",
+                )
+            })?;
+        Ok(Machine {
+            supervisor,
+            port,
+            door,
+            workers: usize::from(settings.workers),
+            source_mac,
+            guests: 0,
+        })
+    }
+
+    fn serve(&mut self, signals: &Signals) -> Result<(), Failure> {
+        let mut next = None;
+        loop {
+            let guest = match next.take() {
+                Some(guest) => guest,
+                None => match self.door.wait(&mut self.port, signals.as_fd()) {
+                    Ok(Some(guest)) => guest,
+                    Ok(None) => return Ok(()),
+                    Err(error) => return Err(Failure::broken("waiting for host stacks", error)),
+                },
+            };
+            let host = MacAddress(guest.mac);
+            self.guests = self.guests.wrapping_add(1);
+            child::tell(FromRelay::HostConnected {
+                session: self.guests,
+                host: host.to_string(),
+            })?;
+            let epoch = guest.session.id();
+            let source_mac = guest.terms.source_mac.and(Some(self.source_mac));
+            let carrier = Carrier::new(&mut self.port, guest.mac, guest.session);
+            let carriage = carrier.for_nic(source_mac, &mut self.door);
+            let nic = NicProcess {
+                supervisor: &self.supervisor,
+                number: self.guests,
+                workers: self.workers,
+                epoch,
+            };
+            let (ending, counters) = nic.carry(carriage, signals)?;
+            let report = Report::now(counters::counters(&counters));
+            child::tell(FromRelay::HostGone {
+                session: self.guests,
+                report,
+            })?;
+            match ending {
+                Ending::Stopped => return Ok(()),
+                Ending::Superseded(guest) => next = Some(*guest),
+                Ending::Session(end) => tracing::info!("host stack at {host}: {end}"),
+                Ending::StackGone => tracing::error!("the NIC process has ended"),
+                Ending::StackCorrupt => {
+                    tracing::error!("the NIC process has broken its event ring");
+                }
+                Ending::StackSilent => {
+                    tracing::error!(
+                        "no heartbeat of the NIC process for {HEARTBEAT_SECONDS} s: it is ended"
+                    );
+                }
+                Ending::Io(error) => return Err(Failure::broken("control link", error)),
+            }
+        }
+    }
+}
+
+/// The NIC process that the supervisor starts for a host.
+struct NicProcess<'a> {
+    supervisor: &'a OwnedFd,
+    number: u8,
+    workers: usize,
+    epoch: u64,
+}
+
+impl NicProcess<'_> {
+    /// Waits for it, meets it in the host's place, and carries for it. The host does not notice how long it takes.
+    fn carry(
+        &self,
+        mut carriage: Carriage<'_, '_>,
+        signals: &Signals,
+    ) -> Result<(Ending, Counters), Failure> {
+        let stop = signals.as_fd();
+        let socket = loop {
+            let supervisor = self.supervisor.as_fd();
+            if let Some(ending) = carriage.await_stack(self.workers, START_WAIT, supervisor, stop) {
+                return Ok(carriage.leave_unmet(self.workers, ending));
+            }
+            match fd_passing::receive(self.supervisor, &mut [0; MESSAGE_BYTES_MAX])? {
+                Some((ToRelay::Nic { session }, socket)) if session == self.number => break socket,
+                // Of a host that has gone since.
+                Some(_) => {}
+                None => break None,
+            }
+        };
+        let Some(socket) = socket else {
+            // The supervisor has said why. The host knocks again.
+            return Ok(carriage.leave_unmet(self.workers, Ending::StackGone));
+        };
+        if let Some(ending) = carriage.await_stack(self.workers, START_WAIT, socket.as_fd(), stop) {
+            return Ok(carriage.leave_unmet(self.workers, ending));
+        }
+        Ok(match host_hello(socket, self.epoch) {
+            Ok(HostSession {
+                mut channels,
+                socket,
+            }) => carriage.run(&mut channels, socket.as_fd(), stop),
+            Err(error) => {
+                let failure = Failure::broken("meeting the NIC process", error);
+                tracing::error!("{failure}");
+                carriage.leave_unmet(self.workers, Ending::StackGone)
+            }
+        })
+    }
+}

@@ -1,0 +1,326 @@
+//! Who did what: the table at the end.
+
+use std::fmt::Write as _;
+
+use sandbox::lockdown::LockedOut;
+
+use crate::ipc::messages::Report;
+use crate::processes::relay::counters::{
+    FRAMES_RECEIVED, FRAMES_REFUSED, FRAMES_SENT, PARCELS_REPEATED,
+};
+use crate::terminal::grouped;
+
+/// Where the cell of a row comes from.
+enum Cell {
+    /// A counter of that name; blank if the process has none.
+    Counter(&'static str),
+    /// A value that needs no counter.
+    Value(u64),
+    Blank,
+}
+
+/// The rows, with what each process counted for them.
+const ROWS: [(&str, Cell, Cell); 18] = [
+    // Zero for the host process, which was locked out of the file system before it served.
+    (
+        "bytes of content touched",
+        Cell::Value(0),
+        Cell::Counter("bytes read"),
+    ),
+    (
+        "bytes of content sent",
+        Cell::Value(0),
+        Cell::Counter("file bytes sent"),
+    ),
+    (
+        "bytes of headers sent",
+        Cell::Counter("real_bytes"),
+        Cell::Counter("inline bytes sent"),
+    ),
+    (
+        "OPEN commands",
+        Cell::Counter("opens"),
+        Cell::Counter("OPEN commands"),
+    ),
+    (
+        "LIST commands",
+        Cell::Counter("lists"),
+        Cell::Counter("LIST commands"),
+    ),
+    (
+        "SEND commands",
+        Cell::Counter("sends"),
+        Cell::Counter("SEND commands"),
+    ),
+    (
+        "ACKD commands",
+        Cell::Counter("ackds"),
+        Cell::Counter("ACKD commands"),
+    ),
+    (
+        "CLOS commands",
+        Cell::Counter("closes"),
+        Cell::Counter("CLOS commands"),
+    ),
+    ("events", Cell::Counter("events"), Cell::Blank),
+    (
+        "connections",
+        Cell::Counter("connections_accepted"),
+        Cell::Blank,
+    ),
+    ("requests", Cell::Counter("requests"), Cell::Blank),
+    (
+        "TLS handshakes",
+        Cell::Counter("tls_handshakes"),
+        Cell::Blank,
+    ),
+    (
+        "TLS records sealed",
+        Cell::Blank,
+        Cell::Counter("records sealed"),
+    ),
+    (
+        "frames received",
+        Cell::Counter("frames_received"),
+        Cell::Blank,
+    ),
+    (
+        "packets sent",
+        Cell::Counter("packets_sent"),
+        Cell::Counter("packets"),
+    ),
+    (
+        "in superpackets",
+        Cell::Blank,
+        Cell::Counter("superpackets"),
+    ),
+    (
+        "retransmissions",
+        Cell::Counter("retransmissions"),
+        Cell::Blank,
+    ),
+    (
+        "NIC processes that followed another",
+        Cell::Counter("nic_restarts"),
+        Cell::Blank,
+    ),
+];
+
+/// What the processes did. The NIC process has no column if it is not ours.
+pub(crate) fn table(locked_out: &LockedOut, host: Option<&Report>, nic: Option<&Report>) -> String {
+    let columns: Vec<(&str, &Report, bool)> = host
+        .map(|report| ("host process", report, true))
+        .into_iter()
+        .chain(nic.map(|report| {
+            // The sum of all of either kind.
+            let carries = report.counter(FRAMES_SENT).is_some();
+            let serves = report.counter("SEND commands").is_some();
+            let title = match (carries, serves) {
+                (true, true) => "NIC and carrier",
+                (true, false) => "carrier process",
+                (false, _) => "NIC process",
+            };
+            (title, report, false)
+        }))
+        .collect();
+    let mut text = String::new();
+    let mut row = |label: &str, cells: &mut dyn Iterator<Item = String>| {
+        let _ = write!(text, "{label:<36}");
+        for cell in cells {
+            let _ = write!(text, "{cell:>16}");
+        }
+        text.push('\n');
+    };
+    row(
+        "",
+        &mut columns.iter().map(|(title, ..)| (*title).to_owned()),
+    );
+    for (label, host_cell, nic_cell) in &ROWS {
+        let cell = |report: &Report, is_host: bool| match if is_host { host_cell } else { nic_cell }
+        {
+            Cell::Counter(name) => report.counter(name).map_or_else(String::new, grouped),
+            Cell::Value(value) => grouped(*value),
+            Cell::Blank => String::new(),
+        };
+        row(
+            label,
+            &mut columns
+                .iter()
+                .map(|(_, report, is_host)| cell(report, *is_host)),
+        );
+    }
+    row(
+        "CPU time",
+        &mut columns.iter().map(|(_, report, _)| milliseconds(report)),
+    );
+    row(
+        "memory, at most",
+        &mut columns
+            .iter()
+            .map(|(_, report, _)| megabytes(report.memory_bytes_max)),
+    );
+    text.extend(nic.and_then(control_link));
+    let _ = writeln!(
+        text,
+        "The host process could not have read a file: Landlock (ABI {}) had locked it out before.",
+        locked_out.landlock_abi
+    );
+    text
+}
+
+/// What a carrier has counted, in a line; `None` if the process carries nothing.
+pub(crate) fn control_link(carrier: &Report) -> Option<String> {
+    let counter = |name| carrier.counter(name).map(grouped);
+    Some(format!(
+        "Control link: {} frames sent, {} received, {} more refused; {} parcels sent again.\n",
+        counter(FRAMES_SENT)?,
+        counter(FRAMES_RECEIVED)?,
+        counter(FRAMES_REFUSED)?,
+        counter(PARCELS_REPEATED)?,
+    ))
+}
+
+/// All that the processes have counted: a line with an object, which has an object for each process that there
+/// is.
+pub(crate) fn json(
+    host: Option<&Report>,
+    nic: Option<&Report>,
+    fetcher: Option<&Report>,
+) -> String {
+    let counters = |report: &Report| -> serde_json::Map<String, serde_json::Value> {
+        let rows = report.counters.iter().cloned();
+        rows.map(|(name, value)| (name, value.into())).collect()
+    };
+    let mut line = serde_json::json!({ "host": host.map(counters), "nic": nic.map(counters) });
+    if let Some(fetcher) = fetcher {
+        line["fetcher"] = counters(fetcher).into();
+    }
+    format!("{line}\n")
+}
+
+/// What the fetcher has done, a line for each counter.
+pub(crate) fn fetcher(report: &Report) -> String {
+    let mut text = "fetcher\n".to_owned();
+    for (name, value) in &report.counters {
+        let name = name.trim_start_matches("origin_").replace('_', " ");
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "  {name:<20} {:>15}", grouped(*value));
+    }
+    text
+}
+
+fn milliseconds(report: &Report) -> String {
+    let total_us = report.cpu_user_us.saturating_add(report.cpu_system_us);
+    format!("{}.{} ms", grouped(total_us / 1000), total_us % 1000 / 100)
+}
+
+fn megabytes(bytes: u64) -> String {
+    format!(
+        "{}.{} MB",
+        grouped(bytes / 1_000_000),
+        bytes % 1_000_000 / 100_000
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(counters: &[(&str, u64)]) -> Report {
+        Report {
+            counters: counters
+                .iter()
+                .map(|(name, value)| ((*name).to_owned(), *value))
+                .collect(),
+            cpu_user_us: 1_000_000,
+            cpu_system_us: 234_560,
+            memory_bytes_max: 12_345_678,
+        }
+    }
+
+    fn locked_out() -> LockedOut {
+        LockedOut {
+            landlock_abi: 7,
+            probe: "/srv".into(),
+            probe_errno: 13,
+        }
+    }
+
+    #[test]
+    fn the_line_of_json_has_every_counter() {
+        let host = report(&[("sends", 12), ("events", 1500)]);
+        let line: serde_json::Value = serde_json::from_str(&json(Some(&host), None, None)).unwrap();
+        assert_eq!(line["host"]["events"], 1500);
+        assert!(line["nic"].is_null());
+    }
+    #[test]
+    fn each_process_has_its_column() {
+        let (host, nic) = (
+            report(&[("sends", 12), ("events", 1500)]),
+            report(&[("SEND commands", 12)]),
+        );
+        let table = table(&locked_out(), Some(&host), Some(&nic));
+        let cells = |label: &str| {
+            let line = table
+                .lines()
+                .find(|line| line.starts_with(label))
+                .expect(label);
+            line[36..].split_whitespace().collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(cells("SEND commands"), "12 12");
+        assert_eq!(cells("events"), "1,500");
+        assert_eq!(cells("CPU time"), "1,234.5 ms 1,234.5 ms");
+        assert_eq!(cells("memory"), "12.3 MB 12.3 MB");
+        assert_eq!(cells("bytes of content sent"), "0");
+        assert!(table.contains("Landlock (ABI 7)"));
+    }
+
+    #[test]
+    fn what_a_carrier_has_counted_is_told() {
+        let counters = contract::ethernet::session::Counters {
+            frames_sent: 12_345,
+            frames_dropped: 6,
+            parcels_repeated: 7,
+            ..Default::default()
+        };
+        let carrier = Report::now(crate::processes::relay::counters::counters(&counters));
+        let table = table(&locked_out(), None, Some(&carrier));
+        assert!(table.contains("carrier process"), "{table}");
+        let line = "12,345 frames sent, 0 received, 6 more refused; 7 parcels sent again";
+        assert!(table.contains(line), "{table}");
+        assert_eq!(control_link(&report(&[("SEND commands", 12)])), None);
+    }
+
+    #[test]
+    fn the_column_of_several_kinds_is_named_after_both() {
+        let carrier = report(&[(FRAMES_SENT, 1)]);
+        let mut both = report(&[("SEND commands", 12)]);
+        for (sum, title) in [
+            (carrier.clone(), "carrier process"),
+            (both.clone(), "NIC process"),
+        ] {
+            assert!(table(&locked_out(), None, Some(&sum)).contains(title));
+        }
+        both.absorb(&carrier);
+        assert!(table(&locked_out(), None, Some(&both)).contains("NIC and carrier"));
+    }
+
+    #[test]
+    fn every_counter_named_here_exists() {
+        let host = crate::processes::host::counters::counters(
+            &host::Counters::default(),
+            &server::Counters::default(),
+        );
+        let nic = crate::processes::nic::counters(&nic::Counters::default());
+        for (label, host_cell, nic_cell) in &ROWS {
+            for (cell, counters) in [(host_cell, &host), (nic_cell, &nic)] {
+                if let Cell::Counter(name) = cell {
+                    assert!(
+                        counters.iter().any(|(own, _)| own == name),
+                        "{label}: no counter {name}"
+                    );
+                }
+            }
+        }
+    }
+}

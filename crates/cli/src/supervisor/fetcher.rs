@@ -1,0 +1,579 @@
+//! Keeps a fetcher at work: starts it, and starts another when it has ended. What is cached is served meanwhile as far as
+//! the host process knows where it lies; what else is asked for waits. Origins that are named later are made known to the
+//! one that there is; if its confinement does not let it reach them, another one takes its place.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use failure::Failure;
+use netsetup::seqpacket;
+use nix::sched::{CloneFlags, setns};
+use origin::OriginUrl;
+use origin::message::{MESSAGE_BYTES_MAX, Order};
+use rustix::io::Errno;
+use rustix::net::{SendFlags, send};
+
+use crate::config::origin_place::ORIGINS_MAX;
+use crate::ipc::child::retry;
+use crate::ipc::fd_passing;
+use crate::ipc::launch;
+use crate::ipc::launch::Settings as _;
+use crate::ipc::messages::{FromFetcher, Report, ToHost};
+use crate::ipc::stat_report;
+use crate::processes::fetcher::FetcherSettings;
+use crate::supervisor::backoff::Backoff;
+use crate::supervisor::children::{Children, Event, Role};
+use crate::supervisor::executable::Program;
+use crate::supervisor::heartbeat::{Due, Heartbeat};
+use crate::supervisor::origin_plan::{CacheLimits, OriginPlan};
+
+const NAME: &str = FetcherSettings::NAME;
+
+/// The network namespace in which the user has started Splitway: origins are reached from there.
+#[derive(Debug)]
+pub(crate) struct Outside(File);
+
+impl Outside {
+    /// The one that this process is in now.
+    pub(crate) fn here() -> Result<Self, Failure> {
+        File::open("/proc/thread-self/ns/net")
+            .map(Self)
+            .map_err(|error| Failure::broken("looking for the own network namespace", error))
+    }
+
+    /// Does something there.
+    fn visit<T>(&self, act: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
+        let inside = Self::here()?;
+        let same = |errno| Failure::broken("entering a network namespace for the fetcher", errno);
+        let is_here = self.number().is_some() && self.number() == inside.number();
+        if is_here {
+            return act();
+        }
+        setns(self.0.as_fd(), CloneFlags::CLONE_NEWNET).map_err(same)?;
+        let done = act();
+        setns(inside.0.as_fd(), CloneFlags::CLONE_NEWNET).map_err(same)?;
+        done
+    }
+
+    fn number(&self) -> Option<(u64, u64)> {
+        let stat = rustix::fs::fstat(&self.0).ok()?;
+        Some((stat.st_dev, stat.st_ino))
+    }
+}
+
+/// How long a fetcher whose place another one is to take may wait for what that could not go on with.
+const RETIRE_WAIT: Duration = Duration::from_secs(10);
+
+/// How often one that has not heard everything yet is told the rest, and after how long it is taken not to hear.
+const TELL_PERIOD: Duration = Duration::from_millis(20);
+const TELL_MAX: Duration = Duration::from_secs(10);
+
+/// Origins that a fetcher goes on knowing though they are not named any more. Beyond, they are forgotten.
+const KNOWN_MAX: usize = 2 * ORIGINS_MAX;
+
+/// Origins in a message.
+const ORIGINS_PER_ORDER: usize = 16;
+
+const _: () = assert!(
+    ORIGINS_PER_ORDER * (OriginUrl::BYTES_MAX + 16) < MESSAGE_BYTES_MAX,
+    "they fit into one"
+);
+
+/// See the [module documentation](self).
+#[derive(Debug)]
+pub(crate) struct FetchKeeper {
+    log: String,
+    program: Program,
+    outside: Outside,
+    /// Leads to the host process.
+    host: OwnedFd,
+    /// What there is to be fetched, if anything, with all origins that a fetcher is to know.
+    plan: Option<OriginPlan>,
+    /// Those of them that were named last.
+    named: BTreeSet<OriginUrl>,
+    process: Option<Process>,
+    /// How many there have been.
+    processes: u64,
+    /// What the last of them has told of all that it has counted.
+    counted: Report,
+    backoff: Backoff,
+    /// When another one is started.
+    next: Option<Instant>,
+    /// How long it may stand still.
+    heartbeat: Duration,
+}
+
+/// A fetcher, and what it can do.
+#[derive(Debug)]
+struct Process {
+    /// Where it is told more.
+    orders: OwnedFd,
+    /// What the socket has not taken: it holds a few long messages.
+    untold: VecDeque<Vec<u8>>,
+    /// By then it has heard something more, or does not hear.
+    hears_by: Option<Instant>,
+    /// It can connect to no others.
+    ports: BTreeSet<u16>,
+    /// It believes somebody, and so can speak TLS.
+    is_secure: bool,
+    /// It is to end, until then at the latest.
+    retires_by: Option<Instant>,
+    /// Since it takes orders.
+    heartbeat: Option<Heartbeat>,
+}
+
+impl Process {
+    fn reaches(&self, url: &OriginUrl) -> bool {
+        self.ports.contains(&url.port()) && (self.is_secure || !url.is_secure())
+    }
+
+    /// It is told as soon as it takes that in.
+    fn tell(&mut self, order: &Order) {
+        let message = serde_json::to_vec(order).unwrap_or_default();
+        self.untold.push_back(message);
+        self.go_on_telling(Instant::now());
+    }
+
+    /// Tells what it has not been told yet, as far as it listens; false if it has not for too long.
+    fn go_on_telling(&mut self, now: Instant) -> bool {
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        while let Some(message) = self.untold.front() {
+            match retry(|| send(&self.orders, message, flags)) {
+                Ok(_) => {
+                    self.untold.pop_front();
+                    self.hears_by = None;
+                }
+                Err(Errno::AGAIN) => return now < *self.hears_by.get_or_insert(now + TELL_MAX),
+                // It has ended, which is told in another way.
+                Err(_) => {
+                    self.untold.clear();
+                    return true;
+                }
+            }
+        }
+        true
+    }
+
+    /// Another one is to take its place.
+    fn retire(&mut self) {
+        tracing::info!("another fetcher is started, which knows what is to be fetched now");
+        self.retires_by = Some(Instant::now() + RETIRE_WAIT);
+        self.tell(&Order::Retire);
+    }
+}
+
+impl FetchKeeper {
+    /// Nothing is to be fetched yet.
+    pub(crate) fn new(
+        outside: Outside,
+        host: &OwnedFd,
+        log: &str,
+        heartbeat: Duration,
+    ) -> Result<Self, Failure> {
+        let host = host
+            .try_clone()
+            .map_err(|error| Failure::broken("making a socket for the host process", error))?;
+        Ok(Self {
+            log: log.to_owned(),
+            program: Program::own()?,
+            outside,
+            host,
+            plan: None,
+            named: BTreeSet::new(),
+            process: None,
+            processes: 0,
+            counted: Report::default(),
+            backoff: Backoff::default(),
+            next: None,
+            heartbeat,
+        })
+    }
+
+    /// From now on this can be fetched as well: by the fetcher that there is, if it can reach it, and else by another one.
+    /// What could be before still can, and what is cached stays, since the host process may go on with that.
+    pub(crate) fn prepare(
+        &mut self,
+        children: &mut Children,
+        plan: Option<&OriginPlan>,
+    ) -> Result<(), Failure> {
+        let Some(plan) = plan else {
+            return Ok(());
+        };
+        let mut plan = plan.clone();
+        let named = std::mem::replace(&mut self.named, plan.origins.clone());
+        let mut is_any_forgotten = false;
+        if let Some(before) = &self.plan {
+            let known = &before.origins | &plan.origins;
+            is_any_forgotten = known.len() > KNOWN_MAX;
+            plan.origins = match is_any_forgotten {
+                true => &named | &plan.origins,
+                false => known,
+            };
+            plan.limits = plan.limits.max(before.limits);
+        }
+        self.plan = Some(plan);
+        if self.process.is_none() && self.next.is_none() {
+            return self.start(children);
+        }
+        // Who is started later is told everything then.
+        if let Some(process) = &mut self.process
+            && let Some(plan) = &self.plan
+            && process.retires_by.is_none()
+        {
+            // One that is at work forgets none.
+            let can_go_on =
+                !is_any_forgotten && plan.origins.iter().all(|url| process.reaches(url));
+            match can_go_on {
+                true => tell_all(process, plan),
+                false => process.retire(),
+            }
+        }
+        Ok(())
+    }
+
+    /// So much may be kept, by the configuration that the host process uses: what was prepared is used, or never will be.
+    pub(crate) fn limit(&mut self, limits: Option<CacheLimits>) {
+        let (Some(plan), Some(limits)) = (&mut self.plan, limits) else {
+            return;
+        };
+        if std::mem::replace(&mut plan.limits, limits) == limits {
+            return;
+        }
+        if let Some(process) = &mut self.process
+            && process.retires_by.is_none()
+        {
+            let order = Order::Use {
+                origins: Vec::new(),
+                bytes_max: limits.bytes.0,
+                variants_max: limits.variants.into(),
+            };
+            process.tell(&order);
+        }
+    }
+
+    /// Starts a fetcher; there is none if it could not be handed to the host process.
+    fn start(&mut self, children: &mut Children) -> Result<(), Failure> {
+        self.spawn(children).inspect_err(|_| {
+            self.process = None;
+            children.forget(Role::Fetcher);
+        })
+    }
+
+    fn spawn(&mut self, children: &mut Children) -> Result<(), Failure> {
+        let Some(plan) = &self.plan else {
+            return Ok(());
+        };
+        let failed = |errno| Failure::broken("making a socket for the fetcher", errno);
+        let (to_fetcher, fetcher) = seqpacket::pair().map_err(failed)?;
+        let (image, settings) = (self.program.image(), plan.settings());
+        let (child, orders) = self
+            .outside
+            .visit(|| launch::start(&image, &settings, &self.log, Some(&fetcher)))?;
+        children.add(Role::Fetcher, child);
+        self.processes += 1;
+        self.counted = Report::default();
+        self.process = Some(Process {
+            orders,
+            untold: VecDeque::new(),
+            hears_by: None,
+            ports: plan.origins.iter().map(OriginUrl::port).collect(),
+            is_secure: plan.origins.iter().any(OriginUrl::is_secure),
+            retires_by: None,
+            heartbeat: None,
+        });
+        fd_passing::pass(&self.host, &ToHost::Fetcher, Some(&to_fetcher))
+            .map_err(|errno| Failure::broken("handing the fetcher to the host process", errno))
+    }
+
+    /// There is somebody who fetches, or is to be.
+    pub(crate) fn is_needed(&self) -> bool {
+        self.plan.is_some()
+    }
+
+    /// What it is to do, for people.
+    pub(crate) fn describe(&self) -> String {
+        self.plan
+            .as_ref()
+            .map_or_else(String::new, OriginPlan::describe)
+    }
+
+    /// How many fetchers have been started.
+    pub(crate) fn processes(&self) -> u64 {
+        self.processes
+    }
+
+    /// What there is to be known of it from outside, if anything is fetched.
+    pub(crate) fn info(&self, children: &Children) -> Option<stat_report::Fetcher> {
+        self.plan.as_ref().map(|plan| stat_report::Fetcher {
+            process: children
+                .pid(Role::Fetcher)
+                .map(stat_report::Process::look_at),
+            cache_max_bytes: plan.limits.bytes.0,
+            counters: self.counted.counters.iter().cloned().collect(),
+        })
+    }
+
+    /// When [`FetchKeeper::on`] is to be called though nothing happens.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        let process = self.process.as_ref();
+        let retires_by = process.and_then(|it| it.retires_by);
+        let is_waiting = process.is_some_and(|it| !it.untold.is_empty());
+        let tells_at = is_waiting.then(|| Instant::now() + TELL_PERIOD);
+        let heartbeat = process.and_then(|it| it.heartbeat.as_ref()?.deadline());
+        self.next
+            .into_iter()
+            .chain(retires_by)
+            .chain(heartbeat)
+            .chain(tells_at)
+            .min()
+    }
+
+    /// The process takes orders.
+    pub(crate) fn on_ready(&mut self) {
+        if let Some(process) = &mut self.process {
+            process.heartbeat = Some(Heartbeat::new(self.heartbeat));
+        }
+    }
+
+    /// Something has happened, or time has passed.
+    pub(crate) fn on(&mut self, children: &mut Children, event: &Event) {
+        let now = Instant::now();
+        match event {
+            Event::Fetcher(FromFetcher::Ready) => {
+                self.backoff.on_success(now);
+                self.on_ready();
+            }
+            Event::Fetcher(FromFetcher::Counters {
+                origin: None,
+                report,
+            }) => {
+                self.counted = report.clone();
+                if let Some(process) = &mut self.process
+                    && let Some(heartbeat) = &mut process.heartbeat
+                {
+                    heartbeat.on_answer();
+                }
+            }
+            Event::Exited(Role::Fetcher) => {
+                let failure = children.exit_failure(Role::Fetcher);
+                let has_retired = self
+                    .process
+                    .take()
+                    .is_some_and(|it| it.retires_by.is_some());
+                children.forget(Role::Fetcher);
+                match failure {
+                    None if has_retired => self.next = Some(now),
+                    failure => {
+                        let failure =
+                            failure.unwrap_or_else(|| Failure::broken(NAME, "ended unasked"));
+                        self.fail(now, &failure);
+                    }
+                }
+            }
+            _ => {}
+        }
+        if let Some(process) = &mut self.process
+            && let Some(heartbeat) = &mut process.heartbeat
+        {
+            match heartbeat.on_time(now) {
+                Due::Nothing => {}
+                Due::Ask => process.tell(&Order::Tell),
+                Due::Silent => {
+                    tracing::warn!("no heartbeat of the {NAME}: it is killed");
+                    children.kill(Role::Fetcher);
+                }
+            }
+        }
+        if let Some(process) = &mut self.process
+            && !process.go_on_telling(now)
+        {
+            tracing::warn!(
+                "the fetcher has not listened for {TELL_MAX:?}: it is ended, and another one started"
+            );
+            process.retires_by = Some(now);
+        }
+        let is_late = |process: &mut Process| process.retires_by.is_some_and(|by| by <= now);
+        if self.process.take_if(is_late).is_some() {
+            children.forget(Role::Fetcher);
+            self.next = Some(now);
+        }
+        if self.next.is_some_and(|at| at <= now) {
+            self.next = None;
+            if let Err(failure) = self.start(children) {
+                self.fail(now, &failure);
+            }
+        }
+    }
+
+    fn fail(&mut self, now: Instant, failure: &Failure) {
+        let wait = self.backoff.on_failure(now);
+        tracing::error!(
+            "{failure}; what is to come from an origin waits, another fetcher is started in {wait:?}"
+        );
+        self.next = Some(now + wait);
+    }
+}
+
+/// Tells a fetcher of all origins, and how much it may keep.
+fn tell_all(process: &mut Process, plan: &OriginPlan) {
+    let origins: Vec<String> = plan.origins.iter().map(ToString::to_string).collect();
+    for origins in origins.chunks(ORIGINS_PER_ORDER) {
+        process.tell(&Order::Use {
+            origins: origins.to_vec(),
+            bytes_max: plan.limits.bytes.0,
+            variants_max: plan.limits.variants.into(),
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::config::size::Size;
+    use crate::ipc::signals::Signals;
+
+    fn plan(root: &std::path::Path, cache_max: &str, origins: &[String]) -> OriginPlan {
+        let root = root.display();
+        let text = format!(
+            "nic.root = \"{root}\"\norigin = {{ cache_max = \"{cache_max}\", urls = {origins:?} }}"
+        );
+        let config: Config = toml::from_str(&text).unwrap();
+        OriginPlan::check(&config).unwrap().unwrap()
+    }
+
+    /// A keeper, the host process's end of its socket, and where a fetcher hears orders that is at work by this plan.
+    fn at_work(plan: OriginPlan) -> (FetchKeeper, Children, OwnedFd, OwnedFd) {
+        let children = Children::new(Signals::catch_ends().unwrap());
+        let (to_host, host) = seqpacket::pair().unwrap();
+        let (orders, heard) = seqpacket::pair().unwrap();
+        let mut keeper =
+            FetchKeeper::new(Outside::here().unwrap(), &to_host, "warn", Duration::ZERO).unwrap();
+        keeper.process = Some(Process {
+            orders,
+            untold: VecDeque::new(),
+            hears_by: None,
+            ports: [80].into(),
+            is_secure: false,
+            retires_by: None,
+            heartbeat: None,
+        });
+        keeper.named = plan.origins.clone();
+        keeper.plan = Some(plan);
+        (keeper, children, host, heard)
+    }
+
+    fn limits(bytes: Size) -> CacheLimits {
+        CacheLimits {
+            bytes,
+            variants: 16,
+        }
+    }
+
+    /// How much it may keep, as it was told, in order; `None`: it is to retire.
+    fn heard(socket: &OwnedFd) -> Vec<Option<u64>> {
+        let mut message = vec![0; MESSAGE_BYTES_MAX];
+        let flags = rustix::net::RecvFlags::DONTWAIT;
+        let mut all = Vec::new();
+        while let Ok((count, _)) = rustix::net::recv(socket, &mut message[..], flags) {
+            all.push(match serde_json::from_slice(&message[..count]).unwrap() {
+                Order::Use { bytes_max, .. } => Some(bytes_max),
+                Order::Retire => None,
+                Order::Tell => continue,
+            });
+        }
+        all
+    }
+
+    #[test]
+    fn the_cache_becomes_smaller_when_that_is_in_use_and_not_before() {
+        let root = tempfile::tempdir().unwrap();
+        let plan = |size| plan(root.path(), size, &["http://a.example".to_owned()]);
+        let (small, large) = (Size(16 << 20), Size(64 << 20));
+        let (mut keeper, mut children, _host, orders) = at_work(plan("64M"));
+        keeper.prepare(&mut children, Some(&plan("16M"))).unwrap();
+        assert_eq!(heard(&orders), [Some(large.0)]);
+        keeper.limit(Some(limits(small)));
+        assert_eq!(heard(&orders), [Some(small.0)]);
+        // One that is refused leaves nothing behind.
+        keeper.prepare(&mut children, Some(&plan("64M"))).unwrap();
+        keeper.limit(Some(limits(small)));
+        assert_eq!(heard(&orders), [Some(large.0), Some(small.0)]);
+        assert_eq!(keeper.info(&children).unwrap().cache_max_bytes, small.0);
+        keeper.limit(None);
+        keeper.limit(Some(limits(small)));
+        assert_eq!(heard(&orders), []);
+    }
+
+    #[test]
+    fn a_fetcher_that_would_know_too_many_origins_makes_room_for_another() {
+        let root = tempfile::tempdir().unwrap();
+        let plan = |numbers: std::ops::Range<usize>| {
+            let origins: Vec<String> = numbers.map(|it| format!("http://{it}.example")).collect();
+            plan(root.path(), "16M", &origins)
+        };
+        let (mut keeper, mut children, _host, orders) = at_work(plan(0..256));
+        keeper
+            .prepare(&mut children, Some(&plan(256..512)))
+            .unwrap();
+        assert!(!heard(&orders).contains(&None));
+        keeper
+            .prepare(&mut children, Some(&plan(512..513)))
+            .unwrap();
+        assert_eq!(heard(&orders), [None]);
+        assert!(keeper.deadline().is_some());
+        assert_eq!(keeper.plan.unwrap().origins.len(), 257);
+    }
+
+    #[test]
+    fn one_that_listens_slowly_is_told_everything_in_order_and_one_that_never_does_is_replaced() {
+        let root = tempfile::tempdir().unwrap();
+        let plan = plan(root.path(), "16M", &["http://a.example".to_owned()]);
+        let (mut keeper, mut children, host, orders) = at_work(plan);
+        // Nobody takes another one in.
+        drop(host);
+        let process = keeper.process.as_ref().unwrap();
+        rustix::net::sockopt::set_socket_send_buffer_size(&process.orders, 4096).unwrap();
+        let sizes: Vec<u64> = (1..1_000).map(|it| (16 << 20) + it).collect();
+        for &size in &sizes {
+            keeper.limit(Some(limits(Size(size))));
+        }
+        let nothing = Event::Fetcher(FromFetcher::Ready);
+        let mut told = Vec::new();
+        while told.len() < sizes.len() {
+            let is_waiting = !keeper.process.as_ref().unwrap().untold.is_empty();
+            assert_eq!(keeper.deadline().is_some(), is_waiting);
+            let more = heard(&orders);
+            assert!(!more.is_empty());
+            told.extend(more);
+            keeper.on(&mut children, &nothing);
+        }
+        assert!(told.into_iter().flatten().eq(sizes.iter().copied()));
+        assert_eq!(keeper.deadline(), None);
+        for &size in &sizes {
+            keeper.limit(Some(limits(Size(size))));
+        }
+        let hears_by = &mut keeper.process.as_mut().unwrap().hears_by;
+        assert!(hears_by.is_some());
+        keeper.on(&mut children, &nothing);
+        assert!(keeper.process.is_some());
+        keeper.process.as_mut().unwrap().hears_by = Some(Instant::now());
+        keeper.on(&mut children, &nothing);
+        assert!(keeper.process.is_none());
+        assert!(keeper.next.is_some(), "another one is started");
+    }
+
+    #[test]
+    fn one_that_cannot_be_handed_to_the_host_process_is_none() {
+        let root = tempfile::tempdir().unwrap();
+        let plan = plan(root.path(), "16M", &["http://a.example".to_owned()]);
+        let (mut keeper, mut children, host, _) = at_work(plan.clone());
+        keeper.process = None;
+        drop(host);
+        assert!(keeper.prepare(&mut children, Some(&plan)).is_err());
+        assert!(keeper.process.is_none());
+        assert_eq!(children.pid(Role::Fetcher), None);
+    }
+}

@@ -1,0 +1,110 @@
+//! Whether a process that the supervisor has started does its work: it is asked several times within the time that it
+//! may stand still, and answers between two turns of its loop ([`FromHost::Pong`](crate::ipc::messages::FromHost)).
+//!
+//! NIC processes are watched by the host process instead, through the rings. Time counts by the supervisor's own turns, so
+//! one that has stood still itself blames no other process.
+
+use std::time::{Duration, Instant};
+
+use contract::limits::HEARTBEATS_MISSED_MAX;
+
+/// See the [module documentation](self).
+#[derive(Debug)]
+pub(crate) struct Heartbeat {
+    /// `None`: the process is not watched.
+    period: Option<Duration>,
+    next: Instant,
+    is_asked: bool,
+    missed: u32,
+}
+
+/// What is to be done now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Due {
+    Nothing,
+    /// The process is to be asked.
+    Ask,
+    /// The process has stood still for the whole time. Told once.
+    Silent,
+}
+
+impl Heartbeat {
+    /// For a process that may stand still for `within`, or forever if that is zero.
+    pub(crate) fn new(within: Duration) -> Self {
+        let period = within / HEARTBEATS_MISSED_MAX;
+        Self {
+            period: (!period.is_zero()).then_some(period),
+            next: Instant::now(),
+            is_asked: false,
+            missed: 0,
+        }
+    }
+
+    /// When [`Heartbeat::on_time`] is to be called next.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.period.map(|_| self.next)
+    }
+
+    /// Time has passed. A process that has not answered is not asked again, since questions would fill its socket.
+    pub(crate) fn on_time(&mut self, now: Instant) -> Due {
+        let Some(period) = self.period.filter(|_| self.next <= now) else {
+            return Due::Nothing;
+        };
+        self.next = now + period;
+        if !self.is_asked {
+            self.is_asked = true;
+            return Due::Ask;
+        }
+        self.missed = self.missed.saturating_add(1);
+        match self.missed {
+            HEARTBEATS_MISSED_MAX => Due::Silent,
+            _ => Due::Nothing,
+        }
+    }
+
+    /// The process has answered, or another one takes its place. True if it had been silent.
+    pub(crate) fn on_answer(&mut self) -> bool {
+        let was_silent = self.missed >= HEARTBEATS_MISSED_MAX;
+        (self.is_asked, self.missed) = (false, 0);
+        was_silent
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_silent_after_the_whole_time_and_told_of_once() {
+        let mut heartbeat = Heartbeat::new(Duration::from_secs(5));
+        let begun = heartbeat.deadline().unwrap();
+        let mut at = |seconds: u64| heartbeat.on_time(begun + Duration::from_secs(seconds));
+        assert_eq!(at(0), Due::Ask);
+        assert_eq!([at(0), at(1), at(2), at(3), at(4)], [Due::Nothing; 5]);
+        assert_eq!(
+            [at(5), at(6), at(60)],
+            [Due::Silent, Due::Nothing, Due::Nothing]
+        );
+        assert!(heartbeat.on_answer());
+        let now = heartbeat.deadline().unwrap();
+        assert_eq!(heartbeat.on_time(now), Due::Ask);
+        assert!(!heartbeat.on_answer());
+    }
+
+    #[test]
+    fn a_supervisor_that_stood_still_blames_no_other_process() {
+        let mut heartbeat = Heartbeat::new(Duration::from_secs(5));
+        let begun = heartbeat.deadline().unwrap();
+        assert_eq!(heartbeat.on_time(begun), Due::Ask);
+        let much_later = begun + Duration::from_secs(3600);
+        assert_eq!(heartbeat.on_time(much_later), Due::Nothing);
+    }
+
+    #[test]
+    fn without_a_time_no_process_is_watched() {
+        let mut heartbeat = Heartbeat::new(Duration::ZERO);
+        assert_eq!(heartbeat.deadline(), None);
+        let later = Instant::now() + Duration::from_secs(3600);
+        assert_eq!(heartbeat.on_time(later), Due::Nothing);
+    }
+}

@@ -1,0 +1,868 @@
+//! Keeps a NIC process serving: starts it, starts another when it has ended, replaces it on demand.
+//!
+//! One way leads to a NIC process that serves, whatever the occasion: it is started, says hello, is passed on to the
+//! host process, and joined by it. Until then the one before it, if there is one, goes on.
+//!
+//! ```text
+//!            start             hello             joined
+//!  nothing ────────▶ Starting ────────▶ Joining ────────▶ it serves, the one before it ends
+//!     ▲                 │ ends, is silent,  │ refused
+//!     │                 │ other version     │
+//!     └── back-off ◀────┴───────────────────┘
+//! ```
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use contract::control::{HelloError, peek_hello};
+use failure::Failure;
+use netsetup::seqpacket;
+use rustix::io::Errno;
+use rustix::net::SocketAddrUnix;
+
+use crate::ipc::fd_passing;
+use crate::ipc::launch;
+use crate::ipc::messages::{FromHost, FromNic, Report, ToHost, WorkerReport};
+use crate::ipc::stat_report::{Nic, Process};
+use crate::processes::nic::NicSettings;
+use crate::processes::relay::host_side::HostRelaySettings;
+use crate::supervisor::backoff::Backoff;
+use crate::supervisor::children::{Children, Event, Role};
+use crate::supervisor::executable::Program;
+
+/// How long a NIC process may take to say hello, and the host process to answer it.
+pub(crate) const START_WAIT: Duration = Duration::from_secs(20);
+
+/// How long a NIC process that is not used any more may take to end, or a carrier to bring what one on another machine has
+/// said last; less than the host stack waits for it.
+const END_WAIT: Duration = Duration::from_secs(3);
+
+/// Where NIC processes come from.
+#[derive(Debug)]
+pub(crate) enum NicOrigin {
+    /// They are started.
+    Program {
+        /// What the one that serves was started from.
+        program: Program,
+        settings: NicProgram,
+        /// The level of its log.
+        log: String,
+    },
+    /// They are started by somebody else, and wait at this socket.
+    Socket(PathBuf),
+}
+
+/// What a program is started as.
+#[derive(Clone, Debug)]
+pub(crate) enum NicProgram {
+    Nic(NicSettings),
+    /// The relay to a NIC stack on another machine.
+    Relay(HostRelaySettings),
+}
+
+/// See the [module documentation](self).
+#[derive(Debug)]
+pub(crate) struct NicKeeper {
+    /// Which of the host's NIC stacks it keeps.
+    number: usize,
+    /// What people call it.
+    name: String,
+    origin: NicOrigin,
+    /// Leads to the host process.
+    host: OwnedFd,
+    next: Next,
+    /// NIC processes that were passed to the host process.
+    passed: u64,
+    /// Which of them serves: it has been joined, and not lost.
+    serves: Option<u64>,
+    backoff: Backoff,
+    /// When the one that served before is killed, should it still be there.
+    past_until: Option<Instant>,
+    /// What those that have been forgotten had reported.
+    past: Option<Report>,
+    /// Since when one has served, or none.
+    since: Instant,
+    /// Workers of the one that serves.
+    workers: usize,
+    /// What each of them has told last of what it has counted.
+    counted: Vec<Report>,
+    /// Why the last one that was to serve does not.
+    complaint: Option<Failure>,
+    /// The one that serves stands still, in these words.
+    silent: Option<Failure>,
+    /// Why the one before does not serve any more.
+    loss: Option<Failure>,
+}
+
+/// The NIC process that is to serve.
+#[derive(Debug)]
+enum Next {
+    None,
+    At(Instant),
+    Starting {
+        /// `None`: it has hung up, and its end will tell why.
+        socket: Option<OwnedFd>,
+        until: Instant,
+        /// What is new about it.
+        fresh: Fresh,
+    },
+    Joining {
+        until: Instant,
+        fresh: Fresh,
+        workers: usize,
+    },
+}
+
+/// What a NIC process is started from that the one before was not.
+#[derive(Debug, Default)]
+struct Fresh {
+    program: Option<Program>,
+    root: Option<PathBuf>,
+}
+
+/// What has come of it.
+#[derive(Debug)]
+pub(crate) enum NicNews {
+    /// A NIC process has begun to serve.
+    Serves,
+    /// One that was to serve does not.
+    Failed(Failure),
+    /// The one that served does not any more. Another one is started after this time.
+    Lost(Failure, Duration),
+}
+
+impl NicKeeper {
+    /// Passes NIC processes on over `host`, as NIC stack `number`.
+    pub(crate) fn new(number: usize, name: String, origin: NicOrigin, host: OwnedFd) -> Self {
+        Self {
+            number,
+            name,
+            origin,
+            host,
+            next: Next::None,
+            passed: 0,
+            serves: None,
+            backoff: Backoff::default(),
+            past_until: None,
+            past: None,
+            since: Instant::now(),
+            workers: 0,
+            counted: Vec::new(),
+            complaint: None,
+            silent: None,
+            loss: None,
+        }
+    }
+
+    /// Which of the host's NIC stacks it keeps.
+    pub(crate) fn number(&self) -> usize {
+        self.number
+    }
+
+    /// What people call it.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether this failure is to be told. One that repeats itself with every attempt is told once.
+    pub(crate) fn is_news(&mut self, failure: &Failure) -> bool {
+        let said = self.complaint.replace(failure.clone());
+        said.is_none_or(|said| !said.is_like(failure))
+    }
+
+    /// How it is with it.
+    pub(crate) fn info(&self, children: &Children) -> Nic {
+        let process = children.pid(Role::Nic(self.number));
+        Nic {
+            nic: self.number,
+            name: self.name.clone(),
+            serves: self.serves.is_some(),
+            since_s: self.since.elapsed().as_secs(),
+            workers: self.workers,
+            process: process.map(Process::look_at),
+            counters: Nic::counters(&self.counted),
+            status: self.status(children),
+        }
+    }
+
+    /// Why it does not serve, if it does not.
+    pub(crate) fn trouble(&self) -> Option<String> {
+        let why = match (&self.silent, self.serves) {
+            (Some(silent), _) => Some(silent),
+            (None, Some(_)) => return None,
+            (None, None) => self.complaint.as_ref().or(self.loss.as_ref()),
+        };
+        let why = why.map(Failure::to_string).unwrap_or_default();
+        let why = why.lines().next().unwrap_or_default();
+        Some(format!("{} does not serve: {why}", self.name))
+    }
+
+    /// One serves, as far as is known, and stands still.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.silent.is_some() && self.serves.is_some()
+    }
+
+    /// The same, in a line.
+    pub(crate) fn status(&self, children: &Children) -> String {
+        let since = in_words(self.since.elapsed());
+        if let (Some(silent), Some(_)) = (&self.silent, self.serves) {
+            return format!("{}: stands still: {silent}", self.name);
+        }
+        if self.serves.is_some() {
+            let workers = match self.workers {
+                1 => "1 worker".to_owned(),
+                workers => format!("{workers} workers"),
+            };
+            let pid = children.pid(Role::Nic(self.number));
+            let process = pid.map_or_else(String::new, |pid| format!(", process {pid}"));
+            let next = match self.next {
+                Next::None | Next::At(_) => "",
+                Next::Starting { .. } | Next::Joining { .. } => "; another one is being started",
+            };
+            return format!(
+                "{}: serves for {since}, {workers}{process}{next}",
+                self.name
+            );
+        }
+        let next = match self.next {
+            Next::At(at) => {
+                let wait = at.saturating_duration_since(Instant::now());
+                format!("tried again in {}", in_words(wait))
+            }
+            Next::Starting { .. } | Next::Joining { .. } => "being started".to_owned(),
+            Next::None => "not tried again".to_owned(),
+        };
+        let complaint = self.complaint.as_ref().or(self.loss.as_ref());
+        let complaint = complaint.map(Failure::to_string);
+        // What to do about it may follow, in lines of its own.
+        let why = complaint.as_deref().and_then(|text| text.lines().next());
+        let why = why.map_or_else(String::new, |why| format!(": {why}"));
+        format!("{}: missing for {since}, {next}{why}", self.name)
+    }
+
+    /// Starts the first one. `socket`: leads to it already. If that fails, it is tried again later.
+    pub(crate) fn start_first(
+        &mut self,
+        children: &mut Children,
+        socket: Option<OwnedFd>,
+    ) -> Option<Failure> {
+        if let Some(socket) = socket {
+            self.next = Next::Starting {
+                socket: Some(socket),
+                until: Instant::now() + START_WAIT,
+                fresh: Fresh::default(),
+            };
+            return None;
+        }
+        let failure = self.start(children, Fresh::default()).err()?;
+        match self.fail(children, failure) {
+            Some(NicNews::Failed(failure)) => Some(failure),
+            _ => None,
+        }
+    }
+
+    /// Starts one from the program as it is now, to replace the one there is.
+    pub(crate) fn replace(&mut self, children: &mut Children) -> Result<(), Failure> {
+        let what = "replacing the NIC process";
+        if matches!(self.next, Next::Starting { .. } | Next::Joining { .. }) {
+            return Err(Failure::broken(what, "one is being started already"));
+        }
+        let newest = match &self.origin {
+            NicOrigin::Program { program, .. } => program.newest()?,
+            NicOrigin::Socket(path) => {
+                return Err(Failure::input(
+                    what,
+                    format!(
+                        "the one at {} was not started by this server",
+                        path.display()
+                    ),
+                )
+                .remedy("Restart it where it was started: this server will connect to it again."));
+            }
+        };
+        let fresh = Fresh {
+            program: Some(newest),
+            root: None,
+        };
+        self.start(children, fresh)
+    }
+
+    /// The directory that NIC processes read below, if they are given one.
+    pub(crate) fn root(&self) -> Option<&Path> {
+        match &self.origin {
+            NicOrigin::Program {
+                settings: NicProgram::Nic(settings),
+                ..
+            } => Some(&settings.root),
+            NicOrigin::Program { .. } | NicOrigin::Socket(_) => None,
+        }
+    }
+
+    /// Starts one below this root, to replace the one there is.
+    pub(crate) fn change_root(
+        &mut self,
+        children: &mut Children,
+        new: PathBuf,
+    ) -> Result<(), Failure> {
+        if matches!(self.next, Next::Starting { .. } | Next::Joining { .. }) {
+            let why = "a NIC process is being started";
+            return Err(Failure::broken("changing the root", why).remedy("Reload again."));
+        }
+        if self.serves.is_some() {
+            let fresh = Fresh {
+                program: None,
+                root: Some(new),
+            };
+            return self.start(children, fresh);
+        }
+        // The next one reads below it.
+        self.set_root(new);
+        Ok(())
+    }
+
+    fn set_root(&mut self, new: PathBuf) {
+        if let NicOrigin::Program {
+            settings: NicProgram::Nic(settings),
+            ..
+        } = &mut self.origin
+        {
+            settings.root = new;
+        }
+    }
+
+    fn start(&mut self, children: &mut Children, fresh: Fresh) -> Result<(), Failure> {
+        let socket = match &self.origin {
+            NicOrigin::Program {
+                program,
+                settings,
+                log,
+            } => {
+                let newest = &fresh.program;
+                let (host_socket, nic_socket) = seqpacket::pair().map_err(|errno| {
+                    Failure::broken("joining the two processes with a socket", errno)
+                })?;
+                let image = program.image();
+                let path = newest.as_ref().map_or(&*image, Program::path);
+                // The process ends when its host has gone: nothing else is to be said to it.
+                let (child, _control) = match settings {
+                    NicProgram::Nic(settings) => {
+                        let mut settings = settings.clone();
+                        settings.root = fresh.root.clone().unwrap_or(settings.root);
+                        launch::start(path, &settings, log, Some(&nic_socket))?
+                    }
+                    NicProgram::Relay(settings) => {
+                        launch::start(path, settings, log, Some(&nic_socket))?
+                    }
+                };
+                // By its path, since a script cannot be executed by a descriptor. What is noted is to be what runs.
+                if newest.as_ref().is_some_and(|newest| !newest.is_in_place()) {
+                    let failure = "another program was installed at that moment";
+                    return Err(Failure::broken("starting the NIC process", failure)
+                        .remedy("Ask again when the installation is over."));
+                }
+                children.add(Role::NextNic(self.number), child);
+                host_socket
+            }
+            NicOrigin::Socket(path) => connect_again(path)?,
+        };
+        self.next = Next::Starting {
+            socket: Some(socket),
+            until: Instant::now() + START_WAIT,
+            fresh,
+        };
+        Ok(())
+    }
+
+    /// What to watch: a hello may come.
+    pub(crate) fn watch(&self) -> Option<BorrowedFd<'_>> {
+        match &self.next {
+            Next::Starting { socket, .. } => socket.as_ref().map(AsFd::as_fd),
+            Next::None | Next::At(_) | Next::Joining { .. } => None,
+        }
+    }
+
+    /// When to call [`NicKeeper::on`] at the latest.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        let next = match self.next {
+            Next::None => None,
+            Next::At(until) | Next::Starting { until, .. } | Next::Joining { until, .. } => {
+                Some(until)
+            }
+        };
+        next.into_iter().chain(self.past_until).min()
+    }
+
+    /// What NIC processes have reported: all that have ended in order so far.
+    pub(crate) fn report(&self, children: &Children) -> Option<Report> {
+        let mut sum = self.past.clone();
+        for last in
+            [Role::PastNic(self.number), Role::Nic(self.number)].map(|role| children.report(role))
+        {
+            absorb(&mut sum, last);
+        }
+        sum
+    }
+
+    /// The counters of a worker of the process that serves, if that is the event.
+    pub(crate) fn counters_of(&self, event: &Event) -> Option<WorkerReport> {
+        match event {
+            Event::Nic(Role::Nic(nic), FromNic::Counters { worker, report })
+                if *nic == self.number && *worker < self.counted.len() =>
+            {
+                Some(WorkerReport {
+                    nic: *nic,
+                    worker: *worker,
+                    process: self.serves?,
+                    report: report.clone(),
+                })
+            }
+            _ => None,
+        }
+    }
+
+    /// Something has happened, or time has passed.
+    pub(crate) fn on(&mut self, children: &mut Children, event: &Event) -> Option<NicNews> {
+        let number = self.number;
+        match event {
+            Event::Host(message) => {
+                if let Some(news) = self.on_host(children, message) {
+                    return Some(news);
+                }
+            }
+            Event::Nic(Role::Nic(nic), FromNic::Counters { worker, report }) if *nic == number => {
+                if let Some(counted) = self.counted.get_mut(*worker) {
+                    *counted = report.clone();
+                }
+            }
+            Event::Exited(Role::Nic(nic)) if *nic == number => {
+                let failure = children.exit_failure(Role::Nic(number));
+                self.forget(children, Role::Nic(number));
+                let failure = self.silent.clone().or(failure);
+                return Some(self.lose(
+                    failure.unwrap_or_else(|| Failure::broken("NIC process", "ended unasked")),
+                ));
+            }
+            Event::Exited(Role::NextNic(nic)) if *nic == number => {
+                let failure = children.exit_failure(Role::NextNic(number));
+                let failure = failure.unwrap_or_else(|| {
+                    Failure::broken("NIC process", "ended before it took a command")
+                });
+                return self.fail(children, failure);
+            }
+            Event::Exited(Role::PastNic(nic)) if *nic == number => {
+                if let Some(failure) = children.exit_failure(Role::PastNic(number)) {
+                    tracing::warn!("{failure}");
+                }
+                self.past_until = None;
+                self.forget(children, Role::PastNic(number));
+            }
+            _ => {}
+        }
+        self.on_hello(children).or_else(|| self.on_time(children))
+    }
+
+    /// The host process says what has become of a process of this NIC stack.
+    fn on_host(&mut self, children: &mut Children, message: &FromHost) -> Option<NicNews> {
+        match message {
+            FromHost::NicJoined { nic, generation } if *nic == self.number => {
+                if self.joins(*generation) {
+                    return self.on_joined(children);
+                }
+                if self.serves.is_some_and(|serves| serves < *generation) {
+                    // The host process has left the one that served for one that has died before this was received.
+                    self.retire(children);
+                    let why = "the host process has left it for one that has died since";
+                    return Some(self.lose(Failure::broken(self.name.clone(), why)));
+                }
+                None
+            }
+            FromHost::NicRefused {
+                nic,
+                generation,
+                why,
+            } if *nic == self.number && self.joins(*generation) => {
+                self.fail(children, Failure::broken("NIC process", why))
+            }
+            FromHost::NicSilent {
+                nic,
+                generation,
+                worker,
+            } if *nic == self.number && self.serves == Some(*generation) => {
+                self.on_silent(children, *worker);
+                None
+            }
+            FromHost::NicLost {
+                nic,
+                generation,
+                why,
+            } if *nic == self.number && self.serves == Some(*generation) => {
+                self.retire(children);
+                let failure = Failure::broken(self.name.clone(), why);
+                let failure = self.silent.clone().unwrap_or(failure);
+                Some(self.lose(failure))
+            }
+            // Of another NIC stack, or of a process that this one has forgotten.
+            FromHost::NicRefused { .. }
+            | FromHost::NicSilent { .. }
+            | FromHost::NicLost { .. }
+            | FromHost::NicJoined { .. } => None,
+            FromHost::Ready(_)
+            | FromHost::Reloaded { .. }
+            | FromHost::ReloadRefused(_)
+            | FromHost::Drained
+            | FromHost::Pong => None,
+        }
+    }
+
+    /// The one that serves stands still. Its end, or the host process should it not end, leads to another one.
+    fn on_silent(&mut self, children: &Children, worker: usize) {
+        let role = Role::Nic(self.number);
+        let process = children.pid(role);
+        let name = match process {
+            Some(pid) => format!("{} (process {pid})", self.name),
+            None => self.name.clone(),
+        };
+        let what = format!("no heartbeat of worker {worker}");
+        let failure = match process {
+            Some(_) => Failure::broken(name, format!("{what}: killed")),
+            None => Failure::broken(name, what),
+        };
+        tracing::error!("{failure}");
+        children.kill(role);
+        self.silent = Some(failure);
+    }
+
+    /// The NIC process that is to serve may have said hello.
+    fn on_hello(&mut self, children: &mut Children) -> Option<NicNews> {
+        let Next::Starting { socket, fresh, .. } = &mut self.next else {
+            return None;
+        };
+        match peek_hello(socket.as_ref()?) {
+            Ok(None) => None,
+            Ok(Some(workers)) => {
+                let passed =
+                    fd_passing::pass(&self.host, &ToHost::Nic(self.number), socket.as_ref());
+                self.passed += u64::from(passed.is_ok());
+                let fresh = std::mem::take(fresh);
+                self.next = Next::Joining {
+                    until: Instant::now() + START_WAIT,
+                    fresh,
+                    workers,
+                };
+                let errno = passed.err()?;
+                self.fail(
+                    children,
+                    Failure::broken("passing the NIC process on to the host process", errno),
+                )
+            }
+            Err(HelloError::Closed) if children.pid(Role::NextNic(self.number)).is_some() => {
+                *socket = None;
+                None
+            }
+            Err(HelloError::Closed) => {
+                let failure = Failure::broken(self.name.clone(), "it has closed the connection")
+                    .remedy("It ended, or it serves another host stack: it serves one at a time.");
+                self.fail(children, failure)
+            }
+            Err(error) => self.fail(children, Failure::broken("NIC process", error)),
+        }
+    }
+
+    fn on_time(&mut self, children: &mut Children) -> Option<NicNews> {
+        let now = Instant::now();
+        if self.past_until.is_some_and(|until| until <= now) {
+            tracing::warn!("the NIC process before did not end within {END_WAIT:?}: killed");
+            self.past_until = None;
+            self.forget(children, Role::PastNic(self.number));
+        }
+        match self.next {
+            Next::At(at) if at <= now => {
+                self.next = Next::None;
+                let failure = self.start(children, Fresh::default()).err()?;
+                self.fail(children, failure)
+            }
+            Next::Starting { until, .. } | Next::Joining { until, .. } if until <= now => self
+                .fail(
+                    children,
+                    Failure::broken(
+                        "the NIC process",
+                        format!("not ready within {START_WAIT:?}"),
+                    ),
+                ),
+            _ => None,
+        }
+    }
+
+    /// True if the host process is to say what becomes of this one, and not of one that has died meanwhile.
+    fn joins(&self, which: u64) -> bool {
+        matches!(self.next, Next::Joining { .. }) && which == self.passed
+    }
+
+    fn on_joined(&mut self, children: &mut Children) -> Option<NicNews> {
+        let joining = std::mem::replace(&mut self.next, Next::None);
+        let Next::Joining { fresh, workers, .. } = joining else {
+            return None;
+        };
+        if let (NicOrigin::Program { program, .. }, Some(new)) = (&mut self.origin, fresh.program) {
+            *program = new;
+        }
+        if let Some(new) = fresh.root {
+            self.set_root(new);
+        }
+        self.retire(children);
+        children.change_role(Role::NextNic(self.number), Role::Nic(self.number));
+        self.serves = Some(self.passed);
+        self.since = Instant::now();
+        self.workers = workers;
+        self.counted = vec![Report::default(); workers];
+        (self.complaint, self.silent, self.loss) = (None, None, None);
+        self.backoff.on_success(Instant::now());
+        Some(NicNews::Serves)
+    }
+
+    /// The one that is to serve will not.
+    fn fail(&mut self, children: &mut Children, failure: Failure) -> Option<NicNews> {
+        self.forget(children, Role::NextNic(self.number));
+        self.next = Next::None;
+        if self.serves.is_none() {
+            let now = Instant::now();
+            self.next = Next::At(now + self.backoff.on_failure(now));
+        }
+        Some(NicNews::Failed(failure))
+    }
+
+    /// The one that served does not any more.
+    fn lose(&mut self, failure: Failure) -> NicNews {
+        let now = Instant::now();
+        self.serves = None;
+        self.silent = None;
+        self.since = now;
+        self.loss = Some(failure.clone());
+        let wait = self.backoff.on_failure(now);
+        if matches!(self.next, Next::None) {
+            self.next = Next::At(now + wait);
+        }
+        NicNews::Lost(failure, wait)
+    }
+
+    /// The host process has hung up on the one that served: it is to end by itself.
+    fn retire(&mut self, children: &mut Children) {
+        if children.pid(Role::Nic(self.number)).is_some() {
+            self.forget(children, Role::PastNic(self.number));
+            children.change_role(Role::Nic(self.number), Role::PastNic(self.number));
+            self.past_until = Some(Instant::now() + END_WAIT);
+        }
+    }
+
+    /// Ends a process unless it has ended, and keeps what it has reported.
+    fn forget(&mut self, children: &mut Children, role: Role) {
+        absorb(&mut self.past, children.report(role));
+        children.forget(role);
+    }
+}
+
+/// A span of time, to the second.
+fn in_words(time: Duration) -> String {
+    let seconds = time.as_secs();
+    match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
+        (0, 0, seconds) => format!("{seconds} s"),
+        (0, minutes, seconds) => format!("{minutes} min {seconds} s"),
+        (hours, minutes, _) => format!("{hours} h {minutes} min"),
+    }
+}
+
+fn absorb(sum: &mut Option<Report>, report: Option<&Report>) {
+    if let Some(report) = report {
+        sum.get_or_insert_default().absorb(report);
+    }
+}
+
+/// Connects to a NIC process that was started by somebody else, as this server had before. Does not wait.
+fn connect_again(path: &PathBuf) -> Result<OwnedFd, Failure> {
+    let connect = || -> rustix::io::Result<OwnedFd> {
+        let socket = seqpacket::non_blocking()?;
+        rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+        Ok(socket)
+    };
+    connect().map_err(|errno| {
+        let why = match errno {
+            Errno::NOENT | Errno::CONNREFUSED => "none listens there any more".to_owned(),
+            errno => errno.to_string(),
+        };
+        Failure::broken(format!("NIC process at {}", path.display()), why)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Stdio;
+
+    use super::*;
+    use crate::config::ablation::NicMeasuring;
+    use crate::ipc::child::Child;
+    use crate::ipc::messages::Line;
+    use crate::ipc::signals::Signals;
+
+    /// A process that does what a shell makes of `script`, in the place of a NIC process.
+    fn shell(script: &str) -> Child {
+        let (_, control) = seqpacket::pair().unwrap();
+        let arguments = ["-c".into(), script.into()];
+        Child::spawn(
+            "NIC process",
+            "/bin/sh".as_ref(),
+            arguments,
+            control,
+            Stdio::inherit(),
+        )
+        .unwrap()
+    }
+
+    /// One that stays, and one that reports as many opens, and ends.
+    const STAYS: &str = "exec sleep 1000";
+
+    fn reports(opens: u64) -> String {
+        let report = Line::<FromNic>::Report(Report {
+            counters: vec![("opens".to_owned(), opens)],
+            ..Report::default()
+        });
+        format!("echo '{}'", serde_json::to_string(&report).unwrap())
+    }
+
+    fn children() -> Children {
+        Children::new(Signals::catch_ends().unwrap())
+    }
+
+    /// A keeper whose first NIC process serves.
+    fn keeper() -> NicKeeper {
+        let program = Program::own().unwrap();
+        let settings = NicSettings {
+            device: "lo".to_owned(),
+            root: "/".into(),
+            workers: 1,
+            cache: None,
+            reports_counters: false,
+            ablation: NicMeasuring::default(),
+        };
+        let origin = NicOrigin::Program {
+            program,
+            settings: NicProgram::Nic(settings),
+            log: "warn".to_owned(),
+        };
+        let mut keeper = NicKeeper::new(
+            0,
+            "NIC process".to_owned(),
+            origin,
+            seqpacket::pair().unwrap().0,
+        );
+        keeper.passed = 1;
+        keeper.serves = Some(1);
+        keeper
+    }
+
+    fn opens(keeper: &NicKeeper, children: &Children) -> Option<u64> {
+        keeper.report(children)?.counter("opens")
+    }
+
+    #[test]
+    fn a_nic_process_that_was_left_for_one_that_died_is_replaced() {
+        let (mut children, mut keeper) = (children(), keeper());
+        children.add(Role::Nic(0), shell(STAYS));
+        let first = children.pid(Role::Nic(0));
+        children.add(Role::NextNic(0), shell("kill -9 $$"));
+        keeper.passed = 2;
+        keeper.next = Next::Joining {
+            until: Instant::now() + START_WAIT,
+            fresh: Fresh::default(),
+            workers: 1,
+        };
+        let news = loop {
+            let event = children.next(None).unwrap();
+            assert!(matches!(event, Event::Exited(Role::NextNic(0))));
+            if let Some(news) = keeper.on(&mut children, &event) {
+                break news;
+            }
+        };
+        assert!(matches!(news, NicNews::Failed(_)));
+        assert_eq!(
+            children.pid(Role::Nic(0)),
+            first,
+            "it goes on as far as is known"
+        );
+        assert_eq!(keeper.deadline(), None);
+
+        let joined = Event::Host(FromHost::NicJoined {
+            nic: 0,
+            generation: 2,
+        });
+        let news = keeper.on(&mut children, &joined);
+        assert!(matches!(news, Some(NicNews::Lost(..))), "{news:?}");
+        assert_eq!(children.pid(Role::Nic(0)), None);
+        assert_eq!(children.pid(Role::PastNic(0)), first, "it is to end");
+        assert!(matches!(keeper.next, Next::At(_)), "another one is started");
+    }
+
+    #[test]
+    fn what_repeats_itself_is_told_once_and_its_change_too() {
+        let mut keeper = keeper();
+        let silent = |process: u32| Failure::broken(format!("process {process}"), "silent");
+        let refused = Failure::broken("process 3", "refused");
+        assert!(keeper.is_news(&silent(1)));
+        assert!(!keeper.is_news(&silent(2)) && !keeper.is_news(&silent(2)));
+        assert!(keeper.is_news(&refused) && keeper.is_news(&silent(4)));
+    }
+
+    #[test]
+    fn the_status_tells_who_serves_for_how_long_and_why_nobody_does() {
+        let (mut children, mut keeper) = (children(), keeper());
+        keeper.workers = 2;
+        keeper.since = Instant::now() - Duration::from_secs(7_265);
+        children.add(Role::Nic(0), shell(STAYS));
+        let pid = children.pid(Role::Nic(0)).unwrap();
+        assert_eq!(
+            keeper.status(&children),
+            format!("NIC process: serves for 2 h 1 min, 2 workers, process {pid}")
+        );
+        keeper.lose(Failure::broken("NIC process", "it has gone"));
+        let failure = Failure::broken("NIC process", "none listens there").remedy("Start one.");
+        assert!(keeper.is_news(&failure));
+        keeper.next = Next::At(Instant::now());
+        assert_eq!(
+            keeper.status(&children),
+            "NIC process: missing for 0 s, tried again in 0 s: NIC process: none listens there"
+        );
+    }
+
+    #[test]
+    fn what_nic_processes_report_is_kept_however_they_go() {
+        let (mut children, mut keeper) = (children(), keeper());
+        // One that nobody has heard to have been left.
+        children.add(Role::Nic(0), shell(&reports(1)));
+        while children.pid(Role::Nic(0)).is_some() {
+            let event = children.next(None).unwrap();
+            keeper.on(&mut children, &event);
+        }
+        assert_eq!(opens(&keeper, &children), Some(1));
+
+        // One that is replaced while the one before it is still there.
+        keeper.next = Next::None;
+        for count in [20, 300] {
+            children.add(Role::Nic(0), shell(&format!("{}; {STAYS}", reports(count))));
+            let event = children.next(None).unwrap();
+            assert!(matches!(event, Event::Reported(Role::Nic(0))));
+            keeper.on(&mut children, &event);
+            keeper.retire(&mut children);
+        }
+        assert_eq!(opens(&keeper, &children), Some(321));
+
+        // Those that end with the server.
+        keeper.forget(&mut children, Role::PastNic(0));
+        children.add(Role::PastNic(0), shell(&reports(4000)));
+        children.add(Role::Nic(0), shell(&reports(50_000)));
+        let mut ended = 0;
+        while ended < 2 {
+            ended += usize::from(matches!(children.next(None), Ok(Event::Exited(_))));
+        }
+        assert_eq!(opens(&keeper, &children), Some(54_321));
+    }
+}

@@ -1,0 +1,374 @@
+//! Keeps the observer process: starts it, gives it what it needs, and starts another when it has ended. Whatever was
+//! said meanwhile waits in the socket and in the pipe, which outlive it.
+
+use std::os::fd::OwnedFd;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use failure::Failure;
+use netsetup::seqpacket;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::io::Errno;
+use rustix::net::sockopt::set_socket_send_buffer_size;
+use rustix::pipe::{PipeFlags, pipe_with};
+
+use crate::config::log_place;
+use crate::config::{Config, Logs, Text};
+use crate::ipc::child::retry;
+use crate::ipc::fd_passing;
+use crate::ipc::launch;
+use crate::ipc::launch::Settings as _;
+use crate::ipc::messages::{FromObserver, Health, ToObserver};
+use crate::processes::observer::ObserverSettings;
+use crate::supervisor::backoff::Backoff;
+use crate::supervisor::children::{Children, Event, Role};
+use crate::supervisor::executable::Program;
+use crate::supervisor::heartbeat::{Due, Heartbeat};
+
+/// How much of what the host process tells may wait for the observer, in bytes, if the kernel allows so much.
+const RECORDS_BYTES: usize = 1 << 20;
+
+/// How long a log may take to be changed.
+const CHANGE_WAIT: Duration = Duration::from_secs(5);
+
+const NAME: &str = ObserverSettings::NAME;
+
+/// See the [module documentation](self).
+#[derive(Debug)]
+pub(crate) struct Observer {
+    logs: Logs,
+    program: Program,
+    settings: ObserverSettings,
+    /// The level of its log.
+    log: String,
+    /// For those who watch.
+    admin: Option<OwnedFd>,
+    /// Where the host process tells of accesses: our end, and the host's.
+    records: Option<(OwnedFd, OwnedFd)>,
+    errors: Option<Errors>,
+    /// Leads to the process that there is.
+    control: Option<OwnedFd>,
+    backoff: Backoff,
+    start_at: Option<Instant>,
+    changing: Option<Changing>,
+    /// It takes in what is said.
+    is_ready: bool,
+    /// The health that it has received last.
+    reported: Option<Health>,
+    heartbeat: Heartbeat,
+}
+
+/// What all processes say goes through a pipe.
+#[derive(Debug)]
+struct Errors {
+    reader: OwnedFd,
+    /// Where it went before.
+    before: OwnedFd,
+}
+
+/// Logs that are being changed.
+#[derive(Debug)]
+struct Changing {
+    /// How many.
+    left: usize,
+    until: Instant,
+    /// Somebody has asked meanwhile: what lies there may be another file already.
+    is_asked_again: bool,
+}
+
+/// What an observer has to tell to whoever asked.
+#[derive(Debug)]
+pub(crate) enum ObserverNews {
+    /// The logs were opened again, or why not.
+    Reopened(Result<String, String>),
+}
+
+impl Observer {
+    /// Opens what there is to be written; `None` if nothing is. From here on what the processes that are started say,
+    /// and this one, goes to the error log if there is one, until this is dropped.
+    pub(crate) fn new(config: &Config, log: &str) -> Result<Option<Self>, Failure> {
+        let (logs, admin) = (&config.logs, config.operation.admin);
+        if logs.access.is_none() && logs.error.is_none() && admin.is_none() {
+            return Ok(None);
+        }
+        // The user is to learn at once what cannot be written.
+        Files::open(logs)?;
+        let failed = |errno| Failure::broken("making a way to the observer process", errno);
+        let admin = admin.map(log_place::listen).transpose()?.map(OwnedFd::from);
+        let records = match logs.access.is_some() || admin.is_some() {
+            true => {
+                let (own, hosts) = seqpacket::pair().map_err(failed)?;
+                if let Err(errno) = set_socket_send_buffer_size(&hosts, RECORDS_BYTES) {
+                    tracing::debug!(%errno, "the socket to the observer stays as it is");
+                }
+                Some((own, hosts))
+            }
+            false => None,
+        };
+        let settings = ObserverSettings {
+            access_log: logs.access.as_ref().map(|Text(place)| place.to_string()),
+            access_log_format: logs.access_format,
+            error_log: logs.error.as_ref().map(|path| path.display().to_string()),
+        };
+        let errors = logs.error.is_some();
+        Ok(Some(Self {
+            logs: logs.clone(),
+            program: Program::own()?,
+            settings,
+            log: log.to_owned(),
+            admin,
+            records,
+            errors: errors.then(Errors::catch).transpose()?,
+            control: None,
+            backoff: Backoff::default(),
+            start_at: None,
+            changing: None,
+            is_ready: false,
+            reported: None,
+            heartbeat: Heartbeat::new(config.operation.heartbeat.0.0),
+        }))
+    }
+
+    /// The end of the socket that the host process is to have.
+    pub(crate) fn host_socket(&self) -> Option<&OwnedFd> {
+        self.records.as_ref().map(|(_, hosts)| hosts)
+    }
+
+    /// Starts the process.
+    pub(crate) fn start(&mut self, children: &mut Children) -> Result<(), Failure> {
+        let logs = Files::open(&self.logs)?;
+        let failed = |errno| Failure::broken(format!("starting the {NAME}"), errno);
+        // Its own complaints do not go in a circle.
+        let stderr = match &self.errors {
+            Some(errors) => errors
+                .before
+                .try_clone()
+                .map_err(|error| Failure::broken(format!("starting the {NAME}"), error))?
+                .into(),
+            None => Stdio::inherit(),
+        };
+        let image = self.program.image();
+        let (child, control) =
+            launch::start_with_stderr(&image, &self.settings, &self.log, None, stderr)?;
+        children.add(Role::Observer, child);
+        let records = self.records.as_ref().map(|(own, _)| own);
+        let errors = self.errors.as_ref().map(|errors| &errors.reader);
+        for (message, descriptor) in [
+            (ToObserver::Records, records),
+            (ToObserver::AccessLog, logs.access.as_ref()),
+            (ToObserver::Errors, errors),
+            (ToObserver::ErrorLog, logs.error.as_ref()),
+            (ToObserver::Admin, self.admin.as_ref()),
+        ] {
+            if descriptor.is_some() {
+                fd_passing::pass(&control, &message, descriptor).map_err(failed)?;
+            }
+        }
+        fd_passing::pass(&control, &ToObserver::Start, None).map_err(failed)?;
+        self.control = Some(control);
+        Ok(())
+    }
+
+    /// Whether there are any: those who watch may be all that it is there for.
+    pub(crate) fn has_logs(&self) -> bool {
+        self.logs.access.is_some() || self.logs.error.is_some()
+    }
+
+    /// Sends a message, unless the process is behind; false if it was left out.
+    pub(crate) fn send(&self, message: &ToObserver) -> bool {
+        let Some(control) = &self.control else {
+            return false;
+        };
+        // The kernel reports the socket writable while three quarters of its buffer are free: there remains room for logs.
+        let mut fds = [PollFd::new(control, PollFlags::OUT)];
+        retry(|| poll(&mut fds, Some(&Timespec::default()))) == Ok(1)
+            && fd_passing::pass(control, message, None).is_ok()
+    }
+
+    /// Sends the health of the server, if it has changed since the last time.
+    pub(crate) fn report_health(&mut self, health: Health) {
+        if self.is_ready
+            && self.reported.as_ref() != Some(&health)
+            && self.send(&ToObserver::Health(health.clone()))
+        {
+            self.reported = Some(health);
+        }
+    }
+
+    /// When to call [`Observer::on`] at the latest.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        let changing = self.changing.as_ref().map(|changing| changing.until);
+        let heartbeat = self.heartbeat.deadline().filter(|_| self.is_ready);
+        let others = self.start_at.into_iter().chain(changing);
+        others.chain(heartbeat).min()
+    }
+
+    /// The process takes in what is said.
+    pub(crate) fn on_ready(&mut self) {
+        self.is_ready = true;
+        self.heartbeat.on_answer();
+    }
+
+    /// Something has happened, or time has passed.
+    pub(crate) fn on(&mut self, children: &mut Children, event: &Event) -> Option<ObserverNews> {
+        let now = Instant::now();
+        match event {
+            Event::Observer(FromObserver::Ready) => {
+                self.backoff.on_success(now);
+                self.on_ready();
+            }
+            Event::Observer(FromObserver::Pong) => {
+                self.heartbeat.on_answer();
+            }
+            Event::Observer(FromObserver::LogChanged) => {
+                let changing = self.changing.as_mut()?;
+                changing.left = changing.left.saturating_sub(1);
+                if changing.left == 0 {
+                    return match self.changing.take()?.is_asked_again {
+                        true => self.reopen(),
+                        false => Some(reopened()),
+                    };
+                }
+            }
+            Event::Exited(Role::Observer) => {
+                let failure = children.exit_failure(Role::Observer);
+                let failure = failure.unwrap_or_else(|| Failure::broken(NAME, "ended unasked"));
+                children.forget(Role::Observer);
+                self.control = None;
+                (self.is_ready, self.reported) = (false, None);
+                self.fail(now, &failure);
+                // The next one opens what lies there then.
+                return self.changing.take().map(|_| reopened());
+            }
+            _ => {}
+        }
+        if self.is_ready
+            && let Some(control) = &self.control
+        {
+            match self.heartbeat.on_time(now) {
+                Due::Nothing => {}
+                Due::Ask => {
+                    // If it is gone, its end tells so.
+                    let _ = fd_passing::pass(control, &ToObserver::Ping, None);
+                }
+                Due::Silent => {
+                    tracing::warn!("no heartbeat of the {NAME}: it is killed");
+                    children.kill(Role::Observer);
+                }
+            }
+        }
+        if self.start_at.is_some_and(|at| at <= now) {
+            self.start_at = None;
+            if let Err(failure) = self.start(children) {
+                children.forget(Role::Observer);
+                self.control = None;
+                self.fail(now, &failure);
+            }
+        }
+        let is_late = |changing: &mut Changing| changing.until <= now;
+        self.changing.take_if(is_late).map(|_| {
+            let why = format!("what was written before is not on the disk after {CHANGE_WAIT:?}; it will go on there");
+            ObserverNews::Reopened(Err(why))
+        })
+    }
+
+    fn fail(&mut self, now: Instant, failure: &Failure) {
+        let wait = self.backoff.on_failure(now);
+        tracing::warn!("{failure}; what is to be logged waits, another one is started in {wait:?}");
+        self.start_at = Some(now + wait);
+    }
+
+    /// Has the logs opened again, where they are now. [`Observer::on`] reports the outcome, unless it is known.
+    pub(crate) fn reopen(&mut self) -> Option<ObserverNews> {
+        if let Some(changing) = &mut self.changing {
+            changing.is_asked_again = true;
+            return None;
+        }
+        let logs = match Files::open(&self.logs) {
+            Ok(logs) => logs,
+            Err(failure) => {
+                tracing::error!("{failure}; the logs stay as they are");
+                return Some(ObserverNews::Reopened(Err(failure.to_string())));
+            }
+        };
+        let Some(control) = &self.control else {
+            return Some(reopened());
+        };
+        let mut left = 0;
+        for (message, file) in [
+            (ToObserver::AccessLog, logs.access),
+            (ToObserver::ErrorLog, logs.error),
+        ] {
+            if file.is_none() {
+                continue;
+            }
+            match fd_passing::pass(control, &message, file.as_ref()) {
+                Ok(()) => left += 1,
+                Err(Errno::AGAIN) => {
+                    let why = format!(
+                        "the {NAME} has not taken what it was told before; what it writes to stays as it is: ask again"
+                    );
+                    tracing::error!("reopening the logs: {why}");
+                    return Some(ObserverNews::Reopened(Err(why)));
+                }
+                // It is gone: the next one opens them.
+                Err(errno) => tracing::debug!(%errno, "a log is opened by the next {NAME}"),
+            }
+        }
+        if left == 0 {
+            return Some(reopened());
+        }
+        let until = Instant::now() + CHANGE_WAIT;
+        self.changing = Some(Changing {
+            left,
+            until,
+            is_asked_again: false,
+        });
+        None
+    }
+}
+
+fn reopened() -> ObserverNews {
+    ObserverNews::Reopened(Ok("logs reopened".to_owned()))
+}
+
+/// The files.
+struct Files {
+    access: Option<OwnedFd>,
+    error: Option<OwnedFd>,
+}
+
+impl Files {
+    fn open(logs: &Logs) -> Result<Self, Failure> {
+        let access = logs.access.as_ref();
+        let access = access.map(|Text(place)| place.open("access log"));
+        let error = logs.error.as_ref();
+        let error = error.map(|path| log_place::open("error log", path));
+        Ok(Self {
+            access: access.transpose()?,
+            error: error.transpose()?,
+        })
+    }
+}
+
+impl Errors {
+    /// From here on standard error is a pipe, which holds nobody up: who finds it full is not heard.
+    fn catch() -> Result<Self, Failure> {
+        let catch = || -> std::io::Result<Self> {
+            let before = std::os::fd::AsFd::as_fd(&std::io::stderr()).try_clone_to_owned()?;
+            let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
+            fcntl_setfl(&writer, fcntl_getfl(&writer)? | OFlags::NONBLOCK)?;
+            rustix::stdio::dup2_stderr(&writer)?;
+            Ok(Self { reader, before })
+        };
+        catch().map_err(|error| Failure::broken("leading standard error to the error log", error))
+    }
+}
+
+impl Drop for Errors {
+    fn drop(&mut self) {
+        // Then what is said last goes nowhere.
+        let _ = rustix::stdio::dup2_stderr(&self.before);
+    }
+}

@@ -1,0 +1,139 @@
+//! Where the user asks a server that runs, and is answered.
+
+use crate::supervisor::control_socket::Control;
+use crate::supervisor::nic::NicKeeper;
+use crate::supervisor::observer::ObserverNews;
+use crate::supervisor::reload::Outcome;
+
+/// Who has asked for what, and what has become of it so far.
+pub(crate) struct Desk {
+    pub(crate) control: Option<Control>,
+    /// The NIC stacks of which it is still to be told what has become of them.
+    asked: Vec<usize>,
+    answers: Vec<Result<String, String>>,
+    /// A client waits for the logs to be opened again.
+    awaits_reopening: bool,
+}
+
+impl Desk {
+    pub(crate) fn new(control: Option<Control>) -> Self {
+        Self {
+            control,
+            asked: Vec::new(),
+            answers: Vec::new(),
+            awaits_reopening: false,
+        }
+    }
+
+    /// A client waits for the outcome at these NIC stacks.
+    pub(crate) fn ask(&mut self, nics: impl Iterator<Item = usize>) {
+        self.answers.clear();
+        self.asked = nics.collect();
+    }
+
+    /// The logs are being opened again, or that has come to something already; `None` if there are none.
+    pub(crate) fn on_reopening(&mut self, is_asked: bool, outcome: Option<Option<ObserverNews>>) {
+        self.awaits_reopening |= is_asked;
+        match outcome {
+            Some(Some(news)) => self.on_observer(news),
+            Some(None) => {}
+            None => {
+                let why =
+                    "this server has none: it was started without --access-log and --error-log";
+                self.on_observer(ObserverNews::Reopened(Err(why.to_owned())));
+            }
+        }
+    }
+
+    /// Tells whoever has asked for something what has become of it.
+    pub(crate) fn on_observer(&mut self, news: ObserverNews) {
+        let ObserverNews::Reopened(result) = news;
+        let is_asked = std::mem::take(&mut self.awaits_reopening);
+        self.on_outcome(Some(Outcome { is_asked, result }));
+    }
+
+    /// Answers if somebody waits for this.
+    pub(crate) fn on_outcome(&mut self, outcome: Option<Outcome>) {
+        if let Some(Outcome {
+            is_asked: true,
+            result,
+        }) = outcome
+            && let Some(control) = &mut self.control
+        {
+            control.answer(result);
+        }
+    }
+
+    /// NIC stacks of these numbers are not replaced, since another could not be.
+    pub(crate) fn skip(&mut self, keepers: &[NicKeeper], numbers: Vec<usize>) {
+        for number in numbers {
+            let why = "not replaced: the replacement before failed";
+            self.answer(&keepers[number], false, Err(why.to_owned()));
+        }
+    }
+
+    /// What has become of a NIC stack. Whoever has asked is told when that is known of all.
+    pub(crate) fn answer(
+        &mut self,
+        keeper: &NicKeeper,
+        is_alone: bool,
+        answer: Result<String, String>,
+    ) {
+        let Some(place) = self.asked.iter().position(|&nic| nic == keeper.number()) else {
+            return;
+        };
+        self.asked.remove(place);
+        let named = |text: String| match is_alone {
+            true => text,
+            false => format!("{}: {text}", keeper.name()),
+        };
+        self.answers.push(answer.map(named).map_err(named));
+        if !self.asked.is_empty() {
+            return;
+        }
+        let answers = std::mem::take(&mut self.answers);
+        let is_done = answers.iter().all(Result::is_ok);
+        let lines: Vec<String> = answers
+            .into_iter()
+            .map(|answer| answer.unwrap_or_else(|failure| failure))
+            .collect();
+        let text = lines.join("\n");
+        if let Some(control) = &mut self.control {
+            control.answer(match is_done {
+                true => Ok(text),
+                false => Err(text),
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::net::{RecvFlags, SendFlags, SocketAddrUnix, recv, send};
+
+    use super::*;
+    use crate::supervisor::control_socket::Request;
+    use netsetup::seqpacket;
+
+    #[test]
+    fn an_outcome_is_told_to_whoever_asked_and_nobody_else() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut control = Control::bind(&directory.path().join("control")).unwrap();
+        let client = seqpacket::connect(&SocketAddrUnix::new(control.path()).unwrap()).unwrap();
+        send(&client, b"reload", SendFlags::empty()).unwrap();
+        assert_eq!(control.next(), None, "it has connected");
+        assert_eq!(control.next(), Some(Request::Reload));
+        let mut desk = Desk::new(Some(control));
+        let heard = || -> Option<String> {
+            let mut answer = [0; 1000];
+            let (_, length) = recv(&client, &mut answer[..], RecvFlags::DONTWAIT).ok()?;
+            Some(String::from_utf8_lossy(&answer[..length]).into_owned())
+        };
+        let outcome = |is_asked, result| Some(Outcome { is_asked, result });
+        desk.on_outcome(outcome(false, Err("SIGHUP's is no good".to_owned())));
+        desk.on_outcome(None);
+        assert_eq!(heard(), None);
+        desk.on_outcome(outcome(true, Ok("done".to_owned())));
+        assert_eq!(heard().as_deref(), Some("ok done"));
+    }
+}

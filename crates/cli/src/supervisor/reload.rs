@@ -1,0 +1,394 @@
+//! Reading again what a server was told: its configuration file and its certificates, while it serves.
+//!
+//! All of it is read and checked before anything is changed; then the host process puts it in use at once, and says so. If
+//! anything is wrong, everything stays as it was.
+
+use std::collections::VecDeque;
+use std::net::IpAddr;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::time::Duration;
+
+use failure::Failure;
+
+use crate::args::overlay;
+use crate::args::serve::ServeArgs;
+use crate::config::certificates::CertificateSource;
+use crate::config::root;
+use crate::config::self_signed::Fresh;
+use crate::config::{Config, Content, Tcp};
+use crate::ipc::fd_passing;
+use crate::ipc::host_configuration::HostConfiguration;
+use crate::ipc::messages::ToHost;
+use crate::supervisor::origin_plan::{CacheLimits, OriginPlan};
+use crate::terminal::say;
+
+/// What the host process uses, and what it is to use next.
+pub(crate) struct Reload<'a> {
+    /// The root was a link at the start, which may lead elsewhere now.
+    is_link: bool,
+    args: &'a ServeArgs,
+    config: Config,
+    certificates: Option<CertificateSource>,
+    addresses: Vec<IpAddr>,
+    to_host: OwnedFd,
+    /// What the host process has still to answer for, in order.
+    passed: VecDeque<Passed>,
+}
+
+/// A configuration on its way to be used.
+struct Passed {
+    /// A client waits for the outcome of this one.
+    is_asked: bool,
+    config: Config,
+    certificates: Option<CertificateSource>,
+    fresh: Option<Fresh>,
+    /// What of it cannot be used before a restart.
+    ignored: Vec<String>,
+}
+
+/// What has become of something, and whether somebody has asked for it and waits.
+pub(crate) struct Outcome {
+    pub(crate) is_asked: bool,
+    pub(crate) result: Result<String, String>,
+}
+
+impl Outcome {
+    /// There is more to tell, whatever it is.
+    pub(crate) fn add(&mut self, line: &str) {
+        say(&format!("{line}\n"));
+        let (Ok(text) | Err(text)) = &mut self.result;
+        text.push('\n');
+        text.push_str(line);
+    }
+}
+
+impl<'a> Reload<'a> {
+    /// The host process has been told this.
+    pub(crate) fn new(
+        args: &'a ServeArgs,
+        config: Config,
+        certificates: Option<CertificateSource>,
+        addresses: Vec<IpAddr>,
+        to_host: OwnedFd,
+    ) -> Self {
+        Self {
+            is_link: config.nic.root.as_deref().is_some_and(root::is_link),
+            args,
+            config,
+            certificates,
+            addresses,
+            to_host,
+            passed: VecDeque::new(),
+        }
+    }
+
+    /// How long responses that are under way may take when the server is to end, as it is said now.
+    pub(crate) fn drain_timeout(&self) -> Duration {
+        self.config.operation.drain_timeout.0.0
+    }
+
+    /// The root as it was given.
+    pub(crate) fn root(&self) -> Option<&Path> {
+        self.config.nic.root.as_deref()
+    }
+
+    /// How much of what comes from origins may be kept by the configuration that is used, if it names any.
+    pub(crate) fn cache_limits(&self) -> Option<CacheLimits> {
+        let names_any = !self.config.origins().is_empty();
+        names_any.then_some(CacheLimits::of(&self.config.origin))
+    }
+
+    /// Reads everything again, has `prepare` see to it that what it names can be fetched, and passes it to the host process,
+    /// which is to say what becomes of it; otherwise this is the outcome.
+    pub(crate) fn begin(
+        &mut self,
+        is_asked: bool,
+        prepare: impl FnOnce(Option<&OriginPlan>) -> Result<(), Failure>,
+    ) -> Option<Outcome> {
+        if self.args.config.is_none() && self.certificates.is_none() && !self.is_link {
+            let why = "this server has nothing to read again: it was started without --config and without --tls-listen";
+            return Some(Outcome {
+                is_asked,
+                result: Err(why.to_owned()),
+            });
+        }
+        match self.read_anew(is_asked, prepare) {
+            Ok(passed) => {
+                self.passed.push_back(passed);
+                None
+            }
+            Err(failure) => Some(self.refused(is_asked, &failure.to_string())),
+        }
+    }
+
+    fn read_anew(
+        &self,
+        is_asked: bool,
+        prepare: impl FnOnce(Option<&OriginPlan>) -> Result<(), Failure>,
+    ) -> Result<Passed, Failure> {
+        let mut config = self.config.clone();
+        let mut ignored = Vec::new();
+        if self.args.config.is_some() {
+            config = overlay::load(self.args)?;
+            ignored = config.keep_until_restart(&self.config)?;
+        }
+        let plan = OriginPlan::check(&config)?;
+        let content = Content::read(&config, plan.as_ref().map(|plan| &plan.place))?;
+        let before = self.certificates.as_ref();
+        let certificates = CertificateSource::check(&config, before)?;
+        prepare(plan.as_ref())?;
+        let fresh = pass(
+            (content, config.tcp.clone()),
+            certificates.as_ref(),
+            &self.addresses,
+            &self.to_host,
+        )?;
+        Ok(Passed {
+            is_asked,
+            config,
+            certificates,
+            fresh,
+            ignored,
+        })
+    }
+
+    /// The host process uses what was passed to it first, with so many certificates.
+    pub(crate) fn on_used(&mut self, count: usize) -> Option<Outcome> {
+        let Passed {
+            is_asked,
+            config,
+            certificates,
+            fresh,
+            ignored,
+        } = self.passed.pop_front()?;
+        let is_tcp_new = self.config.tcp != config.tcp;
+        self.config = config;
+        self.certificates = certificates;
+        if let Some(Err(failure)) = fresh.map(Fresh::put_in_place) {
+            let text = format!("{failure}; clients cannot trust the new one, which is used");
+            tracing::error!("{text}");
+            return Some(Outcome {
+                is_asked,
+                result: Err(text),
+            });
+        }
+        let mut lines = Vec::new();
+        if self.args.config.is_some() {
+            lines.push("configuration read again, for requests from now on".to_owned());
+        }
+        if is_tcp_new {
+            let line = "TCP: limits hold from now on, the rest for connections from now on";
+            lines.push(line.to_owned());
+        }
+        if self.certificates.is_some() {
+            let certificates = match count {
+                1 => "certificate",
+                _ => "certificates",
+            };
+            lines.push(format!(
+                "{count} {certificates} read again, for connections from now on"
+            ));
+        }
+        if lines.is_empty() {
+            lines.push("the root is followed again".to_owned());
+        }
+        if !ignored.is_empty() {
+            let line = format!("not before a restart: {}", ignored.join(", "));
+            tracing::warn!("{line}");
+            lines.push(line);
+        }
+        let text = lines.join("\n");
+        say(&format!("{text}\n"));
+        Some(Outcome {
+            is_asked,
+            result: Ok(text),
+        })
+    }
+
+    /// The host process does not use what was passed to it first, for this reason.
+    pub(crate) fn on_refused(&mut self, why: &str) -> Option<Outcome> {
+        let Passed { is_asked, .. } = self.passed.pop_front()?;
+        Some(self.refused(is_asked, why))
+    }
+
+    fn refused(&self, is_asked: bool, why: &str) -> Outcome {
+        // What to do about it may follow, in lines of its own.
+        let what = match self.args.config {
+            Some(_) => "the configuration that was there stays",
+            None => "the certificates that were there stay",
+        };
+        let text = format!("{what}: {why}");
+        tracing::error!("{text}");
+        Outcome {
+            is_asked,
+            result: Err(text),
+        }
+    }
+}
+
+/// Reads certificates, checks them, and passes their contents, what HTTP serves and TCP to the host process; returns what is to
+/// be put in place when they are used.
+pub(crate) fn pass(
+    (content, tcp): (Content, Tcp),
+    certificates: Option<&CertificateSource>,
+    addresses: &[IpAddr],
+    to_host: &OwnedFd,
+) -> Result<Option<Fresh>, Failure> {
+    let (certificates, fresh) = match certificates {
+        Some(source) => source.read(addresses)?,
+        None => (Vec::new(), None),
+    };
+    let configuration = HostConfiguration {
+        content,
+        tcp,
+        certificates,
+    };
+    let message = configuration.message()?;
+    fd_passing::pass(to_host, &ToHost::Configure, Some(&message))
+        .map_err(|errno| Failure::broken("handing the configuration to the host process", errno))?;
+    Ok(fresh)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use clap::FromArgMatches;
+
+    use super::*;
+    use crate::cli::{Cli, Command};
+    use netsetup::seqpacket;
+
+    fn args(line: &str) -> ServeArgs {
+        let words = line.split_whitespace();
+        let matches = Cli::command_line().get_matches_from(words);
+        match Cli::from_arg_matches(&matches).unwrap().command {
+            Command::Serve(args) => *args,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// What was told to a server that was started so, and the host process's end of its socket.
+    fn started(args: &ServeArgs) -> (Reload<'_>, OwnedFd) {
+        let config = overlay::load(args).unwrap();
+        let certificates = CertificateSource::check(&config, None).unwrap();
+        let (to_host, host) = seqpacket::pair().unwrap();
+        (
+            Reload::new(args, config, certificates, Vec::new(), to_host),
+            host,
+        )
+    }
+
+    fn said(outcome: Option<Outcome>) -> (bool, String) {
+        let Outcome { is_asked, result } = outcome.expect("an outcome");
+        (
+            is_asked,
+            result.unwrap_or_else(|why| format!("error: {why}")),
+        )
+    }
+
+    #[test]
+    fn who_asks_is_told_of_what_was_read_for_it() {
+        let args = args("splitway serve site --tls-listen 443 --tls-self-signed");
+        let (mut reload, _host) = started(&args);
+        // SIGHUP came before.
+        assert!(reload.begin(false, |_| Ok(())).is_none());
+        assert!(reload.begin(true, |_| Ok(())).is_none());
+        assert_eq!(
+            said(reload.on_used(1)),
+            (
+                false,
+                "1 certificate read again, for connections from now on".to_owned()
+            )
+        );
+        let (is_asked, text) = said(reload.on_refused("no good"));
+        assert!(
+            is_asked && text.ends_with("certificates that were there stay: no good"),
+            "{text}"
+        );
+        assert!(reload.on_used(1).is_none(), "nothing was passed");
+    }
+
+    #[test]
+    fn what_is_made_for_trying_out_is_put_in_its_place_when_it_is_used() {
+        let args = args("splitway serve site --tls-listen 443 --tls-self-signed");
+        let (mut reload, _host) = started(&args);
+        let source = reload.certificates.clone().unwrap();
+        let read = || fs::read_to_string(source.file_to_trust().unwrap()).unwrap();
+        assert!(reload.begin(false, |_| Ok(())).is_none());
+        assert_eq!(read(), "");
+        reload.on_used(1);
+        let used = read();
+        assert!(used.contains("BEGIN CERTIFICATE"), "{used}");
+        assert!(reload.begin(false, |_| Ok(())).is_none());
+        reload.on_refused("no good");
+        assert_eq!(read(), used);
+    }
+
+    #[test]
+    fn what_needs_a_restart_is_named_and_the_rest_is_used() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("splitway.toml");
+        let write = |text: &str| fs::write(&path, text).unwrap();
+        write("[nic]\nroot = \"/srv\"\n");
+        let line = format!("splitway serve --config {} --workers 2", path.display());
+        let args = args(&line);
+        let (mut reload, _host) = started(&args);
+        write(
+            "[nic]\nroot = \"/other\"\nworkers = 7\n[tls]\nkey_records = 16\n[tcp]\necn = \"off\"\n[http]\nranges_max = 3\n[[listen]]\nport = 81\n",
+        );
+        assert!(reload.begin(true, |_| Ok(())).is_none());
+        let (_, text) = said(reload.on_used(0));
+        assert_eq!(
+            text,
+            "configuration read again, for requests from now on\n\
+             TCP: limits hold from now on, the rest for connections from now on\n\
+             not before a restart: listen, nic.root, tls.key_records"
+        );
+        assert_eq!(reload.config.nic.root.as_deref(), Some(Path::new("/srv")));
+        assert_eq!(
+            (reload.config.nic.workers, reload.config.http.ranges_max),
+            (2, 3)
+        );
+
+        write("[http]\nrange_max = 4\n");
+        let (_, text) = said(reload.begin(true, |_| Ok(())));
+        assert!(
+            text.starts_with("error: the configuration that was there stays: ")
+                && text.contains("`ranges_max`"),
+            "{text}"
+        );
+        assert_eq!(reload.config.http.ranges_max, 3);
+    }
+
+    #[test]
+    fn ports_that_stay_keep_their_certificates() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("splitway.toml");
+        let write = |more: &str| fs::write(&path, format!("nic.root = \"/srv\"\n{more}")).unwrap();
+        write("tls.self_signed = true\nlisten = [{ port = 443, tls = true }]\n");
+        let args = args(&format!("splitway serve --config {}", path.display()));
+        let (mut reload, _host) = started(&args);
+        write("");
+        assert!(reload.begin(true, |_| Ok(())).is_none());
+        let (_, text) = said(reload.on_used(1));
+        assert!(text.contains("1 certificate read again"), "{text}");
+        assert!(
+            text.ends_with("not before a restart: listen, tls.self_signed"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_server_that_was_told_nothing_in_files_has_nothing_to_read() {
+        let args = args("splitway serve site");
+        let (mut reload, _host) = started(&args);
+        let (_, text) = said(reload.begin(true, |_| Ok(())));
+        assert!(
+            text.contains("--config") && text.contains("--tls-listen"),
+            "{text}"
+        );
+    }
+}

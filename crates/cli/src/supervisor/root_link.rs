@@ -1,0 +1,39 @@
+//! A root that is a symbolic link, as for releases that are switched: the supervisor follows it at the start and on every
+//! reload. In between the directory stays, also for NIC processes that take the place of another.
+
+use std::path::Path;
+
+use crate::config::root::follow;
+use crate::supervisor::children::Children;
+use crate::supervisor::nic::NicKeeper;
+
+/// Follows the root again: if it leads elsewhere now, another NIC process is started below that. Returns what there is to
+/// say about it. `is_cache_below`: the fetcher writes below the root, so that it must stay.
+pub(crate) fn follow_again(
+    root: Option<&Path>,
+    keepers: &mut [NicKeeper],
+    children: &mut Children,
+    is_cache_below: bool,
+) -> Option<String> {
+    let root = root?;
+    let keeper = keepers.iter_mut().find(|keeper| keeper.root().is_some())?;
+    let before = keeper.root()?.to_owned();
+    let change = follow(root).and_then(|leads_to| {
+        if leads_to == before {
+            return Ok(None);
+        }
+        let text = format!("root {} leads to {}", root.display(), leads_to.display());
+        if is_cache_below {
+            let why = "and the cache directory lies below the one before: not before a restart";
+            return Ok(Some(format!("{text}, {why}")));
+        }
+        keeper.change_root(children, leads_to)?;
+        Ok(Some(format!(
+            "{text} now: a NIC process that reads it is started"
+        )))
+    });
+    match change {
+        Ok(text) => text,
+        Err(failure) => Some(format!("{failure}; {} stays", before.display())),
+    }
+}

@@ -1,0 +1,326 @@
+//! The start of a server: the supervisor starts the processes, and waits until they serve: the host process, and at least
+//! one NIC stack; of each other it knows that it is missing, and why.
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use failure::Failure;
+use sandbox::lockdown::LockedOut;
+
+use crate::args::serve::ServeArgs;
+use crate::config::certificates::CertificateSource;
+use crate::config::root;
+use crate::config::self_signed::Fresh;
+use crate::config::{Config, Content, Text};
+use crate::ipc::fd_passing;
+use crate::ipc::launch;
+use crate::ipc::messages::{FromFetcher, FromHost, FromNic, FromObserver, ToHost};
+use crate::processes::host::HostSettings;
+use crate::processes::nic::NicSettings;
+use crate::processes::relay::host_side::HostRelaySettings;
+use crate::supervisor::attachment::Attachment;
+use crate::supervisor::children::{Children, Event, Role};
+use crate::supervisor::executable::Program;
+use crate::supervisor::fetcher::{FetchKeeper, Outside};
+use crate::supervisor::nic::{NicKeeper, NicNews, NicOrigin, NicProgram, START_WAIT};
+use crate::supervisor::nic_source::NicSource;
+use crate::supervisor::observer::Observer;
+use crate::supervisor::origin_plan::OriginPlan;
+use crate::supervisor::reload;
+
+/// How long the processes may take until they serve. A NIC stack that is silent is known before.
+const READY_WAIT: Duration = Duration::from_secs(25);
+
+const _: () = assert!(
+    START_WAIT.as_secs() < READY_WAIT.as_secs(),
+    "a NIC stack that is silent does not end a server that has others"
+);
+
+/// What a server is started from.
+pub(crate) struct Startup<'a> {
+    pub(crate) args: &'a ServeArgs,
+    pub(crate) config: &'a Config,
+    /// The level of the log of all processes.
+    pub(crate) log: &'a str,
+    pub(crate) sources: Vec<NicSource>,
+    pub(crate) content: Content,
+    pub(crate) certificates: Option<&'a CertificateSource>,
+    pub(crate) origins: Option<&'a OriginPlan>,
+    /// Where the fetcher runs.
+    pub(crate) outside: Outside,
+    pub(crate) attachment: &'a Attachment,
+}
+
+/// The processes serve.
+pub(crate) struct Served {
+    /// Of each NIC stack.
+    pub(crate) keepers: Vec<NicKeeper>,
+    pub(crate) locked_out: LockedOut,
+    /// Why a NIC stack is missing, by number.
+    pub(crate) missing: Vec<Option<Failure>>,
+    /// Leads to the host process.
+    pub(crate) to_host: OwnedFd,
+    pub(crate) fetcher: FetchKeeper,
+}
+
+impl Startup<'_> {
+    /// Starts the processes.
+    pub(crate) fn run(
+        self,
+        children: &mut Children,
+        mut observer: Option<&mut Observer>,
+    ) -> Result<Served, Failure> {
+        if let Some(observer) = &mut observer {
+            observer.start(children)?;
+        }
+        let program = Program::own()?;
+        let settings = self.host_settings(observer.as_deref());
+        let (host, to_host) = launch::start(&program.image(), &settings, self.log, None)?;
+        children.add(Role::Host, host);
+        let fresh = reload::pass(
+            (self.content.clone(), self.config.tcp.clone()),
+            self.certificates,
+            &self.attachment.ip_addresses(),
+            &to_host,
+        )?;
+        // Clients cannot trust a certificate that is not in its place.
+        fresh.map_or(Ok(()), Fresh::put_in_place)?;
+        if let Some(socket) = observer.as_deref().and_then(Observer::host_socket) {
+            fd_passing::pass(&to_host, &ToHost::Observer, Some(socket))
+                .map_err(|errno| Failure::broken("handing a socket to the host process", errno))?;
+        }
+        let heartbeat = self.config.operation.heartbeat.0.0;
+        let mut fetcher = FetchKeeper::new(self.outside, &to_host, self.log, heartbeat)?;
+        fetcher.prepare(children, self.origins)?;
+        let mut starting = Starting {
+            awaits_fetcher: fetcher.is_needed(),
+            observer_ready: observer.is_none(),
+            ..Starting::default()
+        };
+        let nics = NicStarter {
+            args: self.args,
+            config: self.config,
+            log: self.log,
+            device: &self.attachment.device,
+            to_host: &to_host,
+        };
+        for (number, source) in self.sources.into_iter().enumerate() {
+            starting.add(children, nics.keeper(number, source)?);
+        }
+        let locked_out = starting.wait(children)?;
+        fetcher.on_ready();
+        if let Some(observer) = observer {
+            observer.on_ready();
+        }
+        Ok(Served {
+            keepers: starting.keepers,
+            locked_out,
+            missing: starting.missing,
+            to_host,
+            fetcher,
+        })
+    }
+
+    fn host_settings(&self, observer: Option<&Observer>) -> HostSettings {
+        let Self {
+            config, attachment, ..
+        } = self;
+        let remote = |(number, source): (usize, &NicSource)| {
+            matches!(source, NicSource::Remote { .. }).then_some(number)
+        };
+        let roots = self.sources.iter().filter_map(|source| match source {
+            NicSource::Root(root) => Some(root.as_path()),
+            NicSource::Attached { .. } | NicSource::Remote { .. } => None,
+        });
+        let is_observed = observer.and_then(Observer::host_socket).is_some();
+        HostSettings {
+            device: attachment.device.clone(),
+            addresses: attachment.addresses.iter().copied().map(Text).collect(),
+            gateways: config.network.gateways.clone(),
+            // The pair that is made without an interface has no other machine on it.
+            dad: config.network.interface.is_some() && config.network.dad,
+            ports: config.ports(false).collect(),
+            tls_ports: config.ports(true).collect(),
+            tls: config.tls.settings(),
+            nics: self.sources.len(),
+            remote_nics: self.sources.iter().enumerate().filter_map(remote).collect(),
+            replicas: config.nic.replicas,
+            is_observed,
+            reports_counters: is_observed && config.operation.admin.is_some(),
+            heartbeat: config.operation.heartbeat.0.0,
+            probe: roots.last().unwrap_or(Path::new("/")).to_owned(),
+            ablation: self.args.host_measuring,
+        }
+    }
+}
+
+/// What NIC processes are started from.
+struct NicStarter<'a> {
+    args: &'a ServeArgs,
+    config: &'a Config,
+    log: &'a str,
+    device: &'a str,
+    to_host: &'a OwnedFd,
+}
+
+/// A NIC stack, and the socket that leads to it if it runs already.
+type Keeper = (NicKeeper, Option<OwnedFd>);
+
+impl NicStarter<'_> {
+    fn keeper(&self, number: usize, source: NicSource) -> Result<Keeper, Failure> {
+        let to_host = self
+            .to_host
+            .try_clone()
+            .map_err(|error| Failure::broken("making a socket for the host process", error))?;
+        let name = source.name();
+        let (origin, socket) = match source {
+            NicSource::Remote {
+                interface,
+                peer,
+                key_file,
+            } => {
+                let settings = NicProgram::Relay(HostRelaySettings {
+                    interface,
+                    peer: Text(peer),
+                    key_file,
+                    device: self.device.to_owned(),
+                });
+                (self.program(settings)?, None)
+            }
+            NicSource::Root(root) => {
+                let settings = NicProgram::Nic(NicSettings {
+                    device: self.device.to_owned(),
+                    root: root::follow(&root)?,
+                    workers: self.config.nic.workers,
+                    cache: self.config.nic.cache,
+                    reports_counters: true,
+                    ablation: self.args.nic_measuring.clone(),
+                });
+                (self.program(settings)?, None)
+            }
+            NicSource::Attached { path, socket } => (NicOrigin::Socket(path), socket),
+        };
+        Ok((NicKeeper::new(number, name, origin, to_host), socket))
+    }
+
+    fn program(&self, settings: NicProgram) -> Result<NicOrigin, Failure> {
+        Ok(NicOrigin::Program {
+            program: Program::own()?,
+            settings,
+            log: self.log.to_owned(),
+        })
+    }
+}
+
+/// The processes while they are being started.
+#[derive(Default)]
+struct Starting {
+    keepers: Vec<NicKeeper>,
+    joined: Vec<bool>,
+    missing: Vec<Option<Failure>>,
+    nic_ready: bool,
+    observer_ready: bool,
+    host_ready: Option<LockedOut>,
+    /// There is to be a fetcher, and it is not ready.
+    awaits_fetcher: bool,
+}
+
+impl Starting {
+    /// Starts what leads to a NIC stack.
+    fn add(&mut self, children: &mut Children, (mut keeper, socket): Keeper) {
+        self.nic_ready |= socket.is_some();
+        let failure = keeper.start_first(children, socket);
+        if let Some(failure) = &failure {
+            keeper.is_news(failure);
+        }
+        self.keepers.push(keeper);
+        self.joined.push(false);
+        self.missing.push(failure);
+    }
+
+    fn wait(&mut self, children: &mut Children) -> Result<LockedOut, Failure> {
+        let deadline = Instant::now() + READY_WAIT;
+        loop {
+            if let Some(locked_out) = self.ready()? {
+                return Ok(locked_out);
+            }
+            let watched: Vec<_> = self.keepers.iter().filter_map(NicKeeper::watch).collect();
+            let deadlines = self.keepers.iter().filter_map(NicKeeper::deadline);
+            let next = deadlines.chain([deadline]).min();
+            let event = children.next_or_readable(&watched, next)?;
+            self.on(children, &event)?;
+            if Instant::now() >= deadline && self.ready()?.is_none() {
+                return Err(self.late());
+            }
+        }
+    }
+
+    fn on(&mut self, children: &mut Children, event: &Event) -> Result<(), Failure> {
+        let is_alone = self.keepers.len() == 1;
+        match event {
+            Event::Host(FromHost::Ready(locked_out)) => {
+                self.host_ready = Some(locked_out.clone());
+            }
+            Event::Fetcher(FromFetcher::Ready) => self.awaits_fetcher = false,
+            Event::Observer(FromObserver::Ready) => self.observer_ready = true,
+            Event::Nic(_, FromNic::Ready { .. }) => self.nic_ready = true,
+            Event::Failed(Role::Host | Role::Fetcher | Role::Observer)
+            | Event::Exited(Role::Host | Role::Fetcher | Role::Observer) => {
+                return Err(children.diagnose());
+            }
+            Event::Failed(_) | Event::Exited(_) if is_alone => return Err(children.diagnose()),
+            Event::Signal => {
+                return Err(Failure::broken("serve", "interrupted while starting"));
+            }
+            // The supervisors of NIC stacks take theirs; of the others, only what was asked for follows.
+            Event::Host(_) | Event::Fetcher(_) | Event::Observer(_) | Event::Nic(..) => {}
+            Event::Failed(_) | Event::Exited(_) | Event::Reported(_) => {}
+            Event::Readable | Event::Timeout | Event::Relay(_) => {}
+        }
+        for keeper in &mut self.keepers {
+            let number = keeper.number();
+            match keeper.on(children, event) {
+                Some(NicNews::Serves) => {
+                    self.joined[number] = true;
+                    self.missing[number] = None;
+                }
+                Some(NicNews::Failed(failure)) if is_alone => return Err(failure),
+                Some(NicNews::Failed(failure) | NicNews::Lost(failure, _)) => {
+                    // It is printed when the server has started.
+                    keeper.is_news(&failure);
+                    self.joined[number] = false;
+                    self.missing[number] = Some(failure);
+                }
+                None => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// All is known, and something is served.
+    fn ready(&self) -> Result<Option<LockedOut>, Failure> {
+        let mut states = self.joined.iter().zip(&self.missing);
+        if !states.all(|(joined, missing)| *joined || missing.is_some()) {
+            return Ok(None);
+        }
+        if let (false, Some(failure)) = (
+            self.joined.contains(&true),
+            self.missing.iter().flatten().next(),
+        ) {
+            return Err(failure.clone());
+        }
+        let is_ready = self.nic_ready && !self.awaits_fetcher && self.observer_ready;
+        Ok(self.host_ready.clone().filter(|_| is_ready))
+    }
+
+    fn late(&self) -> Failure {
+        let late = match (self.joined.contains(&true), &self.host_ready) {
+            (false, _) => "the NIC process",
+            (true, Some(_)) if self.awaits_fetcher => "the fetcher",
+            _ if !self.observer_ready => "the observer process",
+            _ => "the host process",
+        };
+        Failure::broken(late, format!("not ready within {READY_WAIT:?}"))
+    }
+}

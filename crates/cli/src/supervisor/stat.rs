@@ -1,0 +1,92 @@
+//! In the supervisor: what it tells of itself and its processes, and how the host process is asked for the rest.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use failure::Failure;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
+
+use crate::ipc::child::retry;
+use crate::ipc::fd_passing;
+use crate::ipc::messages::ToHost;
+use crate::ipc::stat_report::{Process, Server};
+use crate::supervisor::children::{Children, Role};
+use crate::supervisor::control_socket::Control;
+use crate::supervisor::fetcher::FetchKeeper;
+use crate::supervisor::nic::NicKeeper;
+
+/// What a pipe is to hold, in bytes: as much as anybody may ask for (`/proc/sys/fs/pipe-max-size`).
+const PIPE_BYTES: usize = 1 << 20;
+
+/// Answers whoever has asked for connections.
+pub(crate) fn answer(
+    control: &mut Control,
+    children: &Children,
+    keepers: (&[NicKeeper], &FetchKeeper),
+    to_host: &OwnedFd,
+) {
+    let pipe = ask_host(to_host).inspect_err(|failure| tracing::warn!("{failure}"));
+    let mut server = server(children, keepers);
+    server.is_host_asked = pipe.is_ok();
+    let text = serde_json::to_string(&server).map_err(|error| error.to_string());
+    let pipe: Vec<_> = pipe.iter().map(AsFd::as_fd).collect();
+    control.answer_with(text, &pipe);
+}
+
+/// Asks the host process; returns what it writes to.
+fn ask_host(to_host: &OwnedFd) -> Result<OwnedFd, Failure> {
+    let what = "asking the host process";
+    // The kernel says so while three quarters of the buffer are free: who asks a process that stands still, again and
+    // again, leaves room for NIC processes and certificates.
+    let mut fds = [PollFd::new(to_host, PollFlags::OUT)];
+    let is_taken = retry(|| poll(&mut fds, Some(&Timespec::default())));
+    if is_taken.is_ok_and(|ready| ready == 0) {
+        let why = "it has not taken what it was asked before";
+        return Err(Failure::broken(what, why));
+    }
+    let ask = || -> rustix::io::Result<OwnedFd> {
+        let (reader, writer) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+        // A smaller one takes longer, and does, too.
+        if let Err(errno) = fcntl_setpipe_size(&writer, PIPE_BYTES) {
+            tracing::debug!("a pipe remains small: {errno}");
+        }
+        fd_passing::pass(to_host, &ToHost::Stat, Some(&writer))?;
+        Ok(reader)
+    };
+    ask().map_err(|errno| Failure::broken(what, errno))
+}
+
+fn server(children: &Children, (keepers, fetcher): (&[NicKeeper], &FetchKeeper)) -> Server {
+    Server {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        supervisor: Process::look_at(std::process::id()),
+        host: children.pid(Role::Host).map(Process::look_at),
+        is_host_asked: false,
+        nics: keepers.iter().map(|keeper| keeper.info(children)).collect(),
+        fetcher: fetcher.info(children),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use netsetup::seqpacket;
+
+    #[test]
+    fn who_stands_still_is_not_asked_without_end() {
+        let (to_host, host) = seqpacket::pair().unwrap();
+        let mut readers = Vec::new();
+        let failure = loop {
+            match ask_host(&to_host) {
+                Ok(reader) => readers.push(reader),
+                Err(failure) => break failure.to_string(),
+            }
+            assert!(readers.len() < 1000, "it is asked without end");
+        };
+        assert!(failure.contains("has not taken"), "{failure}");
+        // There is room for what matters more.
+        for _ in 0..readers.len() {
+            fd_passing::pass(&to_host, &ToHost::Nic(0), Some(&host)).unwrap();
+        }
+    }
+}
