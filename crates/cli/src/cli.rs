@@ -56,7 +56,7 @@ pub(crate) enum Command {
     /// Check a configuration file, and the files that it names, without serving
     Check(CheckArgs),
     /// Run the NIC stack alone, for host stacks that attach to it
-    Nic(NicArgs),
+    Nic(Box<NicArgs>),
     /// Ask a running server for something
     Ctl(CtlArgs),
     /// Show the connections of a running server, and what it is at

@@ -57,14 +57,14 @@ use crate::supervisor::attachment::Attachment;
 use crate::supervisor::children::{Children, Event, Role};
 use crate::supervisor::control_socket::{Control, Request};
 use crate::supervisor::drain::Drain;
-use crate::supervisor::fetcher::FetchKeeper;
+use crate::supervisor::fetcher::FetcherSupervisor;
 use crate::supervisor::heartbeat::{Due, Heartbeat};
-use crate::supervisor::nic::{NicKeeper, NicNews};
-use crate::supervisor::observer::Observer;
-use crate::supervisor::pending_requests::Desk;
+use crate::supervisor::nic::{NicOutcome, NicSupervisor};
+use crate::supervisor::observer::ObserverSupervisor;
+use crate::supervisor::pending_requests::PendingRequests;
 use crate::supervisor::reload::Reload;
 use crate::supervisor::rolling::Rolling;
-use crate::supervisor::service_manager::Notice;
+use crate::supervisor::service_manager::ServiceManager;
 use crate::terminal::say;
 
 /// The signals that ask for more than an end.
@@ -80,9 +80,9 @@ pub(crate) struct RequestSignals {
 /// See the [module documentation](self).
 pub(crate) struct Supervisor<'a> {
     pub(crate) children: &'a mut Children,
-    pub(crate) nics: &'a mut [NicKeeper],
-    pub(crate) fetcher: &'a mut FetchKeeper,
-    pub(crate) observer: Option<&'a mut Observer>,
+    pub(crate) nics: &'a mut [NicSupervisor],
+    pub(crate) fetcher: &'a mut FetcherSupervisor,
+    pub(crate) observer: Option<&'a mut ObserverSupervisor>,
     /// Leads to the host process.
     pub(crate) to_host: &'a OwnedFd,
     pub(crate) attachment: &'a Attachment,
@@ -93,8 +93,8 @@ pub(crate) struct Supervisor<'a> {
     pub(crate) drain: Drain,
     pub(crate) rolling: Rolling,
     pub(crate) signals: RequestSignals,
-    pub(crate) notice: &'a mut Notice,
-    pub(crate) desk: Desk,
+    pub(crate) service_manager: &'a mut ServiceManager,
+    pub(crate) pending: PendingRequests,
 }
 
 /// What a turn of the supervisor has led to.
@@ -114,7 +114,7 @@ impl Supervisor<'_> {
             if self.on_event(&event)? == Turn::End {
                 return Ok(());
             }
-            let request = self.desk.control.as_mut().and_then(Control::next);
+            let request = self.pending.control.as_mut().and_then(Control::next);
             self.answer(request.as_ref());
             self.replace_nics();
             if self.on_requests(request) == Turn::End {
@@ -129,7 +129,7 @@ impl Supervisor<'_> {
 
     /// What is due by the clock.
     fn on_time(&mut self) {
-        self.notice.extend_if_due();
+        self.service_manager.extend_if_due();
         let due = self.host_heartbeat.on_time(Instant::now());
         if due == Due::Silent {
             tracing::error!(
@@ -137,35 +137,35 @@ impl Supervisor<'_> {
                  restart the server if it does not recover"
             );
         }
-        if self.notice.is_to_ask() || due == Due::Ask {
+        if self.service_manager.is_to_ask() || due == Due::Ask {
             // The end of the host process is an event of its own.
             let _ = fd_passing::pass(self.to_host, &ToHost::Ping, None);
         }
         if let Some(observer) = &mut self.observer {
             observer.report_health(Health {
-                nics: self.nics.iter().map(NicKeeper::trouble).collect(),
+                nics: self.nics.iter().map(NicSupervisor::trouble).collect(),
                 is_draining: self.drain.left().is_some(),
             });
         }
     }
 
     fn next(&mut self) -> Result<Event, Failure> {
-        let control = self.desk.control.as_ref();
+        let control = self.pending.control.as_ref();
         let signals = &self.signals;
         let watched: Vec<_> = self
             .nics
             .iter()
-            .filter_map(NicKeeper::watch)
+            .filter_map(NicSupervisor::watch)
             .chain(control.and_then(Control::watch))
             .chain(signals.hang_up.as_ref().map(AsFd::as_fd))
             .chain([signals.quit.as_fd(), signals.reopen.as_fd()])
             .collect();
-        let deadlines = self.nics.iter().filter_map(NicKeeper::deadline);
+        let deadlines = self.nics.iter().filter_map(NicSupervisor::deadline);
         let observer = self.observer.as_ref();
         let deadline = deadlines
             .chain(control.and_then(Control::deadline))
             .chain(self.drain.deadline())
-            .chain(self.notice.deadline())
+            .chain(self.service_manager.deadline())
             .chain(self.host_heartbeat.deadline())
             .chain(self.fetcher.deadline())
             .chain(observer.and_then(|observer| observer.deadline()))
@@ -203,7 +203,7 @@ impl Supervisor<'_> {
         self.on_nic_event(event);
         let observer = self.observer.as_mut();
         if let Some(news) = observer.and_then(|it| it.on(self.children, event)) {
-            self.desk.on_observer(news);
+            self.pending.on_observer(news);
         }
         Ok(Turn::GoOn)
     }
@@ -218,23 +218,23 @@ impl Supervisor<'_> {
                 if let (Some(outcome), Some(text)) = (&mut outcome, text) {
                     outcome.add(&text);
                 }
-                self.desk.on_outcome(outcome);
+                self.pending.on_outcome(outcome);
                 self.fetcher.limit(self.reload.cache_limits());
                 self.drain.set_timeout(self.reload.drain_timeout());
                 self.notify_end();
-                self.notice.reloaded();
+                self.service_manager.reloaded();
             }
             FromHost::ReloadRefused(why) => {
-                self.desk.on_outcome(self.reload.on_refused(why));
+                self.pending.on_outcome(self.reload.on_refused(why));
                 self.fetcher.limit(self.reload.cache_limits());
-                self.notice.reloaded();
+                self.service_manager.reloaded();
             }
             FromHost::Pong => {
                 if self.host_heartbeat.on_answer() {
                     tracing::warn!("the host process does its work again");
                 }
-                let is_any_silent = self.nics.iter().any(NicKeeper::is_silent);
-                self.notice.host_turns(!is_any_silent);
+                let is_any_silent = self.nics.iter().any(NicSupervisor::is_silent);
+                self.service_manager.host_turns(!is_any_silent);
             }
             FromHost::Drained => {
                 say("drained: every response was sent to its end\n");
@@ -253,18 +253,18 @@ impl Supervisor<'_> {
     fn on_nic_event(&mut self, event: &Event) {
         let is_alone = self.is_alone();
         for index in 0..self.nics.len() {
-            let keeper = &mut self.nics[index];
-            let number = keeper.number();
-            if let Some(news) = keeper.on(self.children, event) {
+            let nic = &mut self.nics[index];
+            let number = nic.number();
+            if let Some(news) = nic.on(self.children, event) {
                 let is_replaced = match &news {
-                    NicNews::Serves => Some(true),
-                    NicNews::Failed(_) => Some(false),
-                    NicNews::Lost(..) => None,
+                    NicOutcome::Serves => Some(true),
+                    NicOutcome::Failed(_) => Some(false),
+                    NicOutcome::Lost(..) => None,
                 };
-                report_nic(self.children, keeper, news, is_alone, &mut self.desk);
+                report_nic(self.children, nic, news, is_alone, &mut self.pending);
                 if let Some(is_replaced) = is_replaced {
                     let skipped = self.rolling.on_outcome(number, is_replaced);
-                    self.desk.skip(self.nics, skipped);
+                    self.pending.skip(self.nics, skipped);
                 }
             }
             if let (Some(observer), Some(report)) =
@@ -279,26 +279,28 @@ impl Supervisor<'_> {
     fn answer(&mut self, request: Option<&Request>) {
         match request {
             Some(Request::RestartNic) => {
-                self.desk.ask(self.nics.iter().map(NicKeeper::number));
-                self.rolling.begin(self.nics.iter().map(NicKeeper::number));
+                self.pending
+                    .ask(self.nics.iter().map(NicSupervisor::number));
+                self.rolling
+                    .begin(self.nics.iter().map(NicSupervisor::number));
             }
             Some(Request::Nics) => {
                 let lines = self.nics.iter().map(|nic| nic.status(self.children));
                 let text = lines.collect::<Vec<_>>().join("\n");
-                if let Some(control) = &mut self.desk.control {
+                if let Some(control) = &mut self.pending.control {
                     control.answer(Ok(text));
                 }
             }
             Some(Request::Stat) => {
-                if let Some(control) = &mut self.desk.control {
-                    let keepers = (&*self.nics, &*self.fetcher);
-                    stat::answer(control, self.children, keepers, self.to_host);
+                if let Some(control) = &mut self.pending.control {
+                    let nics = (&*self.nics, &*self.fetcher);
+                    stat::answer(control, self.children, nics, self.to_host);
                 }
             }
             Some(Request::Capture(wanted)) => {
-                if let Some(control) = &mut self.desk.control {
+                if let Some(control) = &mut self.pending.control {
                     let (device, own) = (&self.attachment.device, self.attachment.ip_addresses());
-                    capture::answer(control, wanted.clone(), device, &own, self.remote_nics);
+                    capture::answer(control, *wanted, device, &own, self.remote_nics);
                 }
             }
             Some(Request::Reload | Request::Drain | Request::Reopen) | None => {}
@@ -309,11 +311,11 @@ impl Supervisor<'_> {
     fn replace_nics(&mut self) {
         let is_alone = self.is_alone();
         while let Some(number) = self.rolling.next() {
-            let keeper = &mut self.nics[number];
-            if let Err(failure) = keeper.replace(self.children) {
-                self.desk.answer(keeper, is_alone, Err(failure.to_string()));
+            let nic = &mut self.nics[number];
+            if let Err(failure) = nic.replace(self.children) {
+                self.pending.answer(nic, is_alone, Err(failure.to_string()));
                 let skipped = self.rolling.on_outcome(number, false);
-                self.desk.skip(self.nics, skipped);
+                self.pending.skip(self.nics, skipped);
             }
         }
     }
@@ -324,13 +326,13 @@ impl Supervisor<'_> {
         if self.signals.reopen.take() || is_asked {
             let observer = self.observer.as_mut();
             let observer = observer.filter(|observer| observer.has_logs());
-            self.desk
+            self.pending
                 .on_reopening(is_asked, observer.map(|observer| observer.reopen()));
         }
         let is_asked = request == Some(Request::Drain);
         if is_asked || self.signals.quit.take() {
             let outcome = self.drain.begin(is_asked, self.to_host);
-            self.desk.on_outcome(Some(outcome));
+            self.pending.on_outcome(Some(outcome));
             self.notify_end();
         }
         if self.drain.is_over() {
@@ -345,16 +347,16 @@ impl Supervisor<'_> {
         }
         let is_asked = request == Some(Request::Reload);
         if is_asked || hint == Some(Hint::Reload) {
-            self.notice.reloading();
+            self.service_manager.reloading();
             let (fetcher, children) = (&mut *self.fetcher, &mut *self.children);
             let outcome = self
                 .reload
                 .begin(is_asked, |plan| fetcher.prepare(children, plan));
             if outcome.is_some() {
                 self.fetcher.limit(self.reload.cache_limits());
-                self.notice.reloaded();
+                self.service_manager.reloaded();
             }
-            self.desk.on_outcome(outcome);
+            self.pending.on_outcome(outcome);
         }
         Turn::GoOn
     }
@@ -362,7 +364,7 @@ impl Supervisor<'_> {
     /// The service manager is to wait until responses have had their time, and the processes theirs.
     fn notify_end(&mut self) {
         if let Some(left) = self.drain.left() {
-            self.notice
+            self.service_manager
                 .stopping(left.saturating_add(Children::end_wait(1)));
         }
     }
@@ -384,37 +386,37 @@ pub(crate) fn ready_status(config: &Config, attachment: &Attachment) -> String {
 /// Prints and answers what has become of a NIC process.
 fn report_nic(
     children: &Children,
-    keeper: &mut NicKeeper,
-    news: NicNews,
+    nic: &mut NicSupervisor,
+    news: NicOutcome,
     is_alone: bool,
-    desk: &mut Desk,
+    pending: &mut PendingRequests,
 ) {
     let name = if is_alone {
         String::new()
     } else {
-        format!("{}: ", keeper.name())
+        format!("{}: ", nic.name())
     };
     let answer = match news {
-        NicNews::Serves => {
-            let serves = match children.pid(Role::Nic(keeper.number())) {
+        NicOutcome::Serves => {
+            let serves = match children.pid(Role::Nic(nic.number())) {
                 Some(pid) => format!("nic process {pid}: serves in the place of the one before"),
                 None => "a NIC process serves in the place of the one before".to_owned(),
             };
             say(&format!("{name}{serves}\n"));
             Ok(serves)
         }
-        NicNews::Lost(failure, wait) => {
+        NicOutcome::Lost(failure, wait) => {
             tracing::warn!("{name}{}", lost(&failure, wait, is_alone));
             return;
         }
-        NicNews::Failed(failure) => {
-            if keeper.is_news(&failure) {
+        NicOutcome::Failed(failure) => {
+            if nic.is_news(&failure) {
                 tracing::error!("{name}no other NIC process: {failure}");
             }
             Err(failure.to_string())
         }
     };
-    desk.answer(keeper, is_alone, answer);
+    pending.answer(nic, is_alone, answer);
 }
 
 fn lost(failure: &Failure, wait: Duration, is_alone: bool) -> String {

@@ -6,7 +6,7 @@ use clap::{Args, value_parser};
 
 use crate::args::cache::CacheOption;
 use crate::config::Text;
-use crate::config::ablation::NicMeasuring;
+use crate::config::ablation::NicAblation;
 use crate::config::control_link::ControlLink;
 use crate::processes::nic::NicSettings;
 
@@ -44,7 +44,7 @@ pub(crate) struct NicArgs {
 
     // Its heading holds for all options that follow.
     #[command(flatten)]
-    pub(crate) measuring: NicMeasuring,
+    pub(crate) measuring: NicAblation,
 }
 
 impl NicArgs {

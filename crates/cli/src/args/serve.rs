@@ -14,7 +14,7 @@ use crate::args::log::LogOptions;
 use crate::args::origin::OriginOptions;
 use crate::args::tcp::TcpOptions;
 use crate::args::tls::{CertificateOptions, TlsOptions};
-use crate::config::ablation::{HostMeasuring, NicMeasuring};
+use crate::config::ablation::{HostAblation, NicAblation};
 use crate::config::control_link::NicPlace;
 
 /// What `splitway serve` is told on the command line. What a file can say as well is said over it: see `config`.
@@ -138,10 +138,10 @@ pub(crate) struct ServeArgs {
     pub(crate) logs: LogOptions,
 
     #[command(flatten)]
-    pub(crate) host_measuring: HostMeasuring,
+    pub(crate) host_ablation: HostAblation,
 
     #[command(flatten)]
-    pub(crate) nic_measuring: NicMeasuring,
+    pub(crate) nic_ablation: NicAblation,
 
     /// At the end, print all counters of both processes as a line of JSON
     #[arg(long, help_heading = "For measurements only")]

@@ -25,7 +25,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::commands::ctl;
-use crate::ipc::capture_request::{Captured, Part, Wanted};
+use crate::ipc::capture_request::{CaptureRequest, Captured, Part};
 use crate::ipc::child::retry;
 use crate::ipc::signals::Signals;
 use crate::supervisor::control_socket::Request;
@@ -98,7 +98,7 @@ Examples:
 pub(crate) fn run(args: &CaptureArgs) -> Result<(), Failure> {
     let output = Output::of(args)?;
     let mut signals = Signals::catch_ends()?;
-    let wanted = Wanted {
+    let wanted = CaptureRequest {
         only: Only {
             host: args.host,
             port: args.port,

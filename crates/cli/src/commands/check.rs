@@ -123,7 +123,7 @@ fn unreadable(what: String, errno: Errno, root: &Path) -> Failure {
     match errno {
         Errno::NOENT => Failure::input(what, format!("it is not below {}", root.display())),
         Errno::XDEV => Failure::input(what, format!("it leads out of {}", root.display()))
-            .remedy("Files outside the NIC stack's root are never served."),
+            .remedy("Files initial_netns the NIC stack's root are never served."),
         errno => Failure::input(what, errno),
     }
 }

@@ -253,9 +253,9 @@ impl Serve {
         }
     }
 
-    /// Looks from outside: neither an open file nor a mapping of the host process belongs to the site.
+    /// Looks from initial_netns: neither an open file nor a mapping of the host process belongs to the site.
     fn host_holds_no_file_of(&self, site: &Path) -> Result<String, Failure> {
-        let what = "looking at the host process from outside";
+        let what = "looking at the host process from initial_netns";
         let Some(host) = self.host else {
             return Err(Failure::broken(what, "it did not give its number"));
         };

@@ -18,15 +18,15 @@ use crate::supervisor::children::{Children, Role};
 use crate::supervisor::control_socket::Control;
 use crate::supervisor::drain::Drain;
 use crate::supervisor::exit_summary;
-use crate::supervisor::fetcher::Outside;
+use crate::supervisor::fetcher::InitialNetns;
 use crate::supervisor::heartbeat::Heartbeat;
 use crate::supervisor::nic_source::NicSource;
-use crate::supervisor::observer::Observer;
+use crate::supervisor::observer::ObserverSupervisor;
 use crate::supervisor::origin_plan::OriginPlan;
-use crate::supervisor::pending_requests::Desk;
+use crate::supervisor::pending_requests::PendingRequests;
 use crate::supervisor::reload::Reload;
 use crate::supervisor::rolling::Rolling;
-use crate::supervisor::service_manager::Notice;
+use crate::supervisor::service_manager::ServiceManager;
 use crate::supervisor::startup::{Served, Startup};
 use crate::supervisor::{RequestSignals, Supervisor, ready_status};
 use crate::terminal::say;
@@ -62,10 +62,10 @@ pub(crate) fn run(args: &ServeArgs, log: &str) -> Result<(), Failure> {
         rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))
             .map_err(|errno| Failure::broken("binding the process to its parent", errno))?;
     }
-    let outside = Outside::here()?;
-    let mut observer = Observer::new(&config, log)?;
+    let initial_netns = InitialNetns::here()?;
+    let mut observer = ObserverSupervisor::new(&config, log)?;
     let attachment = Attachment::attach(&config)?;
-    let mut notice = Notice::of_environment();
+    let mut service_manager = ServiceManager::of_environment();
     let announced: Vec<_> = sources.iter().map(AnnouncedNic::of).collect();
     let startup = Startup {
         args,
@@ -75,7 +75,7 @@ pub(crate) fn run(args: &ServeArgs, log: &str) -> Result<(), Failure> {
         content,
         certificates: certificates.as_ref(),
         origins: origins.as_ref(),
-        outside,
+        initial_netns,
         attachment: &attachment,
     };
     let mut served = startup.run(&mut children, observer.as_mut());
@@ -92,11 +92,11 @@ pub(crate) fn run(args: &ServeArgs, log: &str) -> Result<(), Failure> {
             &mut children,
             observer.as_mut(),
             signals,
-            &mut notice,
+            &mut service_manager,
         ),
         Err(failure) => Err(failure.clone()),
     };
-    let ended = end(&mut children, announced.len(), &mut notice);
+    let ended = end(&mut children, announced.len(), &mut service_manager);
     drop(observer);
     let removed = attachment.remove();
     result?;
@@ -119,9 +119,9 @@ impl Server<'_> {
         &self,
         served: &mut Served,
         children: &mut Children,
-        observer: Option<&mut Observer>,
+        observer: Option<&mut ObserverSupervisor>,
         signals: RequestSignals,
-        notice: &mut Notice,
+        service_manager: &mut ServiceManager,
     ) -> Result<(), Failure> {
         let (args, config) = (self.args, self.config);
         let control = control(config)?;
@@ -141,10 +141,10 @@ impl Server<'_> {
             .try_clone()
             .map_err(|error| Failure::broken("making a socket for the host process", error))?;
         let is_remote = |place: &&NicPlace| matches!(place, NicPlace::Ethernet { .. });
-        notice.ready(&ready_status(config, self.attachment));
+        service_manager.ready(&ready_status(config, self.attachment));
         let mut supervisor = Supervisor {
             children,
-            nics: &mut served.keepers,
+            nics: &mut served.nics,
             fetcher: &mut served.fetcher,
             observer,
             to_host: &served.to_host,
@@ -161,15 +161,19 @@ impl Server<'_> {
             drain: Drain::new(config.operation.drain_timeout.0.0),
             rolling: Rolling::default(),
             signals,
-            notice,
-            desk: Desk::new(control),
+            service_manager,
+            pending: PendingRequests::new(control),
         };
         supervisor.run()
     }
 }
 
 /// Ends all processes, each before those that it needs.
-fn end(children: &mut Children, nics: usize, notice: &mut Notice) -> Result<(), Failure> {
+fn end(
+    children: &mut Children,
+    nics: usize,
+    service_manager: &mut ServiceManager,
+) -> Result<(), Failure> {
     // The host process closes its connections through the NIC processes.
     let mut order = vec![Role::Host];
     for number in 0..nics {
@@ -178,7 +182,7 @@ fn end(children: &mut Children, nics: usize, notice: &mut Notice) -> Result<(), 
     }
     // The observer logs what all others report at their end.
     order.extend([Role::Fetcher, Role::Observer]);
-    notice.stopping(Children::end_wait(order.len()));
+    service_manager.stopping(Children::end_wait(order.len()));
     children.end(&order)
 }
 
@@ -186,7 +190,7 @@ fn end(children: &mut Children, nics: usize, notice: &mut Notice) -> Result<(), 
 fn print_summary(served: &Served, children: &Children, with_json: bool) {
     let host = children.report(Role::Host);
     let mut nic: Option<Report> = None;
-    for report in served.keepers.iter().filter_map(|it| it.report(children)) {
+    for report in served.nics.iter().filter_map(|it| it.report(children)) {
         nic.get_or_insert_default().absorb(&report);
     }
     say(&format!(

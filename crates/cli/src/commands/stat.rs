@@ -1,4 +1,4 @@
-//! `splitway stat`: what a running server is at, seen from outside.
+//! `splitway stat`: what a running server is at, seen from initial_netns.
 //!
 //! The supervisor says what it knows, and passes a pipe each to who has asked and to the host process, which writes the
 //! rest. NIC stacks are not asked, so that there is an answer whatever they are at.

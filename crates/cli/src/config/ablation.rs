@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Args, Serialize, Deserialize)]
 #[serde(default)]
 #[command(next_help_heading = "For measurements only")]
-pub(crate) struct HostMeasuring {
+pub(crate) struct HostAblation {
     /// Start the RTO at the SEND, not when the packets have left
     #[arg(long)]
     pub(crate) no_echo_rto: bool,
@@ -34,7 +34,7 @@ pub(crate) struct HostMeasuring {
 #[derive(Clone, Debug, Default, PartialEq, Args, Serialize, Deserialize)]
 #[serde(default)]
 #[command(next_help_heading = "For measurements only")]
-pub(crate) struct NicMeasuring {
+pub(crate) struct NicAblation {
     /// Leave in TCP timestamps the time that packets wait in the NIC stack
     #[arg(long, requires = "content")]
     pub(crate) no_timestamp_fix: bool,
@@ -80,7 +80,7 @@ impl FromStr for TimeRange {
     }
 }
 
-impl HostMeasuring {
+impl HostAblation {
     pub(crate) fn apply(&self, config: &mut host::StackConfig) {
         config.departs_at_issue = self.no_echo_rto;
         config.tcp.rtt_from_timestamps = self.rtt_from_timestamps;
@@ -93,7 +93,7 @@ impl HostMeasuring {
     }
 }
 
-impl NicMeasuring {
+impl NicAblation {
     pub(crate) fn apply(&self, config: &mut nic::Config) {
         config.correct_timestamps = !self.no_timestamp_fix;
         config.read_delay = self.read_delay.as_ref().map(|TimeRange(range)| {
@@ -132,19 +132,19 @@ mod tests {
 
     #[test]
     fn switches_cross_to_the_process_and_change_its_stack() {
-        let nic = NicMeasuring {
+        let nic = NicAblation {
             no_timestamp_fix: true,
             read_delay: Some("1ms..5ms".parse().unwrap()),
         };
         let crossed = serde_json::to_string(&nic).unwrap();
-        assert_eq!(serde_json::from_str::<NicMeasuring>(&crossed).unwrap(), nic);
+        assert_eq!(serde_json::from_str::<NicAblation>(&crossed).unwrap(), nic);
         let mut config = nic::Config::default();
         nic.apply(&mut config);
         assert!(!config.correct_timestamps);
         assert_eq!(config.read_delay.unwrap().us, 1_000..=5_000);
-        let host = HostMeasuring {
+        let host = HostAblation {
             ack_delay: Some(Duration::from_millis(1)),
-            ..HostMeasuring::default()
+            ..HostAblation::default()
         };
         assert_eq!(host.frame_delay_us(), 1000);
     }
@@ -158,8 +158,8 @@ mod tests {
     #[test]
     fn nothing_changes_unless_asked() {
         let mut config = nic::Config::default();
-        NicMeasuring::default().apply(&mut config);
+        NicAblation::default().apply(&mut config);
         assert_eq!(config, nic::Config::default());
-        assert_eq!(HostMeasuring::default().frame_delay_us(), 0);
+        assert_eq!(HostAblation::default().frame_delay_us(), 0);
     }
 }

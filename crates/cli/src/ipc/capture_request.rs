@@ -9,13 +9,13 @@ use serde::{Deserialize, Serialize};
 
 /// What is to be captured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Wanted {
+pub(crate) struct CaptureRequest {
     pub(crate) only: Only,
     /// How much of each packet, in bytes.
     pub(crate) snaplen: u32,
 }
 
-impl fmt::Display for Wanted {
+impl fmt::Display for CaptureRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "snaplen={}", self.snaplen)?;
         if let Some(host) = self.only.host {
@@ -28,7 +28,7 @@ impl fmt::Display for Wanted {
     }
 }
 
-impl FromStr for Wanted {
+impl FromStr for CaptureRequest {
     type Err = ();
 
     fn from_str(text: &str) -> Result<Self, ()> {
@@ -87,7 +87,7 @@ mod tests {
         for host in [None, Some("10.0.0.1"), Some("fd77::1")] {
             for port in [None, Some(443)] {
                 let host = host.map(|host| host.parse().unwrap());
-                let wanted = Wanted {
+                let wanted = CaptureRequest {
                     only: Only { host, port },
                     snaplen: 96,
                 };
@@ -104,7 +104,7 @@ mod tests {
             "snaplen=96 mac=1",
             "snaplen=96  port=1",
         ] {
-            assert_eq!(wrong.parse::<Wanted>(), Err(()), "{wrong}");
+            assert_eq!(wrong.parse::<CaptureRequest>(), Err(()), "{wrong}");
         }
     }
 }

@@ -26,7 +26,7 @@ use rustix::thread::CapabilitySet;
 use sandbox::{descriptors, lockdown, seccomp};
 use serde::{Deserialize, Serialize};
 
-use crate::config::ablation::HostMeasuring;
+use crate::config::ablation::HostAblation;
 use crate::config::certificates;
 use crate::config::control_link::MacAddress;
 use crate::config::{Text, TlsSettings};
@@ -37,9 +37,9 @@ use crate::ipc::launch::{Launched, Settings};
 use crate::ipc::messages::FromHost;
 use crate::ipc::signals::Signals;
 use crate::processes::heap;
-use crate::processes::host::control::Supervisor;
+use crate::processes::host::control::HostControl;
 use crate::processes::host::counters::counters;
-use crate::processes::host::fetch_client::Fetching;
+use crate::processes::host::fetch_client::FetchClient;
 use crate::processes::observer::SocketSink;
 
 /// What the host process starts with. What a reload may change comes as a
@@ -73,7 +73,7 @@ pub(crate) struct HostSettings {
     /// Directory that must be out of reach once the process is locked out of the file system.
     #[serde(with = "launch::path")]
     pub(crate) probe: PathBuf,
-    pub(crate) ablation: HostMeasuring,
+    pub(crate) ablation: HostAblation,
 }
 
 impl Settings for HostSettings {
@@ -117,10 +117,10 @@ pub(crate) fn run() -> Result<(), Failure> {
         tracing::debug!(%error, "captures will not tell what this process sends");
     }
 
-    let mut supervisor = Supervisor::new(control, settings.nics, u64::from_ne_bytes(random()?))?;
+    let mut supervisor = HostControl::new(control, settings.nics, u64::from_ne_bytes(random()?))?;
     // A reload may name the first origin.
-    let (fetching, door) = Fetching::new()?;
-    supervisor.expect_fetchers(door);
+    let (fetch_client, slot) = FetchClient::new()?;
+    supervisor.expect_fetchers(slot);
     let with_tls = !settings.tls_ports.is_empty();
     let Some(start) = supervisor.configuration(with_tls, signals.as_fd())? else {
         return Ok(());
@@ -136,7 +136,7 @@ pub(crate) fn run() -> Result<(), Failure> {
         }
     }
     if let (Some(socket), true) = (&observer, settings.reports_counters) {
-        supervisor.tell_counters(socket)?;
+        supervisor.report_counters(socket)?;
     }
     let Some((nic, session)) = supervisor.first(signals.as_fd())? else {
         return Ok(());
@@ -162,7 +162,7 @@ pub(crate) fn run() -> Result<(), Failure> {
         stack.serve_tls(*port, Arc::clone(config));
     }
     stack.announce(monotonic_us());
-    let mut server = server::Server::with_origins(start.http, Box::new(fetching));
+    let mut server = server::Server::with_origins(start.http, Box::new(fetch_client));
     if let Some(socket) = observer {
         server.log_accesses(Box::new(SocketSink(socket)));
     }

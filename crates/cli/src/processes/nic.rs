@@ -15,7 +15,7 @@ use sandbox::{lockdown, memory_limit, seccomp};
 use serde::{Deserialize, Serialize};
 
 use crate::config::Text;
-use crate::config::ablation::NicMeasuring;
+use crate::config::ablation::NicAblation;
 use crate::config::size::{Size, cache_bytes};
 use crate::ipc::capture_request::NIC_MARK;
 use crate::ipc::child;
@@ -47,7 +47,7 @@ pub(crate) struct NicSettings {
     #[serde(default)]
     pub(crate) reports_counters: bool,
     #[serde(default)]
-    pub(crate) ablation: NicMeasuring,
+    pub(crate) ablation: NicAblation,
 }
 
 impl Settings for NicSettings {

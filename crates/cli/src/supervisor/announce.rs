@@ -15,7 +15,7 @@ use crate::config::self_signed;
 use crate::supervisor::attachment::Attachment;
 use crate::supervisor::children::{Children, Role};
 use crate::supervisor::control_socket::Control;
-use crate::supervisor::fetcher::FetchKeeper;
+use crate::supervisor::fetcher::FetcherSupervisor;
 use crate::supervisor::nic_source::NicSource;
 use crate::terminal::say;
 use crate::url;
@@ -83,7 +83,7 @@ pub(crate) struct Started<'a> {
     pub(crate) nics: &'a [AnnouncedNic],
     /// Why a NIC stack is missing, by number.
     pub(crate) missing: &'a [Option<Failure>],
-    pub(crate) fetcher: &'a FetchKeeper,
+    pub(crate) fetcher: &'a FetcherSupervisor,
     pub(crate) locked_out: &'a LockedOut,
     pub(crate) control: Option<&'a Control>,
     /// The certificate that was made for trying out.

@@ -8,13 +8,13 @@ use failure::Failure;
 use netdev::packet::capture::{Taken, Tap};
 use netsetup::device;
 
-use crate::ipc::capture_request::{Captured, HOST_MARK, NIC_MARK, Part, Wanted};
+use crate::ipc::capture_request::{CaptureRequest, Captured, HOST_MARK, NIC_MARK, Part};
 use crate::supervisor::control_socket::Control;
 
 /// Answers whoever wants to capture.
 pub(crate) fn answer(
     control: &mut Control,
-    wanted: Wanted,
+    wanted: CaptureRequest,
     interface: &str,
     own: &[IpAddr],
     nics_elsewhere: usize,
@@ -35,7 +35,7 @@ pub(crate) fn answer(
 }
 
 fn open(
-    wanted: Wanted,
+    wanted: CaptureRequest,
     interface: &str,
     own: &[IpAddr],
 ) -> Result<(Vec<Part>, Vec<OwnedFd>), Failure> {

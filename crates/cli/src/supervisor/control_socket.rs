@@ -21,7 +21,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use rustix::process::{Uid, geteuid};
 
-use crate::ipc::capture_request::Wanted;
+use crate::ipc::capture_request::CaptureRequest;
 use crate::ipc::child::retry;
 
 /// Longest request, and longest answer, in bytes.
@@ -52,7 +52,7 @@ pub(crate) enum Request {
     /// What connections there are: the answer comes with a pipe to read that from.
     Stat,
     /// Packets: the answer comes with sockets to read them from.
-    Capture(Wanted),
+    Capture(CaptureRequest),
 }
 
 const CAPTURE: &str = "capture";

@@ -33,9 +33,9 @@ const NAME: &str = FetcherSettings::NAME;
 
 /// The network namespace in which the user has started Splitway: origins are reached from there.
 #[derive(Debug)]
-pub(crate) struct Outside(File);
+pub(crate) struct InitialNetns(File);
 
-impl Outside {
+impl InitialNetns {
     /// The one that this process is in now.
     pub(crate) fn here() -> Result<Self, Failure> {
         File::open("/proc/thread-self/ns/net")
@@ -44,7 +44,7 @@ impl Outside {
     }
 
     /// Does something there.
-    fn visit<T>(&self, act: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
+    fn run_in<T>(&self, act: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
         let inside = Self::here()?;
         let same = |errno| Failure::broken("entering a network namespace for the fetcher", errno);
         let is_here = self.number().is_some() && self.number() == inside.number();
@@ -67,8 +67,8 @@ impl Outside {
 const RETIRE_WAIT: Duration = Duration::from_secs(10);
 
 /// How often one that has not heard everything yet is told the rest, and after how long it is taken not to hear.
-const TELL_PERIOD: Duration = Duration::from_millis(20);
-const TELL_MAX: Duration = Duration::from_secs(10);
+const SEND_PERIOD: Duration = Duration::from_millis(20);
+const SEND_WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// Origins that a fetcher goes on knowing though they are not named any more. Beyond, they are forgotten.
 const KNOWN_MAX: usize = 2 * ORIGINS_MAX;
@@ -83,10 +83,10 @@ const _: () = assert!(
 
 /// See the [module documentation](self).
 #[derive(Debug)]
-pub(crate) struct FetchKeeper {
+pub(crate) struct FetcherSupervisor {
     log: String,
     program: Program,
-    outside: Outside,
+    initial_netns: InitialNetns,
     /// Leads to the host process.
     host: OwnedFd,
     /// What there is to be fetched, if anything, with all origins that a fetcher is to know.
@@ -111,9 +111,9 @@ struct Process {
     /// Where it is told more.
     orders: OwnedFd,
     /// What the socket has not taken: it holds a few long messages.
-    untold: VecDeque<Vec<u8>>,
+    unsent: VecDeque<Vec<u8>>,
     /// By then it has heard something more, or does not hear.
-    hears_by: Option<Instant>,
+    receives_by: Option<Instant>,
     /// It can connect to no others.
     ports: BTreeSet<u16>,
     /// It believes somebody, and so can speak TLS.
@@ -130,25 +130,27 @@ impl Process {
     }
 
     /// It is told as soon as it takes that in.
-    fn tell(&mut self, order: &Order) {
+    fn send(&mut self, order: &Order) {
         let message = serde_json::to_vec(order).unwrap_or_default();
-        self.untold.push_back(message);
-        self.go_on_telling(Instant::now());
+        self.unsent.push_back(message);
+        self.send_queued(Instant::now());
     }
 
     /// Tells what it has not been told yet, as far as it listens; false if it has not for too long.
-    fn go_on_telling(&mut self, now: Instant) -> bool {
+    fn send_queued(&mut self, now: Instant) -> bool {
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        while let Some(message) = self.untold.front() {
+        while let Some(message) = self.unsent.front() {
             match retry(|| send(&self.orders, message, flags)) {
                 Ok(_) => {
-                    self.untold.pop_front();
-                    self.hears_by = None;
+                    self.unsent.pop_front();
+                    self.receives_by = None;
                 }
-                Err(Errno::AGAIN) => return now < *self.hears_by.get_or_insert(now + TELL_MAX),
+                Err(Errno::AGAIN) => {
+                    return now < *self.receives_by.get_or_insert(now + SEND_WAIT_MAX);
+                }
                 // It has ended, which is told in another way.
                 Err(_) => {
-                    self.untold.clear();
+                    self.unsent.clear();
                     return true;
                 }
             }
@@ -160,14 +162,14 @@ impl Process {
     fn retire(&mut self) {
         tracing::info!("another fetcher is started, which knows what is to be fetched now");
         self.retires_by = Some(Instant::now() + RETIRE_WAIT);
-        self.tell(&Order::Retire);
+        self.send(&Order::Retire);
     }
 }
 
-impl FetchKeeper {
+impl FetcherSupervisor {
     /// Nothing is to be fetched yet.
     pub(crate) fn new(
-        outside: Outside,
+        initial_netns: InitialNetns,
         host: &OwnedFd,
         log: &str,
         heartbeat: Duration,
@@ -178,7 +180,7 @@ impl FetchKeeper {
         Ok(Self {
             log: log.to_owned(),
             program: Program::own()?,
-            outside,
+            initial_netns,
             host,
             plan: None,
             named: BTreeSet::new(),
@@ -226,7 +228,7 @@ impl FetchKeeper {
             let can_go_on =
                 !is_any_forgotten && plan.origins.iter().all(|url| process.reaches(url));
             match can_go_on {
-                true => tell_all(process, plan),
+                true => send_all(process, plan),
                 false => process.retire(),
             }
         }
@@ -249,7 +251,7 @@ impl FetchKeeper {
                 bytes_max: limits.bytes.0,
                 variants_max: limits.variants.into(),
             };
-            process.tell(&order);
+            process.send(&order);
         }
     }
 
@@ -269,15 +271,15 @@ impl FetchKeeper {
         let (to_fetcher, fetcher) = seqpacket::pair().map_err(failed)?;
         let (image, settings) = (self.program.image(), plan.settings());
         let (child, orders) = self
-            .outside
-            .visit(|| launch::start(&image, &settings, &self.log, Some(&fetcher)))?;
+            .initial_netns
+            .run_in(|| launch::start(&image, &settings, &self.log, Some(&fetcher)))?;
         children.add(Role::Fetcher, child);
         self.processes += 1;
         self.counted = Report::default();
         self.process = Some(Process {
             orders,
-            untold: VecDeque::new(),
-            hears_by: None,
+            unsent: VecDeque::new(),
+            receives_by: None,
             ports: plan.origins.iter().map(OriginUrl::port).collect(),
             is_secure: plan.origins.iter().any(OriginUrl::is_secure),
             retires_by: None,
@@ -304,7 +306,7 @@ impl FetchKeeper {
         self.processes
     }
 
-    /// What there is to be known of it from outside, if anything is fetched.
+    /// What there is to be known of it from initial_netns, if anything is fetched.
     pub(crate) fn info(&self, children: &Children) -> Option<stat_report::Fetcher> {
         self.plan.as_ref().map(|plan| stat_report::Fetcher {
             process: children
@@ -315,18 +317,18 @@ impl FetchKeeper {
         })
     }
 
-    /// When [`FetchKeeper::on`] is to be called though nothing happens.
+    /// When [`FetcherSupervisor::on`] is to be called though nothing happens.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let process = self.process.as_ref();
         let retires_by = process.and_then(|it| it.retires_by);
-        let is_waiting = process.is_some_and(|it| !it.untold.is_empty());
-        let tells_at = is_waiting.then(|| Instant::now() + TELL_PERIOD);
+        let is_waiting = process.is_some_and(|it| !it.unsent.is_empty());
+        let sends_at = is_waiting.then(|| Instant::now() + SEND_PERIOD);
         let heartbeat = process.and_then(|it| it.heartbeat.as_ref()?.deadline());
         self.next
             .into_iter()
             .chain(retires_by)
             .chain(heartbeat)
-            .chain(tells_at)
+            .chain(sends_at)
             .min()
     }
 
@@ -379,7 +381,7 @@ impl FetchKeeper {
         {
             match heartbeat.on_time(now) {
                 Due::Nothing => {}
-                Due::Ask => process.tell(&Order::Tell),
+                Due::Ask => process.send(&Order::Tell),
                 Due::Silent => {
                     tracing::warn!("no heartbeat of the {NAME}: it is killed");
                     children.kill(Role::Fetcher);
@@ -387,10 +389,10 @@ impl FetchKeeper {
             }
         }
         if let Some(process) = &mut self.process
-            && !process.go_on_telling(now)
+            && !process.send_queued(now)
         {
             tracing::warn!(
-                "the fetcher has not listened for {TELL_MAX:?}: it is ended, and another one started"
+                "the fetcher has not listened for {SEND_WAIT_MAX:?}: it is ended, and another one started"
             );
             process.retires_by = Some(now);
         }
@@ -417,10 +419,10 @@ impl FetchKeeper {
 }
 
 /// Tells a fetcher of all origins, and how much it may keep.
-fn tell_all(process: &mut Process, plan: &OriginPlan) {
+fn send_all(process: &mut Process, plan: &OriginPlan) {
     let origins: Vec<String> = plan.origins.iter().map(ToString::to_string).collect();
     for origins in origins.chunks(ORIGINS_PER_ORDER) {
-        process.tell(&Order::Use {
+        process.send(&Order::Use {
             origins: origins.to_vec(),
             bytes_max: plan.limits.bytes.0,
             variants_max: plan.limits.variants.into(),
@@ -444,25 +446,30 @@ mod tests {
         OriginPlan::check(&config).unwrap().unwrap()
     }
 
-    /// A keeper, the host process's end of its socket, and where a fetcher hears orders that is at work by this plan.
-    fn at_work(plan: OriginPlan) -> (FetchKeeper, Children, OwnedFd, OwnedFd) {
+    /// A nic, the host process's end of its socket, and where a fetcher hears orders that is at work by this plan.
+    fn at_work(plan: OriginPlan) -> (FetcherSupervisor, Children, OwnedFd, OwnedFd) {
         let children = Children::new(Signals::catch_ends().unwrap());
         let (to_host, host) = seqpacket::pair().unwrap();
         let (orders, heard) = seqpacket::pair().unwrap();
-        let mut keeper =
-            FetchKeeper::new(Outside::here().unwrap(), &to_host, "warn", Duration::ZERO).unwrap();
-        keeper.process = Some(Process {
+        let mut nic = FetcherSupervisor::new(
+            InitialNetns::here().unwrap(),
+            &to_host,
+            "warn",
+            Duration::ZERO,
+        )
+        .unwrap();
+        nic.process = Some(Process {
             orders,
-            untold: VecDeque::new(),
-            hears_by: None,
+            unsent: VecDeque::new(),
+            receives_by: None,
             ports: [80].into(),
             is_secure: false,
             retires_by: None,
             heartbeat: None,
         });
-        keeper.named = plan.origins.clone();
-        keeper.plan = Some(plan);
-        (keeper, children, host, heard)
+        nic.named = plan.origins.clone();
+        nic.plan = Some(plan);
+        (nic, children, host, heard)
     }
 
     fn limits(bytes: Size) -> CacheLimits {
@@ -492,18 +499,18 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let plan = |size| plan(root.path(), size, &["http://a.example".to_owned()]);
         let (small, large) = (Size(16 << 20), Size(64 << 20));
-        let (mut keeper, mut children, _host, orders) = at_work(plan("64M"));
-        keeper.prepare(&mut children, Some(&plan("16M"))).unwrap();
+        let (mut nic, mut children, _host, orders) = at_work(plan("64M"));
+        nic.prepare(&mut children, Some(&plan("16M"))).unwrap();
         assert_eq!(heard(&orders), [Some(large.0)]);
-        keeper.limit(Some(limits(small)));
+        nic.limit(Some(limits(small)));
         assert_eq!(heard(&orders), [Some(small.0)]);
         // One that is refused leaves nothing behind.
-        keeper.prepare(&mut children, Some(&plan("64M"))).unwrap();
-        keeper.limit(Some(limits(small)));
+        nic.prepare(&mut children, Some(&plan("64M"))).unwrap();
+        nic.limit(Some(limits(small)));
         assert_eq!(heard(&orders), [Some(large.0), Some(small.0)]);
-        assert_eq!(keeper.info(&children).unwrap().cache_max_bytes, small.0);
-        keeper.limit(None);
-        keeper.limit(Some(limits(small)));
+        assert_eq!(nic.info(&children).unwrap().cache_max_bytes, small.0);
+        nic.limit(None);
+        nic.limit(Some(limits(small)));
         assert_eq!(heard(&orders), []);
     }
 
@@ -514,66 +521,62 @@ mod tests {
             let origins: Vec<String> = numbers.map(|it| format!("http://{it}.example")).collect();
             plan(root.path(), "16M", &origins)
         };
-        let (mut keeper, mut children, _host, orders) = at_work(plan(0..256));
-        keeper
-            .prepare(&mut children, Some(&plan(256..512)))
-            .unwrap();
+        let (mut nic, mut children, _host, orders) = at_work(plan(0..256));
+        nic.prepare(&mut children, Some(&plan(256..512))).unwrap();
         assert!(!heard(&orders).contains(&None));
-        keeper
-            .prepare(&mut children, Some(&plan(512..513)))
-            .unwrap();
+        nic.prepare(&mut children, Some(&plan(512..513))).unwrap();
         assert_eq!(heard(&orders), [None]);
-        assert!(keeper.deadline().is_some());
-        assert_eq!(keeper.plan.unwrap().origins.len(), 257);
+        assert!(nic.deadline().is_some());
+        assert_eq!(nic.plan.unwrap().origins.len(), 257);
     }
 
     #[test]
     fn one_that_listens_slowly_is_told_everything_in_order_and_one_that_never_does_is_replaced() {
         let root = tempfile::tempdir().unwrap();
         let plan = plan(root.path(), "16M", &["http://a.example".to_owned()]);
-        let (mut keeper, mut children, host, orders) = at_work(plan);
+        let (mut nic, mut children, host, orders) = at_work(plan);
         // Nobody takes another one in.
         drop(host);
-        let process = keeper.process.as_ref().unwrap();
+        let process = nic.process.as_ref().unwrap();
         rustix::net::sockopt::set_socket_send_buffer_size(&process.orders, 4096).unwrap();
         let sizes: Vec<u64> = (1..1_000).map(|it| (16 << 20) + it).collect();
         for &size in &sizes {
-            keeper.limit(Some(limits(Size(size))));
+            nic.limit(Some(limits(Size(size))));
         }
         let nothing = Event::Fetcher(FromFetcher::Ready);
         let mut told = Vec::new();
         while told.len() < sizes.len() {
-            let is_waiting = !keeper.process.as_ref().unwrap().untold.is_empty();
-            assert_eq!(keeper.deadline().is_some(), is_waiting);
+            let is_waiting = !nic.process.as_ref().unwrap().unsent.is_empty();
+            assert_eq!(nic.deadline().is_some(), is_waiting);
             let more = heard(&orders);
             assert!(!more.is_empty());
             told.extend(more);
-            keeper.on(&mut children, &nothing);
+            nic.on(&mut children, &nothing);
         }
         assert!(told.into_iter().flatten().eq(sizes.iter().copied()));
-        assert_eq!(keeper.deadline(), None);
+        assert_eq!(nic.deadline(), None);
         for &size in &sizes {
-            keeper.limit(Some(limits(Size(size))));
+            nic.limit(Some(limits(Size(size))));
         }
-        let hears_by = &mut keeper.process.as_mut().unwrap().hears_by;
-        assert!(hears_by.is_some());
-        keeper.on(&mut children, &nothing);
-        assert!(keeper.process.is_some());
-        keeper.process.as_mut().unwrap().hears_by = Some(Instant::now());
-        keeper.on(&mut children, &nothing);
-        assert!(keeper.process.is_none());
-        assert!(keeper.next.is_some(), "another one is started");
+        let receives_by = &mut nic.process.as_mut().unwrap().receives_by;
+        assert!(receives_by.is_some());
+        nic.on(&mut children, &nothing);
+        assert!(nic.process.is_some());
+        nic.process.as_mut().unwrap().receives_by = Some(Instant::now());
+        nic.on(&mut children, &nothing);
+        assert!(nic.process.is_none());
+        assert!(nic.next.is_some(), "another one is started");
     }
 
     #[test]
     fn one_that_cannot_be_handed_to_the_host_process_is_none() {
         let root = tempfile::tempdir().unwrap();
         let plan = plan(root.path(), "16M", &["http://a.example".to_owned()]);
-        let (mut keeper, mut children, host, _) = at_work(plan.clone());
-        keeper.process = None;
+        let (mut nic, mut children, host, _) = at_work(plan.clone());
+        nic.process = None;
         drop(host);
-        assert!(keeper.prepare(&mut children, Some(&plan)).is_err());
-        assert!(keeper.process.is_none());
+        assert!(nic.prepare(&mut children, Some(&plan)).is_err());
+        assert!(nic.process.is_none());
         assert_eq!(children.pid(Role::Fetcher), None);
     }
 }

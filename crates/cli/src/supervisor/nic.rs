@@ -63,7 +63,7 @@ pub(crate) enum NicProgram {
 
 /// See the [module documentation](self).
 #[derive(Debug)]
-pub(crate) struct NicKeeper {
+pub(crate) struct NicSupervisor {
     /// Which of the host's NIC stacks it keeps.
     number: usize,
     /// What people call it.
@@ -123,7 +123,7 @@ struct Fresh {
 
 /// What has come of it.
 #[derive(Debug)]
-pub(crate) enum NicNews {
+pub(crate) enum NicOutcome {
     /// A NIC process has begun to serve.
     Serves,
     /// One that was to serve does not.
@@ -132,7 +132,7 @@ pub(crate) enum NicNews {
     Lost(Failure, Duration),
 }
 
-impl NicKeeper {
+impl NicSupervisor {
     /// Passes NIC processes on over `host`, as NIC stack `number`.
     pub(crate) fn new(number: usize, name: String, origin: NicOrigin, host: OwnedFd) -> Self {
         Self {
@@ -257,7 +257,7 @@ impl NicKeeper {
         }
         let failure = self.start(children, Fresh::default()).err()?;
         match self.fail(children, failure) {
-            Some(NicNews::Failed(failure)) => Some(failure),
+            Some(NicOutcome::Failed(failure)) => Some(failure),
             _ => None,
         }
     }
@@ -382,7 +382,7 @@ impl NicKeeper {
         }
     }
 
-    /// When to call [`NicKeeper::on`] at the latest.
+    /// When to call [`NicSupervisor::on`] at the latest.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let next = match self.next {
             Next::None => None,
@@ -422,7 +422,7 @@ impl NicKeeper {
     }
 
     /// Something has happened, or time has passed.
-    pub(crate) fn on(&mut self, children: &mut Children, event: &Event) -> Option<NicNews> {
+    pub(crate) fn on(&mut self, children: &mut Children, event: &Event) -> Option<NicOutcome> {
         let number = self.number;
         match event {
             Event::Host(message) => {
@@ -463,7 +463,7 @@ impl NicKeeper {
     }
 
     /// The host process says what has become of a process of this NIC stack.
-    fn on_host(&mut self, children: &mut Children, message: &FromHost) -> Option<NicNews> {
+    fn on_host(&mut self, children: &mut Children, message: &FromHost) -> Option<NicOutcome> {
         match message {
             FromHost::NicJoined { nic, generation } if *nic == self.number => {
                 if self.joins(*generation) {
@@ -534,7 +534,7 @@ impl NicKeeper {
     }
 
     /// The NIC process that is to serve may have said hello.
-    fn on_hello(&mut self, children: &mut Children) -> Option<NicNews> {
+    fn on_hello(&mut self, children: &mut Children) -> Option<NicOutcome> {
         let Next::Starting { socket, fresh, .. } = &mut self.next else {
             return None;
         };
@@ -569,7 +569,7 @@ impl NicKeeper {
         }
     }
 
-    fn on_time(&mut self, children: &mut Children) -> Option<NicNews> {
+    fn on_time(&mut self, children: &mut Children) -> Option<NicOutcome> {
         let now = Instant::now();
         if self.past_until.is_some_and(|until| until <= now) {
             tracing::warn!("the NIC process before did not end within {END_WAIT:?}: killed");
@@ -599,7 +599,7 @@ impl NicKeeper {
         matches!(self.next, Next::Joining { .. }) && which == self.passed
     }
 
-    fn on_joined(&mut self, children: &mut Children) -> Option<NicNews> {
+    fn on_joined(&mut self, children: &mut Children) -> Option<NicOutcome> {
         let joining = std::mem::replace(&mut self.next, Next::None);
         let Next::Joining { fresh, workers, .. } = joining else {
             return None;
@@ -618,22 +618,22 @@ impl NicKeeper {
         self.counted = vec![Report::default(); workers];
         (self.complaint, self.silent, self.loss) = (None, None, None);
         self.backoff.on_success(Instant::now());
-        Some(NicNews::Serves)
+        Some(NicOutcome::Serves)
     }
 
     /// The one that is to serve will not.
-    fn fail(&mut self, children: &mut Children, failure: Failure) -> Option<NicNews> {
+    fn fail(&mut self, children: &mut Children, failure: Failure) -> Option<NicOutcome> {
         self.forget(children, Role::NextNic(self.number));
         self.next = Next::None;
         if self.serves.is_none() {
             let now = Instant::now();
             self.next = Next::At(now + self.backoff.on_failure(now));
         }
-        Some(NicNews::Failed(failure))
+        Some(NicOutcome::Failed(failure))
     }
 
     /// The one that served does not any more.
-    fn lose(&mut self, failure: Failure) -> NicNews {
+    fn lose(&mut self, failure: Failure) -> NicOutcome {
         let now = Instant::now();
         self.serves = None;
         self.silent = None;
@@ -643,7 +643,7 @@ impl NicKeeper {
         if matches!(self.next, Next::None) {
             self.next = Next::At(now + wait);
         }
-        NicNews::Lost(failure, wait)
+        NicOutcome::Lost(failure, wait)
     }
 
     /// The host process has hung up on the one that served: it is to end by itself.
@@ -699,7 +699,7 @@ mod tests {
     use std::process::Stdio;
 
     use super::*;
-    use crate::config::ablation::NicMeasuring;
+    use crate::config::ablation::NicAblation;
     use crate::ipc::child::Child;
     use crate::ipc::messages::Line;
     use crate::ipc::signals::Signals;
@@ -733,8 +733,8 @@ mod tests {
         Children::new(Signals::catch_ends().unwrap())
     }
 
-    /// A keeper whose first NIC process serves.
-    fn keeper() -> NicKeeper {
+    /// A nic whose first NIC process serves.
+    fn nic() -> NicSupervisor {
         let program = Program::own().unwrap();
         let settings = NicSettings {
             device: "lo".to_owned(),
@@ -742,36 +742,36 @@ mod tests {
             workers: 1,
             cache: None,
             reports_counters: false,
-            ablation: NicMeasuring::default(),
+            ablation: NicAblation::default(),
         };
         let origin = NicOrigin::Program {
             program,
             settings: NicProgram::Nic(settings),
             log: "warn".to_owned(),
         };
-        let mut keeper = NicKeeper::new(
+        let mut nic = NicSupervisor::new(
             0,
             "NIC process".to_owned(),
             origin,
             seqpacket::pair().unwrap().0,
         );
-        keeper.passed = 1;
-        keeper.serves = Some(1);
-        keeper
+        nic.passed = 1;
+        nic.serves = Some(1);
+        nic
     }
 
-    fn opens(keeper: &NicKeeper, children: &Children) -> Option<u64> {
-        keeper.report(children)?.counter("opens")
+    fn opens(nic: &NicSupervisor, children: &Children) -> Option<u64> {
+        nic.report(children)?.counter("opens")
     }
 
     #[test]
     fn a_nic_process_that_was_left_for_one_that_died_is_replaced() {
-        let (mut children, mut keeper) = (children(), keeper());
+        let (mut children, mut nic) = (children(), nic());
         children.add(Role::Nic(0), shell(STAYS));
         let first = children.pid(Role::Nic(0));
         children.add(Role::NextNic(0), shell("kill -9 $$"));
-        keeper.passed = 2;
-        keeper.next = Next::Joining {
+        nic.passed = 2;
+        nic.next = Next::Joining {
             until: Instant::now() + START_WAIT,
             fresh: Fresh::default(),
             workers: 1,
@@ -779,90 +779,90 @@ mod tests {
         let news = loop {
             let event = children.next(None).unwrap();
             assert!(matches!(event, Event::Exited(Role::NextNic(0))));
-            if let Some(news) = keeper.on(&mut children, &event) {
+            if let Some(news) = nic.on(&mut children, &event) {
                 break news;
             }
         };
-        assert!(matches!(news, NicNews::Failed(_)));
+        assert!(matches!(news, NicOutcome::Failed(_)));
         assert_eq!(
             children.pid(Role::Nic(0)),
             first,
             "it goes on as far as is known"
         );
-        assert_eq!(keeper.deadline(), None);
+        assert_eq!(nic.deadline(), None);
 
         let joined = Event::Host(FromHost::NicJoined {
             nic: 0,
             generation: 2,
         });
-        let news = keeper.on(&mut children, &joined);
-        assert!(matches!(news, Some(NicNews::Lost(..))), "{news:?}");
+        let news = nic.on(&mut children, &joined);
+        assert!(matches!(news, Some(NicOutcome::Lost(..))), "{news:?}");
         assert_eq!(children.pid(Role::Nic(0)), None);
         assert_eq!(children.pid(Role::PastNic(0)), first, "it is to end");
-        assert!(matches!(keeper.next, Next::At(_)), "another one is started");
+        assert!(matches!(nic.next, Next::At(_)), "another one is started");
     }
 
     #[test]
     fn what_repeats_itself_is_told_once_and_its_change_too() {
-        let mut keeper = keeper();
+        let mut nic = nic();
         let silent = |process: u32| Failure::broken(format!("process {process}"), "silent");
         let refused = Failure::broken("process 3", "refused");
-        assert!(keeper.is_news(&silent(1)));
-        assert!(!keeper.is_news(&silent(2)) && !keeper.is_news(&silent(2)));
-        assert!(keeper.is_news(&refused) && keeper.is_news(&silent(4)));
+        assert!(nic.is_news(&silent(1)));
+        assert!(!nic.is_news(&silent(2)) && !nic.is_news(&silent(2)));
+        assert!(nic.is_news(&refused) && nic.is_news(&silent(4)));
     }
 
     #[test]
     fn the_status_tells_who_serves_for_how_long_and_why_nobody_does() {
-        let (mut children, mut keeper) = (children(), keeper());
-        keeper.workers = 2;
-        keeper.since = Instant::now() - Duration::from_secs(7_265);
+        let (mut children, mut nic) = (children(), nic());
+        nic.workers = 2;
+        nic.since = Instant::now() - Duration::from_secs(7_265);
         children.add(Role::Nic(0), shell(STAYS));
         let pid = children.pid(Role::Nic(0)).unwrap();
         assert_eq!(
-            keeper.status(&children),
+            nic.status(&children),
             format!("NIC process: serves for 2 h 1 min, 2 workers, process {pid}")
         );
-        keeper.lose(Failure::broken("NIC process", "it has gone"));
+        nic.lose(Failure::broken("NIC process", "it has gone"));
         let failure = Failure::broken("NIC process", "none listens there").remedy("Start one.");
-        assert!(keeper.is_news(&failure));
-        keeper.next = Next::At(Instant::now());
+        assert!(nic.is_news(&failure));
+        nic.next = Next::At(Instant::now());
         assert_eq!(
-            keeper.status(&children),
+            nic.status(&children),
             "NIC process: missing for 0 s, tried again in 0 s: NIC process: none listens there"
         );
     }
 
     #[test]
     fn what_nic_processes_report_is_kept_however_they_go() {
-        let (mut children, mut keeper) = (children(), keeper());
+        let (mut children, mut nic) = (children(), nic());
         // One that nobody has heard to have been left.
         children.add(Role::Nic(0), shell(&reports(1)));
         while children.pid(Role::Nic(0)).is_some() {
             let event = children.next(None).unwrap();
-            keeper.on(&mut children, &event);
+            nic.on(&mut children, &event);
         }
-        assert_eq!(opens(&keeper, &children), Some(1));
+        assert_eq!(opens(&nic, &children), Some(1));
 
         // One that is replaced while the one before it is still there.
-        keeper.next = Next::None;
+        nic.next = Next::None;
         for count in [20, 300] {
             children.add(Role::Nic(0), shell(&format!("{}; {STAYS}", reports(count))));
             let event = children.next(None).unwrap();
             assert!(matches!(event, Event::Reported(Role::Nic(0))));
-            keeper.on(&mut children, &event);
-            keeper.retire(&mut children);
+            nic.on(&mut children, &event);
+            nic.retire(&mut children);
         }
-        assert_eq!(opens(&keeper, &children), Some(321));
+        assert_eq!(opens(&nic, &children), Some(321));
 
         // Those that end with the server.
-        keeper.forget(&mut children, Role::PastNic(0));
+        nic.forget(&mut children, Role::PastNic(0));
         children.add(Role::PastNic(0), shell(&reports(4000)));
         children.add(Role::Nic(0), shell(&reports(50_000)));
         let mut ended = 0;
         while ended < 2 {
             ended += usize::from(matches!(children.next(None), Ok(Event::Exited(_))));
         }
-        assert_eq!(opens(&keeper, &children), Some(54_321));
+        assert_eq!(opens(&nic, &children), Some(54_321));
     }
 }

@@ -36,7 +36,7 @@ const NAME: &str = ObserverSettings::NAME;
 
 /// See the [module documentation](self).
 #[derive(Debug)]
-pub(crate) struct Observer {
+pub(crate) struct ObserverSupervisor {
     logs: Logs,
     program: Program,
     settings: ObserverSettings,
@@ -79,12 +79,12 @@ struct Changing {
 
 /// What an observer has to tell to whoever asked.
 #[derive(Debug)]
-pub(crate) enum ObserverNews {
+pub(crate) enum ObserverOutcome {
     /// The logs were opened again, or why not.
     Reopened(Result<String, String>),
 }
 
-impl Observer {
+impl ObserverSupervisor {
     /// Opens what there is to be written; `None` if nothing is. From here on what the processes that are started say,
     /// and this one, goes to the error log if there is one, until this is dropped.
     pub(crate) fn new(config: &Config, log: &str) -> Result<Option<Self>, Failure> {
@@ -196,7 +196,7 @@ impl Observer {
         }
     }
 
-    /// When to call [`Observer::on`] at the latest.
+    /// When to call [`ObserverSupervisor::on`] at the latest.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let changing = self.changing.as_ref().map(|changing| changing.until);
         let heartbeat = self.heartbeat.deadline().filter(|_| self.is_ready);
@@ -211,7 +211,7 @@ impl Observer {
     }
 
     /// Something has happened, or time has passed.
-    pub(crate) fn on(&mut self, children: &mut Children, event: &Event) -> Option<ObserverNews> {
+    pub(crate) fn on(&mut self, children: &mut Children, event: &Event) -> Option<ObserverOutcome> {
         let now = Instant::now();
         match event {
             Event::Observer(FromObserver::Ready) => {
@@ -269,7 +269,7 @@ impl Observer {
         let is_late = |changing: &mut Changing| changing.until <= now;
         self.changing.take_if(is_late).map(|_| {
             let why = format!("what was written before is not on the disk after {CHANGE_WAIT:?}; it will go on there");
-            ObserverNews::Reopened(Err(why))
+            ObserverOutcome::Reopened(Err(why))
         })
     }
 
@@ -279,8 +279,8 @@ impl Observer {
         self.start_at = Some(now + wait);
     }
 
-    /// Has the logs opened again, where they are now. [`Observer::on`] reports the outcome, unless it is known.
-    pub(crate) fn reopen(&mut self) -> Option<ObserverNews> {
+    /// Has the logs opened again, where they are now. [`ObserverSupervisor::on`] reports the outcome, unless it is known.
+    pub(crate) fn reopen(&mut self) -> Option<ObserverOutcome> {
         if let Some(changing) = &mut self.changing {
             changing.is_asked_again = true;
             return None;
@@ -289,7 +289,7 @@ impl Observer {
             Ok(logs) => logs,
             Err(failure) => {
                 tracing::error!("{failure}; the logs stay as they are");
-                return Some(ObserverNews::Reopened(Err(failure.to_string())));
+                return Some(ObserverOutcome::Reopened(Err(failure.to_string())));
             }
         };
         let Some(control) = &self.control else {
@@ -310,7 +310,7 @@ impl Observer {
                         "the {NAME} has not taken what it was told before; what it writes to stays as it is: ask again"
                     );
                     tracing::error!("reopening the logs: {why}");
-                    return Some(ObserverNews::Reopened(Err(why)));
+                    return Some(ObserverOutcome::Reopened(Err(why)));
                 }
                 // It is gone: the next one opens them.
                 Err(errno) => tracing::debug!(%errno, "a log is opened by the next {NAME}"),
@@ -329,8 +329,8 @@ impl Observer {
     }
 }
 
-fn reopened() -> ObserverNews {
-    ObserverNews::Reopened(Ok("logs reopened".to_owned()))
+fn reopened() -> ObserverOutcome {
+    ObserverOutcome::Reopened(Ok("logs reopened".to_owned()))
 }
 
 /// The files.

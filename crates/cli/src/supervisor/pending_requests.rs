@@ -1,12 +1,12 @@
 //! Where the user asks a server that runs, and is answered.
 
 use crate::supervisor::control_socket::Control;
-use crate::supervisor::nic::NicKeeper;
-use crate::supervisor::observer::ObserverNews;
+use crate::supervisor::nic::NicSupervisor;
+use crate::supervisor::observer::ObserverOutcome;
 use crate::supervisor::reload::Outcome;
 
 /// Who has asked for what, and what has become of it so far.
-pub(crate) struct Desk {
+pub(crate) struct PendingRequests {
     pub(crate) control: Option<Control>,
     /// The NIC stacks of which it is still to be told what has become of them.
     asked: Vec<usize>,
@@ -15,7 +15,7 @@ pub(crate) struct Desk {
     awaits_reopening: bool,
 }
 
-impl Desk {
+impl PendingRequests {
     pub(crate) fn new(control: Option<Control>) -> Self {
         Self {
             control,
@@ -32,7 +32,11 @@ impl Desk {
     }
 
     /// The logs are being opened again, or that has come to something already; `None` if there are none.
-    pub(crate) fn on_reopening(&mut self, is_asked: bool, outcome: Option<Option<ObserverNews>>) {
+    pub(crate) fn on_reopening(
+        &mut self,
+        is_asked: bool,
+        outcome: Option<Option<ObserverOutcome>>,
+    ) {
         self.awaits_reopening |= is_asked;
         match outcome {
             Some(Some(news)) => self.on_observer(news),
@@ -40,14 +44,14 @@ impl Desk {
             None => {
                 let why =
                     "this server has none: it was started without --access-log and --error-log";
-                self.on_observer(ObserverNews::Reopened(Err(why.to_owned())));
+                self.on_observer(ObserverOutcome::Reopened(Err(why.to_owned())));
             }
         }
     }
 
     /// Tells whoever has asked for something what has become of it.
-    pub(crate) fn on_observer(&mut self, news: ObserverNews) {
-        let ObserverNews::Reopened(result) = news;
+    pub(crate) fn on_observer(&mut self, news: ObserverOutcome) {
+        let ObserverOutcome::Reopened(result) = news;
         let is_asked = std::mem::take(&mut self.awaits_reopening);
         self.on_outcome(Some(Outcome { is_asked, result }));
     }
@@ -65,27 +69,27 @@ impl Desk {
     }
 
     /// NIC stacks of these numbers are not replaced, since another could not be.
-    pub(crate) fn skip(&mut self, keepers: &[NicKeeper], numbers: Vec<usize>) {
+    pub(crate) fn skip(&mut self, nics: &[NicSupervisor], numbers: Vec<usize>) {
         for number in numbers {
             let why = "not replaced: the replacement before failed";
-            self.answer(&keepers[number], false, Err(why.to_owned()));
+            self.answer(&nics[number], false, Err(why.to_owned()));
         }
     }
 
     /// What has become of a NIC stack. Whoever has asked is told when that is known of all.
     pub(crate) fn answer(
         &mut self,
-        keeper: &NicKeeper,
+        nic: &NicSupervisor,
         is_alone: bool,
         answer: Result<String, String>,
     ) {
-        let Some(place) = self.asked.iter().position(|&nic| nic == keeper.number()) else {
+        let Some(place) = self.asked.iter().position(|&number| number == nic.number()) else {
             return;
         };
         self.asked.remove(place);
         let named = |text: String| match is_alone {
             true => text,
-            false => format!("{}: {text}", keeper.name()),
+            false => format!("{}: {text}", nic.name()),
         };
         self.answers.push(answer.map(named).map_err(named));
         if !self.asked.is_empty() {
@@ -123,17 +127,17 @@ mod tests {
         send(&client, b"reload", SendFlags::empty()).unwrap();
         assert_eq!(control.next(), None, "it has connected");
         assert_eq!(control.next(), Some(Request::Reload));
-        let mut desk = Desk::new(Some(control));
+        let mut pending = PendingRequests::new(Some(control));
         let heard = || -> Option<String> {
             let mut answer = [0; 1000];
             let (_, length) = recv(&client, &mut answer[..], RecvFlags::DONTWAIT).ok()?;
             Some(String::from_utf8_lossy(&answer[..length]).into_owned())
         };
         let outcome = |is_asked, result| Some(Outcome { is_asked, result });
-        desk.on_outcome(outcome(false, Err("SIGHUP's is no good".to_owned())));
-        desk.on_outcome(None);
+        pending.on_outcome(outcome(false, Err("SIGHUP's is no good".to_owned())));
+        pending.on_outcome(None);
         assert_eq!(heard(), None);
-        desk.on_outcome(outcome(true, Ok("done".to_owned())));
+        pending.on_outcome(outcome(true, Ok("done".to_owned())));
         assert_eq!(heard().as_deref(), Some("ok done"));
     }
 }

@@ -5,19 +5,19 @@ use std::path::Path;
 
 use crate::config::root::follow;
 use crate::supervisor::children::Children;
-use crate::supervisor::nic::NicKeeper;
+use crate::supervisor::nic::NicSupervisor;
 
 /// Follows the root again: if it leads elsewhere now, another NIC process is started below that. Returns what there is to
 /// say about it. `is_cache_below`: the fetcher writes below the root, so that it must stay.
 pub(crate) fn follow_again(
     root: Option<&Path>,
-    keepers: &mut [NicKeeper],
+    nics: &mut [NicSupervisor],
     children: &mut Children,
     is_cache_below: bool,
 ) -> Option<String> {
     let root = root?;
-    let keeper = keepers.iter_mut().find(|keeper| keeper.root().is_some())?;
-    let before = keeper.root()?.to_owned();
+    let nic = nics.iter_mut().find(|nic| nic.root().is_some())?;
+    let before = nic.root()?.to_owned();
     let change = follow(root).and_then(|leads_to| {
         if leads_to == before {
             return Ok(None);
@@ -27,7 +27,7 @@ pub(crate) fn follow_again(
             let why = "and the cache directory lies below the one before: not before a restart";
             return Ok(Some(format!("{text}, {why}")));
         }
-        keeper.change_root(children, leads_to)?;
+        nic.change_root(children, leads_to)?;
         Ok(Some(format!(
             "{text} now: a NIC process that reads it is started"
         )))

@@ -17,7 +17,7 @@ const END_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// Nobody may be there to be told.
 #[derive(Debug)]
-pub(crate) struct Notice {
+pub(crate) struct ServiceManager {
     /// How often the host process is asked whether it turns.
     every: Option<Duration>,
     ask_next: Option<Instant>,
@@ -33,7 +33,7 @@ pub(crate) struct Notice {
     extend_next: Option<Instant>,
 }
 
-impl Notice {
+impl ServiceManager {
     /// As the environment says: NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID.
     pub(crate) fn of_environment() -> Self {
         Self {
@@ -92,7 +92,7 @@ impl Notice {
         }
     }
 
-    /// What is longer than one notice can say is said again, well before that time is over.
+    /// What is longer than one service_manager can say is said again, well before that time is over.
     fn extend(&mut self) {
         let now = Instant::now();
         let left = self.end.map_or(Duration::ZERO, |end| end - now);
@@ -139,13 +139,13 @@ mod tests {
 
     #[test]
     fn an_end_that_is_far_away_is_told_again_and_one_that_is_near_is_not() {
-        let mut notice = Notice::of_environment();
-        notice.stopping(3 * EXTENSION_MAX);
-        let again = notice.deadline().expect("a time to say it again");
+        let mut service_manager = ServiceManager::of_environment();
+        service_manager.stopping(3 * EXTENSION_MAX);
+        let again = service_manager.deadline().expect("a time to say it again");
         assert!(again <= Instant::now() + EXTENSION_MAX / 2);
-        notice.stopping(Duration::MAX);
-        assert!(notice.deadline().is_some());
-        notice.stopping(EXTENSION_MAX / 2);
-        assert_eq!(notice.deadline(), None);
+        service_manager.stopping(Duration::MAX);
+        assert!(service_manager.deadline().is_some());
+        service_manager.stopping(EXTENSION_MAX / 2);
+        assert_eq!(service_manager.deadline(), None);
     }
 }

@@ -22,10 +22,10 @@ use crate::processes::relay::host_side::HostRelaySettings;
 use crate::supervisor::attachment::Attachment;
 use crate::supervisor::children::{Children, Event, Role};
 use crate::supervisor::executable::Program;
-use crate::supervisor::fetcher::{FetchKeeper, Outside};
-use crate::supervisor::nic::{NicKeeper, NicNews, NicOrigin, NicProgram, START_WAIT};
+use crate::supervisor::fetcher::{FetcherSupervisor, InitialNetns};
+use crate::supervisor::nic::{NicOrigin, NicOutcome, NicProgram, NicSupervisor, START_WAIT};
 use crate::supervisor::nic_source::NicSource;
-use crate::supervisor::observer::Observer;
+use crate::supervisor::observer::ObserverSupervisor;
 use crate::supervisor::origin_plan::OriginPlan;
 use crate::supervisor::reload;
 
@@ -48,20 +48,20 @@ pub(crate) struct Startup<'a> {
     pub(crate) certificates: Option<&'a CertificateSource>,
     pub(crate) origins: Option<&'a OriginPlan>,
     /// Where the fetcher runs.
-    pub(crate) outside: Outside,
+    pub(crate) initial_netns: InitialNetns,
     pub(crate) attachment: &'a Attachment,
 }
 
 /// The processes serve.
 pub(crate) struct Served {
     /// Of each NIC stack.
-    pub(crate) keepers: Vec<NicKeeper>,
+    pub(crate) nics: Vec<NicSupervisor>,
     pub(crate) locked_out: LockedOut,
     /// Why a NIC stack is missing, by number.
     pub(crate) missing: Vec<Option<Failure>>,
     /// Leads to the host process.
     pub(crate) to_host: OwnedFd,
-    pub(crate) fetcher: FetchKeeper,
+    pub(crate) fetcher: FetcherSupervisor,
 }
 
 impl Startup<'_> {
@@ -69,7 +69,7 @@ impl Startup<'_> {
     pub(crate) fn run(
         self,
         children: &mut Children,
-        mut observer: Option<&mut Observer>,
+        mut observer: Option<&mut ObserverSupervisor>,
     ) -> Result<Served, Failure> {
         if let Some(observer) = &mut observer {
             observer.start(children)?;
@@ -86,12 +86,16 @@ impl Startup<'_> {
         )?;
         // Clients cannot trust a certificate that is not in its place.
         fresh.map_or(Ok(()), Fresh::put_in_place)?;
-        if let Some(socket) = observer.as_deref().and_then(Observer::host_socket) {
+        if let Some(socket) = observer
+            .as_deref()
+            .and_then(ObserverSupervisor::host_socket)
+        {
             fd_passing::pass(&to_host, &ToHost::Observer, Some(socket))
                 .map_err(|errno| Failure::broken("handing a socket to the host process", errno))?;
         }
         let heartbeat = self.config.operation.heartbeat.0.0;
-        let mut fetcher = FetchKeeper::new(self.outside, &to_host, self.log, heartbeat)?;
+        let mut fetcher =
+            FetcherSupervisor::new(self.initial_netns, &to_host, self.log, heartbeat)?;
         fetcher.prepare(children, self.origins)?;
         let mut starting = Starting {
             awaits_fetcher: fetcher.is_needed(),
@@ -106,7 +110,7 @@ impl Startup<'_> {
             to_host: &to_host,
         };
         for (number, source) in self.sources.into_iter().enumerate() {
-            starting.add(children, nics.keeper(number, source)?);
+            starting.add(children, nics.nic(number, source)?);
         }
         let locked_out = starting.wait(children)?;
         fetcher.on_ready();
@@ -114,7 +118,7 @@ impl Startup<'_> {
             observer.on_ready();
         }
         Ok(Served {
-            keepers: starting.keepers,
+            nics: starting.nics,
             locked_out,
             missing: starting.missing,
             to_host,
@@ -122,18 +126,18 @@ impl Startup<'_> {
         })
     }
 
-    fn host_settings(&self, observer: Option<&Observer>) -> HostSettings {
+    fn host_settings(&self, observer: Option<&ObserverSupervisor>) -> HostSettings {
         let Self {
             config, attachment, ..
         } = self;
         let remote = |(number, source): (usize, &NicSource)| {
             matches!(source, NicSource::Remote { .. }).then_some(number)
         };
-        let roots = self.sources.iter().filter_map(|source| match source {
+        let mut roots = self.sources.iter().filter_map(|source| match source {
             NicSource::Root(root) => Some(root.as_path()),
             NicSource::Attached { .. } | NicSource::Remote { .. } => None,
         });
-        let is_observed = observer.and_then(Observer::host_socket).is_some();
+        let is_observed = observer.and_then(ObserverSupervisor::host_socket).is_some();
         HostSettings {
             device: attachment.device.clone(),
             addresses: attachment.addresses.iter().copied().map(Text).collect(),
@@ -149,8 +153,8 @@ impl Startup<'_> {
             is_observed,
             reports_counters: is_observed && config.operation.admin.is_some(),
             heartbeat: config.operation.heartbeat.0.0,
-            probe: roots.last().unwrap_or(Path::new("/")).to_owned(),
-            ablation: self.args.host_measuring,
+            probe: roots.next_back().unwrap_or(Path::new("/")).to_owned(),
+            ablation: self.args.host_ablation,
         }
     }
 }
@@ -165,10 +169,10 @@ struct NicStarter<'a> {
 }
 
 /// A NIC stack, and the socket that leads to it if it runs already.
-type Keeper = (NicKeeper, Option<OwnedFd>);
+type Keeper = (NicSupervisor, Option<OwnedFd>);
 
 impl NicStarter<'_> {
-    fn keeper(&self, number: usize, source: NicSource) -> Result<Keeper, Failure> {
+    fn nic(&self, number: usize, source: NicSource) -> Result<Keeper, Failure> {
         let to_host = self
             .to_host
             .try_clone()
@@ -195,13 +199,13 @@ impl NicStarter<'_> {
                     workers: self.config.nic.workers,
                     cache: self.config.nic.cache,
                     reports_counters: true,
-                    ablation: self.args.nic_measuring.clone(),
+                    ablation: self.args.nic_ablation.clone(),
                 });
                 (self.program(settings)?, None)
             }
             NicSource::Attached { path, socket } => (NicOrigin::Socket(path), socket),
         };
-        Ok((NicKeeper::new(number, name, origin, to_host), socket))
+        Ok((NicSupervisor::new(number, name, origin, to_host), socket))
     }
 
     fn program(&self, settings: NicProgram) -> Result<NicOrigin, Failure> {
@@ -216,7 +220,7 @@ impl NicStarter<'_> {
 /// The processes while they are being started.
 #[derive(Default)]
 struct Starting {
-    keepers: Vec<NicKeeper>,
+    nics: Vec<NicSupervisor>,
     joined: Vec<bool>,
     missing: Vec<Option<Failure>>,
     nic_ready: bool,
@@ -228,13 +232,13 @@ struct Starting {
 
 impl Starting {
     /// Starts what leads to a NIC stack.
-    fn add(&mut self, children: &mut Children, (mut keeper, socket): Keeper) {
+    fn add(&mut self, children: &mut Children, (mut nic, socket): Keeper) {
         self.nic_ready |= socket.is_some();
-        let failure = keeper.start_first(children, socket);
+        let failure = nic.start_first(children, socket);
         if let Some(failure) = &failure {
-            keeper.is_news(failure);
+            nic.is_news(failure);
         }
-        self.keepers.push(keeper);
+        self.nics.push(nic);
         self.joined.push(false);
         self.missing.push(failure);
     }
@@ -245,8 +249,8 @@ impl Starting {
             if let Some(locked_out) = self.ready()? {
                 return Ok(locked_out);
             }
-            let watched: Vec<_> = self.keepers.iter().filter_map(NicKeeper::watch).collect();
-            let deadlines = self.keepers.iter().filter_map(NicKeeper::deadline);
+            let watched: Vec<_> = self.nics.iter().filter_map(NicSupervisor::watch).collect();
+            let deadlines = self.nics.iter().filter_map(NicSupervisor::deadline);
             let next = deadlines.chain([deadline]).min();
             let event = children.next_or_readable(&watched, next)?;
             self.on(children, &event)?;
@@ -257,7 +261,7 @@ impl Starting {
     }
 
     fn on(&mut self, children: &mut Children, event: &Event) -> Result<(), Failure> {
-        let is_alone = self.keepers.len() == 1;
+        let is_alone = self.nics.len() == 1;
         match event {
             Event::Host(FromHost::Ready(locked_out)) => {
                 self.host_ready = Some(locked_out.clone());
@@ -278,17 +282,17 @@ impl Starting {
             Event::Failed(_) | Event::Exited(_) | Event::Reported(_) => {}
             Event::Readable | Event::Timeout | Event::Relay(_) => {}
         }
-        for keeper in &mut self.keepers {
-            let number = keeper.number();
-            match keeper.on(children, event) {
-                Some(NicNews::Serves) => {
+        for nic in &mut self.nics {
+            let number = nic.number();
+            match nic.on(children, event) {
+                Some(NicOutcome::Serves) => {
                     self.joined[number] = true;
                     self.missing[number] = None;
                 }
-                Some(NicNews::Failed(failure)) if is_alone => return Err(failure),
-                Some(NicNews::Failed(failure) | NicNews::Lost(failure, _)) => {
+                Some(NicOutcome::Failed(failure)) if is_alone => return Err(failure),
+                Some(NicOutcome::Failed(failure) | NicOutcome::Lost(failure, _)) => {
                     // It is printed when the server has started.
-                    keeper.is_news(&failure);
+                    nic.is_news(&failure);
                     self.joined[number] = false;
                     self.missing[number] = Some(failure);
                 }

@@ -12,8 +12,8 @@ use crate::ipc::messages::ToHost;
 use crate::ipc::stat_report::{Process, Server};
 use crate::supervisor::children::{Children, Role};
 use crate::supervisor::control_socket::Control;
-use crate::supervisor::fetcher::FetchKeeper;
-use crate::supervisor::nic::NicKeeper;
+use crate::supervisor::fetcher::FetcherSupervisor;
+use crate::supervisor::nic::NicSupervisor;
 
 /// What a pipe is to hold, in bytes: as much as anybody may ask for (`/proc/sys/fs/pipe-max-size`).
 const PIPE_BYTES: usize = 1 << 20;
@@ -22,11 +22,11 @@ const PIPE_BYTES: usize = 1 << 20;
 pub(crate) fn answer(
     control: &mut Control,
     children: &Children,
-    keepers: (&[NicKeeper], &FetchKeeper),
+    nics: (&[NicSupervisor], &FetcherSupervisor),
     to_host: &OwnedFd,
 ) {
     let pipe = ask_host(to_host).inspect_err(|failure| tracing::warn!("{failure}"));
-    let mut server = server(children, keepers);
+    let mut server = server(children, nics);
     server.is_host_asked = pipe.is_ok();
     let text = serde_json::to_string(&server).map_err(|error| error.to_string());
     let pipe: Vec<_> = pipe.iter().map(AsFd::as_fd).collect();
@@ -56,13 +56,13 @@ fn ask_host(to_host: &OwnedFd) -> Result<OwnedFd, Failure> {
     ask().map_err(|errno| Failure::broken(what, errno))
 }
 
-fn server(children: &Children, (keepers, fetcher): (&[NicKeeper], &FetchKeeper)) -> Server {
+fn server(children: &Children, (nics, fetcher): (&[NicSupervisor], &FetcherSupervisor)) -> Server {
     Server {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         supervisor: Process::look_at(std::process::id()),
         host: children.pid(Role::Host).map(Process::look_at),
         is_host_asked: false,
-        nics: keepers.iter().map(|keeper| keeper.info(children)).collect(),
+        nics: nics.iter().map(|nic| nic.info(children)).collect(),
         fetcher: fetcher.info(children),
     }
 }

@@ -18,8 +18,8 @@ use crate::ipc::fd_passing;
 use crate::ipc::host_configuration;
 use crate::ipc::host_configuration::HostConfiguration;
 use crate::ipc::messages::{FromHost, ToHost};
-use crate::processes::host::counter_reporter::Teller;
-use crate::processes::host::fetch_client::Door;
+use crate::processes::host::counter_reporter::CounterReporter;
+use crate::processes::host::fetch_client::FetcherSlot;
 use crate::processes::host::stat_writer::Readers;
 
 /// A descriptor, or why it has not arrived.
@@ -54,7 +54,7 @@ pub(crate) struct Start {
 
 /// In the host process: the supervisor, who brings NIC processes.
 #[derive(Debug)]
-pub(crate) struct Supervisor {
+pub(crate) struct HostControl {
     control: OwnedFd,
     /// The epoch before the first.
     base: u64,
@@ -71,13 +71,13 @@ pub(crate) struct Supervisor {
     /// It was told to take leave of all connections, and has not said yet that it has.
     is_draining: bool,
     /// Where fetchers are expected.
-    door: Option<Door>,
+    slot: Option<FetcherSlot>,
     /// Readable while there is something of that.
-    bell: Arc<OwnedFd>,
+    wakeup: Arc<OwnedFd>,
     /// Those who ask what connections there are.
     readers: Readers,
     /// Tells the observer what is counted.
-    teller: Option<Teller>,
+    reporter: Option<CounterReporter>,
     /// Readable while there is anything to do.
     wake: OwnedFd,
 }
@@ -91,13 +91,13 @@ struct Replacing {
     certificates: Option<(usize, tls::Checking)>,
 }
 
-impl Supervisor {
+impl HostControl {
     /// The supervisor behind a control socket, who brings so many NIC stacks; epochs are counted from `base`.
     pub(crate) fn new(control: OwnedFd, nics: usize, base: u64) -> Result<Self, Failure> {
         let failed = |errno| Failure::broken("watching the supervisor", errno);
-        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(failed)?;
+        let wakeup = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(failed)?;
         let wake = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
-        for fd in [&control, &bell] {
+        for fd in [&control, &wakeup] {
             let data = epoll::EventData::new_u64(0);
             epoll::add(&wake, fd, data, epoll::EventFlags::IN).map_err(failed)?;
         }
@@ -110,22 +110,22 @@ impl Supervisor {
             replacing: VecDeque::new(),
             orders: VecDeque::new(),
             is_draining: false,
-            door: None,
-            bell: Arc::new(bell),
+            slot: None,
+            wakeup: Arc::new(wakeup),
             readers: Readers::default(),
-            teller: None,
+            reporter: None,
             wake,
         })
     }
 
     /// Fetchers that come are put there.
-    pub(crate) fn expect_fetchers(&mut self, door: Door) {
-        self.door = Some(door);
+    pub(crate) fn expect_fetchers(&mut self, slot: FetcherSlot) {
+        self.slot = Some(slot);
     }
 
     fn on_fetcher(&self, socket: Descriptor) {
-        match (&self.door, socket) {
-            (Some(door), Ok(socket)) => door.put(socket),
+        match (&self.slot, socket) {
+            (Some(slot), Ok(socket)) => slot.put(socket),
             (None, Ok(_)) => tracing::error!("a fetcher has come, and nobody has asked for one"),
             (_, Err(failure)) => tracing::error!("{failure}"),
         }
@@ -134,8 +134,8 @@ impl Supervisor {
     /// What of it the server uses.
     fn http_of(&self, configuration: &HostConfiguration) -> Result<server::Config, Failure> {
         let http = http_of(configuration)?;
-        if let (Some(door), Some(cache)) = (&self.door, configuration.content.cache()) {
-            door.show(cache);
+        if let (Some(slot), Some(cache)) = (&self.slot, configuration.content.cache()) {
+            slot.show(cache);
         }
         Ok(http)
     }
@@ -178,13 +178,13 @@ impl Supervisor {
     }
 
     /// From now on tells the observer behind this socket what is counted.
-    pub(crate) fn tell_counters(&mut self, observer: &OwnedFd) -> Result<(), Failure> {
+    pub(crate) fn report_counters(&mut self, observer: &OwnedFd) -> Result<(), Failure> {
         let failed = |error: std::io::Error| Failure::broken(OBSERVER_SOCKET, error);
-        let teller = Teller::new(observer.try_clone().map_err(failed)?)?;
+        let reporter = CounterReporter::new(observer.try_clone().map_err(failed)?)?;
         let data = epoll::EventData::new_u64(0);
-        epoll::add(&self.wake, &teller, data, epoll::EventFlags::IN)
+        epoll::add(&self.wake, &reporter, data, epoll::EventFlags::IN)
             .map_err(|errno| failed(errno.into()))?;
-        self.teller = Some(teller);
+        self.reporter = Some(reporter);
         Ok(())
     }
 
@@ -230,13 +230,13 @@ impl Supervisor {
             })
         };
         self.replacing.push_back(replacing());
-        ring(&self.bell);
+        wake(&self.wakeup);
     }
 
     /// It is done between two turns.
     fn take_order(&mut self, order: Order) {
         self.orders.push_back(order);
-        ring(&self.bell);
+        wake(&self.wakeup);
     }
 
     /// Checks one certificate of what has come first; when all are good, it is used.
@@ -362,7 +362,7 @@ impl Supervisor {
     }
 }
 
-impl NicSource<Server> for Supervisor {
+impl NicSource<Server> for HostControl {
     fn wake_fd(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
     }
@@ -391,18 +391,18 @@ impl NicSource<Server> for Supervisor {
     fn on_wake(&mut self, now_us: u64, stack: &mut Stack, server: &mut Server) {
         self.readers.tell(&self.wake, now_us, stack, server);
         // Whoever rings it again while this is done is heard again.
-        let _ = rustix::io::read(&self.bell, &mut [0u8; 8]);
+        let _ = rustix::io::read(&self.wakeup, &mut [0u8; 8]);
         self.check_certificate(stack, server);
         if !self.replacing.is_empty() {
-            ring(&self.bell);
+            wake(&self.wakeup);
         }
         for order in std::mem::take(&mut self.orders) {
             match order {
                 Order::Pong => report(FromHost::Pong),
                 Order::Drain => {
                     stack.stop_listening();
-                    let bell = Arc::clone(&self.bell);
-                    server.drain(move || ring(&bell));
+                    let wakeup = Arc::clone(&self.wakeup);
+                    server.drain(move || wake(&wakeup));
                     self.is_draining = true;
                 }
             }
@@ -412,8 +412,8 @@ impl NicSource<Server> for Supervisor {
             self.is_draining = false;
             report(FromHost::Drained);
         }
-        if let Some(teller) = &self.teller {
-            teller.on_wake(stack, server);
+        if let Some(reporter) = &self.reporter {
+            reporter.on_wake(stack, server);
         }
     }
 
@@ -447,8 +447,8 @@ impl NicSource<Server> for Supervisor {
 }
 
 /// Makes it readable. It is never full.
-fn ring(bell: &OwnedFd) {
-    let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
+fn wake(wakeup: &OwnedFd) {
+    let _ = rustix::io::write(wakeup, &1u64.to_ne_bytes());
 }
 
 /// What of it the server uses.
@@ -500,9 +500,9 @@ mod tests {
     use netsetup::seqpacket;
 
     /// A supervisor of so many NIC stacks, and its end of the socket between them.
-    fn supervisor(nics: usize) -> (Supervisor, OwnedFd) {
+    fn supervisor(nics: usize) -> (HostControl, OwnedFd) {
         let (own, control) = seqpacket::pair().unwrap();
-        (Supervisor::new(control, nics, 0).unwrap(), own)
+        (HostControl::new(control, nics, 0).unwrap(), own)
     }
 
     /// The host's socket of a NIC process that has said hello, and lives on or not.
@@ -565,7 +565,7 @@ mod tests {
         Stack::awaiting(config, link, 1, 0)
     }
 
-    fn is_awake(supervisor: &Supervisor) -> bool {
+    fn is_awake(supervisor: &HostControl) -> bool {
         let wake = supervisor.wake_fd();
         let mut fds = [PollFd::new(&wake, PollFlags::IN)];
         let now = rustix::event::Timespec {
@@ -604,7 +604,7 @@ mod tests {
         }
         let (nic, greeting) = greeted(true);
         pass(&own, &ToHost::Nic(0), Some(&nic)).unwrap();
-        let left = |supervisor: &Supervisor| supervisor.replacing.len();
+        let left = |supervisor: &HostControl| supervisor.replacing.len();
         for count in 1..=2 {
             assert!(supervisor.take().is_none());
             assert_eq!(left(&supervisor), count);

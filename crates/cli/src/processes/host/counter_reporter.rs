@@ -24,13 +24,13 @@ const PERIOD: Timespec = Timespec {
 
 /// In the host process: tells the observer.
 #[derive(Debug)]
-pub(crate) struct Teller {
+pub(crate) struct CounterReporter {
     observer: OwnedFd,
     /// Readable once a second.
     timer: OwnedFd,
 }
 
-impl Teller {
+impl CounterReporter {
     pub(crate) fn new(observer: OwnedFd) -> Result<Self, Failure> {
         let start = || -> rustix::io::Result<OwnedFd> {
             let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
@@ -62,7 +62,7 @@ impl Teller {
     }
 }
 
-impl AsFd for Teller {
+impl AsFd for CounterReporter {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.timer.as_fd()
     }

@@ -22,23 +22,23 @@ use server::{How, News, Object, Origins, Ticket};
 
 use crate::config::origin_place::CachePlace;
 
-/// Where a fetcher's socket is put, for [`Fetching`] to find it, and where it is said what fetchers write to.
+/// Where a fetcher's socket is put, for [`FetchClient`] to find it, and where it is said what fetchers write to.
 #[derive(Clone, Debug)]
-pub(crate) struct Door {
+pub(crate) struct FetcherSlot {
     left: Arc<Mutex<Left>>,
-    /// Somebody is there, and the bell rings.
+    /// Somebody is there, and the wakeup rings.
     is_taken: Arc<AtomicBool>,
-    bell: Arc<OwnedFd>,
+    wakeup: Arc<OwnedFd>,
 }
 
-/// What lies at the door.
+/// What lies at the slot.
 #[derive(Debug, Default)]
 struct Left {
     socket: Option<OwnedFd>,
     cache: Option<CachePlace>,
 }
 
-impl Door {
+impl FetcherSlot {
     fn left(&self) -> MutexGuard<'_, Left> {
         self.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -47,8 +47,8 @@ impl Door {
     pub(crate) fn put(&self, socket: OwnedFd) {
         self.left().socket = Some(socket);
         // It is not full, and there is nobody else who writes to it.
-        let _ = rustix::io::write(&*self.bell, &1u64.to_ne_bytes());
-        // Only now: who sees this stills the bell.
+        let _ = rustix::io::write(&*self.wakeup, &1u64.to_ne_bytes());
+        // Only now: who sees this stills the wakeup.
         self.is_taken.store(true, Ordering::Release);
     }
 
@@ -61,7 +61,7 @@ impl Door {
         if !self.is_taken.swap(false, Ordering::Acquire) {
             return None;
         }
-        let _ = rustix::io::read(&*self.bell, &mut [0u8; 8]);
+        let _ = rustix::io::read(&*self.wakeup, &mut [0u8; 8]);
         self.left().socket.take()
     }
 }
@@ -101,8 +101,8 @@ impl Open {
 
 /// See the [module documentation](self).
 #[derive(Debug)]
-pub(crate) struct Fetching {
-    door: Door,
+pub(crate) struct FetchClient {
+    slot: FetcherSlot,
     /// Readable while there is something to hear or to be done.
     wake: OwnedFd,
     socket: Option<OwnedFd>,
@@ -115,20 +115,20 @@ pub(crate) struct Fetching {
     buffer: Vec<u8>,
 }
 
-impl Fetching {
+impl FetchClient {
     /// Nobody has come yet.
-    pub(crate) fn new() -> Result<(Self, Door), Failure> {
+    pub(crate) fn new() -> Result<(Self, FetcherSlot), Failure> {
         let failed = |errno| Failure::broken("waiting for the fetcher", errno);
-        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(failed)?;
+        let wakeup = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(failed)?;
         let wake = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
-        epoll::add(&wake, &bell, epoll::EventData::new_u64(0), EventFlags::IN).map_err(failed)?;
-        let door = Door {
+        epoll::add(&wake, &wakeup, epoll::EventData::new_u64(0), EventFlags::IN).map_err(failed)?;
+        let slot = FetcherSlot {
             left: Arc::default(),
             is_taken: Arc::default(),
-            bell: Arc::new(bell),
+            wakeup: Arc::new(wakeup),
         };
-        let fetching = Self {
-            door: door.clone(),
+        let fetch_client = Self {
+            slot: slot.clone(),
             wake,
             socket: None,
             watched: EventFlags::empty(),
@@ -137,12 +137,12 @@ impl Fetching {
             news: VecDeque::new(),
             buffer: vec![0; MESSAGE_BYTES_MAX],
         };
-        Ok((fetching, door))
+        Ok((fetch_client, slot))
     }
 
     /// Another fetcher has come, if one has: it is asked for all that is open.
     fn meet(&mut self) {
-        let Some(socket) = self.door.take() else {
+        let Some(socket) = self.slot.take() else {
             return;
         };
         self.hang_up();
@@ -327,7 +327,7 @@ impl Fetching {
         ];
         Some(Object {
             directory: self
-                .door
+                .slot
                 .left()
                 .cache
                 .as_ref()?
@@ -376,7 +376,7 @@ fn refused(refusal: &Refusal, how: message::How) -> Option<News> {
     })
 }
 
-impl Fetching {
+impl FetchClient {
     /// Asks for segments of what a ticket stands for, and keeps in mind that they are wanted. `ask` is given the
     /// ticket, the first segment, and the one behind the last.
     fn ask_for(&mut self, ticket: Ticket, segments: Range<u64>, ask: fn(u64, u64, u64) -> Ask) {
@@ -389,7 +389,7 @@ impl Fetching {
     }
 }
 
-impl Origins for Fetching {
+impl Origins for FetchClient {
     fn selecting(&self) -> &'static [&'static str] {
         &origin::SELECTING
     }
@@ -465,11 +465,11 @@ mod tests {
 
     const ORIGIN: &str = "http://a.example";
 
-    fn fetching() -> (Fetching, Door) {
-        let (fetching, door) = Fetching::new().unwrap();
+    fn fetch_client() -> (FetchClient, FetcherSlot) {
+        let (fetch_client, slot) = FetchClient::new().unwrap();
         let place = r#"{ "path": "cache", "is_among_files": true }"#;
-        door.show(&serde_json::from_str(place).unwrap());
-        (fetching, door)
+        slot.show(&serde_json::from_str(place).unwrap());
+        (fetch_client, slot)
     }
 
     fn heard(socket: &OwnedFd) -> Vec<Ask> {
@@ -533,14 +533,14 @@ mod tests {
 
     #[test]
     fn fields_that_are_too_long_together_are_left_out() {
-        let (mut fetching, door) = fetching();
+        let (mut fetch_client, slot) = fetch_client();
         let line = |name, bytes| (name, "\"".repeat(bytes));
         let mut fields = vec![line("origin", origin::VALUE_BYTES_MAX)];
         fields.extend((0..1000).map(|_| line("accept", 500)));
-        fetching.ask(Ticket(1), &ORIGIN.into(), "/x", &fields);
+        fetch_client.ask(Ticket(1), &ORIGIN.into(), "/x", &fields);
         let (own, fetcher) = seqpacket::pair().unwrap();
-        door.put(own);
-        assert_eq!(fetching.hear(), None);
+        slot.put(own);
+        assert_eq!(fetch_client.hear(), None);
         let asks = heard(&fetcher);
         let Some(Ask::Object { fields, .. }) = asks.first() else {
             panic!("{asks:?}")
@@ -551,28 +551,28 @@ mod tests {
 
     #[test]
     fn another_fetcher_is_asked_for_what_the_one_before_has_not_brought() {
-        let (mut fetching, door) = fetching();
+        let (mut fetch_client, slot) = fetch_client();
         for ticket in [1, 2, 3] {
-            fetching.ask(Ticket(ticket), &ORIGIN.into(), "/x", &[]);
+            fetch_client.ask(Ticket(ticket), &ORIGIN.into(), "/x", &[]);
         }
         let (own, first) = seqpacket::pair().unwrap();
-        door.put(own);
-        assert_eq!(fetching.hear(), None);
+        slot.put(own);
+        assert_eq!(fetch_client.hear(), None);
         assert_eq!(heard(&first).pop(), Some(Ask::Settled));
         for ticket in [1, 2] {
             let object = object("objects/ab/cd");
             say(&first, &told(ticket, object));
-            let news = fetching.hear();
+            let news = fetch_client.hear();
             assert!(matches!(news, Some((_, News::Object(_)))), "{news:?}");
-            fetching.want(Ticket(ticket), 0..2);
+            fetch_client.want(Ticket(ticket), 0..2);
         }
-        fetching.done(Ticket(3));
-        fetching.ask(Ticket(4), &ORIGIN.into(), "/x", &[]);
+        fetch_client.done(Ticket(3));
+        fetch_client.ask(Ticket(4), &ORIGIN.into(), "/x", &[]);
         drop(first);
-        assert_eq!(fetching.hear(), None);
+        assert_eq!(fetch_client.hear(), None);
         let (own, second) = seqpacket::pair().unwrap();
-        door.put(own);
-        assert_eq!(fetching.hear(), None);
+        slot.put(own);
+        assert_eq!(fetch_client.hear(), None);
         let mut asks = heard(&second);
         assert_eq!(asks.pop(), Some(Ask::Settled));
         asks.sort_by_key(|ask| format!("{ask:?}"));
@@ -582,7 +582,7 @@ mod tests {
             let object = object(directory);
             say(&second, &told(ticket, object));
         }
-        assert_eq!(fetching.hear(), Some((Ticket(2), News::Lost)));
+        assert_eq!(fetch_client.hear(), Some((Ticket(2), News::Lost)));
         let (ticket, segment) = (1, 0);
         let wanted = Ask::Segment {
             ticket,
@@ -592,14 +592,14 @@ mod tests {
         let expected = [wanted, Ask::Done { ticket: 2 }];
         assert_eq!(heard(&second), expected);
         say(&second, &Answer::Segment { ticket, segment });
-        assert_eq!(fetching.hear(), Some((Ticket(1), News::Segment(0))));
+        assert_eq!(fetch_client.hear(), Some((Ticket(1), News::Segment(0))));
     }
 
     #[test]
     fn what_a_fetcher_says_is_believed_only_as_far_as_it_makes_sense() {
-        let (mut fetching, door) = fetching();
+        let (mut fetch_client, slot) = fetch_client();
         let (own, fetcher) = seqpacket::pair().unwrap();
-        door.put(own);
+        slot.put(own);
         for (ticket, directory) in [
             (1, "objects/../../etc"),
             (2, "elsewhere/ab/cd"),
@@ -611,11 +611,11 @@ mod tests {
             (14, "objects/ab/"),
             (15, "objects/ab/x"),
         ] {
-            fetching.ask(Ticket(ticket), &ORIGIN.into(), "/x", &[]);
+            fetch_client.ask(Ticket(ticket), &ORIGIN.into(), "/x", &[]);
             let object = object(directory);
             say(&fetcher, &told(ticket, object));
             assert_eq!(
-                fetching.hear(),
+                fetch_client.hear(),
                 Some((Ticket(ticket), News::Lost)),
                 "{directory}"
             );
@@ -627,7 +627,7 @@ mod tests {
             (9, 302, Some("a\r\nb")),
             (10, 404, Some("/")),
         ] {
-            fetching.ask(Ticket(ticket), &ORIGIN.into(), "/x", &[]);
+            fetch_client.ask(Ticket(ticket), &ORIGIN.into(), "/x", &[]);
             let location = location.map(str::to_owned);
             let refusal = Refusal { status, location };
             let how = message::How::Miss;
@@ -638,13 +638,13 @@ mod tests {
             };
             say(&fetcher, &answer);
             assert_eq!(
-                fetching.hear(),
+                fetch_client.hear(),
                 Some((Ticket(ticket), News::Lost)),
                 "{status}"
             );
         }
         send(&fetcher, b"nonsense", SendFlags::empty()).unwrap();
-        fetching.ask(Ticket(11), &ORIGIN.into(), "/x", &[]);
+        fetch_client.ask(Ticket(11), &ORIGIN.into(), "/x", &[]);
         say(
             &fetcher,
             &Answer::Segment {
@@ -655,7 +655,7 @@ mod tests {
         say(&fetcher, &Answer::Lost { ticket: 99 });
         let object = object("objects/ab/cd");
         say(&fetcher, &told(11, object));
-        let Some((Ticket(11), News::Object(object))) = fetching.hear() else {
+        let Some((Ticket(11), News::Object(object))) = fetch_client.hear() else {
             panic!("it makes sense");
         };
         assert_eq!(object.directory.to_string(), "cache/objects/ab/cd");
@@ -664,21 +664,21 @@ mod tests {
 
     #[test]
     fn what_the_socket_does_not_take_at_once_is_said_later() {
-        let (mut fetching, door) = fetching();
+        let (mut fetch_client, slot) = fetch_client();
         let (own, fetcher) = seqpacket::pair().unwrap();
-        door.put(own);
-        assert_eq!(fetching.hear(), None);
+        slot.put(own);
+        assert_eq!(fetch_client.hear(), None);
         assert_eq!(heard(&fetcher), [Ask::Settled]);
         let count = 20_000;
         for ticket in 0..count {
-            fetching.ask(Ticket(ticket), &ORIGIN.into(), "/x", &[]);
+            fetch_client.ask(Ticket(ticket), &ORIGIN.into(), "/x", &[]);
         }
-        assert!(!fetching.unsent.is_empty(), "it is full");
+        assert!(!fetch_client.unsent.is_empty(), "it is full");
         let mut asks = 0;
         while asks < count {
             asks += heard(&fetcher).len() as u64;
-            assert_eq!(fetching.hear(), None);
+            assert_eq!(fetch_client.hear(), None);
         }
-        assert!(fetching.unsent.is_empty());
+        assert!(fetch_client.unsent.is_empty());
     }
 }
