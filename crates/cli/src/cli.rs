@@ -50,13 +50,17 @@ pub(crate) struct Cli {
 }
 
 #[derive(Debug, Subcommand)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "there is one, for the life of the process"
+)]
 pub(crate) enum Command {
     /// Serve a directory over HTTP
     Serve(Box<ServeArgs>),
     /// Check a configuration file, and the files that it names, without serving
     Check(CheckArgs),
     /// Run the NIC stack alone, for host stacks that attach to it
-    Nic(Box<NicArgs>),
+    Nic(NicArgs),
     /// Ask a running server for something
     Ctl(CtlArgs),
     /// Show the connections of a running server, and what it is at

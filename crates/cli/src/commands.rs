@@ -1,4 +1,12 @@
 //! The commands, one each; each owns its arguments and its help, but for `serve` and `nic` ([`args`](crate::args)).
+//!
+//! | Module | What it does |
+//! |---|---|
+//! | `serve`, `check` | serves files; checks a configuration without serving |
+//! | `ctl`, `stat`, `capture` | ask a running server |
+//! | `keygen` | a key for two machines |
+//! | `demo`, `link`, `sim`, `bench` | shows, emulates, simulates, measures |
+//! | `generate` | manual pages and completions for packages |
 
 pub(crate) mod bench;
 pub(crate) mod capture;

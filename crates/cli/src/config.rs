@@ -4,6 +4,11 @@
 //! |---|---|
 //! | `network`, `nic`, `tcp`, `tls`, `http`, `origin`, `site`, `logs`, `operation` | the sections, one each |
 //! | `text` | values that people write with units, or in a form of their own |
+//! | `size`, `connection_memory`, `tcp_values`, `tls_names`, `control_link`, `log_place`, `origin_place` | values of keys |
+//! | `ablation` | switches for measurements, which no file has |
+//! | `root` | the directory whose files are served |
+//! | `certificates`, `self_signed`, `key_file` | what files of secrets hold |
+//! | `reference` | the reference of all keys and the schema, made from the types |
 //! | `file` | reading a file; what is wrong with it, and where |
 //! | `place` | where in a file something stands |
 //! | `content` | what of it the host process is told about HTTP |

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use contract::Growth;
 
-use crate::nic_stacks::NicSet;
+use crate::nics::nic_stacks::NicSet;
 
 pub use contract::listing::{Entries, Entry, EntryKind};
 pub use tls::{Agreed as TlsAgreed, Cipher as TlsCipher, Version as TlsVersion};

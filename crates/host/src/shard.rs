@@ -11,7 +11,7 @@ use rustix::net::{Shutdown, shutdown};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
 use crate::app::Application;
-use crate::nic_source::{NicLoss, NicSource};
+use crate::nics::nic_source::{NicLoss, NicSource};
 use crate::polling::{Ahead, Pause, Polling, Rest};
 use crate::stack::{ChannelCorrupt, Link, Stack};
 

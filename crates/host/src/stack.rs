@@ -18,7 +18,8 @@
 //! | `route` | which NIC stack has a file, and where a connection goes whose NIC stack is gone |
 //! | `transmit` | SENDs, own packets, ACKD |
 //! | `workers` | the channels, and what did not fit |
-//! | `secure` | connections that speak TLS |
+//! | `memory`, `shortage` | what happens when memory of connections, or files and descriptors, run short |
+//! | `tls_streams` | connections that speak TLS |
 //! | `records` | their records, for the NIC workers, and what becomes of the tags |
 //! | `change` | limits and times that change while connections go on |
 //! | `congestion` | congestion control by listener and by stream |
@@ -38,8 +39,8 @@ mod records;
 mod reports;
 mod restart;
 mod route;
-mod secure;
 mod shortage;
+mod tls_streams;
 mod transmit;
 mod workers;
 
@@ -59,17 +60,17 @@ use self::shortage::Shortage;
 use self::workers::{Deferred, Nic};
 use crate::app::{AppEvent, Application, CloseReason};
 use crate::config::StackConfig;
-use crate::connections::{Connections, Entry};
 use crate::counters::Counters;
-use crate::files::{FileTable, Lookup, MayClose};
-use crate::keyed_hash::KeyedHash;
-use crate::neighbor::Neighbors;
-use crate::nic_stacks::NicStacks;
-use crate::orphans::Orphans;
+use crate::link::neighbor::Neighbors;
+use crate::nics::nic_stacks::NicStacks;
 use crate::streams::Streams;
-use crate::time_wait::TimeWaits;
+use crate::tables::connections::{Connections, Entry};
+use crate::tables::files::{FileTable, Lookup, MayClose};
+use crate::tables::keyed_hash::KeyedHash;
+use crate::tables::orphans::Orphans;
+use crate::tables::time_wait::TimeWaits;
+use crate::tables::waiting::Waiting;
 use crate::timer::TimerWheel;
-use crate::waiting::Waiting;
 
 pub use self::inspect::{ConnectionInfo, ConnectionView, FileInfo, Usage, WorkerView};
 pub use self::link::Link;
@@ -375,7 +376,7 @@ impl Stack {
             if let Some(event) = self.app_events.pop_front() {
                 self.tell(now_us, app, event);
             } else if let Some(index) = self.next_with_room().or_else(|| self.dirty.pop_front()) {
-                match self.is_shaking_hands(index) {
+                match self.in_tls_handshake(index) {
                     // Still marked dirty, so that it is not queued twice.
                     true => self.shaking_hands.push_back(index),
                     false => self.serve_connection(now_us, index, port, app),

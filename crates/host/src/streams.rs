@@ -7,9 +7,9 @@ use contract::{Command, FileId, Growth};
 use rustix::io::Errno;
 
 use crate::app::{AppEvent, FileHandle, FileMeta, Io, ListPlace, StreamId};
-use crate::connections::Entry;
-use crate::files::Lookup;
 use crate::stack::Stack;
+use crate::tables::connections::Entry;
+use crate::tables::files::Lookup;
 
 /// A stack during a call into the application.
 pub(crate) struct Streams<'a> {
@@ -212,7 +212,11 @@ impl Io for Streams<'_> {
 
 /// Keeps a stream's list of files as short as the files it has open: ids that were closed, or that
 /// another stream has been given since, go.
-fn forget_closed(files: &mut Vec<FileId>, table: &crate::files::FileTable, stream: StreamId) {
+fn forget_closed(
+    files: &mut Vec<FileId>,
+    table: &crate::tables::files::FileTable,
+    stream: StreamId,
+) {
     files.retain(|&file| table.by_id(file).is_some_and(|file| file.stream == stream));
 }
 

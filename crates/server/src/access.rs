@@ -10,8 +10,8 @@ use std::net::SocketAddr;
 use host::app::{TlsAgreed, TlsCipher, TlsVersion};
 use serde::{Deserialize, Serialize};
 
-use crate::encoding::Coding;
-use crate::pull::How;
+use crate::semantics::encoding::Coding;
+use crate::semantics::pull::How;
 
 /// Longest packet, in bytes, unless a single record is longer.
 const PACKET_BYTES: usize = 32 << 10;
@@ -427,7 +427,7 @@ impl Text {
             let _ = write!(bytes, "{site}");
         }
         let site_end = bytes.len();
-        let request = crate::request::without_empty_lines(request);
+        let request = crate::http1::request::without_empty_lines(request);
         let mut lines = request.split(|&byte| byte == b'\n');
         let line = lines.next().unwrap_or_default();
         bytes.extend_from_slice(line.strip_suffix(b"\r").unwrap_or(line));

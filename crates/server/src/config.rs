@@ -4,7 +4,7 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::site::{RelativePath, Site};
+use crate::semantics::site::{RelativePath, Site};
 
 /// What is served, what a peer may ask of the server, and how long it may take. [`Config::default`] suits the open
 /// internet.

@@ -8,13 +8,13 @@ use host::app::{AppEvent, Application, Io, StreamId};
 
 use crate::access::{AccessLog, AccessSink, Accesses};
 use crate::config::Config;
-use crate::connection::{Connection, ConnectionInfo, Shared};
 use crate::counters::Counters;
-use crate::date::DateCache;
-use crate::input::Pool;
-use crate::pull::Origins;
-use crate::rate::{Rates, Source};
-use crate::site::Names;
+use crate::http1::connection::{Connection, ConnectionInfo, Shared};
+use crate::http1::input::Pool;
+use crate::semantics::date::DateCache;
+use crate::semantics::pull::Origins;
+use crate::semantics::rate::{Rates, Source};
+use crate::semantics::site::Names;
 
 /// An HTTP/1.1 server of files: one per shard.
 pub struct Server {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::algorithm::CongestionAlgorithm;
+use crate::congestion::algorithm::CongestionAlgorithm;
 use crate::keepalive::Keepalive;
 
 /// Whether connections use explicit congestion notification (RFC 3168).

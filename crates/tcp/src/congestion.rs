@@ -3,14 +3,23 @@
 //! Loss is detected elsewhere ([`crate::recovery`]); an algorithm hears of it and names a window. It knows
 //! neither segments nor timers: positions, bytes and instants are all that it is given.
 
+pub(crate) mod algorithm;
+pub(crate) mod bbr;
+#[cfg(test)]
+pub(crate) mod bottleneck;
+pub(crate) mod cubic;
+pub(crate) mod hystart;
+pub(crate) mod newreno;
+pub(crate) mod rate;
+
 use std::fmt::Debug;
 use std::time::Duration;
 
-use crate::algorithm::CongestionAlgorithm;
-use crate::bbr::Bbr;
-use crate::cubic::Cubic;
-use crate::newreno::NewReno;
-use crate::rate::RateSample;
+use crate::congestion::algorithm::CongestionAlgorithm;
+use crate::congestion::bbr::Bbr;
+use crate::congestion::cubic::Cubic;
+use crate::congestion::newreno::NewReno;
+use crate::congestion::rate::RateSample;
 use crate::recovery::Phase;
 use crate::time::Instant;
 

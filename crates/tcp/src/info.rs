@@ -1,10 +1,10 @@
 //! What a connection is like at the moment, for people: what the kernel tells of its own connections (`tcp_info`), in
 //! its words and those of the RFCs (RFC 9293 §3.9.1.5, STATUS).
 
-use crate::algorithm::CongestionAlgorithm;
+use crate::congestion::algorithm::CongestionAlgorithm;
 use crate::connection::Connection;
 use crate::recovery::Phase;
-use crate::send_queue::Piece;
+use crate::sender::send_queue::Piece;
 use crate::state::State;
 use crate::time::{Instant, whole_us};
 

@@ -2,12 +2,12 @@
 
 use wire::tcp::{Flags, Header, Segment};
 
-use crate::ack::{SEGMENT_BYTES_MIN, Urgency};
 use crate::congestion::Signal;
 use crate::connection::Connection;
 use crate::event::CloseReason;
-use crate::output::Reset;
-use crate::rcv::Arrival;
+use crate::receiver::ack::{SEGMENT_BYTES_MIN, Urgency};
+use crate::receiver::rcv::Arrival;
+use crate::sender::output::Reset;
 use crate::state::State;
 use crate::time::Instant;
 use crate::time_wait::Reaction;

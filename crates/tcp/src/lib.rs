@@ -1,6 +1,6 @@
 //! TCP without I/O (RFC 9293).
 //!
-//! Start at [`Connection`]: its documentation teaches its use. This room may touch its own state and its
+//! Start at [`Connection`]: its documentation teaches its use. It may touch its own state and its
 //! arguments; sockets, threads, and the clock of the operating system are the caller's. The same code runs
 //! on either end of a connection, over real ports and in a simulation.
 //!
@@ -11,6 +11,7 @@
 //!
 //! | A reader who looks for | finds it in |
 //! |---|---|
+//! | a side of TCP as a whole | `handshake/`, `sender/`, `receiver/`, `recovery/`, `congestion/` |
 //! | the public interface | `connection` |
 //! | ... its settings, its events | `config`, `event` |
 //! | what a segment does, clause by clause | `input` |
@@ -80,78 +81,45 @@
 
 #![forbid(unsafe_code)]
 
-mod ack;
-mod algorithm;
-mod bbr;
-#[cfg(test)]
-mod bottleneck;
-mod bulk_output;
 mod challenge;
 mod config;
 mod congestion;
 mod connection;
-mod cubic;
-mod detection_budget;
 mod ecn;
 mod event;
-mod fast_path;
-mod fast_retransmit;
-mod frto;
-mod half_open;
-mod hystart;
+mod handshake;
 mod icmp;
 mod info;
 mod input;
-mod isn;
 mod keepalive;
-mod min_rtt;
-mod newreno;
-mod output;
-mod pacing;
 mod patience;
-mod persist;
 mod pmtu;
-mod prr;
-mod quickack;
-mod rack;
 mod random;
-mod rate;
-mod rcv;
-mod rcv_autotune;
-mod reassembly;
+mod receiver;
 mod recovery;
 mod reset;
-mod rto;
-mod rtt;
-mod sack;
-mod scoreboard;
-mod send_queue;
+mod sender;
 mod seq;
-mod sndbuf;
 mod state;
 mod stats;
-mod syn_cookie;
 mod time;
 mod time_wait;
 mod timer;
 mod timestamps;
-mod tlp;
-mod undeparted;
-mod undo;
 
-pub use algorithm::{CongestionAlgorithm, UnknownAlgorithm};
 pub use config::{Config, EcnPolicy, Limits};
+pub use congestion::algorithm::{CongestionAlgorithm, UnknownAlgorithm};
 pub use connection::Connection;
 pub use event::{CloseReason, ConnectionEvent};
-pub use half_open::{HalfOpen, HalfOpenReaction};
+pub use handshake::half_open::{HalfOpen, HalfOpenReaction};
+pub use handshake::isn::IsnGenerator;
+pub use handshake::syn_cookie::SynCookies;
 pub use info::{CaState, Info};
-pub use isn::IsnGenerator;
 pub use keepalive::Keepalive;
-pub use output::Transmit;
 pub use reset::reset_for;
-pub use send_queue::Piece;
+pub use sender::output::Transmit;
+pub use sender::send_queue::Piece;
 pub use state::State;
 pub use stats::{Samples, Stats};
-pub use syn_cookie::SynCookies;
 pub use time::Instant;
 pub use time_wait::TimeWait;

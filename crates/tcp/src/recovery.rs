@@ -9,27 +9,39 @@
 //! The retransmission timer ([`crate::rto`]) comes last for both. [`crate::frto`] and [`crate::undo`] find out
 //! that nothing was lost.
 
+pub(crate) mod detection_budget;
+pub(crate) mod fast_retransmit;
+pub(crate) mod frto;
+pub(crate) mod min_rtt;
+pub(crate) mod prr;
+pub(crate) mod rack;
+pub(crate) mod rto;
+pub(crate) mod rtt;
+pub(crate) mod sack;
+pub(crate) mod tlp;
+pub(crate) mod undo;
+
 use std::ops::Range;
 use std::time::Duration;
 
 use wire::tcp::Header;
 
+use crate::congestion::rate::DeliveryRate;
 use crate::congestion::{Ack, Signal};
 use crate::connection::Connection;
-use crate::detection_budget::{DetectionBudget, POSTPONED_MAX};
-use crate::fast_retransmit::FastRetransmit;
-use crate::frto::{self, Frto};
-use crate::prr::{self, Prr};
-use crate::rack::{Network, Rack};
-use crate::rate::DeliveryRate;
-use crate::sack::Blocks;
-use crate::scoreboard::Record;
+use crate::recovery::detection_budget::{DetectionBudget, POSTPONED_MAX};
+use crate::recovery::fast_retransmit::FastRetransmit;
+use crate::recovery::frto::Frto;
+use crate::recovery::prr::Prr;
+use crate::recovery::rack::{Network, Rack};
+use crate::recovery::sack::Blocks;
+use crate::recovery::tlp::{Answer, Tlp};
+use crate::recovery::undo::Undo;
+use crate::sender::scoreboard::Record;
 use crate::seq::wraps_before;
 use crate::time::Instant;
 use crate::timer::Timer;
 use crate::timestamps::Timestamps;
-use crate::tlp::{Answer, Tlp};
-use crate::undo::Undo;
 
 /// What the sender is busy with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -283,7 +283,7 @@ impl Connection {
             worker: info.worker,
             sends_outstanding: info.sends_outstanding,
             waits: info.waits,
-            tls: (info.tls.is_some() || info.is_shaking_hands).then(|| Tls::of(info.tls)),
+            tls: (info.tls.is_some() || info.in_tls_handshake).then(|| Tls::of(info.tls)),
             http,
             file,
             tcp: Tcp::of(&info.tcp),

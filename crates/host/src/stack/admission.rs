@@ -20,15 +20,15 @@ use wire::tcp::{Flags, Segment};
 use super::Stack;
 use super::arrival::Bare;
 use crate::app::StreamId;
-use crate::by_source::{Age, BySource};
 use crate::config::Admission;
 use crate::episode::Episode;
-use crate::keyed_hash::KeyedHash;
-use crate::sources::Sources;
-use crate::spent_cookies::SpentCookies;
-use crate::syn_queue::SynQueue;
-use crate::tuple::Tuple;
-use crate::victims::{self, Candidate};
+use crate::tables::by_source::{Age, BySource};
+use crate::tables::keyed_hash::KeyedHash;
+use crate::tables::sources::Sources;
+use crate::tables::spent_cookies::SpentCookies;
+use crate::tables::syn_queue::SynQueue;
+use crate::tables::tuple::Tuple;
+use crate::tables::victims::{self, Candidate};
 
 /// Idle connections are looked for no more often, in microseconds: that goes through the whole table ...
 const IDLE_LOOK_US: u64 = 100_000;
@@ -406,7 +406,7 @@ impl Stack {
         mut connection: tcp::Connection,
         cookie: Option<u32>,
     ) {
-        let tls = self.secure_layer(now_us, tuple.local.port());
+        let tls = self.tls_layer(now_us, tuple.local.port());
         if let Err(error) = &tls {
             tracing::error!(%error, "no TLS for a new connection: it is reset");
             connection.abort();

@@ -11,11 +11,11 @@ use wire::frame::{self, Received, TcpPacket, TcpTemplate};
 use super::{Stack, queue_dirty};
 use crate::config::StackConfig;
 use crate::episode::Episode;
-use crate::icmp;
-use crate::neighbor::Resolution;
-use crate::reply_limit::ReplyLimit;
-use crate::time_wait::Answer;
-use crate::tuple::Tuple;
+use crate::link::icmp;
+use crate::link::neighbor::Resolution;
+use crate::link::reply_limit::ReplyLimit;
+use crate::tables::time_wait::Answer;
+use crate::tables::tuple::Tuple;
 
 /// What became of a segment that belongs to no connection of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use tcp::Instant;
 
 use super::Stack;
 use crate::app::{StreamId, TlsAgreed};
-use crate::connections::Entry;
+use crate::tables::connections::Entry;
 
 /// What a stack holds. All zero once everything is over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -60,7 +60,7 @@ pub struct ConnectionInfo<'a> {
     /// What was agreed upon, if it speaks TLS and the handshake is over.
     pub tls: Option<&'a TlsAgreed>,
     /// It is amid a handshake of TLS.
-    pub is_shaking_hands: bool,
+    pub in_tls_handshake: bool,
     /// The NIC stack that sends for it.
     pub nic: usize,
     /// Which of that one's workers does, counted from zero.
@@ -137,7 +137,7 @@ impl Stack {
             remote: entry.tuple.remote,
             tcp: entry.tcp.info(Instant::from_us(now_us)),
             tls: tls.and_then(|tls| tls.connection.agreed()),
-            is_shaking_hands: entry.is_shaking_hands(),
+            in_tls_handshake: entry.in_tls_handshake(),
             nic,
             worker: entry.worker - self.nic_stacks.workers(nic).start,
             sends_outstanding: entry.sends_outstanding,

@@ -10,8 +10,8 @@ use rustix::io::Errno;
 
 use super::Stack;
 use crate::app::{AppEvent, FileHandle, ListPart, ListPlace, StreamId};
-use crate::files::{File, Lookup, State};
-use crate::nic_stacks::NicSet;
+use crate::nics::nic_stacks::NicSet;
+use crate::tables::files::{File, Lookup, State};
 
 /// What a stream is told whose listing cannot go on where it was.
 const BEGIN_ANEW: u16 = Errno::STALE.raw_os_error() as u16;

@@ -17,7 +17,7 @@ use tls::{Definition, Piece, Run};
 use super::Stack;
 use super::workers::Deferred;
 use crate::app::StreamId;
-use crate::secure::Secure;
+use crate::tls_layer::TlsLayer;
 
 impl Stack {
     /// Defines what the connection sends next, and tells its NIC worker. False if it cannot be told all of it now.
@@ -51,7 +51,7 @@ impl Stack {
             return false;
         }
         let nic = &mut self.nics[entry.worker];
-        let Secure {
+        let TlsLayer {
             connection, known, ..
         } = &mut **tls;
         while let Some(definition) = connection.missing(known) {
@@ -98,7 +98,7 @@ impl Stack {
             return;
         };
         let nic = &mut self.nics[entry.worker];
-        let Secure {
+        let TlsLayer {
             connection, known, ..
         } = &mut **tls;
         connection.acknowledge(entry.tcp.acknowledged_bytes(), |epoch| {
@@ -261,7 +261,7 @@ impl Stack {
         !self.tls_listeners.is_empty()
             && self.connections.iter().any(|entry| {
                 let tls = entry.tls.as_deref();
-                workers.contains(&entry.worker) && tls.is_some_and(Secure::is_unproven)
+                workers.contains(&entry.worker) && tls.is_some_and(TlsLayer::is_unproven)
             })
     }
 

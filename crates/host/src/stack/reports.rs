@@ -8,7 +8,7 @@ use tcp::Instant;
 
 use super::{Stack, queue_dirty};
 use crate::app::StreamId;
-use crate::connections::{index_of_send, transmission_of_send};
+use crate::tables::connections::{index_of_send, transmission_of_send};
 
 /// The NIC stack has written nonsense into a ring's indices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

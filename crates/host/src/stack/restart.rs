@@ -9,8 +9,8 @@ use contract::{FileId, FileMeta};
 
 use super::Stack;
 use super::workers::Nic;
-use crate::files::{Reopened, Reopening};
-use crate::nic_stacks::NicSet;
+use crate::nics::nic_stacks::NicSet;
+use crate::tables::files::{Reopened, Reopening};
 
 impl Stack {
     /// A worker has been replaced by a new one, which knows nothing yet and listens on `channel`. Of what the old one

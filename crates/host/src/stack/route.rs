@@ -17,9 +17,9 @@ use super::Stack;
 use super::listing::may_have_some;
 use super::workers::{Deferred, Nic};
 use crate::app::{AppEvent, FileHandle, StreamId};
-use crate::files::{Lookup, State};
-use crate::nic_source::NicRefusal;
-use crate::nic_stacks::NicSet;
+use crate::nics::nic_source::NicRefusal;
+use crate::nics::nic_stacks::NicSet;
+use crate::tables::files::{Lookup, State};
 
 /// What a stream is told of a file of which nobody has said anything.
 const NO_FILE: u16 = Errno::NOENT.raw_os_error() as u16;
@@ -478,7 +478,7 @@ impl Stack {
         };
         let before = std::mem::replace(&mut found.worker, worker);
         if std::mem::replace(&mut found.state, State::Gone) == State::Open {
-            self.close_below(crate::files::MayClose {
+            self.close_below(crate::tables::files::MayClose {
                 worker: before,
                 file,
             });

@@ -11,9 +11,9 @@ use rustix::io::Errno;
 use super::Stack;
 use crate::app::{FileHandle, StreamId};
 use crate::episode::Episode;
-use crate::files::State;
-use crate::sources::Source;
-use crate::victims::{self, Candidate};
+use crate::tables::files::State;
+use crate::tables::sources::Source;
+use crate::tables::victims::{self, Candidate};
 
 /// Holders are looked for no more often, in microseconds: that goes through all files ...
 const LOOK_US: u64 = 100_000;

@@ -10,10 +10,10 @@ use wire::frame::{HEADER_BYTES_MAX, HeaderMut, TcpPrefix, TcpTemplate};
 
 use super::Stack;
 use super::workers::{Deferred, Nic};
-use crate::connections::{Entry, send_id};
 use crate::counters::Counters;
-use crate::neighbor::Resolution;
-use crate::tuple::Tuple;
+use crate::link::neighbor::Resolution;
+use crate::tables::connections::{Entry, send_id};
+use crate::tables::tuple::Tuple;
 
 /// Bytes that a peer may acknowledge before ACKD tells the NIC stack; the paper's 32 KB (IO-TCP §3.5).
 const ACKD_BYTES: u64 = 32 << 10;

@@ -1,12 +1,12 @@
 //! The channel to a NIC worker, and what did not fit into it.
 
-use crate::files::Lookup;
+use crate::tables::files::Lookup;
 use std::collections::VecDeque;
 
 use contract::channel::HostChannel;
 use contract::{Command, FileId, FlowId};
 
-use crate::waiting::Waiting;
+use crate::tables::waiting::Waiting;
 
 /// A channel to a NIC worker, and what did not fit into it.
 #[derive(Debug)]

@@ -1,0 +1,132 @@
+//! Connections that speak TLS: which do, what their applications are told, and how they fail.
+
+use std::sync::Arc;
+
+use tcp::ConnectionEvent;
+use tls::Event;
+
+use super::Stack;
+use crate::app::{AppEvent, Application};
+use crate::streams::Streams;
+use crate::tables::connections::Entry;
+use crate::tls_layer::{TlsLayer, Told};
+
+impl Stack {
+    /// Connections to this port speak TLS from now on. Those of a port that is not in
+    /// [`StackConfig::listen_ports`](crate::StackConfig::listen_ports) are accepted as well.
+    pub fn serve_tls(&mut self, port: u16, config: Arc<tls::Config>) {
+        config.set_unix_time(self.unix_time);
+        if !self.config.listen_ports.contains(&port) {
+            self.config.listen_ports.push(port);
+        }
+        self.tls_listeners.retain(|&(other, _)| other != port);
+        self.tls_listeners.push((port, config));
+    }
+
+    /// True if connections to this port speak TLS, or did before they ended.
+    pub(super) fn is_for_tls(&self, port: u16) -> bool {
+        self.tls_listeners.iter().any(|&(other, _)| other == port)
+    }
+
+    /// The TLS layer of a connection to this port, if it has one.
+    ///
+    /// # Errors
+    /// If the system gives no random numbers.
+    pub(super) fn tls_layer(
+        &self,
+        now_us: u64,
+        port: u16,
+    ) -> Result<Option<Box<TlsLayer>>, tls::Error> {
+        let mut listeners = self.tls_listeners.iter();
+        let Some((_, config)) = listeners.find(|&&(other, _)| other == port) else {
+            return Ok(None);
+        };
+        let layer = TlsLayer::new(Arc::clone(config), now_us)?;
+        Ok(Some(Box::new(layer)))
+    }
+
+    /// True if to serve the connection may mean to take part in a handshake of TLS.
+    #[inline]
+    pub(super) fn in_tls_handshake(&self, index: usize) -> bool {
+        let entry = || self.connections.get(index);
+        !self.tls_listeners.is_empty() && entry().is_some_and(Entry::in_tls_handshake)
+    }
+
+    /// Tells the application what a connection that speaks TLS has to say.
+    pub(super) fn pass_on_tls_events<A: Application>(
+        &mut self,
+        now_us: u64,
+        index: usize,
+        app: &mut A,
+    ) {
+        self.release_acknowledged(index);
+        while let Some(event) = self.next_tls_event(now_us, index) {
+            let told = self.connections.get(index).is_some_and(|entry| entry.told);
+            if told || matches!(event, AppEvent::Closed { .. }) {
+                app.on_event(
+                    &mut Streams {
+                        stack: self,
+                        now_us,
+                    },
+                    event,
+                );
+            }
+        }
+    }
+
+    /// What TLS, or else TCP, has to say next. Whatever TCP brings goes through TLS before more of it is looked at.
+    fn next_tls_event(&mut self, now_us: u64, index: usize) -> Option<AppEvent> {
+        loop {
+            let entry = self.connections.get_mut(index)?;
+            let stream = entry.stream;
+            let tls = entry.tls.as_mut()?;
+            match tls.connection.poll_event() {
+                Some(Event::Connected(agreed)) => {
+                    entry.told = true;
+                    if !std::mem::replace(&mut entry.heard, true) {
+                        self.gate
+                            .on_heard(entry.tuple.remote.ip(), entry.unheard.take());
+                    }
+                    self.counters.connections_accepted += 1;
+                    self.counters.tls_handshakes += 1;
+                    self.counters.tls_handshakes_resumed += u64::from(agreed.is_resumed);
+                    return Some(AppEvent::Accepted {
+                        stream,
+                        peer: entry.tuple.remote,
+                        tls: Some(Box::new(agreed)),
+                    });
+                }
+                Some(Event::PeerFinished { .. }) => {
+                    tls.on_peer_finished();
+                    continue;
+                }
+                Some(Event::Failed(error)) => {
+                    tracing::debug!(peer = %entry.tuple.remote, %error, "TLS has failed");
+                    self.counters.tls_failed += 1;
+                    tls.on_failed(&mut entry.tcp, now_us, &error);
+                    continue;
+                }
+                None => {}
+            }
+            match tls.take_news() {
+                Some(Told::Readable) => return Some(AppEvent::Readable { stream }),
+                Some(Told::PeerFinished) => return Some(AppEvent::PeerFinished { stream }),
+                Some(Told::Writable) => return Some(AppEvent::Writable { stream }),
+                None => {}
+            }
+            match entry.tcp.poll_event()? {
+                ConnectionEvent::Readable => tls.take_in(&mut entry.tcp, now_us),
+                ConnectionEvent::PeerFinished => tls.on_fin(&mut entry.tcp, now_us),
+                ConnectionEvent::Drained if tls.is_drained() => {
+                    return Some(AppEvent::Drained { stream });
+                }
+                ConnectionEvent::Closed { reason } => return self.on_closed(now_us, index, reason),
+                ConnectionEvent::Connected
+                | ConnectionEvent::Writable
+                | ConnectionEvent::Drained
+                // Files are released when the records they are in are.
+                | ConnectionEvent::Released { .. } => {}
+            }
+        }
+    }
+}

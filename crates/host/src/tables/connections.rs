@@ -1,0 +1,316 @@
+//! The connections of a shard: found by stream id, or by addresses and ports.
+
+use contract::{FileId, FlowId, SendId};
+use slab::Slab;
+use wire::frame::TcpPrefix;
+
+use crate::app::StreamId;
+use crate::link::neighbor::Route;
+use crate::nics::balance::Balance;
+use crate::nics::nic_stacks::{NicSet, NicStacks};
+use crate::tables::by_source::Age;
+use crate::tables::orphans::Since;
+use crate::tables::sparsity::Sparsity;
+use crate::tables::tuple::{Tuple, TupleMap};
+use crate::tls_layer::TlsLayer;
+
+/// A connection and what the shard keeps beside it.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) tcp: tcp::Connection,
+    /// If it speaks TLS, until it has ended.
+    pub(crate) tls: Option<Box<TlsLayer>>,
+    pub(crate) stream: StreamId,
+    pub(crate) tuple: Tuple,
+    /// Where its packets go on this link: the peer, or a gateway.
+    pub(crate) route: Route,
+    /// What its packets begin with, as long as the next hop's link address is the same.
+    pub(crate) prefix: Option<TcpPrefix>,
+    /// The NIC worker that sends for it: to its end, unless it has to go to another NIC stack.
+    pub(crate) worker: usize,
+    /// Files opened for it that may still be open.
+    pub(crate) files: Vec<FileId>,
+    /// In the queue of connections to serve.
+    pub(crate) dirty: bool,
+    /// The application knows of it: accepted, and not yet closed.
+    pub(crate) told: bool,
+    /// The peer has sent something, with TLS all of its handshake.
+    pub(crate) heard: bool,
+    /// Its place among those of which nothing was heard.
+    pub(crate) unheard: Option<Age>,
+    /// The application waits for nothing but another request, since then, in microseconds.
+    pub(crate) idle_since_us: Option<u64>,
+    /// What the peer has brought back to open it, if it was a cookie.
+    pub(crate) cookie: Option<u32>,
+    /// Nothing but the peer is waited for.
+    pub(crate) orphan_since: Option<Since>,
+    /// A SEND was issued, so that the NIC stack keeps state for it.
+    pub(crate) flow_open: bool,
+    /// SENDs issued and not departed.
+    pub(crate) sends_outstanding: u64,
+    /// Files that a NIC worker which has started again, or has taken the connection over, must open again. Until it has,
+    /// nothing is sent.
+    pub(crate) files_reopening: u32,
+    /// NIC stacks that do not have the version of a file that is being sent.
+    pub(crate) refused_by: NicSet,
+    /// It goes to another NIC worker as soon as nothing holds it where it is: a file is open there, or its own NIC stack
+    /// is gone.
+    pub(crate) is_to_move: bool,
+    /// Stream offset up to which the NIC stack knows that the peer has acknowledged.
+    pub(crate) ackd_offset: u64,
+    /// The last transmission handed out; completes the ids in departures.
+    pub(crate) last_transmission: u64,
+    /// The application's timer, in microseconds.
+    pub(crate) app_deadline_us: Option<u64>,
+    /// The application is to be told when no more than so many bytes wait to be sent.
+    pub(crate) notsent_lowat: Option<u64>,
+    /// For when its timer is armed, in microseconds; `u64::MAX` if it is not.
+    pub(crate) armed_us: u64,
+    /// The data plane failed it; the close is reported so.
+    pub(crate) data_plane_failed: bool,
+}
+
+impl Entry {
+    /// Its place in the table.
+    pub(crate) fn index(&self) -> usize {
+        place(self.stream)
+    }
+
+    /// True if it speaks TLS, and its handshake is not over.
+    pub(crate) fn in_tls_handshake(&self) -> bool {
+        self.tls.is_some() && !self.heard
+    }
+
+    /// Bytes that are queued and not sent.
+    pub(crate) fn notsent_bytes(&self) -> u64 {
+        let tcp = &self.tcp;
+        let plain = self.tls.as_ref().map(|tls| tls.connection.queued_bytes());
+        tcp.queued_bytes().saturating_sub(tcp.flight_bytes()) + plain.unwrap_or(0)
+    }
+
+    /// True if all that was queued has been acknowledged.
+    pub(crate) fn is_drained(&self) -> bool {
+        let tls = self.tls.as_deref();
+        self.tcp.queued_bytes() == 0 && tls.is_none_or(TlsLayer::is_drained)
+    }
+
+    /// Bytes of what the application has queued that the peer has acknowledged.
+    pub(crate) fn acknowledged_bytes(&self) -> u64 {
+        match &self.tls {
+            None => self.tcp.acknowledged_bytes(),
+            Some(tls) => tls.connection.acknowledged_bytes(),
+        }
+    }
+
+    /// The flow under which the NIC stack knows it.
+    pub(crate) fn flow(&self) -> FlowId {
+        FlowId(self.stream.0)
+    }
+}
+
+/// The place in the table that a stream has, or had.
+fn place(stream: StreamId) -> usize {
+    stream.0 as u32 as usize
+}
+
+/// Name of a transmission of the connection at `index`. Never below 2³², so that it cannot be taken
+/// for a file id where the contract carries either.
+pub(crate) fn send_id(index: usize, transmission: u64) -> SendId {
+    SendId((index as u64 + 1) << 32 | transmission & 0xffff_ffff)
+}
+
+/// The place in the table that a SEND's id names, if it is a SEND's.
+pub(crate) fn index_of_send(id: u64) -> Option<usize> {
+    ((id >> 32) as usize).checked_sub(1)
+}
+
+/// The transmission that a SEND's id names, given the last one of its connection.
+pub(crate) fn transmission_of_send(id: SendId, last_transmission: u64) -> u64 {
+    let behind = (last_transmission as u32).wrapping_sub(id.0 as u32);
+    last_transmission.wrapping_sub(u64::from(behind))
+}
+
+/// The table.
+#[derive(Debug)]
+pub(crate) struct Connections {
+    /// Boxed: a table that grows moves pointers, and has room to spare for no more than these.
+    entries: Slab<Box<Entry>>,
+    by_tuple: TupleMap<usize>,
+    balance: Balance,
+    generation: u32,
+    sparsity: Sparsity,
+}
+
+impl Connections {
+    pub(crate) fn new(secret: &[u8; 16]) -> Connections {
+        Connections {
+            entries: Slab::new(),
+            by_tuple: TupleMap::new(secret),
+            balance: Balance::default(),
+            generation: 0,
+            sparsity: Sparsity::default(),
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Places in the table: all are below.
+    pub(crate) fn places(&self) -> usize {
+        self.entries.capacity()
+    }
+
+    /// How many a worker has.
+    pub(crate) fn of_worker(&self, worker: usize) -> usize {
+        self.balance.connections_of(worker)
+    }
+
+    /// Adds a connection, for a NIC worker that is there, if one is, and returns its place.
+    pub(crate) fn insert(
+        &mut self,
+        tcp: tcp::Connection,
+        tuple: Tuple,
+        route: Route,
+        nics: &NicStacks,
+    ) -> usize {
+        let hash = self.by_tuple.hash(&tuple);
+        let there = nics.workers_there(NicSet::default());
+        let worker = self.balance.choose(there, hash);
+        let worker = worker.or_else(|| self.balance.choose(nics.all_workers(), hash));
+        let worker = worker.unwrap_or(0);
+        self.balance.add(worker);
+        self.generation = self.generation.wrapping_add(1);
+        let slot = self.entries.vacant_entry();
+        let index = slot.key();
+        slot.insert(Box::new(Entry {
+            tcp,
+            tls: None,
+            stream: StreamId(u64::from(self.generation) << 32 | index as u64),
+            tuple,
+            route,
+            prefix: None,
+            worker,
+            files: Vec::new(),
+            dirty: false,
+            told: false,
+            heard: false,
+            unheard: None,
+            idle_since_us: None,
+            cookie: None,
+            orphan_since: None,
+            flow_open: false,
+            sends_outstanding: 0,
+            files_reopening: 0,
+            refused_by: NicSet::default(),
+            is_to_move: false,
+            ackd_offset: 0,
+            last_transmission: 0,
+            app_deadline_us: None,
+            notsent_lowat: None,
+            armed_us: u64::MAX,
+            data_plane_failed: false,
+        }));
+        self.by_tuple.insert(&tuple, index);
+        index
+    }
+
+    pub(crate) fn remove(&mut self, index: usize) -> Option<Box<Entry>> {
+        let entry = self.entries.try_remove(index)?;
+        self.by_tuple.remove(&entry.tuple);
+        self.balance.remove(entry.worker);
+        Some(entry)
+    }
+
+    /// A connection was removed: gives memory back if a crowd has gone. True if so.
+    pub(crate) fn shrink_if_sparse(&mut self) -> bool {
+        let is_sparse = self.sparsity.on_removed(self.len(), self.places());
+        if is_sparse {
+            self.entries.shrink_to_fit();
+            self.by_tuple.shrink();
+        }
+        is_sparse
+    }
+
+    /// The worker with the fewest connections, if there are any workers.
+    pub(crate) fn least_busy(&self, workers: impl Iterator<Item = usize> + Clone) -> Option<usize> {
+        self.balance.choose(workers, 0)
+    }
+
+    /// Another worker sends for a connection from now on. Returns the one before.
+    pub(crate) fn change_worker(&mut self, index: usize, worker: usize) -> usize {
+        let Some(entry) = self.entries.get_mut(index) else {
+            return worker;
+        };
+        let before = std::mem::replace(&mut entry.worker, worker);
+        self.balance.remove(before);
+        self.balance.add(worker);
+        before
+    }
+
+    #[inline(always)]
+    pub(crate) fn find(&self, tuple: &Tuple) -> Option<usize> {
+        self.by_tuple.get(tuple).copied()
+    }
+
+    pub(crate) fn get(&self, index: usize) -> Option<&Entry> {
+        self.entries.get(index).map(Box::as_ref)
+    }
+
+    pub(crate) fn get_mut(&mut self, index: usize) -> Option<&mut Entry> {
+        self.entries.get_mut(index).map(Box::as_mut)
+    }
+
+    /// The place of a stream that still exists.
+    pub(crate) fn index_of(&self, stream: StreamId) -> Option<usize> {
+        let index = place(stream);
+        (self.entries.get(index)?.stream == stream).then_some(index)
+    }
+
+    /// A stream that still exists.
+    pub(crate) fn by_stream(&self, stream: StreamId) -> Option<&Entry> {
+        self.get(self.index_of(stream)?)
+    }
+
+    /// The same, to change it.
+    pub(crate) fn by_stream_mut(&mut self, stream: StreamId) -> Option<&mut Entry> {
+        let index = self.index_of(stream)?;
+        self.entries.get_mut(index).map(Box::as_mut)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.iter().map(|(_, entry)| entry.as_ref())
+    }
+
+    pub(crate) fn indices(&self) -> Vec<usize> {
+        self.entries.iter().map(|(index, _)| index).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_send_id_leads_back_to_its_transmission() {
+        for last in [
+            0,
+            1,
+            0xffff_ffff,
+            0x1_0000_0000,
+            0x1_0000_0005,
+            u64::MAX >> 1,
+        ] {
+            for transmission in [last, last.saturating_sub(1), last.saturating_sub(1000)] {
+                let id = send_id(3, transmission);
+                assert_eq!(index_of_send(id.0), Some(3));
+                assert_eq!(transmission_of_send(id, last), transmission);
+            }
+        }
+    }
+
+    #[test]
+    fn a_file_id_is_no_send_id() {
+        assert_eq!(index_of_send(u64::from(u32::MAX)), None);
+    }
+}

@@ -1,0 +1,658 @@
+//! The host's side of open files: names, metadata, and when a file may be closed.
+//!
+//! A file belongs to the stream that opened it, and to a NIC worker: the one that serves this stream, or, until the
+//! stream is told of it, one of another NIC stack that has it. It is closed below when the application has let go of
+//! it and every byte queued from it has been acknowledged: until then a retransmission may ask for it.
+
+use std::ops::Range;
+
+use contract::{Command, FileId, FileMeta, Growth};
+use slab::Slab;
+
+use crate::app::{FileHandle, ListPlace, StreamId};
+use crate::nics::nic_stacks::NicSet;
+use crate::tables::sparsity::Sparsity;
+
+/// What is known of a file.
+#[derive(Debug)]
+pub(crate) struct File {
+    /// Its number among all files, in the order in which they were opened.
+    pub(crate) opened: u64,
+    /// How often OPEN was repeated for want of descriptors.
+    pub(crate) repeats: u8,
+    /// Who opened it.
+    pub(crate) stream: StreamId,
+    /// The worker that has it open, or is to open it.
+    pub(crate) worker: usize,
+    /// Metadata, once OPEN has succeeded.
+    pub(crate) meta: Option<FileMeta>,
+    /// The NIC stack of which that is the metadata.
+    pub(crate) version_of: usize,
+    pub(crate) state: State,
+    /// NIC stacks that have been asked for it.
+    pub(crate) asked: NicSet,
+    /// What the first of them that failed has said; of a listing, rather what is not that there is nothing.
+    pub(crate) errno: Option<u16>,
+    /// It is a directory, of which a listing is wanted, from this place on: its answer ends it.
+    pub(crate) listing: Option<Box<ListPlace>>,
+    /// Whether it may become longer while it is open.
+    growth: Growth,
+    /// For the log.
+    pub(crate) path: Vec<u8>,
+    held: bool,
+    extents_queued: u32,
+}
+
+/// What a worker is asked for a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lookup {
+    /// OPEN.
+    Open(Growth),
+    /// LIST, from this place on.
+    List(u64),
+}
+
+impl Lookup {
+    pub(crate) fn command(self, file: FileId, path: &[u8]) -> Command<'_> {
+        match self {
+            Lookup::Open(growth) => Command::Open { file, growth, path },
+            Lookup::List(from) => Command::List { file, from, path },
+        }
+    }
+}
+
+/// How a file is with its worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// It is to be opened for the first time, by a NIC stack that is not there.
+    Waiting,
+    /// OPEN is not answered.
+    Opening,
+    /// It is open, and its stream does not know yet.
+    Found,
+    /// It is open, and its stream knows.
+    Open,
+    /// The same, but OPEN was repeated, for a worker that has started again or has taken the stream over, and is not
+    /// answered.
+    Reopening,
+    /// Its stream knows it, and it is open nowhere.
+    Gone,
+}
+
+impl File {
+    /// What tells it from others that have the same id in turn.
+    fn generation(&self) -> u32 {
+        self.opened as u32
+    }
+
+    /// Some of it may still have to be sent.
+    pub(crate) fn is_needed(&self) -> bool {
+        self.held || self.extents_queued > 0
+    }
+
+    /// What its worker is asked.
+    pub(crate) fn lookup(&self) -> Lookup {
+        match &self.listing {
+            Some(place) => Lookup::List(place.from),
+            None => Lookup::Open(self.growth),
+        }
+    }
+
+    /// The NIC stack that has begun a listing, which nobody else can go on with.
+    pub(crate) fn bound_to(&self) -> Option<usize> {
+        let place = self.listing.as_ref()?;
+        (place.from != 0).then_some(place.nic)
+    }
+
+    /// All that this NIC stack has of a listing is told.
+    fn has_listed(&self, nic: usize) -> bool {
+        let listing = self.listing.as_ref();
+        listing.is_some_and(|place| place.told.contains(nic))
+    }
+
+    /// The stream knows it, so that only this version will do.
+    pub(crate) fn is_told(&self) -> bool {
+        matches!(self.state, State::Open | State::Reopening | State::Gone)
+    }
+}
+
+/// All files of a shard.
+#[derive(Debug, Default)]
+pub(crate) struct FileTable {
+    files: Slab<File>,
+    /// Files opened so far.
+    opened: u64,
+    sparsity: Sparsity,
+    /// Memory for paths, of files that were closed.
+    spare: Vec<Vec<u8>>,
+}
+
+/// CLOS this file at this worker; its id is free again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MayClose {
+    /// The worker.
+    pub(crate) worker: usize,
+    /// The file.
+    pub(crate) file: FileId,
+}
+
+/// A file that must be opened again.
+#[derive(Debug)]
+pub(crate) struct Reopening {
+    pub(crate) file: FileId,
+    pub(crate) path: Vec<u8>,
+    pub(crate) lookup: Lookup,
+    /// The stream that may have sent some of it, and must not go on before it is known to be the same version.
+    pub(crate) waits: Option<StreamId>,
+}
+
+/// A listing that has been answered.
+#[derive(Debug)]
+pub(crate) struct Listed {
+    /// What was said of the directory before.
+    pub(crate) version: Option<FileMeta>,
+    /// NIC stacks that have been asked, until now.
+    pub(crate) asked: NicSet,
+}
+
+/// What the answer to a repeated OPEN says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reopened {
+    /// The file is the same version as before.
+    Same,
+    /// Nobody needs it any more; if it is open, it may be closed.
+    LetGo(Option<MayClose>),
+    /// What is there is another version, to be closed, or nothing: what is sent of it cannot go on there.
+    Changed(Option<MayClose>),
+}
+
+impl FileTable {
+    /// Most files open at once, whatever the configuration says: ids of a contract have 32 bits.
+    pub(crate) const FILES_MAX: usize = 1 << 24;
+
+    /// Paths for which memory is kept, and most of each, in bytes.
+    const SPARE_MAX: usize = 1 << 10;
+    const SPARE_BYTES_MAX: usize = 256;
+
+    /// Files that are open below, or being opened.
+    pub(crate) fn len(&self) -> usize {
+        self.files.len()
+    }
+
+    /// Takes an id for a file about to be opened by a worker of this NIC stack; `None` if there are too many.
+    pub(crate) fn open(
+        &mut self,
+        stream: StreamId,
+        nic: usize,
+        worker: usize,
+        growth: Growth,
+        path: &[u8],
+    ) -> Option<(FileId, FileHandle)> {
+        if self.files.len() >= FileTable::FILES_MAX {
+            return None;
+        }
+        self.opened += 1;
+        let mut path_kept = self.spare.pop().unwrap_or_default();
+        path_kept.extend_from_slice(path);
+        let index = self.files.insert(File {
+            opened: self.opened,
+            repeats: 0,
+            stream,
+            worker,
+            meta: None,
+            version_of: nic,
+            state: State::Opening,
+            asked: NicSet::of(nic),
+            errno: None,
+            listing: None,
+            growth,
+            path: path_kept,
+            held: true,
+            extents_queued: 0,
+        });
+        Some((FileId(index as u32), handle(index, self.opened as u32)))
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &File> {
+        self.files.iter().map(|(_, file)| file)
+    }
+
+    /// The file behind an application's handle.
+    pub(crate) fn by_handle(&self, file: FileHandle) -> Option<(FileId, &File)> {
+        let index = file.0 as u32;
+        let found = self.files.get(index as usize)?;
+        (found.generation() == (file.0 >> 32) as u32 && found.held)
+            .then_some((FileId(index), found))
+    }
+
+    /// The file behind a contract's id.
+    pub(crate) fn by_id(&self, file: FileId) -> Option<&File> {
+        self.files.get(file.0 as usize)
+    }
+
+    /// The same, to change it.
+    pub(crate) fn by_id_mut(&mut self, file: FileId) -> Option<&mut File> {
+        self.files.get_mut(file.0 as usize)
+    }
+
+    /// OPEN has succeeded at `worker`, of NIC stack `nic`. Returns the stream to tell, unless the file was let go
+    /// meanwhile (then it may be closed) or nobody asked.
+    pub(crate) fn opened(
+        &mut self,
+        nic: usize,
+        worker: usize,
+        file: FileId,
+        meta: FileMeta,
+    ) -> Option<Result<StreamId, MayClose>> {
+        let found = self.opening(worker, file)?;
+        if found.listing.is_some() {
+            return None;
+        }
+        found.meta = Some(meta);
+        found.version_of = nic;
+        found.state = State::Found;
+        let stream = found.stream;
+        Some(match self.may_close(file) {
+            Some(close) => Err(close),
+            None => Ok(stream),
+        })
+    }
+
+    /// The stream is told that the file is open: its name, and what it is told.
+    pub(crate) fn tell(&mut self, file: FileId) -> Option<(FileHandle, FileMeta)> {
+        let found = self.files.get_mut(file.0 as usize)?;
+        found.state = State::Open;
+        Some((handle(file.0 as usize, found.generation()), found.meta?))
+    }
+
+    /// A file of which OPEN is not answered at `worker`.
+    pub(crate) fn opening(&mut self, worker: usize, file: FileId) -> Option<&mut File> {
+        let found = self.files.get_mut(file.0 as usize)?;
+        (found.worker == worker && found.state == State::Opening).then_some(found)
+    }
+
+    /// LIST has succeeded at `worker`: the id is free. Returns what the listing was, and the stream to tell, if it still
+    /// cares; `None` if nobody asked.
+    pub(crate) fn listed(
+        &mut self,
+        worker: usize,
+        file: FileId,
+    ) -> Option<(Listed, Option<(StreamId, FileHandle)>)> {
+        let found = self.opening(worker, file)?;
+        let listed = Listed {
+            version: found.listing.as_ref()?.version,
+            asked: found.asked,
+        };
+        Some((listed, self.open_failed(file)))
+    }
+
+    /// OPEN has failed: the id is free. Returns the stream to tell, if it still cares.
+    pub(crate) fn open_failed(&mut self, file: FileId) -> Option<(StreamId, FileHandle)> {
+        let found = self.forget(file)?;
+        found
+            .held
+            .then(|| (found.stream, handle(file.0 as usize, found.generation())))
+    }
+
+    /// The files of a worker of NIC stack `nic` that has started again, all of which it must open again.
+    pub(crate) fn reopen(&mut self, nic: usize, worker: usize) -> Vec<Reopening> {
+        let of_worker = self
+            .files
+            .iter_mut()
+            .filter(|(_, file)| file.worker == worker);
+        of_worker
+            .map(|(index, file)| {
+                file.state = match file.is_told() {
+                    true => State::Reopening,
+                    false => State::Opening,
+                };
+                file.asked.insert(nic);
+                Reopening {
+                    file: FileId(index as u32),
+                    path: file.path.clone(),
+                    lookup: file.lookup(),
+                    waits: file.is_told().then_some(file.stream),
+                }
+            })
+            .collect()
+    }
+
+    /// The workers of a NIC stack are gone, and have nothing open any more. Whoever has still to be told of a file waits.
+    pub(crate) fn lose(&mut self, nic: usize, workers: &Range<usize>) {
+        // Of those that nobody needs, the answer was waited for, which does not come.
+        self.files.retain(|_, file| {
+            !workers.contains(&file.worker) || !file.is_told() || file.is_needed()
+        });
+        for (_, file) in &mut self.files {
+            if !file.is_told() && !file.has_listed(nic) {
+                // It may have the file when it is back.
+                file.asked.remove(nic);
+            }
+            if workers.contains(&file.worker) {
+                file.state = match file.is_told() {
+                    true => State::Gone,
+                    false => State::Waiting,
+                };
+            }
+        }
+    }
+
+    /// Files that nobody has been asked for.
+    pub(crate) fn waiting(&self) -> Vec<FileId> {
+        let waiting = self
+            .files
+            .iter()
+            .filter(|(_, file)| file.state == State::Waiting);
+        waiting.map(|(index, _)| FileId(index as u32)).collect()
+    }
+
+    /// A repeated OPEN has been answered at `worker`, of NIC stack `nic`: with this metadata, or with a failure. Returns
+    /// the stream that waits for the answer, and what the answer says; `None` if the OPEN was not repeated.
+    pub(crate) fn reopened(
+        &mut self,
+        nic: usize,
+        worker: usize,
+        file: FileId,
+        meta: Option<FileMeta>,
+    ) -> Option<(StreamId, Reopened)> {
+        let found = self.files.get_mut(file.0 as usize)?;
+        if found.worker != worker || found.state != State::Reopening {
+            return None;
+        }
+        let stream = found.stream;
+        let close = meta.map(|_| MayClose { worker, file });
+        if !found.is_needed() {
+            self.forget(file);
+            return Some((stream, Reopened::LetGo(close)));
+        }
+        let is_same = match (&found.meta, &meta) {
+            (Some(old), Some(new)) if found.version_of == nic => match found.growth {
+                Growth::Forbidden => old == new,
+                Growth::Allowed => has_grown(old, new),
+            },
+            (Some(old), Some(new)) => is_copy(old, new),
+            _ => false,
+        };
+        if !is_same {
+            found.state = State::Gone;
+            return Some((stream, Reopened::Changed(close)));
+        }
+        found.state = State::Open;
+        // Of a file that has grown since, the response goes on with the size at the first open.
+        if found.version_of != nic || found.growth == Growth::Forbidden {
+            found.meta = meta;
+        }
+        found.version_of = nic;
+        Some((stream, Reopened::Same))
+    }
+
+    /// An extent of the file was queued.
+    pub(crate) fn extent_queued(&mut self, file: FileId) {
+        if let Some(found) = self.files.get_mut(file.0 as usize) {
+            found.extents_queued += 1;
+        }
+    }
+
+    /// An extent of the file was acknowledged, or will never be sent.
+    pub(crate) fn extent_released(&mut self, file: FileId) -> Option<MayClose> {
+        let found = self.files.get_mut(file.0 as usize)?;
+        found.extents_queued = found.extents_queued.saturating_sub(1);
+        self.may_close(file)
+    }
+
+    /// The application has let go of the file.
+    pub(crate) fn let_go(&mut self, file: FileId) -> Option<MayClose> {
+        self.files.get_mut(file.0 as usize)?.held = false;
+        self.may_close(file)
+    }
+
+    /// The stream is over: nothing of the file will be sent again.
+    pub(crate) fn stream_over(&mut self, file: FileId) -> Option<MayClose> {
+        let found = self.files.get_mut(file.0 as usize)?;
+        found.held = false;
+        found.extents_queued = 0;
+        self.may_close(file)
+    }
+
+    /// Frees the id, and keeps the memory of the path for another one. What is returned has none.
+    fn forget(&mut self, file: FileId) -> Option<File> {
+        let mut found = self.files.try_remove(file.0 as usize)?;
+        let (len, places) = (self.files.len(), self.files.capacity());
+        if self.sparsity.on_removed(len, places) {
+            self.files.shrink_to_fit();
+        }
+        let mut path = std::mem::take(&mut found.path);
+        if self.spare.len() < FileTable::SPARE_MAX && path.capacity() <= FileTable::SPARE_BYTES_MAX
+        {
+            path.clear();
+            self.spare.push(path);
+        }
+        Some(found)
+    }
+
+    fn may_close(&mut self, file: FileId) -> Option<MayClose> {
+        let found = &self.files[file.0 as usize];
+        // While OPEN is unanswered the id stays taken, so that its answer cannot meet another file.
+        let is_unanswered = matches!(found.state, State::Opening | State::Reopening);
+        if found.is_needed() || is_unanswered {
+            return None;
+        }
+        let is_open = matches!(found.state, State::Found | State::Open);
+        let worker = found.worker;
+        self.forget(file);
+        is_open.then_some(MayClose { worker, file })
+    }
+}
+
+/// True if a file of another NIC stack is the same version as far as their roots are copies of each other: inode,
+/// device and time of status change are each machine's own.
+fn is_copy(one: &FileMeta, other: &FileMeta) -> bool {
+    (one.size, one.mtime_ns) == (other.size, other.mtime_ns)
+}
+
+/// True if all bytes of `old` are still in `new`, provided that the file's writer only appends.
+fn has_grown(old: &FileMeta, new: &FileMeta) -> bool {
+    (old.device, old.inode) == (new.device, new.inode) && new.size >= old.size
+}
+
+fn handle(index: usize, generation: u32) -> FileHandle {
+    FileHandle(u64::from(generation) << 32 | index as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STREAM: StreamId = StreamId(9);
+
+    const NIC: usize = 0;
+
+    /// A version of a file.
+    const OLD: FileMeta = FileMeta {
+        size: 5,
+        inode: 1,
+        device: 1,
+        mtime_ns: 77,
+        ctime_ns: 78,
+        is_weak: false,
+    };
+
+    fn open(files: &mut FileTable, path: &[u8]) -> (FileId, FileHandle) {
+        files.open(STREAM, NIC, 0, Growth::Forbidden, path).unwrap()
+    }
+
+    #[test]
+    fn a_file_is_closed_when_let_go_and_acknowledged() {
+        let mut files = FileTable::default();
+        let (id, handle) = open(&mut files, b"a");
+        let meta = FileMeta::default();
+        assert_eq!(files.opened(NIC, 0, id, meta), Some(Ok(STREAM)));
+        assert_eq!(files.tell(id), Some((handle, meta)));
+        files.extent_queued(id);
+        assert_eq!(files.let_go(id), None);
+        assert!(
+            files.by_handle(handle).is_none(),
+            "the application has let go"
+        );
+        assert_eq!(
+            files.extent_released(id),
+            Some(MayClose {
+                worker: 0,
+                file: id
+            })
+        );
+        assert!(files.by_id(id).is_none());
+    }
+
+    #[test]
+    fn an_id_is_not_reused_while_its_open_is_unanswered() {
+        let mut files = FileTable::default();
+        let (first, _) = open(&mut files, b"a");
+        assert_eq!(files.stream_over(first), None);
+        let (second, _) = open(&mut files, b"b");
+        assert_ne!(first, second);
+        let close = MayClose {
+            worker: 0,
+            file: first,
+        };
+        assert_eq!(
+            files.opened(NIC, 0, first, FileMeta::default()),
+            Some(Err(close))
+        );
+        assert_eq!(open(&mut files, b"c").0, first);
+    }
+
+    #[test]
+    fn answers_that_nobody_asked_for_are_ignored() {
+        let mut files = FileTable::default();
+        let (id, _) = open(&mut files, b"a");
+        assert_eq!(
+            files.opened(NIC, 1, id, FileMeta::default()),
+            None,
+            "another worker"
+        );
+        assert!(files.opening(0, FileId(77)).is_none(), "unknown id");
+        files.opened(NIC, 0, id, FileMeta::default());
+        assert_eq!(files.opened(NIC, 0, id, FileMeta::default()), None, "twice");
+        assert!(files.opening(0, id).is_none(), "failed after success");
+    }
+
+    #[test]
+    fn a_stale_handle_does_not_reach_the_next_file() {
+        let mut files = FileTable::default();
+        let (id, stale) = open(&mut files, b"a");
+        files.open_failed(id);
+        let (again, fresh) = open(&mut files, b"b");
+        assert_eq!(id, again);
+        assert!(files.by_handle(stale).is_none());
+        assert!(files.by_handle(fresh).is_some());
+    }
+
+    #[test]
+    fn what_nobody_needs_does_not_wait_for_a_nic_stack_that_is_gone() {
+        let mut files = FileTable::default();
+        let (id, _) = open(&mut files, b"a");
+        files.opened(NIC, 0, id, FileMeta::default());
+        files.tell(id);
+        files.lose(NIC, &(0..1));
+        files.by_id_mut(id).unwrap().worker = 1;
+        files.reopen(1, 1);
+        // Its OPEN is unanswered, and the answer does not come.
+        assert_eq!(files.stream_over(id), None);
+        assert_eq!(files.len(), 1);
+        files.lose(1, &(1..2));
+        assert_eq!(files.len(), 0);
+    }
+
+    /// What the answer of a NIC stack says about a file of which another one had this metadata.
+    fn answered_by_another(old: FileMeta, new: Option<FileMeta>) -> Reopened {
+        answered_by(1, Growth::Forbidden, old, new)
+    }
+
+    /// What worker 1 of this NIC stack answers for a file that [`NIC`] had.
+    fn answered_by(nic: usize, growth: Growth, old: FileMeta, new: Option<FileMeta>) -> Reopened {
+        let mut files = FileTable::default();
+        let (id, _) = files.open(STREAM, NIC, 0, growth, b"a").unwrap();
+        files.opened(NIC, 0, id, old);
+        files.tell(id);
+        files.lose(NIC, &(0..1));
+        let file = files.by_id_mut(id).unwrap();
+        assert_eq!(file.state, State::Gone);
+        file.worker = 1;
+        assert_eq!(files.reopen(nic, 1).len(), 1);
+        files.reopened(nic, 1, id, new).unwrap().1
+    }
+
+    #[test]
+    fn a_copy_has_the_same_size_and_time_of_modification() {
+        let old = OLD;
+        let copy = FileMeta {
+            inode: 2,
+            device: 3,
+            ctime_ns: 4,
+            ..old
+        };
+        assert_eq!(answered_by_another(old, Some(copy)), Reopened::Same);
+        let close = MayClose {
+            worker: 1,
+            file: FileId(0),
+        };
+        for other in [
+            FileMeta { size: 6, ..copy },
+            FileMeta {
+                mtime_ns: 79,
+                ..copy
+            },
+        ] {
+            let outcome = answered_by_another(old, Some(other));
+            assert_eq!(outcome, Reopened::Changed(Some(close)));
+        }
+        assert_eq!(answered_by_another(old, None), Reopened::Changed(None));
+    }
+
+    #[test]
+    fn a_file_that_may_grow_is_the_same_while_it_loses_nothing() {
+        let old = OLD;
+        let grown = FileMeta {
+            size: 6,
+            mtime_ns: 79,
+            ctime_ns: 79,
+            ..old
+        };
+        let replaced = FileMeta { inode: 2, ..grown };
+        let cut = FileMeta { size: 4, ..grown };
+        let close = MayClose {
+            worker: 1,
+            file: FileId(0),
+        };
+        let changed = Reopened::Changed(Some(close));
+        for (nic, new, outcome) in [
+            (NIC, grown, Reopened::Same),
+            (NIC, replaced, changed),
+            (NIC, cut, changed),
+            // Inodes of a copy are others, so that a longer one may be another file.
+            (1, replaced, changed),
+            (1, FileMeta { inode: 2, ..old }, Reopened::Same),
+            (1, cut, changed),
+        ] {
+            assert_eq!(answered_by(nic, Growth::Allowed, old, Some(new)), outcome);
+        }
+        let outcome = answered_by(NIC, Growth::Forbidden, old, Some(grown));
+        assert_eq!(outcome, changed);
+        // From one NIC stack to another, and again to a new process of that one, where the copy has grown meanwhile.
+        let copy = FileMeta { inode: 9, ..old };
+        let longer = FileMeta { size: 7, ..copy };
+        let mut files = FileTable::default();
+        let (id, _) = files.open(STREAM, NIC, 0, Growth::Allowed, b"a").unwrap();
+        files.opened(NIC, 0, id, old);
+        files.tell(id);
+        for (nic, worker, found) in [(1, 1, copy), (1, 1, longer)] {
+            let before = files.by_id(id).unwrap().worker;
+            files.lose(nic, &(before..before + 1));
+            files.by_id_mut(id).unwrap().worker = worker;
+            assert_eq!(files.reopen(nic, worker).len(), 1);
+            let (_, outcome) = files.reopened(nic, worker, id, Some(found)).unwrap();
+            assert_eq!(outcome, Reopened::Same);
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! What of a response the stream has not taken yet.
+//!
+//! Real bytes (the head, a page, what stands between the parts of a multipart body) and ranges of one file or object, each
+//! of which has its place between them.
+
+use std::mem;
+use std::ops::Range;
+
+use host::app::{FileHandle, FileMeta, Io, StreamId};
+
+use crate::counters::Counters;
+use crate::semantics::content::{Content, Piece, Segments};
+use crate::semantics::pull::{News, Origins, Ticket};
+
+/// A range of the content, and how many of the response's real bytes come before it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Splice {
+    pub(crate) after_bytes: usize,
+    pub(crate) range: Range<u64>,
+}
+
+/// How far the stream has come with a response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Flushed {
+    /// It has taken all.
+    All,
+    /// It is full: `Writable` follows.
+    Full,
+    /// It has what may be sent at once: `Drained` follows, and then [`Output::go_on`].
+    AtOnce,
+    /// It has what is there: more follows.
+    Later,
+}
+
+/// The content of a response.
+#[derive(Debug)]
+pub(crate) struct Body {
+    content: Content,
+    next: Splice,
+    /// Those after it, the last one first.
+    later: Vec<Splice>,
+    /// What of the next one is not to wait for anything, in bytes.
+    at_once_bytes: u64,
+}
+
+impl Body {
+    /// One range, behind all real bytes of which there are so many.
+    pub(crate) fn one(content: Content, after_bytes: usize, range: Range<u64>) -> Self {
+        Body {
+            content,
+            next: Splice { after_bytes, range },
+            later: Vec::new(),
+            at_once_bytes: u64::MAX,
+        }
+    }
+
+    /// Has so many bytes sent at once and the rest wait; false if it has several ranges, or nothing is to be sent at once.
+    pub(crate) fn pause_after(&mut self, bytes: u64) -> bool {
+        let is_one = self.later.is_empty() && bytes > 0;
+        if is_one {
+            self.at_once_bytes = bytes;
+        }
+        is_one
+    }
+
+    /// Bytes of the content in it.
+    pub(crate) fn file_bytes(&self) -> u64 {
+        let splices = self.later.iter().chain([&self.next]);
+        splices
+            .map(|splice| splice.range.end - splice.range.start)
+            .sum()
+    }
+
+    /// Several ranges, in order, of which there is one at least.
+    pub(crate) fn several(content: Content, mut splices: Vec<Splice>) -> Self {
+        splices.reverse();
+        let next = splices.pop().expect("several ranges are more than none");
+        Body {
+            content,
+            next,
+            later: splices,
+            at_once_bytes: u64::MAX,
+        }
+    }
+}
+
+/// The response that is being sent.
+#[derive(Debug, Default)]
+pub(crate) struct Output {
+    bytes: Vec<u8>,
+    /// How many of them the stream has taken.
+    taken_bytes: usize,
+    body: Option<Body>,
+    /// Length of all that the stream has ever taken, in bytes.
+    queued_bytes: u64,
+}
+
+impl Output {
+    /// Length of all that the stream has taken so far, in bytes.
+    pub(crate) fn queued_bytes(&self) -> u64 {
+        self.queued_bytes
+    }
+
+    /// The stream has taken all there is.
+    pub(crate) fn is_done(&self) -> bool {
+        self.body.is_none() && self.taken_bytes == self.bytes.len()
+    }
+
+    /// Begins a response, which has been sent when [`Output::flush`] says so.
+    pub(crate) fn begin(&mut self, bytes: Vec<u8>, body: Option<Body>) {
+        (self.bytes, self.taken_bytes, self.body) = (bytes, 0, body);
+    }
+
+    /// The buffer of the response that has been sent, empty, to write the next one into.
+    pub(crate) fn take_buffer(&mut self) -> Vec<u8> {
+        let mut buffer = mem::take(&mut self.bytes);
+        buffer.clear();
+        self.taken_bytes = 0;
+        buffer
+    }
+
+    /// What was to be sent at once has been acknowledged. False if nothing waits for that.
+    pub(crate) fn go_on(&mut self) -> bool {
+        match &mut self.body {
+            Some(body) if body.at_once_bytes == 0 => {
+                body.at_once_bytes = u64::MAX;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn segments(&mut self) -> Option<&mut Segments> {
+        self.body.as_mut()?.content.segments()
+    }
+
+    /// The ticket of the object that is being sent.
+    pub(crate) fn ticket(&mut self) -> Option<Ticket> {
+        self.segments().map(|segments| segments.ticket)
+    }
+
+    /// Little waits to be sent.
+    pub(crate) fn on_writable(&mut self) {
+        if let Some(segments) = self.segments() {
+            segments.on_writable();
+        }
+    }
+
+    /// What whoever fetches the object has to say. False if the rest of it is not to be had.
+    pub(crate) fn on_news(&mut self, io: &mut dyn Io, stream: StreamId, news: &News) -> bool {
+        self.segments()
+            .is_none_or(|segments| segments.on_news(io, stream, news))
+    }
+
+    /// A file is open. `None` if it is none of the object's; false if the rest of that is not to be had.
+    pub(crate) fn on_opened(
+        &mut self,
+        io: &mut dyn Io,
+        file: FileHandle,
+        meta: &FileMeta,
+        origins: Option<&mut (dyn Origins + 'static)>,
+    ) -> Option<bool> {
+        self.segments()?.on_opened(io, file, meta, origins)
+    }
+
+    /// A file could not be opened. `None` if it is none of the object's; false if the rest of that is not to be had.
+    pub(crate) fn on_open_failed(
+        &mut self,
+        file: FileHandle,
+        errno: u16,
+        origins: Option<&mut (dyn Origins + 'static)>,
+    ) -> Option<bool> {
+        self.segments()?.on_open_failed(file, errno, origins)
+    }
+
+    /// Queues what there is. The ticket of an object that is queued is its caller's to end.
+    pub(crate) fn flush(
+        &mut self,
+        io: &mut dyn Io,
+        stream: StreamId,
+        counters: &mut Counters,
+        mut origins: Option<&mut (dyn Origins + 'static)>,
+    ) -> Flushed {
+        loop {
+            let place = match &self.body {
+                Some(body) => body.next.after_bytes,
+                None => self.bytes.len(),
+            };
+            let bytes = &self.bytes[self.taken_bytes..place];
+            if !bytes.is_empty() {
+                let count = io.write(stream, bytes).min(bytes.len());
+                self.taken_bytes += count;
+                self.queued_bytes += count as u64;
+                counters.real_bytes += count as u64;
+            }
+            if self.taken_bytes < place {
+                return Flushed::Full;
+            }
+            let Some(body) = &mut self.body else {
+                return Flushed::All;
+            };
+            let range = &mut body.next.range;
+            if body.at_once_bytes == 0 && !range.is_empty() {
+                return Flushed::AtOnce;
+            }
+            let end = range
+                .end
+                .min(range.start.saturating_add(body.at_once_bytes));
+            if range.start < end {
+                let (wanted, needed) = (range.start..end, range.end);
+                let origins = origins.as_deref_mut();
+                let (file, part) = match body.content.piece(io, stream, wanted, needed, origins) {
+                    Piece::Of(file, part) => (file, part),
+                    Piece::Later => return Flushed::Later,
+                };
+                let count = io.write_file(stream, file, part);
+                if count == 0 {
+                    return Flushed::Full;
+                }
+                self.queued_bytes += count;
+                counters.virtual_bytes += count;
+                range.start += count;
+                if body.at_once_bytes != u64::MAX {
+                    body.at_once_bytes -= count;
+                }
+                if !range.is_empty() {
+                    body.content.on_queued(io, stream, range.start);
+                    continue;
+                }
+            }
+            match body.later.pop() {
+                Some(next) => body.next = next,
+                None => {
+                    body.content.close_file(io);
+                    self.body = None;
+                }
+            }
+        }
+    }
+}

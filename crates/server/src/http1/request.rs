@@ -1,0 +1,694 @@
+//! From bytes to a request, or to a refusal (RFC 9112).
+//!
+//! Refusals that leave the end of the request in doubt must be the last thing on a connection, or what
+//! one party takes for a body another takes for a request (smuggling, RFC 9112 §11.2). They are
+//! [`Parsed::Broken`]; all other refusals are requests like any other, with a status to answer.
+//!
+//! What comes out depends on the bytes alone, not on how they were split on their way.
+
+use std::mem::MaybeUninit;
+use std::ops::Range;
+use std::sync::Arc;
+
+use host::Growth;
+use http::StatusCode;
+
+use crate::config::Config;
+use crate::semantics::authority;
+use crate::semantics::fields::{Field, Present, list};
+use crate::semantics::number;
+use crate::semantics::rule::Rule;
+use crate::semantics::site::{HostName, Site};
+
+/// Most header fields in a request. Beyond: 431.
+const HEADER_COUNT_MAX: usize = 100;
+
+/// What the bytes received so far amount to.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Parsed {
+    /// Part of a head; more may come.
+    Partial,
+    /// A head whose framing is beyond doubt.
+    Complete(Request),
+    /// No request, or none whose end is known: answer with the status, then close.
+    Broken(StatusCode),
+}
+
+/// A request head.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Request {
+    /// Length of the head, in bytes.
+    pub(crate) head_bytes: usize,
+    /// Where the target stands in the head.
+    pub(crate) target: Range<usize>,
+    pub(crate) method: Method,
+    /// What becomes of the connection.
+    pub(crate) persistence: Persistence,
+    /// Length of the body to skip before the next request, in bytes. Meaningless with
+    /// [`Persistence::Close`].
+    pub(crate) body_bytes: u64,
+    /// The status to refuse with, whatever the target is.
+    pub(crate) refusal: Option<StatusCode>,
+    /// Which of the fields are there that matter once the file is known.
+    pub(crate) present: Present,
+    /// What the target was found to be about, once it was looked at.
+    pub(crate) place: Option<Place>,
+}
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Method {
+    /// And all others, which are refused.
+    Get,
+    /// The answer has no body.
+    Head,
+    /// What may be done.
+    Options,
+}
+
+/// A site, and a rule of it, by number.
+#[derive(Debug)]
+pub(crate) struct Place {
+    pub(crate) site: Arc<Site>,
+    pub(crate) rule: Option<u16>,
+}
+
+impl PartialEq for Place {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.site, &other.site) && self.rule == other.rule
+    }
+}
+
+impl Eq for Place {}
+
+impl Request {
+    /// The site that it was found to be for.
+    pub(crate) fn site(&self) -> Option<&Site> {
+        self.place.as_ref().map(|place| &*place.site)
+    }
+
+    /// The first name of that.
+    pub(crate) fn site_name(&self) -> Option<&HostName> {
+        self.site()?.names.first()
+    }
+
+    /// The rule that was found to be about its path.
+    pub(crate) fn rule(&self) -> Option<&Rule> {
+        let Place { site, rule } = self.place.as_ref()?;
+        site.rules.get(usize::from((*rule)?))
+    }
+
+    /// Whether files that it names may grow while they are sent.
+    pub(crate) fn growth(&self) -> Growth {
+        self.rule().map_or(Growth::Forbidden, |rule| rule.growth)
+    }
+
+    /// A directory that it names, and that has no index, is listed.
+    pub(crate) fn lists(&self) -> bool {
+        let own = self.rule().and_then(|rule| rule.listing);
+        own.unwrap_or_else(|| self.site().is_some_and(|site| site.listing))
+    }
+
+    /// The answer has no body, whatever it says.
+    pub(crate) fn head_only(&self) -> bool {
+        self.method == Method::Head
+    }
+
+    /// What stands for the request in `bytes` when it could not be parsed, or came too late.
+    pub(crate) fn broken(bytes: &[u8], status: StatusCode) -> Self {
+        Request {
+            head_bytes: bytes.len(),
+            target: 0..0,
+            method: match without_empty_lines(bytes).starts_with(b"HEAD ") {
+                true => Method::Head,
+                false => Method::Get,
+            },
+            persistence: Persistence::Close,
+            body_bytes: 0,
+            refusal: Some(status),
+            present: Present::default(),
+            place: None,
+        }
+    }
+}
+
+/// What becomes of a connection after a response (RFC 9112 §9.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Persistence {
+    /// It ends: `Connection: close`.
+    Close,
+    /// It persists, as is HTTP/1.1's default.
+    Default,
+    /// It persists, as an HTTP/1.0 client asked: `Connection: keep-alive`.
+    KeepAlive,
+}
+
+/// Parses what has arrived of a request, at most `config.head_bytes_max` bytes of it.
+pub(crate) fn parse(bytes: &[u8], config: &Config) -> Parsed {
+    let bytes = &bytes[..bytes.len().min(config.head_bytes_max)];
+    let line_start = bytes.len() - without_empty_lines(bytes).len();
+    let line = &bytes[line_start..];
+    let line = &line[..line.len().min(config.request_line_bytes_max)];
+    let line_end = line.iter().position(|&byte| byte == b'\n');
+    let line_too_long = line_end.is_none() && line.len() == config.request_line_bytes_max;
+    // Beyond a line that is too long nothing counts, or the verdict would hang on how much has arrived.
+    let considered = if line_too_long {
+        &bytes[..line_start + line.len()]
+    } else {
+        bytes
+    };
+
+    let mut fields = [const { MaybeUninit::uninit() }; HEADER_COUNT_MAX];
+    let mut head = httparse::Request::new(&mut []);
+    match (
+        head.parse_with_uninit_headers(considered, &mut fields),
+        line_end,
+    ) {
+        (Ok(httparse::Status::Complete(head_bytes)), _) => {
+            match judge(&head, line_start, head_bytes, config) {
+                Ok(request) => Parsed::Complete(request),
+                Err(status) => Parsed::Broken(status),
+            }
+        }
+        (Err(httparse::Error::Version), Some(end)) => match minor_version_at(&line[..end]) {
+            // A later minor version is answered as the highest one known (RFC 9110 §2.5).
+            Some(at) => {
+                let mut as_1_1 = considered.to_vec();
+                as_1_1[line_start + at] = b'1';
+                parse(&as_1_1, config)
+            }
+            None => Parsed::Broken(version_refusal(&line[..end])),
+        },
+        // Without the line's end an unknown version, which `httparse` refuses at once, cannot be read yet.
+        (Ok(httparse::Status::Partial) | Err(httparse::Error::Version), _) => {
+            if line_too_long {
+                Parsed::Broken(StatusCode::URI_TOO_LONG)
+            } else if bytes.len() == config.head_bytes_max {
+                Parsed::Broken(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE)
+            } else {
+                Parsed::Partial
+            }
+        }
+        (Err(httparse::Error::TooManyHeaders), _) => {
+            Parsed::Broken(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE)
+        }
+        (Err(_), _) => Parsed::Broken(StatusCode::BAD_REQUEST),
+    }
+}
+
+/// The bytes after the empty lines that may precede a request (RFC 9112 §2.2).
+pub(crate) fn without_empty_lines(mut bytes: &[u8]) -> &[u8] {
+    while let Some(rest) = bytes
+        .strip_prefix(b"\r\n")
+        .or_else(|| bytes.strip_prefix(b"\n"))
+    {
+        bytes = rest;
+    }
+    bytes
+}
+
+/// Where the minor version of a request line stands, if the line asks for HTTP/1.2 or later.
+fn minor_version_at(line: &[u8]) -> Option<usize> {
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    let (minor, before) = line.split_last()?;
+    let is_later = before.ends_with(b" HTTP/1.") && (b'2'..=b'9').contains(minor);
+    is_later.then_some(before.len())
+}
+
+/// 505 for a version that is not ours (RFC 9112 §2.3), 400 for what is no version.
+fn version_refusal(line: &[u8]) -> StatusCode {
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    match line.rsplit(|&byte| byte == b' ').next() {
+        Some([b'H', b'T', b'T', b'P', b'/', major, b'.', minor])
+            if major.is_ascii_digit() && minor.is_ascii_digit() =>
+        {
+            StatusCode::HTTP_VERSION_NOT_SUPPORTED
+        }
+        _ => StatusCode::BAD_REQUEST,
+    }
+}
+
+/// Judges a head that parses. An error is a status after which the connection must end.
+fn judge(
+    head: &httparse::Request<'_, '_>,
+    line_start: usize,
+    head_bytes: usize,
+    config: &Config,
+) -> Result<Request, StatusCode> {
+    let (Some(method), Some(target), Some(minor_version)) = (head.method, head.path, head.version)
+    else {
+        return Err(StatusCode::BAD_REQUEST);
+    };
+    let fields = Fields::read(head.headers)?;
+    let http_1_0 = minor_version == 0;
+
+    // RFC 9112 §3.2: exactly one Host, from HTTP/1.1 on.
+    if !http_1_0 && !fields.host {
+        return Err(StatusCode::BAD_REQUEST);
+    }
+    let body = body(&fields, http_1_0)?;
+
+    // RFC 9110 §10.1.1: HTTP/1.0 knows no expectations.
+    let expects_continue = match fields.expect {
+        Some(value) if !http_1_0 => {
+            if !value.eq_ignore_ascii_case(b"100-continue") {
+                return Err(StatusCode::EXPECTATION_FAILED);
+            }
+            true
+        }
+        _ => false,
+    };
+
+    let refusal = match method {
+        "GET" | "HEAD" | "OPTIONS" => match body {
+            Body::Chunked => Some(StatusCode::LENGTH_REQUIRED),
+            Body::Bytes(count) if count > config.body_bytes_max => {
+                Some(StatusCode::PAYLOAD_TOO_LARGE)
+            }
+            Body::Bytes(_) => None,
+        },
+        // Methods that RFC 9110 §9 and RFC 5789 define, and no resource here allows.
+        "CONNECT" | "DELETE" | "PATCH" | "POST" | "PUT" | "TRACE" => {
+            Some(StatusCode::METHOD_NOT_ALLOWED)
+        }
+        _ => Some(StatusCode::NOT_IMPLEMENTED),
+    };
+
+    // The next request can be reached only past a body of known and modest length that will come: a
+    // client that waits for "100 Continue" may never send it.
+    let (reachable, body_bytes) = match body {
+        Body::Bytes(0) => (true, 0),
+        Body::Bytes(count) => (count <= config.body_bytes_max && !expects_continue, count),
+        Body::Chunked => (false, 0),
+    };
+    let persistence = match (fields.close || !reachable, http_1_0) {
+        (true, _) => Persistence::Close,
+        (false, false) => Persistence::Default,
+        (false, true) if fields.keep_alive => Persistence::KeepAlive,
+        (false, true) => Persistence::Close,
+    };
+
+    // `httparse` takes exactly one space after the method.
+    let target_start = line_start + method.len() + 1;
+    Ok(Request {
+        head_bytes,
+        target: target_start..target_start + target.len(),
+        method: match method {
+            "HEAD" => Method::Head,
+            "OPTIONS" => Method::Options,
+            _ => Method::Get,
+        },
+        persistence,
+        body_bytes,
+        refusal,
+        present: fields.present,
+        place: None,
+    })
+}
+
+/// A request's body, as its framing tells (RFC 9112 §6.3).
+enum Body {
+    Bytes(u64),
+    Chunked,
+}
+
+fn body(fields: &Fields<'_>, http_1_0: bool) -> Result<Body, StatusCode> {
+    if fields.transfer_codings == 0 {
+        return Ok(Body::Bytes(fields.content_length.unwrap_or(0)));
+    }
+    // Both lengths, or a coding that HTTP/1.0 does not have, or one without an end of its own: somebody
+    // on the way may see another request than this one (RFC 9112 §6.1, §6.3).
+    if fields.content_length.is_some()
+        || http_1_0
+        || !fields.chunked_last
+        || fields.chunked_count > 1
+    {
+        return Err(StatusCode::BAD_REQUEST);
+    }
+    // RFC 9112 §6.1: a coding that is not understood.
+    if fields.transfer_codings > 1 {
+        return Err(StatusCode::NOT_IMPLEMENTED);
+    }
+    Ok(Body::Chunked)
+}
+
+/// The header fields that matter.
+#[derive(Default)]
+struct Fields<'a> {
+    host: bool,
+    content_length: Option<u64>,
+    transfer_codings: usize,
+    chunked_count: usize,
+    chunked_last: bool,
+    close: bool,
+    keep_alive: bool,
+    expect: Option<&'a [u8]>,
+    present: Present,
+}
+
+impl<'a> Fields<'a> {
+    fn read(headers: &[httparse::Header<'a>]) -> Result<Self, StatusCode> {
+        let mut fields = Fields::default();
+        for header in headers {
+            let is = |name: &str| header.name.eq_ignore_ascii_case(name);
+            if is("host") {
+                // Empty where the target has no authority (RFC 9110 §7.2).
+                let names_host = header.value.is_empty() || authority::is_valid(header.value);
+                if fields.host || !names_host {
+                    return Err(StatusCode::BAD_REQUEST);
+                }
+                fields.host = true;
+                fields.present.insert(Field::Host);
+            } else if is("content-length") {
+                // RFC 9112 §6.3 allows repeated equal values to be taken as one; nobody honest sends them.
+                if fields.content_length.is_some() {
+                    return Err(StatusCode::BAD_REQUEST);
+                }
+                // `+1`, `1,1` or `0x1` are ways to be understood differently.
+                let length = number::saturating(header.value);
+                fields.content_length = Some(length.ok_or(StatusCode::BAD_REQUEST)?);
+            } else if is("transfer-encoding") {
+                for coding in list(header.value) {
+                    fields.transfer_codings += 1;
+                    fields.chunked_last = coding.eq_ignore_ascii_case(b"chunked");
+                    fields.chunked_count += usize::from(fields.chunked_last);
+                }
+                // A field without a coding says that there is a body and not where it ends.
+                if fields.transfer_codings == 0 {
+                    return Err(StatusCode::BAD_REQUEST);
+                }
+            } else if is("connection") {
+                for option in list(header.value) {
+                    fields.close |= option.eq_ignore_ascii_case(b"close");
+                    fields.keep_alive |= option.eq_ignore_ascii_case(b"keep-alive");
+                }
+            } else if is("expect") {
+                for expectation in list(header.value) {
+                    // A second expectation is one that is not known.
+                    fields.expect = Some(match fields.expect {
+                        Some(_) => b"",
+                        None => expectation,
+                    });
+                }
+            } else if let Some(field) = Field::named(header.name) {
+                fields.present.insert(field);
+            }
+        }
+        Ok(fields)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &str) -> Parsed {
+        parse(text.as_bytes(), &Config::default())
+    }
+
+    fn complete(text: &str) -> Request {
+        match parsed(text) {
+            Parsed::Complete(request) => request,
+            other => panic!("{text:?}: {other:?}"),
+        }
+    }
+
+    fn broken(text: &str) -> u16 {
+        match parsed(text) {
+            Parsed::Broken(status) => status.as_u16(),
+            other => panic!("{text:?}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_head_says_where_its_target_is() {
+        let text = "\r\nGET /a?b HTTP/1.1\r\nHost: h\r\n\r\nGET";
+        let request = complete(text);
+        assert_eq!(&text[request.target.clone()], "/a?b");
+        assert_eq!(&text[request.head_bytes..], "GET");
+        assert_eq!(
+            (request.method, request.persistence, request.refusal),
+            (Method::Get, Persistence::Default, None)
+        );
+    }
+
+    #[test]
+    fn bare_line_feeds_end_lines() {
+        assert!(complete("HEAD / HTTP/1.1\nHost: h\n\n").head_only());
+    }
+
+    #[test]
+    fn persistence_follows_version_and_connection() {
+        use Persistence::{Close, Default, KeepAlive};
+        for (version, connection, expected) in [
+            ("1.1", "", Default),
+            ("1.1", "Connection: keep-alive\r\n", Default),
+            ("1.1", "Connection: Close\r\n", Close),
+            (
+                "1.1",
+                "Connection: x\r\nconnection: keep-alive ,\tclose\r\n",
+                Close,
+            ),
+            ("1.1", "Connection: closed\r\n", Default),
+            ("1.0", "", Close),
+            ("1.0", "Connection: Keep-Alive\r\n", KeepAlive),
+            ("1.0", "Connection: keep-alive, close\r\n", Close),
+        ] {
+            let request = complete(&format!(
+                "GET / HTTP/{version}\r\nHost: h\r\n{connection}\r\n"
+            ));
+            assert_eq!(request.persistence, expected, "{version} {connection}");
+        }
+    }
+
+    #[test]
+    fn host_is_required_once_and_plausible() {
+        assert_eq!(broken("GET / HTTP/1.1\r\n\r\n"), 400);
+        assert_eq!(broken("GET http://h/ HTTP/1.1\r\n\r\n"), 400);
+        assert_eq!(broken("GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n"), 400);
+        assert_eq!(broken("GET / HTTP/1.0\r\nHost: a\r\nHost: b\r\n\r\n"), 400);
+        for host in [
+            "a b", "a/b", "a@b", "a\"b", "h\u{e9}", "..", "a..b", "fd77::2", "[", ":80",
+        ] {
+            assert_eq!(
+                broken(&format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n")),
+                400,
+                "{host}"
+            );
+        }
+        for host in [
+            "",
+            "example.org",
+            "example.org:8080",
+            "[fd77::2]:80",
+            "10.77.0.2",
+        ] {
+            complete(&format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+        }
+        complete("GET / HTTP/1.0\r\n\r\n");
+    }
+
+    #[test]
+    fn methods_are_known_allowed_or_neither() {
+        for (method, status) in [
+            ("GET", None),
+            ("HEAD", None),
+            ("POST", Some(405)),
+            ("OPTIONS", None),
+            ("TRACE", Some(405)),
+            ("CONNECT", Some(405)),
+            ("get", Some(501)),
+            ("BREW", Some(501)),
+        ] {
+            let request = complete(&format!("{method} * HTTP/1.1\r\nHost: h\r\n\r\n"));
+            assert_eq!(
+                request.refusal.map(|status| status.as_u16()),
+                status,
+                "{method}"
+            );
+            assert_eq!(request.persistence, Persistence::Default);
+        }
+    }
+
+    #[test]
+    fn versions_are_ours_or_unsupported_or_nonsense() {
+        for (version, status) in [
+            ("HTTP/2.0", 505),
+            ("HTTP/3.0", 505),
+            ("HTTP/0.9", 505),
+            ("HTTP/1.x", 400),
+            ("HTTP/11", 400),
+            ("HTPP/1.1", 400),
+        ] {
+            let text = format!("GET / {version}\r\n");
+            assert_eq!(broken(&text), status, "{version}");
+            for end in 0..text.len() - 1 {
+                assert_eq!(parsed(&text[..end]), Parsed::Partial, "{:?}", &text[..end]);
+            }
+        }
+        for version in ["HTTP/1.2", "HTTP/1.9"] {
+            let request = |version| format!("\nGET /a {version}\r\nHost: h\r\n\r\n");
+            let text = request(version);
+            assert_eq!(parsed(&text), parsed(&request("HTTP/1.1")), "{version}");
+            for end in 0..text.len() {
+                assert_eq!(parsed(&text[..end]), Parsed::Partial, "{:?}", &text[..end]);
+            }
+        }
+        assert_eq!(broken("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), 505);
+        assert_eq!(broken("GET /\r\n"), 400);
+        assert_eq!(broken("GET  / HTTP/1.1\r\n"), 400);
+        assert_eq!(broken("\u{16}\u{3}\u{1}"), 400);
+    }
+
+    #[test]
+    fn bodies_are_skipped_or_end_the_connection() {
+        let with = |method: &str, fields: &str| {
+            complete(&format!("{method} / HTTP/1.1\r\nHost: h\r\n{fields}\r\n"))
+        };
+        let summary = |request: Request| {
+            (
+                request.refusal.map(|status| status.as_u16()),
+                request.persistence == Persistence::Close,
+                request.body_bytes,
+            )
+        };
+        assert_eq!(
+            summary(with("GET", "Content-Length: 0\r\n")),
+            (None, false, 0)
+        );
+        assert_eq!(
+            summary(with("GET", "Content-Length: 65536\r\n")),
+            (None, false, 65536)
+        );
+        assert_eq!(
+            summary(with("GET", "Content-Length: 65537\r\n")),
+            (Some(413), true, 65537)
+        );
+        assert_eq!(
+            summary(with("POST", "Content-Length: 10\r\n")),
+            (Some(405), false, 10)
+        );
+        assert!(matches!(
+            summary(with("POST", "Content-Length: 99999999999999999999\r\n")),
+            (Some(405), true, _)
+        ));
+        assert_eq!(
+            summary(with("GET", "Transfer-Encoding: chunked\r\n")),
+            (Some(411), true, 0)
+        );
+        assert_eq!(
+            summary(with("PUT", "Transfer-Encoding: Chunked\r\n")),
+            (Some(405), true, 0)
+        );
+    }
+
+    #[test]
+    fn framing_in_doubt_is_broken() {
+        for fields in [
+            "Content-Length: 1\r\nTransfer-Encoding: chunked\r\n",
+            "Transfer-Encoding: chunked\r\nContent-Length: 0\r\n",
+            "Transfer-Encoding: identity\r\n",
+            "Transfer-Encoding: chunked, identity\r\n",
+            "Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n",
+            "Transfer-Encoding: chunked, chunked\r\n",
+            "Transfer-Encoding: xchunked\r\n",
+            "Transfer-Encoding: \"chunked\"\r\n",
+            "Transfer-Encoding:\r\n",
+            "Transfer-Encoding : chunked\r\n",
+            "Transfer-Encoding: chunked\r\n folded\r\n",
+            "Content-Length: 1\r\nContent-Length: 1\r\n",
+            "Content-Length: 1\r\nContent-Length: 2\r\n",
+            "Content-Length: 1, 1\r\n",
+            "Content-Length: +1\r\n",
+            "Content-Length: -1\r\n",
+            "Content-Length: 0x1\r\n",
+            "Content-Length: 1 1\r\n",
+            "Content-Length:\r\n",
+            "Content-Length\r\n",
+            " Content-Length: 1\r\n",
+            "X: a\rContent-Length: 1\r\n",
+            "X: a\0\r\n",
+        ] {
+            assert_eq!(
+                broken(&format!("GET / HTTP/1.1\r\nHost: h\r\n{fields}\r\n")),
+                400,
+                "{fields:?}"
+            );
+        }
+        assert_eq!(
+            broken("GET / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n"),
+            400
+        );
+        assert_eq!(
+            broken("GET / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: gzip, chunked\r\n\r\n"),
+            501
+        );
+    }
+
+    #[test]
+    fn expectations_are_met_by_a_final_answer_or_not_at_all() {
+        let with = |version: &str, fields: &str| {
+            parsed(&format!("GET / HTTP/{version}\r\nHost: h\r\n{fields}\r\n"))
+        };
+        let persistence = |parsed| match parsed {
+            Parsed::Complete(request) => request.persistence,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(
+            persistence(with("1.1", "Expect: 100-Continue\r\n")),
+            Persistence::Default
+        );
+        assert_eq!(
+            persistence(with("1.1", "Expect: 100-continue\r\nContent-Length: 1\r\n")),
+            Persistence::Close
+        );
+        assert_eq!(
+            persistence(with("1.1", "Expect:\r\nExpect: ,\r\n")),
+            Persistence::Default
+        );
+        assert_eq!(
+            with("1.1", "Expect: teapot\r\n"),
+            Parsed::Broken(StatusCode::EXPECTATION_FAILED)
+        );
+        assert_eq!(
+            with("1.1", "Expect: 100-continue\r\nExpect: 100-continue\r\n"),
+            Parsed::Broken(StatusCode::EXPECTATION_FAILED)
+        );
+        assert_eq!(
+            persistence(with("1.0", "Expect: teapot\r\nConnection: keep-alive\r\n")),
+            Persistence::KeepAlive
+        );
+    }
+
+    #[test]
+    fn limits_hold_to_the_byte() {
+        let config = Config::default();
+        let line = |bytes: usize| {
+            format!(
+                "GET /{} HTTP/1.1\r\n",
+                "x".repeat(bytes - "GET / HTTP/1.1\r\n".len())
+            )
+        };
+        let head = |line: &str, bytes: usize| {
+            let rest = "Host: h\r\nX: \r\n\r\n".len() + line.len();
+            format!("{line}Host: h\r\nX: {}\r\n\r\n", "y".repeat(bytes - rest))
+        };
+        complete(&head(&line(config.request_line_bytes_max), 10_000));
+        assert_eq!(
+            broken(&head(&line(config.request_line_bytes_max + 1), 10_000)),
+            414
+        );
+        complete(&head(&line(100), config.head_bytes_max));
+        assert_eq!(broken(&head(&line(100), config.head_bytes_max + 1)), 431);
+        assert_eq!(broken(&"\r\n".repeat(config.head_bytes_max)), 431);
+
+        let fields = |count: usize| {
+            format!(
+                "GET / HTTP/1.1\r\nHost: h\r\n{}\r\n",
+                "a: b\r\n".repeat(count - 1)
+            )
+        };
+        complete(&fields(HEADER_COUNT_MAX));
+        assert_eq!(broken(&fields(HEADER_COUNT_MAX + 1)), 431);
+    }
+}

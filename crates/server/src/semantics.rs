@@ -1,0 +1,26 @@
+//! From a request to a response, whatever the version of HTTP (RFC 9110): sites and rules, conditions, ranges, variants,
+//! listings, origins. It never imports `http1`, so that other versions stand beside that.
+
+pub(crate) mod answer;
+pub(crate) mod attempt;
+pub(crate) mod authority;
+pub(crate) mod conditional;
+pub(crate) mod content;
+pub(crate) mod cors;
+pub(crate) mod date;
+pub(crate) mod encoding;
+pub(crate) mod etag;
+pub(crate) mod fields;
+pub(crate) mod listing;
+pub(crate) mod mime;
+pub(crate) mod number;
+pub(crate) mod open_failure;
+pub(crate) mod pattern;
+pub(crate) mod pull;
+pub(crate) mod range;
+pub(crate) mod rate;
+pub(crate) mod redirect;
+pub(crate) mod rule;
+pub(crate) mod signed;
+pub(crate) mod site;
+pub(crate) mod target;

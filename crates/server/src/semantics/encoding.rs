@@ -1,0 +1,295 @@
+//! `Accept-Encoding`: which of the variants of a file a client takes, and in which order (RFC 9110 §12.5.3).
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::semantics::fields::list;
+
+/// A content coding in which a file may lie beside itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Coding {
+    /// Brotli (RFC 7932): `NAME.br`.
+    Brotli,
+    /// Zstandard (RFC 8878): `NAME.zst`.
+    Zstd,
+    /// gzip (RFC 1952): `NAME.gz`.
+    Gzip,
+}
+
+impl Coding {
+    /// All of them, the one that is usually shortest first.
+    pub const ALL: [Coding; 3] = [Coding::Brotli, Coding::Zstd, Coding::Gzip];
+
+    /// Its name in the registry of content codings.
+    pub fn name(self) -> &'static str {
+        match self {
+            Coding::Brotli => "br",
+            Coding::Zstd => "zstd",
+            Coding::Gzip => "gzip",
+        }
+    }
+
+    /// What a file's name ends with if it is a variant of another.
+    pub fn suffix(self) -> &'static str {
+        match self {
+            Coding::Brotli => ".br",
+            Coding::Zstd => ".zst",
+            Coding::Gzip => ".gz",
+        }
+    }
+
+    /// RFC 9110 §8.4.1.3: `x-gzip` is another name for gzip.
+    fn is_named(self, name: &[u8]) -> bool {
+        name.eq_ignore_ascii_case(self.name().as_bytes())
+            || self == Coding::Gzip && name.eq_ignore_ascii_case(b"x-gzip")
+    }
+}
+
+/// A name of a content coding that files cannot lie in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CodingError(String);
+
+impl FromStr for Coding {
+    type Err = CodingError;
+
+    fn from_str(name: &str) -> Result<Self, CodingError> {
+        let mut all = Coding::ALL.into_iter();
+        all.find(|coding| coding.name() == name)
+            .ok_or_else(|| CodingError(name.to_owned()))
+    }
+}
+
+impl fmt::Display for Coding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl fmt::Display for CodingError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = Coding::ALL.map(Coding::name).join(", ");
+        write!(f, "{:?} is no coding of files; such are {names}", self.0)
+    }
+}
+
+impl std::error::Error for CodingError {}
+
+/// What a client takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Acceptable {
+    /// Codings to try, the best one first.
+    order: [Option<Coding>; Coding::ALL.len()],
+    /// The file as it is, if none of them is there.
+    pub(crate) identity: bool,
+}
+
+impl Acceptable {
+    /// Who does not say anything gets files as they are.
+    pub(crate) const IDENTITY: Acceptable = Acceptable {
+        order: [None; Coding::ALL.len()],
+        identity: true,
+    };
+
+    /// What the lines of the field say of the codings that are `offered`, the server's favourite first: its order
+    /// decides between those that the client likes equally.
+    pub(crate) fn new<'a>(
+        values: impl Iterator<Item = &'a [u8]> + Clone,
+        offered: &[Coding],
+    ) -> Acceptable {
+        let weight_of = |is_it: &dyn Fn(&[u8]) -> bool| {
+            let mut elements = values.clone().flat_map(list);
+            elements.find_map(|element| {
+                let (name, weight) = weighted(element)?;
+                is_it(name).then_some(weight)
+            })
+        };
+        let any = weight_of(&|name| name == b"*");
+        let mut weights = [0; Coding::ALL.len()];
+        for (weight, coding) in weights.iter_mut().zip(offered) {
+            let own = weight_of(&|name| coding.is_named(name));
+            *weight = own.or(any).unwrap_or(0);
+        }
+        let identity = weight_of(&|name| name.eq_ignore_ascii_case(b"identity")).or(any);
+        for weight in &mut weights {
+            // Who likes the file better as it is gets it so.
+            if identity.is_some_and(|identity| identity > *weight) {
+                *weight = 0;
+            }
+        }
+        let mut acceptable = Acceptable {
+            order: [None; Coding::ALL.len()],
+            identity: identity != Some(0),
+        };
+        for slot in &mut acceptable.order {
+            let mut best = None;
+            for (at, &weight) in weights.iter().enumerate() {
+                if weight > 0 && best.is_none_or(|best| weight > weights[best]) {
+                    best = Some(at);
+                }
+            }
+            let Some(best) = best else { break };
+            weights[best] = 0;
+            *slot = offered.get(best).copied();
+        }
+        acceptable
+    }
+
+    /// The coding to try after `tried` others.
+    pub(crate) fn get(&self, tried: usize) -> Option<Coding> {
+        self.order.get(tried).copied().flatten()
+    }
+}
+
+/// A coding and its weight in thousandths (RFC 9110 §12.4.2); `None` for what is neither.
+fn weighted(element: &[u8]) -> Option<(&[u8], u16)> {
+    let mut parts = element.split(|&byte| byte == b';').map(<[u8]>::trim_ascii);
+    let name = parts.next()?;
+    let weight = match parts.next() {
+        None => 1000,
+        Some(parameter) => {
+            let (key, value) = parameter.split_at_checked(2)?;
+            key.eq_ignore_ascii_case(b"q=")
+                .then(|| thousandths(value))??
+        }
+    };
+    parts.next().is_none().then_some((name, weight))
+}
+
+/// `qvalue`: 0 to 1 with up to three digits after the point.
+pub(crate) fn thousandths(value: &[u8]) -> Option<u16> {
+    let (&whole, rest) = value.split_first()?;
+    let digits = match rest.split_first() {
+        None => rest,
+        Some((b'.', digits)) if digits.len() <= 3 => digits,
+        Some(_) => return None,
+    };
+    let mut thousandths = 0;
+    for place in 0..3 {
+        let digit = match digits.get(place) {
+            Some(digit) if digit.is_ascii_digit() => u16::from(digit - b'0'),
+            Some(_) => return None,
+            None => 0,
+        };
+        thousandths = thousandths * 10 + digit;
+    }
+    match (whole, thousandths) {
+        (b'0', _) => Some(thousandths),
+        (b'1', 0) => Some(1000),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+    use proptest::sample::select;
+
+    use super::*;
+
+    fn accepted(values: &[&str], offered: &[Coding]) -> Acceptable {
+        let values = values.iter().map(|value| value.as_bytes());
+        Acceptable::new(values, offered)
+    }
+
+    fn names(acceptable: &Acceptable) -> Vec<&'static str> {
+        let order = (0..3).map_while(|tried| acceptable.get(tried));
+        let mut names: Vec<_> = order.map(Coding::name).collect();
+        if acceptable.identity {
+            names.push("identity");
+        }
+        names
+    }
+
+    #[test]
+    fn clients_say_what_they_take_and_how_much_they_like_it() {
+        for (value, expected) in [
+            ("", &["identity"][..]),
+            (
+                "gzip, deflate, br, zstd",
+                &["br", "zstd", "gzip", "identity"],
+            ),
+            ("gzip", &["gzip", "identity"]),
+            ("GZIP", &["gzip", "identity"]),
+            ("x-gzip", &["gzip", "identity"]),
+            ("gzip;q=0", &["identity"]),
+            ("gzip;q=0.000", &["identity"]),
+            ("br;q=0.5, gzip;q=0.9", &["gzip", "br", "identity"]),
+            ("br; q=0.5 ,gzip ;Q=0.501", &["gzip", "br", "identity"]),
+            ("*", &["br", "zstd", "gzip", "identity"]),
+            ("*;q=0", &[]),
+            ("*;q=0, gzip", &["gzip"]),
+            ("*;q=0.1, gzip;q=0", &["br", "zstd", "identity"]),
+            ("identity;q=0", &[]),
+            ("identity;q=0, br", &["br"]),
+            ("*;q=0, identity;q=0.1", &["identity"]),
+            ("identity;q=1, *;q=0", &["identity"]),
+            // Nor is what is liked less than the file as it is.
+            ("gzip;q=0.1, identity;q=1", &["identity"]),
+            ("gzip;q=0.1, br, identity;q=0.5", &["br", "identity"]),
+            ("gzip;q=0.1, *;q=0.5", &["br", "zstd", "identity"]),
+            ("br;q=1.0, zstd;q=1.000", &["br", "zstd", "identity"]),
+            // What cannot be understood is not accepted.
+            ("br;q=1.001, gzip", &["gzip", "identity"]),
+            ("br;q=2", &["identity"]),
+            ("br;q=", &["identity"]),
+            ("br;q=0.1234", &["identity"]),
+            ("br;q=.5", &["identity"]),
+            ("br;q=0,5", &["identity"]),
+            ("br;level=1", &["identity"]),
+            ("br;q=1;q=0", &["identity"]),
+            ("brotli, gz, zst", &["identity"]),
+            // The first that names it counts.
+            ("gzip;q=0, gzip", &["identity"]),
+        ] {
+            assert_eq!(
+                names(&accepted(&[value], &Coding::ALL)),
+                expected,
+                "{value:?}"
+            );
+        }
+        let lines = accepted(&["gzip", "br;q=0.1"], &Coding::ALL);
+        assert_eq!(names(&lines), ["gzip", "br", "identity"]);
+        assert_eq!(accepted(&[], &Coding::ALL), Acceptable::IDENTITY);
+    }
+
+    #[test]
+    fn codings_have_names() {
+        assert_eq!("zstd".parse(), Ok(Coding::Zstd));
+        let error = "zst".parse::<Coding>().unwrap_err().to_string();
+        assert!(
+            error.contains("\"zst\"") && error.contains("zstd"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn the_server_offers_what_it_has_in_its_order() {
+        let offered = [Coding::Gzip, Coding::Brotli];
+        assert_eq!(
+            names(&accepted(&["*"], &offered)),
+            ["gzip", "br", "identity"]
+        );
+        assert_eq!(names(&accepted(&["zstd"], &offered)), ["identity"]);
+        assert_eq!(names(&accepted(&["br"], &[])), ["identity"]);
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_is_said_no_coding_is_tried_twice(
+            pieces in vec(select(vec![
+                "gzip", "br", "zstd", "*", "identity", ";q=", "0", "1", ".", "5", ",", " ", ";", "\u{e9}",
+            ]), 0..30),
+            bytes in vec(any::<u8>(), 0..64),
+        ) {
+            let text = pieces.concat();
+            for value in [text.as_bytes(), &bytes] {
+                let acceptable = Acceptable::new(std::iter::once(value), &Coding::ALL);
+                let order: Vec<_> = (0..9).map_while(|tried| acceptable.get(tried)).collect();
+                for (at, coding) in order.iter().enumerate() {
+                    prop_assert!(!order[..at].contains(coding));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! What comes from an origin elsewhere: somebody fetches it, and tells where its bytes lie below the NIC stack's root.
+
+use std::fmt;
+use std::io::Write;
+use std::num::NonZeroU64;
+use std::ops::Range;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use http::{HeaderName, HeaderValue, StatusCode};
+
+use crate::semantics::pattern::Pattern;
+use crate::semantics::site::RelativePath;
+
+/// One client's wish for one object. Never used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Ticket(pub u64);
+
+/// Which paths of a site come from an origin.
+#[derive(Clone, Debug)]
+pub struct Pull {
+    /// Compared with a path as a rule's is.
+    pub pattern: Pattern,
+    /// Which origin: its URL.
+    pub origin: Arc<str>,
+}
+
+/// Where a rule has what it is about come from, whatever its site says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RulePull {
+    /// From no origin: it is a file, or it is not there.
+    Off,
+    /// From this origin: its URL.
+    From(Arc<str>),
+}
+
+/// Whoever fetches objects from origins.
+pub trait Origins: Send {
+    /// Fields of a request by which an origin may select what it answers, in small letters.
+    fn selecting(&self) -> &'static [&'static str];
+    /// Asks an origin for an object: its path and query, escaped, with a slash at the start. `fields` are those of the
+    /// request that may select a variant. [`News::Object`], [`News::Refused`] or [`News::Lost`] follows.
+    fn ask(
+        &mut self,
+        ticket: Ticket,
+        origin: &Arc<str>,
+        target: &str,
+        fields: &[(&'static str, String)],
+    );
+    /// Asks for the first of these segments of an object; the client is going to need the others.
+    /// [`News::Segment`] or [`News::Lost`] follows.
+    fn want(&mut self, ticket: Ticket, segments: Range<u64>);
+    /// Asks again for the first of these, which was said to be there, and is not, or is not as long
+    /// as it should be. The same follows.
+    fn want_again(&mut self, ticket: Ticket, segments: Range<u64>);
+    /// The ticket is not needed any more. Nothing follows.
+    fn done(&mut self, ticket: Ticket);
+    /// What is new, if anything is.
+    fn hear(&mut self) -> Option<(Ticket, News)>;
+    /// Readable when there is something to hear, or to be done.
+    fn wake_fd(&self) -> BorrowedFd<'_>;
+}
+
+/// What becomes of a wish.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum News {
+    /// The object is known.
+    Object(Box<Object>),
+    /// There is none, or none to be had. Nothing follows.
+    Refused {
+        /// What the client is told.
+        status: StatusCode,
+        /// Where it is sent, if this is a redirect.
+        location: Option<HeaderValue>,
+        /// How that has come.
+        how: How,
+    },
+    /// The segment is there.
+    Segment(u64),
+    /// The rest of it is not to be had. Nothing follows.
+    Lost,
+}
+
+/// A version of an object: files of equal length that never change, one behind the other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Object {
+    /// Where its segments lie, below the NIC stack's root. The name of each is its number, in eight hexadecimal digits or
+    /// more.
+    pub directory: RelativePath,
+    /// All of it.
+    pub size_bytes: u64,
+    /// Each segment but the last.
+    pub segment_bytes: NonZeroU64,
+    /// What this version is told by from others of the same target.
+    pub tag: u64,
+    /// Seconds since the epoch.
+    pub last_modified_s: Option<u64>,
+    /// `Content-Type` and other fields about the content.
+    pub content: Vec<(HeaderName, HeaderValue)>,
+    /// Fields about caching, but for `Age`.
+    pub caching: Vec<(HeaderName, HeaderValue)>,
+    /// In seconds.
+    pub age_s: u64,
+    /// Segments that are there, as far as is known, as runs: the first one, and the one behind the last.
+    pub present: Vec<(u64, u64)>,
+    /// How it has come.
+    pub how: How,
+}
+
+/// What a cache had to do with an answer, in nginx's words (`$upstream_cache_status`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum How {
+    /// It was there.
+    Hit,
+    /// It was not there.
+    Miss,
+    /// What was there was stale, and the origin had another one.
+    Expired,
+    /// What was there was stale, and the origin says that it is still good.
+    Revalidated,
+    /// It is stale, and stands in for an origin that fails.
+    Stale,
+    /// It is stale, and given while the origin is being asked.
+    Updating,
+    /// It is for one client alone.
+    Bypass,
+}
+
+impl How {
+    /// As the access log has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            How::Hit => "hit",
+            How::Miss => "miss",
+            How::Expired => "expired",
+            How::Revalidated => "revalidated",
+            How::Stale => "stale",
+            How::Updating => "updating",
+            How::Bypass => "bypass",
+        }
+    }
+
+    /// The value of `Cache-Status` (RFC 9211 §2).
+    pub(crate) fn cache_status(self) -> &'static str {
+        match self {
+            How::Hit => "splitway; hit",
+            How::Miss => "splitway; fwd=uri-miss; stored",
+            How::Expired => "splitway; fwd=stale; stored",
+            How::Revalidated => "splitway; fwd=stale; fwd-status=304",
+            How::Stale => "splitway; fwd=stale; detail=stale-if-error",
+            How::Updating => "splitway; hit; detail=stale-while-revalidate",
+            How::Bypass => "splitway; fwd=uri-miss",
+        }
+    }
+}
+
+impl Object {
+    /// The value of a field about the content.
+    pub(crate) fn content(&self, name: &HeaderName) -> Option<&HeaderValue> {
+        let mut fields = self.content.iter();
+        fields
+            .find(|(known, _)| known == name)
+            .map(|(_, value)| value)
+    }
+
+    /// Writes the path of a segment, below the NIC stack's root.
+    pub(crate) fn segment_path(&self, segment: u64, out: &mut Vec<u8>) {
+        out.clear();
+        out.extend_from_slice(self.directory.as_bytes());
+        // Writing to a `Vec` cannot fail.
+        let _ = write!(out, "/{segment:08x}");
+    }
+
+    /// The segment in which a byte lies, where that begins and how long it is.
+    pub(crate) fn segment_of(&self, offset: u64) -> (u64, u64, u64) {
+        let segment = offset / self.segment_bytes;
+        let start = segment * self.segment_bytes.get();
+        let len = (self.size_bytes - start).min(self.segment_bytes.get());
+        (segment, start, len)
+    }
+
+    pub(crate) fn has(&self, segment: u64) -> bool {
+        let mut runs = self.present.iter();
+        runs.any(|&(start, end)| (start..end).contains(&segment))
+    }
+}
+
+impl fmt::Display for Ticket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}

@@ -1,0 +1,355 @@
+//! Virtual hosts: what is served under which names, and from where.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::str::FromStr;
+
+use http::StatusCode;
+
+use crate::semantics::encoding::Coding;
+use crate::semantics::pull::Pull;
+use crate::semantics::rule::Rule;
+
+/// Longest name of a host in bytes, with a dot at its end (RFC 1035 §2.3.4, without the length of the first label).
+const HOST_BYTES_MAX: usize = 254;
+
+/// What is served under some names.
+#[derive(Clone, Debug)]
+pub struct Site {
+    /// Its names. The first site of a server needs none: it serves what no other does.
+    pub names: Vec<HostName>,
+    /// Directory below the NIC stack's root in which its files are; empty for the root itself. Default: empty.
+    ///
+    /// Files of a root within this one are this site's as well, and the other site's rules do not hold for them here.
+    pub root: RelativePath,
+    /// What a directory is asked for: the first of these files that is there. Default: `index.html`.
+    pub index: Vec<RelativePath>,
+    /// Codings in which files may lie beside themselves (`a.css.br`), the one to be preferred first; what is compressed by
+    /// itself, as videos are, is never looked for. Default: none.
+    pub precompressed: Vec<Coding>,
+    /// Directories without an index are listed, unless a rule says otherwise. Default: they are not.
+    pub listing: bool,
+    /// Which of its paths come from an origin; the first one that is about a path counts. Default: none.
+    pub pulls: Vec<Pull>,
+    /// What is special about some of its paths; the first rule that is about a path counts. Default: none.
+    pub rules: Vec<Rule>,
+    /// Files, below its root, that are sent with these statuses, in the place of a page that says no more than the status.
+    /// Not for 416, nor for requests that could not be read. Default: none.
+    pub error_pages: Vec<(StatusCode, RelativePath)>,
+}
+
+impl Site {
+    /// The rule about a path, by number, and what its star stands for. The path begins with a slash.
+    pub(crate) fn rule<'a>(&self, path: &'a [u8]) -> Option<(u16, &'a [u8])> {
+        let mut rules = self.rules.iter().zip(0..);
+        rules.find_map(|(rule, number)| Some((number, rule.pattern.captures(path)?)))
+    }
+
+    /// Where what this path names comes from, if not from a file. The path begins with a slash.
+    pub(crate) fn pull(&self, path: &[u8]) -> Option<&Pull> {
+        self.pulls
+            .iter()
+            .find(|pull| pull.pattern.captures(path).is_some())
+    }
+
+    /// Writes the path of a file of the site, below the NIC stack's root.
+    pub(crate) fn path(&self, file: &RelativePath, out: &mut Vec<u8>) {
+        self.below(file.as_bytes(), out);
+    }
+
+    /// Writes a path below the site's root, or that itself for an empty one, as one below the NIC stack's root.
+    pub(crate) fn below(&self, path: &[u8], out: &mut Vec<u8>) {
+        out.clear();
+        out.extend_from_slice(self.root.as_bytes());
+        if !out.is_empty() && !path.is_empty() {
+            out.push(b'/');
+        }
+        out.extend_from_slice(path);
+    }
+
+    /// What is offered twice would take the place of another coding.
+    pub(crate) fn offer_each_coding_once(&mut self) {
+        let mut once = Vec::new();
+        for coding in self.precompressed.drain(..) {
+            if !once.contains(&coding) {
+                once.push(coding);
+            }
+        }
+        self.precompressed = once;
+    }
+
+    /// The file to send with this status.
+    pub(crate) fn error_page(&self, status: StatusCode) -> Option<&RelativePath> {
+        let mut pages = self.error_pages.iter();
+        pages
+            .find(|(known, _)| *known == status)
+            .map(|(_, page)| page)
+    }
+}
+
+impl Default for Site {
+    fn default() -> Self {
+        Site {
+            names: Vec::new(),
+            root: RelativePath::default(),
+            index: vec![RelativePath("index.html".into())],
+            precompressed: Vec::new(),
+            listing: false,
+            pulls: Vec::new(),
+            rules: Vec::new(),
+            error_pages: Vec::new(),
+        }
+    }
+}
+
+/// A name of a site: `example.org`, or `*.example.org` for all names below that.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostName {
+    /// In small letters, without the star and the dot.
+    name: Box<str>,
+    is_wildcard: bool,
+}
+
+/// A path below a directory, that does not lead out of it: `index.html`, `errors/404.html`. May be empty, which is the
+/// directory itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RelativePath(Box<str>);
+
+/// A text that is no name of a site.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostNameError(String);
+
+/// A text that is no path below a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RelativePathError(String);
+
+impl RelativePath {
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        self.0.as_bytes()
+    }
+
+    /// True if a path leads to this directory, or below it.
+    pub(crate) fn holds(&self, path: &[u8]) -> bool {
+        let rest = path.strip_prefix(self.as_bytes());
+        rest.is_some_and(|rest| matches!(rest, [] | [b'/', ..]))
+    }
+}
+
+impl FromStr for HostName {
+    type Err = HostNameError;
+
+    fn from_str(text: &str) -> Result<Self, HostNameError> {
+        let (name, is_wildcard) = match text.strip_prefix("*.") {
+            Some(name) => (name, true),
+            None => (text, false),
+        };
+        // Addresses of IPv6 stand in brackets, as they do in `Host`.
+        let may_stand = |byte: u8| byte.is_ascii_alphanumeric() || b"-._[]:".contains(&byte);
+        let has_port = !name.ends_with(']') && name.contains(':');
+        if name.is_empty() || !name.bytes().all(may_stand) || has_port {
+            return Err(HostNameError(text.to_owned()));
+        }
+        Ok(HostName {
+            name: name.to_ascii_lowercase().trim_end_matches('.').into(),
+            is_wildcard,
+        })
+    }
+}
+
+impl FromStr for RelativePath {
+    type Err = RelativePathError;
+
+    fn from_str(text: &str) -> Result<Self, RelativePathError> {
+        let is_name =
+            |segment: &str| !matches!(segment, "" | "." | "..") && !segment.contains('\0');
+        let trimmed = text.strip_suffix('/').unwrap_or(text);
+        match trimmed.is_empty() && !text.starts_with('/') || trimmed.split('/').all(is_name) {
+            true => Ok(RelativePath(trimmed.into())),
+            false => Err(RelativePathError(text.to_owned())),
+        }
+    }
+}
+
+impl fmt::Display for HostName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.is_wildcard { "*." } else { "" })?;
+        f.write_str(&self.name)
+    }
+}
+
+impl fmt::Display for RelativePath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Display for HostNameError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{:?} is no name of a host: write example.org, or *.example.org for all names below it, without a port",
+            self.0
+        )
+    }
+}
+
+impl fmt::Display for RelativePathError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{:?} is no path below the root: write one such as errors/404.html, without a slash at its start, and \
+             without . and ..",
+            self.0
+        )
+    }
+}
+
+impl std::error::Error for HostNameError {}
+
+impl std::error::Error for RelativePathError {}
+
+/// Sites by name.
+#[derive(Debug, Default)]
+pub(crate) struct Names {
+    exact: HashMap<Box<[u8]>, usize>,
+    /// What follows the star's dot.
+    below: HashMap<Box<[u8]>, usize>,
+    /// A request's host in small letters.
+    lower: Vec<u8>,
+}
+
+impl Names {
+    /// A name that two sites have is the first one's.
+    pub(crate) fn new(sites: &[Site]) -> Self {
+        let mut names = Names::default();
+        for (number, site) in sites.iter().enumerate() {
+            for HostName { name, is_wildcard } in &site.names {
+                let map = match is_wildcard {
+                    true => &mut names.below,
+                    false => &mut names.exact,
+                };
+                map.entry(name.as_bytes().into()).or_insert(number);
+            }
+        }
+        names
+    }
+
+    /// There is no choice, whatever a request says.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.exact.is_empty() && self.below.is_empty()
+    }
+
+    /// The site of a `Host` field or of a target's authority: the one of the name, else the one of the nearest name with a
+    /// star above it, else the first.
+    pub(crate) fn site(&mut self, authority: &[u8]) -> usize {
+        let host = without_port(authority);
+        // Each dot costs a look-up of all that follows it.
+        if host.len() > HOST_BYTES_MAX {
+            return 0;
+        }
+        self.lower.clear();
+        self.lower.extend(host.iter().map(u8::to_ascii_lowercase));
+        let mut name = self.lower.strip_suffix(b".").unwrap_or(&self.lower);
+        if let Some(&site) = self.exact.get(name) {
+            return site;
+        }
+        while let Some(dot) = name.iter().position(|&byte| byte == b'.') {
+            name = &name[dot + 1..];
+            if let Some(&site) = self.below.get(name) {
+                return site;
+            }
+        }
+        0
+    }
+}
+
+/// `uri-host [ ":" port ]` (RFC 9110 §7.2) without the port.
+fn without_port(authority: &[u8]) -> &[u8] {
+    match authority.iter().rposition(|&byte| byte == b':') {
+        Some(colon) if authority[colon..].iter().all(|&byte| byte != b']') => &authority[..colon],
+        _ => authority,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn site(names: &[&str]) -> Site {
+        Site {
+            names: names.iter().map(|name| name.parse().unwrap()).collect(),
+            ..Site::default()
+        }
+    }
+
+    #[test]
+    fn the_nearest_name_wins_and_the_first_site_is_for_the_rest() {
+        let mut names = Names::new(&[
+            site(&["a.org"]),
+            site(&["B.org", "*.b.org", "10.0.0.1"]),
+            site(&["*.c.b.org", "c.b.org", "[fd00::1]", "b.org"]),
+        ]);
+        for (authority, number) in [
+            ("a.org", 0),
+            ("b.org", 1),
+            ("b.ORG", 1),
+            ("b.org.", 1),
+            ("b.org:8080", 1),
+            ("b.org:", 1),
+            ("x.b.org", 1),
+            ("x.y.b.org:1", 1),
+            ("c.b.org", 2),
+            ("x.c.b.org", 2),
+            ("xb.org", 0),
+            (".b.org", 1),
+            ("10.0.0.1:80", 1),
+            ("[fd00::1]", 2),
+            ("[FD00::1]:80", 2),
+            ("[fd00::2]", 0),
+            ("org", 0),
+            ("", 0),
+            (":", 0),
+            ("elsewhere.example", 0),
+        ] {
+            assert_eq!(names.site(authority.as_bytes()), number, "{authority}");
+        }
+        assert!(Names::new(&[Site::default()]).is_empty());
+    }
+
+    #[test]
+    fn names_that_no_host_can_have_are_not_looked_up() {
+        let mut names = Names::new(&[site(&[]), site(&["*.b.org"])]);
+        let below = |bytes: usize| "x".repeat(bytes - ".b.org".len()) + ".b.org";
+        assert_eq!(names.site(below(253).as_bytes()), 1);
+        assert_eq!(names.site((below(253) + ".:8080").as_bytes()), 1);
+        assert_eq!(names.site(below(255).as_bytes()), 0);
+    }
+
+    #[test]
+    fn names_and_paths_that_are_none_are_refused() {
+        for name in [
+            "",
+            "*.",
+            "*",
+            "a b",
+            "a.*.org",
+            "a.org:80",
+            "http://a.org",
+            "a/b",
+        ] {
+            let error = name.parse::<HostName>().unwrap_err().to_string();
+            assert!(error.contains(&format!("{name:?}")), "{error}");
+        }
+        assert_eq!(
+            "*.A.org.".parse::<HostName>().unwrap().to_string(),
+            "*.a.org"
+        );
+        for path in ["/", "/a", "..", "a/../b", "a//b", "./a", "a\0", "a//"] {
+            let error = path.parse::<RelativePath>().unwrap_err().to_string();
+            assert!(error.contains(&format!("{path:?}")), "{error}");
+        }
+        for (path, found) in [("", ""), ("a", "a"), ("a/b/", "a/b"), (".a", ".a")] {
+            assert_eq!(path.parse::<RelativePath>().unwrap().to_string(), found);
+        }
+    }
+}

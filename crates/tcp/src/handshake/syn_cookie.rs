@@ -1,0 +1,255 @@
+//! SYN cookies: SYN-RECEIVED, in no bytes at all (RFC 4987 §3.6).
+//!
+//! Everything that a connection needs to know of the SYN is in the SYN,ACK, and comes back in the ACK:
+//!
+//! ```text
+//! ISN     31: period, modulo 2 | 30–28: MSS class | 27–0: SipHash-2-4
+//! TSval    5: ECN | 4: SACK permitted | 3–0: window scale, 15 if there is none
+//! ```
+//!
+//! A peer without timestamps has its options in the ISN, at the cost of four bits of the hash:
+//!
+//! ```text
+//! ISN     31: period, modulo 2 | 30–28: MSS class | 27–25: window scale class | 24: SACK permitted | 23–0: SipHash-2-4
+//! ```
+//!
+//! The hash is keyed, and taken over addresses, ports, the peer's ISN, the number of the period, and all that
+//! is encoded. A guess is right once in 2²⁸ times, or 2²⁴ times without timestamps: a blind attacker who sends a
+//! million guesses per second opens a connection every 17 s, and only during a flood. A period is 64 s; a cookie is good in its own and the next
+//! one, so its number modulo 2 tells which of the two it belongs to.
+//!
+//! Without timestamps there is no room for ECN, and window scales are rounded down: the peer's window then counts
+//! for less than it is, which is safe.
+
+use std::hash::Hasher;
+use std::net::SocketAddr;
+
+use siphasher::sip::SipHasher24;
+use wire::ip::Ecn;
+use wire::tcp::{Flags, Header, Segment};
+
+use crate::config::Config;
+use crate::connection::Connection;
+use crate::handshake::half_open::{LIMITS, Syn, take_header};
+use crate::handshake::isn::hash_ends;
+use crate::state::State;
+use crate::time::Instant;
+
+/// Length of a period, in microseconds.
+const PERIOD_US: u64 = 64_000_000;
+
+/// What a peer's MSS is rounded down to: no MSS at all (RFC 9293 §3.7.1: 536 and 1220), tunnels, Ethernet over
+/// IPv4 and IPv6, jumbo frames. Without the first one a smaller MSS would be exceeded.
+const MSS_CLASSES: [u16; 8] = [64, 536, 1220, 1300, 1400, 1440, 1460, 8960];
+
+/// What a peer's window scale is rounded down to, without timestamps.
+const SCALE_CLASSES: [u32; 8] = [NO_SCALE, 0, 1, 2, 4, 6, 7, 8];
+
+const CLASS_SHIFT: u32 = 28;
+/// Without timestamps: where options stand in an ISN, and how many bits they take.
+const ISN_OPTION_SHIFT: u32 = 24;
+const ISN_OPTION_MASK: u32 = 15;
+const CLASS_MASK: u32 = 7;
+
+/// What a timestamp's lowest bits say.
+const OPTION_BITS: u32 = 6;
+const OPTION_MASK: u32 = (1 << OPTION_BITS) - 1;
+const ECN: u32 = 1 << 5;
+const SACK: u32 = 1 << 4;
+const NO_SCALE: u32 = 15;
+
+const ECN_SETUP: Flags = Flags(Flags::ECE.0 | Flags::CWR.0);
+
+const _: () = assert!(
+    MSS_CLASSES.len() == CLASS_MASK as usize + 1
+        && SCALE_CLASSES.len() * 2 == ISN_OPTION_MASK as usize + 1
+        && ISN_OPTION_SHIFT + 4 == CLASS_SHIFT
+        && CLASS_SHIFT + 3 + 1 == 32,
+    "period, class, options and hash fill an ISN"
+);
+
+/// Makes cookies, and knows them again.
+#[derive(Clone)]
+pub struct SynCookies {
+    key: [u8; 16],
+}
+
+impl SynCookies {
+    /// How long a cookie can be good at most, in microseconds.
+    pub const LIFETIME_US_MAX: u64 = 2 * PERIOD_US;
+
+    /// `key` must be secret and random, and stay the same as long as the host runs.
+    pub fn new(key: [u8; 16]) -> SynCookies {
+        SynCookies { key }
+    }
+
+    /// The SYN,ACK that answers a SYN, of which nothing is kept. `None` if the segment is no plain SYN.
+    /// `ts_offset` is [`IsnGenerator::ts_offset`](crate::IsnGenerator::ts_offset).
+    pub fn syn_ack(
+        &self,
+        config: &Config,
+        local: SocketAddr,
+        remote: SocketAddr,
+        syn: &Segment<'_>,
+        ts_offset: u32,
+        now: Instant,
+    ) -> Option<Header> {
+        let mut kept = Syn::of(syn);
+        if !config.timestamps {
+            kept.tsval = None;
+        }
+        let mss = kept.mss.unwrap_or(config.peer_mss_default);
+        let class = MSS_CLASSES.partition_point(|&class| class <= mss).max(1) as u32 - 1;
+        let place = match kept.tsval {
+            Some(_) => Place::Timestamp(encode_options(&kept)),
+            None => Place::Isn(narrow(encode_options(&kept))),
+        };
+        impose_options(&mut kept, place.options());
+        kept.mss = Some(MSS_CLASSES[class as usize]);
+        let period = now.as_us() / PERIOD_US;
+        let isn = self.cookie(local, remote, kept.seq, period, class, place);
+        let mut connection = Connection::accept(config, &kept.segment(), isn, ts_offset, now)?;
+        let mut header = take_header(&mut connection, now)?;
+        if let (Some(timestamps), Place::Timestamp(options)) =
+            (&mut header.options.timestamps, place)
+        {
+            // The latest instant that ends with these bits, and is not in the future: what the connection
+            // sends later must not be older (RFC 7323 §5).
+            let behind = timestamps.value.wrapping_sub(options) & OPTION_MASK;
+            timestamps.value = timestamps.value.wrapping_sub(behind);
+        }
+        Some(header)
+    }
+
+    /// The connection that an ACK completes, if it acknowledges a cookie that is good; it has processed the
+    /// segment. Its round-trip time is not known yet.
+    pub fn accept(
+        &self,
+        config: &Config,
+        local: SocketAddr,
+        remote: SocketAddr,
+        ack: &Segment<'_>,
+        ts_offset: u32,
+        now: Instant,
+    ) -> Option<Connection> {
+        let header = &ack.header;
+        let Flags(bits) = header.flags;
+        let Flags(ruled_out) = Flags::SYN | Flags::RST;
+        if !header.flags.contains(Flags::ACK) || bits & ruled_out != 0 {
+            return None;
+        }
+        let timestamps = header.options.timestamps.filter(|_| config.timestamps);
+        let isn = header.ack.wrapping_sub(1);
+        let place = match timestamps {
+            Some(timestamps) => Place::Timestamp(timestamps.echo_reply & OPTION_MASK),
+            None => Place::Isn(isn >> ISN_OPTION_SHIFT & ISN_OPTION_MASK),
+        };
+        let seq = header.seq.wrapping_sub(1);
+        let class = isn >> CLASS_SHIFT & CLASS_MASK;
+        let current = now.as_us() / PERIOD_US;
+        let period = match current & 1 == u64::from(isn >> 31) {
+            true => current,
+            false => current.checked_sub(1)?,
+        };
+        if isn != self.cookie(local, remote, seq, period, class, place) {
+            return None;
+        }
+        let mut syn = Syn::of(ack);
+        syn.seq = seq;
+        syn.flags = Flags::SYN;
+        syn.mss = Some(MSS_CLASSES[class as usize]);
+        impose_options(&mut syn, place.options());
+        let mut connection = Connection::accept(config, &syn.segment(), isn, ts_offset, now)?;
+        // It left at a time that nobody knows: without a departure nothing is measured.
+        connection.poll_transmit(now, &LIMITS)?;
+        connection.on_segment(now, ack);
+        let open = !matches!(connection.state(), State::SynReceived | State::Closed);
+        open.then_some(connection)
+    }
+
+    fn cookie(
+        &self,
+        local: SocketAddr,
+        remote: SocketAddr,
+        seq: u32,
+        period: u64,
+        class: u32,
+        place: Place,
+    ) -> u32 {
+        let mut hasher = SipHasher24::new_with_key(&self.key);
+        hash_ends(&mut hasher, local, remote);
+        hasher.write(&seq.to_be_bytes());
+        hasher.write(&period.to_be_bytes());
+        let (kind, bits, in_isn, hash_bits) = match place {
+            Place::Timestamp(options) => (0, options, 0, CLASS_SHIFT),
+            Place::Isn(bits) => (1, bits, bits << ISN_OPTION_SHIFT, ISN_OPTION_SHIFT),
+        };
+        hasher.write(&[class as u8, kind, bits as u8]);
+        let hash = hasher.finish() as u32 & ((1 << hash_bits) - 1);
+        (period as u32 & 1) << 31 | class << CLASS_SHIFT | in_isn | hash
+    }
+}
+
+/// Where a cookie has the SYN's options.
+#[derive(Clone, Copy)]
+enum Place {
+    /// In a timestamp, as [`encode_options`] writes them.
+    Timestamp(u32),
+    /// In the ISN, as [`narrow`] writes them.
+    Isn(u32),
+}
+
+impl Place {
+    /// As [`encode_options`] writes them.
+    fn options(self) -> u32 {
+        match self {
+            Place::Timestamp(options) => options,
+            Place::Isn(bits) => {
+                let scale = SCALE_CLASSES[(bits >> 1) as usize];
+                scale | if bits & 1 == 0 { 0 } else { SACK }
+            }
+        }
+    }
+}
+
+/// What an ISN has room for: the class of the window scale, and SACK permitted.
+fn narrow(options: u32) -> u32 {
+    let scale = options & NO_SCALE;
+    let class = match scale {
+        NO_SCALE => 0,
+        scale => SCALE_CLASSES[1..].partition_point(|&class| class <= scale) as u32,
+    };
+    class << 1 | u32::from(options & SACK != 0)
+}
+
+fn encode_options(syn: &Syn) -> u32 {
+    let scale = syn.window_scale.map_or(NO_SCALE, |scale| {
+        // RFC 7323 §2.3: a larger shift means 14.
+        u32::from(scale.min(14))
+    });
+    let sack = if syn.sack_permitted { SACK } else { 0 };
+    let ecn = if syn.flags.contains(ECN_SETUP) {
+        ECN
+    } else {
+        0
+    };
+    scale | sack | ecn
+}
+
+/// Makes a SYN say what the cookie says of its options.
+fn impose_options(syn: &mut Syn, options: u32) {
+    let scale = options & NO_SCALE;
+    syn.window_scale = (scale != NO_SCALE).then_some(scale as u8);
+    syn.sack_permitted = options & SACK != 0;
+    syn.ecn = Ecn::NotEct;
+    syn.flags = match options & ECN {
+        0 => syn.flags.without(ECN_SETUP),
+        _ => syn.flags | ECN_SETUP,
+    };
+}
+
+impl std::fmt::Debug for SynCookies {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("SynCookies { key: secret }")
+    }
+}
