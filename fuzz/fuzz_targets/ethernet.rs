@@ -1,4 +1,4 @@
-//! The contract over Ethernet: any frame may come, at any time, to somebody who waits for a host stack, to somebody who
+//! The contract over Ethernet: any frame may come, at any time, to a machine that waits for a host stack, to one that
 //! waits for an answer, and to a session, between genuine frames and damaged ones.
 
 #![no_main]
@@ -11,7 +11,7 @@ const KEY: PreSharedKey = PreSharedKey::new([7; 32]);
 
 #[derive(Arbitrary, Debug)]
 enum Step<'a> {
-    /// Somebody on the link sends this.
+    /// An attacker on the link sends this.
     Frame(&'a [u8]),
     /// The link damages a genuine frame: which one, where, and how.
     Damaged {
@@ -97,7 +97,7 @@ fuzz_target!(|steps: Vec<Step<'_>>| {
             let _ = host.on_frame(now_us, &mut scratch);
         }
         while let Some((_, record)) = nic.record() {
-            assert!(record.iter().all(|byte| *byte == 1), "nobody else's bytes");
+            assert!(record.iter().all(|byte| *byte == 1), "bytes of another record");
             nic.consume();
         }
         genuine.truncate(64);

@@ -86,7 +86,7 @@ fuzz_target!(|input: Input| {
         rig.step(step);
         rig.settle();
     }
-    // Nobody comes any more: the connection gives up, or it waits for its application.
+    // No segment comes any more: the connection gives up, or it waits for its application.
     while rig.now < END && rig.wait_for_timer() {}
 });
 
@@ -245,7 +245,7 @@ impl Rig {
             }
             Step::Read(len) => self.read(len.into()),
             Step::Depart(which) => {
-                // Now and then a report that nobody asked for.
+                // Now and then a report without a cause.
                 let known = usize::from(which) < self.undeparted.len();
                 let transmission = match known {
                     true => self.undeparted.swap_remove(which.into()),
@@ -296,7 +296,7 @@ impl Rig {
             .seq
             .wrapping_add(is_syn.into())
             .wrapping_sub(self.irs);
-        // Behind the SYN; what lies before the stream is negative, and nobody must read it.
+        // Behind the SYN; what lies before the stream is negative, and must not be read.
         let first = i64::from(first as i32) - 1;
         let payload: Vec<u8> = (first..first + len as i64).map(peer_byte).collect();
         let segment = Segment {

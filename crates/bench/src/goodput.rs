@@ -213,7 +213,7 @@ pub(crate) fn measure(settings: &Settings) -> Result<()> {
         let mut runs = Vec::new();
         for round in 0..settings.rounds() {
             for place in 0..senders.len() {
-                // The order turns with each round, so that nobody always comes after the other.
+                // The order turns with each round, so that no server always comes after the other.
                 let sender = senders[(place + round as usize) % senders.len()];
                 runs.push(bed.run(&cell, sender, settings.seed + round)?);
             }

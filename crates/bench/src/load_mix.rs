@@ -112,7 +112,7 @@ pub(crate) fn write_configuration(path: &Path, number: u32) -> Result<()> {
     std::fs::write(path, text).context(|| format!("writing {}", path.display()))
 }
 
-/// A server, and how it is told.
+/// A server, and its name in reports.
 struct Subject {
     name: &'static str,
     address: std::net::SocketAddr,
@@ -210,7 +210,7 @@ pub(crate) fn measure(settings: &Settings) -> Result<()> {
     }
 }
 
-/// Loads one of them, and watches from its start to its end who has the cores. If it fails, that is told as well: it may
+/// Loads one of them, and watches from its start to its end which threads have the cores. A failure is reported as well: it may
 /// not be the server's fault.
 fn load_watched(settings: &Settings, subject: &Subject) -> Result<(Outcome, Measures, Watch)> {
     let (loaded, watch) = scope(|scope| {

@@ -39,7 +39,7 @@ impl CallCounter {
 
     /// How many there were; `None` if they could not be counted.
     pub(crate) fn stop(mut self) -> Option<u64> {
-        // Where it has complained and ended, there is nobody to signal.
+        // Where it has complained and ended, there is no process to signal.
         let _ = signal(self.perf.pid(), Signal::INT);
         self.perf.wait(PATIENCE).ok()?;
         let mut printed = String::new();
@@ -58,7 +58,7 @@ fn calls_in(printed: &str) -> Option<u64> {
 
 /// Makes the kernel's events visible here, where that is allowed. They are asked for in the file system.
 pub(crate) fn show_events() {
-    // Without them system calls are not counted, and that is told.
+    // Without them system calls are not counted, and the report says so.
     let _ = run(&mut tool("mount -t tracefs tracefs /sys/kernel/tracing"));
 }
 

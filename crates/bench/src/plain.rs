@@ -52,7 +52,7 @@ pub(crate) struct Settings {
     /// Size of each file, in bytes
     #[arg(long, default_value_t = 500_000)]
     file_bytes: u64,
-    /// Has the client drop bodies unread: then nobody but Splitway ever touches a byte, and the client's core
+    /// Has the client drop bodies unread: then only Splitway ever touches a byte, and the client's core
     /// falls asleep between packets
     #[arg(long)]
     discard: bool,

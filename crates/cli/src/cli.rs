@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_asks_for_tls_gets_http_without_it_if_he_asks_for_that_too() {
+    fn with_tls_plain_http_is_served_only_if_it_is_asked_for() {
         let plain = |rest| {
             let line = format!("splitway serve site {rest}");
             let [plain, _] = ports(&config(&line));

@@ -11,7 +11,7 @@
 //! | `reference` | the reference of all keys and the schema, made from the types |
 //! | `file` | reading a file; what is wrong with it, and where |
 //! | `place` | where in a file something stands |
-//! | `content` | what of it the host process is told about HTTP |
+//! | `content` | the part that the host process gets about HTTP |
 //! | `rules` | what makes no sense together |
 //!
 //! Each section is a struct that knows its keys, so that a key which there is not is an error. To add a section: a
@@ -65,7 +65,7 @@ pub(crate) use self::tls::{Certificate, Tls, TlsSettings};
 use crate::config::control_link::NicPlace;
 use failure::Failure;
 
-/// All that a server is told, section by section.
+/// The whole configuration, section by section.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
@@ -184,7 +184,7 @@ impl Config {
         self.operation.control_socket = old.operation.control_socket.clone();
         self.operation.admin = old.operation.admin;
         self.operation.heartbeat = old.operation.heartbeat;
-        // Whoever fetches is at work already.
+        // The fetcher is at work already.
         if !old.origins().is_empty() {
             self.origin.cache_dir = old.origin.cache_dir.clone();
             self.origin.ca = old.origin.ca.clone();

@@ -117,7 +117,7 @@ fn benchmarks_that_are_not_there() {
     let beside = directory.path().join("splitway-bench");
     let bench = |arguments: &[&str]| outcome(Command::new(&copy).arg("bench").args(arguments));
     bench(&["--quick"]).refused(&["splitway-bench", "No such file", "make bench"]);
-    // Where it is, it is told everything.
+    // Where it is, everything is said.
     install_script("#!/bin/sh\necho \"$@\"\n", &beside).unwrap();
     for arguments in [
         &["table1", "figure2", "--rounds", "3"][..],
@@ -826,7 +826,7 @@ fn no_privileges() {
 }
 
 #[test]
-fn a_nic_socket_that_nobody_listens_on() {
+fn a_nic_socket_without_a_listener() {
     isolated(|site| {
         interfaces();
         let attach = |path| {

@@ -57,7 +57,7 @@ fn a_machine_that_forwards_packets_does_not_answer_for_the_stack() {
         for server in [HTTP_V4, HTTP_V6] {
             download(server, &file).unwrap();
         }
-        // Nobody but the stack has an address at the other end.
+        // Only the stack has an address at the other end.
         let neighbors = sh("ip neighbor show dev splitway0");
         let stacks = neighbors
             .lines()

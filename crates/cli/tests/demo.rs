@@ -1,4 +1,4 @@
-//! The demonstration: it must run for anybody, and notice a single wrong byte.
+//! The demonstration: it must run for every user, and notice a single wrong byte.
 #![forbid(unsafe_code)]
 
 // What only the other tests use of it.

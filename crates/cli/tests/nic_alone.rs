@@ -104,7 +104,7 @@ fn host_stacks_come_and_go() {
             .unwrap()
             .permissions()
             .mode();
-        assert_eq!(mode & 0o777, 0o600, "nobody else may connect");
+        assert_eq!(mode & 0o777, 0o600, "no other user may connect");
         for _ in 0..3 {
             let mut host = nic.attach(&site);
             download(server(), &file).unwrap();

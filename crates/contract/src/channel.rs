@@ -434,7 +434,7 @@ impl Bells {
         let _ = rustix::io::write(&self.peer, &1u64.to_ne_bytes());
     }
 
-    /// Fails if nobody has rung.
+    /// Fails if the doorbell was not rung.
     fn drain(&self) {
         let _ = rustix::io::read(&self.own, &mut [0u8; 8]);
     }

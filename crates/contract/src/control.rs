@@ -133,8 +133,8 @@ pub struct NicSession {
 }
 
 /// Looks whether a NIC stack has spoken, without taking its hello from the socket: `None` if it has not yet,
-/// else its number of workers. Who hands the socket on to a host stack knows then that this one will not have to
-/// wait, and that both speak the same version; a NIC stack of another version is told ours.
+/// else its number of workers. A supervisor that hands the socket on to a host stack then knows that this one will not have to
+/// wait, and that both speak the same version; a NIC stack of another version receives ours.
 pub fn peek_hello(socket: impl AsFd) -> Result<Option<usize>, HelloError> {
     const DOING: &str = "look at the NIC stack's hello";
     let mut bytes = [0; size_of::<Answer>() + 1];

@@ -29,7 +29,7 @@ pub enum Event {
         /// The directory.
         file: FileId,
         /// What is in it, or some of that: regular files and directories that OPEN and LIST could reach. A symbolic
-        /// link is told as what it leads to, unless that is out of the root or nothing.
+        /// link appears as what it leads to, unless that is out of the root or nothing.
         part: Box<Part>,
     },
     /// The echo: all packets of a SEND have been handed to the port.

@@ -2,7 +2,7 @@
 //!
 //! The peer may write at any time, whatever the protocol says. So nothing here ever hands out a
 //! reference to plain bytes: every access is an atomic access to an aligned word, which is sound
-//! whoever else writes, and compiles to an ordinary load or store.
+//! whatever the other process writes, and compiles to an ordinary load or store.
 
 use crate::sync::AtomicU64;
 

@@ -43,7 +43,7 @@
 //! # Trust
 //!
 //! The peer may write anything anywhere at any time. Indices and lengths are checked before use, and
-//! a message is copied out before anybody looks at it. A broken ring is [`Corrupt`].
+//! a message is copied out before it is read. A broken ring is [`Corrupt`].
 
 #[cfg(all(test, loom))]
 mod loom;
@@ -222,7 +222,7 @@ pub struct Producer {
     published: u64,
     /// Where the peer's head was when last looked at.
     head: u64,
-    /// Somebody waits for room for a message of any length.
+    /// The producer waits for room for a message of any length.
     starved: bool,
     corrupt: bool,
     /// The last heartbeat asked for.
@@ -258,7 +258,7 @@ impl Producer {
         self.write_parts(&[], message)
     }
 
-    /// Writes a message that consists of `head` and `tail`, which nobody need put together.
+    /// Writes a message that consists of `head` and `tail`, which need not be contiguous.
     ///
     /// # Panics
     /// If it is longer than the ring's longest.
@@ -381,7 +381,7 @@ impl Producer {
         }
         let room = room(self.tail, self.head);
         let fits = room >= words;
-        // A short message that fits does not help whoever waits for room for a long one.
+        // A short message that fits does not help a producer that waits for room for a long one.
         self.starved = !fits || (self.starved && room < self.frame_words_max);
         fits
     }

@@ -131,7 +131,7 @@ fn meet(random: &mut Random, frame_bytes: u16) -> (Session, Session) {
     (host, nic)
 }
 
-/// Carries frames to and fro until nobody has any.
+/// Carries frames to and fro until neither side has any.
 fn settle(now_us: u64, a: &mut Session, b: &mut Session) {
     let mut frame = Vec::new();
     loop {
@@ -375,7 +375,7 @@ fn a_recorded_handshake_begins_no_session() {
     }
 }
 
-/// Somebody sends all HELLOs that the host has ever sent between its last one, the answer, and its first frame.
+/// An attacker sends all HELLOs that the host has ever sent between its last one, the answer, and its first frame.
 #[test]
 fn recorded_hellos_do_not_keep_a_host_out() {
     let mut random = Random::new(3);
@@ -488,7 +488,7 @@ fn another_key_is_refused_on_both_sides() {
     assert_eq!(error, HandshakeError::Key);
 }
 
-/// Whoever answers must have the key as well: here it relays what the host says to somebody without it.
+/// A peer that answers must have the key as well: here it relays what the host says to one without it.
 #[test]
 fn an_answer_with_another_key_is_refused() {
     let mut random = Random::new(5);
@@ -516,7 +516,7 @@ fn an_answer_with_another_key_is_refused() {
 }
 
 #[test]
-fn a_second_host_with_another_key_disturbs_nobody() {
+fn a_second_host_with_another_key_disturbs_no_session() {
     let mut random = Random::new(6);
     let (mut host, mut nic) = meet(&mut random, 1500);
     let intruder = Initiator::new(&OTHER_KEY, 1500, NOW_UNIX_US, random.seed());
@@ -644,7 +644,7 @@ fn a_sender_stops_where_its_credit_ends_and_goes_on_when_there_is_more() {
     let record = [5; 8000];
     let mut sent = 0u64;
     let mut frame = Vec::new();
-    // Nobody takes records out.
+    // Records are not taken out.
     for round in 2..12 {
         while host.send(0, &record).is_ok() {
             sent += 1;
@@ -746,7 +746,7 @@ fn both_know_how_far_their_clocks_are_apart() {
 
 /// A short version of what `fuzz/fuzz_targets/ethernet.rs` does for longer.
 #[test]
-fn no_frame_whatever_harms_anybody() {
+fn no_frame_whatever_does_harm() {
     for seed in 0..200 {
         println!("seed {seed}");
         let mut random = Random::new(seed);

@@ -273,7 +273,7 @@ fn a_file_that_is_no_memory_is_refused() {
 #[test]
 fn a_hello_can_be_looked_at_and_is_still_there() {
     let (host_end, nic_end) = pair();
-    assert!(matches!(peek_hello(&host_end), Ok(None)), "nobody spoke");
+    assert!(matches!(peek_hello(&host_end), Ok(None)), "no hello yet");
     say(&nic_end, &hello(VERSION, 3), &[]);
     for _ in 0..2 {
         assert!(matches!(peek_hello(&host_end), Ok(Some(3))));

@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_for_the_same_reason_is_alike_whoever_does() {
+    fn failures_for_the_same_reason_are_alike_in_any_process() {
         let failure = |process: &str, why: &str| Failure::broken(process, why).remedy("restart it");
         let first = failure("process 1", "killed");
         assert!(first.is_like(&failure("process 2", "killed")));

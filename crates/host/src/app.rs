@@ -1,6 +1,6 @@
 //! The in-process stream interface on which servers stand.
 //!
-//! An [`Application`] is told of [`AppEvent`]s and acts through [`Io`]. Everything runs on the shard's
+//! An [`Application`] gets [`AppEvent`]s and acts through [`Io`]. Everything runs on the shard's
 //! own thread; nothing here blocks.
 
 use std::net::SocketAddr;
@@ -23,7 +23,7 @@ pub struct StreamId(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileHandle(pub u64);
 
-/// Metadata of an open file, kept on the host: answering `fstat` asks nobody.
+/// Metadata of an open file, kept on the host: answering `fstat` needs no command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FileMeta {
     /// Size, in bytes.
@@ -95,7 +95,7 @@ pub enum CloseReason {
     TlsFailed,
 }
 
-/// What an application is told.
+/// An event for an application.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AppEvent {
     /// A connection was established by a peer; on a port that speaks TLS, the handshake of TLS is over, too.

@@ -1,4 +1,4 @@
-//! What a shard is told at its start.
+//! What a shard gets at its start.
 
 use std::net::IpAddr;
 

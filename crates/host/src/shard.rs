@@ -38,7 +38,7 @@ const PARTING_US_MAX: u64 = 500_000;
 const PARTING_SILENCE_US: u64 = 50_000;
 
 /// A NIC stack that is replaced may take so long to end, in microseconds, before connections are reset of which it may
-/// still send records. Whoever starts NIC stacks kills one that takes three seconds.
+/// still send records. The supervisor kills a NIC process that takes three seconds.
 const NIC_END_US_MAX: u64 = 4_000_000;
 
 /// Why a shard has ended.
@@ -415,7 +415,7 @@ impl<P: Port, A: Application> Shard<P, A> {
             nics.on_refused(nic, refusal);
             return Ok(());
         }
-        // Whoever starts NIC stacks is not to see the end of the one before, should it be there, ahead of the reason for
+        // The supervisor is not to see the end of the one before, should it be there, ahead of the reason for
         // it.
         nics.on_joined(nic);
         self.coming.retain(|coming| coming.nic != nic);
@@ -493,7 +493,7 @@ impl<P: Port, A: Application> Shard<P, A> {
         Ok(())
     }
 
-    /// When something is to be done that nobody wakes the shard for.
+    /// When something is due that no descriptor wakes the shard for.
     fn next_timeout_us(&self) -> Option<u64> {
         let coming_us = self.coming.iter().map(|coming| coming.until_us).min();
         let app_us = self.app.next_timeout_us();

@@ -184,7 +184,7 @@ impl Stack {
         }
     }
 
-    /// Sets the time since the epoch that applications are told.
+    /// Sets the time since the epoch for applications.
     pub fn set_unix_time(&mut self, unix_time: Duration) {
         self.unix_time = unix_time;
         for (_, config) in &self.tls_listeners {
@@ -432,7 +432,7 @@ impl Stack {
         };
         entry.dirty = false;
         count_stats(&mut self.counters, entry);
-        // If it is told that all departs at once, only reports count.
+        // If everything departs at issue, only reports count.
         if !self.config.departs_at_issue {
             count_sends(&mut self.sends_outstanding, entry);
         }
@@ -535,7 +535,7 @@ impl Stack {
         }
     }
 
-    /// TCP has ended: what the application is told, if it knows of the connection.
+    /// TCP has ended: the event for the application, if it knows of the connection.
     fn on_closed(
         &mut self,
         now_us: u64,

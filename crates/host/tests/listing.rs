@@ -120,7 +120,7 @@ fn a_root_that_cannot_be_read_is_not_taken_for_one_that_has_nothing() {
 }
 
 #[test]
-fn who_has_too_much_to_do_is_not_asked_to_begin_anew() {
+fn a_busy_nic_stack_is_not_asked_to_begin_again() {
     const EBUSY: u16 = 16;
     const EINVAL: u16 = 22;
     const ESTALE: u16 = 116;
@@ -164,7 +164,7 @@ fn asked_and_held(rig: &mut Rig) -> usize {
 }
 
 #[test]
-fn a_question_that_a_nic_stack_takes_along_is_put_to_its_copy_or_begun_anew() {
+fn a_question_that_a_nic_stack_takes_along_is_put_to_its_copy_or_begun_again() {
     let names = &["a", "b", "c"][..];
     let mut rig = two_roots([names, names], true);
     let first = asked_and_held(&mut rig);
@@ -242,7 +242,7 @@ fn a_nic_stack_that_goes_when_it_has_told_all_is_not_asked_again() {
 }
 
 #[test]
-fn answers_that_make_no_sense_are_counted_and_harm_nobody() {
+fn answers_that_make_no_sense_are_counted_and_do_no_harm() {
     let mut rig = Rig::with_nics(1, |_| {});
     rig.nic.lenient = true;
     rig.nic.names = vec!["a"];
@@ -255,7 +255,7 @@ fn answers_that_make_no_sense_are_counted_and_harm_nobody() {
         part: Box::default(),
     };
     let meta = FileMeta::default();
-    // A directory is not opened, and nobody has asked for this one.
+    // A directory is not opened, and this one was not asked for.
     rig.nic.report(&Event::Opened { file, meta });
     rig.nic.report(&listed_of(FileId(77)));
     rig.run_until(|rig| rig.stack.counters().events_invalid == 2);

@@ -126,7 +126,7 @@ fn an_open_that_was_not_answered_is_asked_again() {
     rig.run_until(|rig| rig.received.len() == 3_002);
     assert!(rig.received == answer(3_000));
     let opened = |event: &AppEvent| matches!(event, AppEvent::Opened { .. });
-    assert_eq!(rig.app.count(opened), 1, "the application is told once");
+    assert_eq!(rig.app.count(opened), 1, "the application gets it once");
 }
 
 #[test]

@@ -86,7 +86,7 @@ fn a_later_download_of_a_connection_goes_on_as_well() {
 }
 
 #[test]
-fn whoever_connects_while_a_nic_stack_is_away_goes_to_another() {
+fn a_client_that_connects_while_a_nic_stack_is_away_goes_to_another() {
     let mut rig = two_replicas();
     rig.lose_nic(0);
     for port in 0..4 {
@@ -142,7 +142,7 @@ fn if_the_version_is_nowhere_any_more_the_response_is_aborted() {
     assert!(answer(300_000).starts_with(&rig.received));
 }
 
-/// Nobody has said that files of the same name and time are the same.
+/// Files of the same name and time are not declared to be the same.
 #[test]
 fn with_roots_of_their_own_a_response_waits_for_its_nic_stack() {
     let mut rig = two_roots(&[], &[]);
@@ -160,7 +160,7 @@ fn with_roots_of_their_own_a_response_waits_for_its_nic_stack() {
 }
 
 #[test]
-fn a_file_comes_from_whoever_has_it() {
+fn a_file_comes_from_a_nic_stack_that_has_it() {
     let mut rig = two_roots(&["2000", "4000"], &["3000", "5000"]);
     for size in [2_000, 3_000, 3_000, 4_000, 5_000, 2_000] {
         rig.received.clear();
@@ -189,7 +189,7 @@ fn responses_from_several_roots_keep_their_order() {
 }
 
 #[test]
-fn what_nobody_has_is_not_found() {
+fn what_no_nic_stack_has_is_not_found() {
     let mut rig = two_roots(&["2000"], &["2000"]);
     rig.ask(&["2000", "1000"]);
     rig.run_until(|rig| rig.received.len() == 1_004);
@@ -360,7 +360,7 @@ fn a_nic_stack_that_takes_no_commands_is_waited_for_by_its_own_connections_alone
     for _ in 0..100 {
         rig.step();
     }
-    // The other one has room, and nobody waits for that.
+    // The other one has room, and is not waited for.
     rig.stack.retry_waiting_room();
     let served = rig.stack.serve(rig.now_us, &mut rig.port, &mut rig.app);
     assert!(!served, "nothing has happened");
@@ -411,7 +411,7 @@ fn who_waits_for_a_nic_stack_of_several_workers_keeps_its_worker() {
     }
     homes.extend((0..3).map(|worker| rig.nic(worker).file_bytes));
     assert_eq!(homes, [4_000; 3], "they are spread evenly");
-    // The last one, again and again: an OPEN that is unanswered, one that comes while nobody is there.
+    // The last one, again and again: an OPEN that is unanswered, one that comes while none is there.
     let home = |rig: &mut Rig| (0..3).find(|&worker| rig.nic(worker).file_bytes > 0);
     let clear = |rig: &mut Rig| (0..3).for_each(|worker| rig.nic(worker).file_bytes = 0);
     clear(&mut rig);

@@ -1,5 +1,5 @@
-//! What reaches a shard besides packets and events: its application's own descriptor and time, and orders of whoever
-//! brings NIC stacks.
+//! What reaches a shard besides packets and events: its application's own descriptor and time, and orders of the
+//! supervisor of NIC stacks.
 
 mod rig;
 
@@ -42,7 +42,7 @@ struct Woken {
 
 impl Application for Woken {
     fn on_event(&mut self, _io: &mut dyn Io, event: AppEvent) {
-        panic!("{event:?}: nobody connects");
+        panic!("{event:?}: there is no client");
     }
 
     fn wake_fd(&self) -> Option<BorrowedFd<'_>> {

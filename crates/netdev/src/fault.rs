@@ -14,7 +14,7 @@ pub struct Faults {
     pub duplicate_ppm: u32,
     /// The next one overtakes it.
     pub reorder_ppm: u32,
-    /// One of its bits is flipped, and nobody vouches for its checksum.
+    /// One of its bits is flipped, and its checksum was not verified.
     pub damage_ppm: u32,
 }
 

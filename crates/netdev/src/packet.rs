@@ -156,7 +156,7 @@ impl PacketPort {
         checked.map_err(|why| SendError::Failed(invalid(why)))
     }
 
-    /// Errors that the kernel has noted for a socket make it readable until somebody asks for them.
+    /// Errors that the kernel has noted for a socket make it readable until they are read.
     fn take_errors(&mut self) -> io::Result<()> {
         for receiver in &self.receivers {
             match sockopt::socket_error(&receiver.socket)? {

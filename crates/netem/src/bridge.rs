@@ -26,7 +26,7 @@ const RECEIVE_BUDGET: usize = 64;
 /// one emulates; a tenth of it would make the emulator wake up for every packet at 1 Gbit/s.
 const TIMER_SLACK_NS: u64 = 10_000;
 
-/// The emulator is to run when a packet is due, whatever else wants to: nobody waits longer for that than it
+/// The emulator is to run when a packet is due, whatever else wants to: no thread waits longer for that than it
 /// takes to pass a few packets on.
 const NICE: i32 = -15;
 

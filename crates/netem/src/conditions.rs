@@ -28,7 +28,7 @@ pub struct Conditions {
     pub duplicate_ppm: u32,
 }
 
-/// For how long a packet is held back if nobody says: longer than it takes to send three of 1,500 bytes at
+/// For how long a packet is held back by default: longer than it takes to send three of 1,500 bytes at
 /// 40 Mbit/s, which is what TCP takes for a loss (RFC 5681 §3.2).
 pub const REORDER_BY_DEFAULT: Time = Time(1_000_000);
 

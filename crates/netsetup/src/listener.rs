@@ -36,7 +36,7 @@ impl Listener {
     pub fn bind(name: &str, path: &Path, option: &str) -> Result<Self, Failure> {
         let what = format!("{name} {}", path.display());
         let failed = |errno| match errno {
-            Errno::AGAIN => Failure::input(&what, "somebody keeps its directory locked"),
+            Errno::AGAIN => Failure::input(&what, "another process keeps its directory locked"),
             Errno::NOENT => Failure::input(&what, "its directory does not exist"),
             Errno::ACCESS | Errno::ROFS => Failure::input(&what, errno).remedy(format!(
                 "Choose a place where this user may write with {option}."
@@ -72,8 +72,8 @@ impl Listener {
             }
         }
         let socket = seqpacket::non_blocking().map_err(failed)?;
-        // Whoever may write to it may connect. Linux creates the file with the mode that the socket has
-        // before: not even for a moment can anybody else.
+        // Write permission lets a process connect. Linux creates the file with the mode that the socket has
+        // before: not even for a moment can another user.
         rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR).map_err(failed)?;
         rustix::net::bind(&socket, &address).map_err(failed)?;
         let listener = Self {
@@ -88,7 +88,7 @@ impl Listener {
     /// Removes the sockets that dead processes have left in `directory`, of those with names of ours.
     pub fn sweep(directory: &Path, is_ours: impl Fn(&OsStr) -> bool) {
         let sweep = || -> std::io::Result<()> {
-            // Nobody is between binding and listening meanwhile.
+            // No other process gets between binding and listening meanwhile.
             let _lock = lock(directory)?;
             for entry in std::fs::read_dir(directory)?.flatten() {
                 let is_socket = entry.file_type().is_ok_and(|kind| kind.is_socket());
@@ -97,7 +97,7 @@ impl Listener {
                 }
                 let path = entry.path();
                 let owner = SocketAddrUnix::new(&path).and_then(|address| owner(&address));
-                // One that has gone meanwhile, or cannot be removed, is in nobody's way but its own.
+                // A file that has gone meanwhile, or cannot be removed, does no harm to others.
                 if owner == Err(Errno::CONNREFUSED)
                     && let Err(error) = rustix::fs::unlink(&path)
                 {
@@ -127,7 +127,7 @@ impl Listener {
 }
 
 impl AsFd for Listener {
-    /// Readable when somebody has connected.
+    /// Readable when a client has connected.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
@@ -135,7 +135,7 @@ impl AsFd for Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        // Whoever has removed the file may have let another server listen there.
+        // After the file was removed, another server may listen there.
         let _lock = lock_directory(&self.path);
         if file_at(&self.path) == Ok(self.file) {
             let _ = rustix::fs::unlink(&self.path);
@@ -164,7 +164,7 @@ fn lock(directory: &Path) -> rustix::io::Result<OwnedFd> {
     let directory = rustix::fs::open(directory, flags, Mode::empty())?;
     let until = Instant::now() + LOCK_WAIT;
     loop {
-        // Anybody who may read the directory may lock it, for as long as it likes: not to be waited for without end.
+        // Any user who may read the directory may lock it, for as long as it likes: not to be waited for without end.
         let locked = rustix::fs::flock(&directory, FlockOperation::NonBlockingLockExclusive);
         match locked {
             Err(Errno::AGAIN) if Instant::now() < until => std::thread::sleep(LOCK_RETRY),

@@ -5,9 +5,9 @@
 //!
 //! * *in use*: a planned superpacket needs it, or the reader has its buffer. It never goes;
 //! * *pinned*: some flow has sent it and not seen it acknowledged (IO-TCP §3.5). It stays for [`PIN_US`] after it was
-//!   sent, even if memory is wanted; from then on it goes if there is nothing else to take. While somebody waits for
+//!   sent, even if memory is wanted; from then on it goes if there is nothing else to take. While a flow waits for
 //!   memory, sending it again gives it no more time;
-//! * *cached*: nobody needs it. Which of these goes first is decided by [`S3Fifo`];
+//! * *cached*: no flow needs it. Which of these goes first is decided by [`S3Fifo`];
 //! * *free*: the buffer holds nothing. Used last in, first out, because the last is warm in the CPU's
 //!   cache, and from the beginning of the arena on, so that memory never needed is never touched.
 //!
@@ -32,7 +32,7 @@ const AHEAD_PART: usize = 8;
 ///
 /// Long enough for an acknowledgment, and for a retransmission that was lost, over any usual path. But a peer that
 /// acknowledges nothing must not keep memory from others for the minutes that TCP is patient with it, and it is this
-/// bound that lets everybody go on when all blocks are pinned and nobody can send what would unpin them. Who needs
+/// bound that lets every flow go on when all blocks are pinned and none can send what would unpin them. A flow that needs
 /// the block later reads it again.
 pub(crate) const PIN_US: u64 = 1_000_000;
 
@@ -177,7 +177,7 @@ pub(crate) struct Blocks {
     ahead_count: usize,
     /// For whom blocks were read ahead that have gone without having been needed.
     wasted: Vec<Key>,
-    /// Somebody waits for memory.
+    /// A flow waits for memory.
     wanted: bool,
     now_us: u64,
     ahead_used: u64,
@@ -237,7 +237,7 @@ impl Blocks {
         self.now_us = self.now_us.max(now_us);
     }
 
-    /// Whether anybody waits for memory.
+    /// Whether any flow waits for memory.
     pub(crate) fn want(&mut self, wanted: bool) {
         self.wanted = wanted;
     }
@@ -252,7 +252,7 @@ impl Blocks {
         self.free.len()
     }
 
-    /// Blocks that nobody needs.
+    /// Blocks that no flow needs.
     pub(crate) fn cached(&self) -> usize {
         self.cached.len()
     }
@@ -300,7 +300,7 @@ impl Blocks {
         block.is_idle() && (block.pins == 0 || block.is_stale(self.now_us))
     }
 
-    /// True if whoever waits for memory could not have the block for a while, even if nobody used it again: it is being
+    /// True if a flow that waits for memory could not have the block for a while, even if no flow used it again: it is being
     /// read, or its pins are fresh.
     pub(crate) fn is_bound(&self, index: BlockIndex) -> bool {
         let block = &self.blocks[index as usize];
@@ -345,7 +345,7 @@ impl Blocks {
     }
 
     /// A block for content that this flow is likely to need soon; the reader fills the buffer. `None` if there are
-    /// enough of these already, or if somebody could miss what the block has held.
+    /// enough of these already, or if a flow could miss what the block has held.
     pub(crate) fn allocate_ahead(
         &mut self,
         name: BlockName,
@@ -621,7 +621,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_could_find_again_is_not_cached() {
+    fn what_could_not_be_found_again_is_not_cached() {
         let (mut blocks, _) = table(2);
         let young = blocks
             .versions
@@ -668,7 +668,7 @@ mod tests {
         read(&mut blocks, name(version, 4));
         assert_eq!(blocks.find(name(version, 0)), None, "pinned");
         assert_eq!(blocks.pinned(), 0);
-        // The flow that has pinned it learns nothing, and harms nobody.
+        // The flow that has pinned it learns nothing, and harms no other.
         blocks.unpin(reference);
         assert_eq!((blocks.pinned(), blocks.occupied()), (0, 3));
     }
@@ -687,7 +687,7 @@ mod tests {
     }
 
     #[test]
-    fn while_somebody_waits_a_block_that_is_sent_again_gets_no_more_time() {
+    fn while_a_flow_waits_a_block_that_is_sent_again_gets_no_more_time() {
         let (mut blocks, version) = table(2);
         read_and_pin(&mut blocks, name(version, 0));
         blocks.want(true);
@@ -735,13 +735,13 @@ mod tests {
         assert_eq!(blocks.bytes(index).len(), 100);
         assert_eq!(blocks.find(name(version, 0)), None);
         assert_eq!(blocks.to_pin(index), None);
-        assert!(!blocks.has_room(1), "somebody still looks at it");
+        assert!(!blocks.has_room(1), "it is still referred to");
         blocks.release(index);
         assert!(blocks.has_room(1));
     }
 
     #[test]
-    fn a_read_that_nobody_waits_for_any_more_is_not_wasted() {
+    fn a_read_that_no_flow_waits_for_any_more_is_not_wasted() {
         let (mut blocks, version) = table(1);
         let (index, buffer) = blocks.allocate(name(version, 0), flow(0));
         blocks.release(index);

@@ -46,7 +46,7 @@ pub struct Arena {
     too_few_huge: bool,
 }
 
-/// Where the buffers of an arena lie. The memory stays mapped for as long as anybody has this, or a buffer.
+/// Where the buffers of an arena lie. The memory stays mapped while this, or a buffer, is held.
 #[derive(Clone, Debug)]
 pub struct Region(Arc<Mapping>);
 
@@ -202,7 +202,7 @@ impl Drop for Mapping {
 
 /// [`BLOCK_BYTES`] of an [`Arena`], page-aligned, zero at first.
 ///
-/// It has one owner at a time: the block table, or the reader while a read is under way. So nobody can
+/// It has one owner at a time: the block table, or the reader while a read is under way. So no code can
 /// look at memory that a device is still writing to.
 pub struct Buffer {
     start: NonNull<u8>,

@@ -35,7 +35,7 @@ pub struct Counters {
     pub block_hits: u64,
     /// Blocks that a superpacket needed and that had to be read for it.
     pub block_misses: u64,
-    /// Of the hits: the block was being read already, for somebody else or by read-ahead.
+    /// Of the hits: the block was being read already, for another flow or by read-ahead.
     pub reads_shared: u64,
     /// Cached blocks that have made way for others.
     pub blocks_evicted: u64,

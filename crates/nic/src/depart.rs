@@ -22,7 +22,7 @@ const SLICES_MAX: usize = 2 * PIECES_MAX;
 const DEPARTURES_MAX: usize = 32;
 
 /// With the superpacket that makes for so much, no more leaves in one turn: commands, paced SENDs and the host, which
-/// is told what has left, wait meanwhile. Some hundred microseconds of copying, or of AES-GCM.
+/// gets the departures, wait meanwhile. Some hundred microseconds of copying, or of AES-GCM.
 const TURN_BYTES: u64 = 1 << 20;
 
 impl<P: Port> Engine<P> {
@@ -89,7 +89,7 @@ impl<P: Port> Engine<P> {
             }
             worked = true;
         }
-        // Behind a crowd that is gone, or has to wait, may be somebody who is ready.
+        // Behind many flows that are gone, or have to wait, may be one that is ready.
         worked || !self.senders.is_empty()
     }
 

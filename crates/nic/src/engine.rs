@@ -188,7 +188,7 @@ impl<P: Port> Engine<P> {
         worked
     }
 
-    /// A file is open, or is not: what the host is to be told, if it waits for the answer. Whoever waits to send of it goes
+    /// A file is open, or is not: the event for the host, if it waits for the answer. Jobs that wait to send of it go
     /// on.
     fn opened(
         &mut self,
@@ -206,7 +206,7 @@ impl<P: Port> Engine<P> {
         for flow in waiters.drain(..) {
             self.want_to_plan(flow);
         }
-        // After CLOS nobody waits for the answer, and the id may mean another file.
+        // After CLOS the host does not wait for the answer, and the id may mean another file.
         outcome.filter(|outcome| outcome.named)
     }
 

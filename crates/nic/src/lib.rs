@@ -17,7 +17,7 @@
 //! | `flow` | SENDs that depart in order |
 //! | `plan` | the job is cut into superpackets, which get hold of their blocks |
 //! | `blocks`, `buffer` | which blocks are in memory, and which may go |
-//! | `s3fifo` | which of those that nobody needs goes first |
+//! | `s3fifo` | which of those that no flow needs goes first |
 //! | `versions` | whose content a block is |
 //! | `read_ahead` | what comes next is read already |
 //! | [`reader`] | blocks that are not there are read: io_uring or threads |

@@ -1,12 +1,12 @@
 //! Planning: cutting SENDs into superpackets and getting hold of the blocks they need.
 //!
-//! A superpacket gets all of its blocks or none, and never needs more than there are. Whoever holds blocks can
+//! A superpacket gets all of its blocks or none, and never needs more than there are. A superpacket that holds its blocks can
 //! therefore depart as soon as its reads complete; then they are pinned until they are acknowledged, or for
 //! [`PIN_US`](crate::blocks::PIN_US) if others wait for them. So whatever flows hold, blocks come free again.
 //!
-//! While they are short, flows that need more wait in a queue: one superpacket for each, in turn. Nobody takes a
-//! block before the head of that queue has all of its own. Who needs only blocks that the head could not have yet
-//! ([`Blocks::is_bound`]) waits for nobody, above all a retransmission: it is what lets pins go. All others queue as
+//! While they are short, flows that need more wait in a queue: one superpacket for each, in turn. No flow takes a
+//! block before the head of that queue has all of its own. A flow that needs only blocks that the head could not have yet
+//! ([`Blocks::is_bound`]) bypasses the queue, above all for a retransmission: it is what lets pins go. All others queue as
 //! well, and no pin is refreshed meanwhile: so a second later at the latest every block is on its way to the head, and
 //! no flow starves however many others find in memory what they need.
 
@@ -124,7 +124,7 @@ impl<P: Port> Engine<P> {
         outcome == Outcome::Planned
     }
 
-    /// Plans a superpacket of a flow. Unless it is `first` among those who wait for memory, or nobody does, only one
+    /// Plans a superpacket of a flow. Unless it is `first` among those that wait for memory, or none does, only one
     /// that takes nothing from them.
     fn plan_one(&mut self, key: Key, first: bool) -> Outcome {
         let Some(flow) = self.flows.get_mut(key) else {

@@ -6,8 +6,8 @@
 //! one of its blocks goes without having been needed, half as many. Blocks are asked for as SENDs are planned, so a
 //! flow that stops has at most that many in memory for nothing, and those are the first to go.
 //!
-//! It never takes memory from anybody: a block is read ahead only into one that is free, or that one flow has used
-//! once and nobody since; not while anybody waits for memory; and all of them
+//! It never takes memory from a flow: a block is read ahead only into one that is free, or that one flow has used
+//! once and no other since; not while any flow waits for memory; and all of them
 //! together are bounded (`Blocks::allocate_ahead`).
 //!
 //! [`Send::follow_bytes`]: contract::Send::follow_bytes

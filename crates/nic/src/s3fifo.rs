@@ -15,7 +15,7 @@
 //!
 //! Two things differ from the paper. Only blocks that may go are in a queue: one that is in use or pinned is out of
 //! it, and comes back to the head of the one it was in; so `evict` never has to pass over blocks. And the caller
-//! counts a use only if it is somebody else's: one viewer needs a block several times in a row, for a window that
+//! counts a use only if it is another flow's: one viewer needs a block several times in a row, for a window that
 //! ends within it or for a retransmission, which does not make it popular. Therefore a single further use is enough
 //! for `main`, where the paper asks for two.
 
@@ -86,7 +86,7 @@ impl S3Fifo {
         self.small.len + self.main.len
     }
 
-    /// The slot begins to hold something that somebody wants; it may not go yet.
+    /// The slot begins to hold something that a flow wants; it may not go yet.
     pub(crate) fn admit(&mut self, slot: Slot, key: u64) {
         let home = match self.ghosts.take(key) {
             true => Home::Main,
@@ -95,7 +95,7 @@ impl S3Fifo {
         self.hold(slot, key, home);
     }
 
-    /// The slot begins to hold something that nobody has asked for yet.
+    /// The slot begins to hold something that was read ahead.
     pub(crate) fn admit_unasked(&mut self, slot: Slot, key: u64) {
         self.hold(slot, key, Home::Small);
     }
@@ -111,7 +111,7 @@ impl S3Fifo {
         node.uses = 0;
     }
 
-    /// What the slot holds is used by somebody else than before.
+    /// What the slot holds is used by another flow than before.
     pub(crate) fn on_use(&mut self, slot: Slot) {
         let uses = &mut self.nodes[slot as usize].uses;
         *uses = USES_MAX.min(*uses + 1);
@@ -158,7 +158,7 @@ impl S3Fifo {
         }
     }
 
-    /// Has the oldest slot of `small` go, if nobody else has used it and `may_go` agrees: what is given for the sake
+    /// Has the oldest slot of `small` go, if no other flow has used it and `may_go` agrees: what is given for the sake
     /// of a mere guess.
     pub(crate) fn evict_cold(&mut self, may_go: impl FnOnce(Slot) -> bool) -> Option<Slot> {
         let slot = self.small.oldest()?;
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hot_set_that_nobody_wants_any_more_makes_way_for_another() {
+    fn a_hot_set_that_is_not_wanted_any_more_makes_way_for_another() {
         let mut cache = Cache::new(100);
         for base in [0, 1000, 2000] {
             for round in 0..10 {

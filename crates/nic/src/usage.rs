@@ -34,7 +34,7 @@ pub struct Usage {
     pub blocks_occupied: usize,
     /// Pinned by some flow: sent and not acknowledged.
     pub blocks_pinned: usize,
-    /// With content that nobody needs at the moment.
+    /// With content that no flow needs at the moment.
     pub blocks_cached: usize,
     /// Without content.
     pub blocks_free: usize,

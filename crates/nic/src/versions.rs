@@ -1,7 +1,7 @@
 //! File versions: whose content a block is.
 //!
 //! A version is (mount, device, inode, size, mtime, ctime), and whether the file may grow. Two opens of the same version share blocks; an open file whose
-//! timestamps are too young to tell versions apart shares its blocks with nobody.
+//! timestamps are too young to tell versions apart shares its blocks with no other.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -17,7 +17,7 @@ use crate::slab::{Key, Slab};
 pub(crate) struct Versions {
     versions: Slab<Version>,
     by_meta: HashMap<Meta, Key>,
-    /// Number of versions that share with nobody, so far.
+    /// Number of versions that share with no other, so far.
     unsettled: u64,
 }
 
@@ -108,7 +108,7 @@ impl Versions {
         self.drop_unused(key);
     }
 
-    /// Whether anybody has the version open, or may open it again: then its blocks can be of use.
+    /// Whether a file of the version is open, or may be opened again: then its blocks can be of use.
     pub(crate) fn can_be_found(&self, key: Key) -> bool {
         let version = self.versions.get(key);
         version.is_some_and(|version| version.opens > 0 || version.meta.is_some())

@@ -244,7 +244,7 @@ mod tests {
     fn a_wheel_that_has_slept_for_long_goes_on() {
         let mut wheel = Wheel::new();
         wheel.insert(HOLD_US_MAX, 0, flow(1));
-        // Nobody has looked for an hour.
+        // An hour without a look.
         let now_us = 3_600_000_000;
         wheel.insert(now_us + HOLD_US_MAX, now_us, flow(2));
         wheel.insert(now_us + 7, now_us, flow(3));

@@ -45,7 +45,7 @@ pub enum Sleep {
     Not,
     /// Until the channel, the reader or the port wakes the worker, or until [`Worker::next_timeout_us`].
     UntilWoken,
-    /// As `UntilWoken`, but no longer than a millisecond: what is waited for may wake nobody.
+    /// As `UntilWoken`, but no longer than a millisecond: what is waited for may send no wakeup.
     Briefly,
 }
 

@@ -38,7 +38,7 @@ fn delays(seed: u64) -> Vec<u64> {
             if !departed(&stage.take_events()).is_empty() {
                 break;
             }
-            // Nobody has to look before this.
+            // Nothing is due before this.
             now_us.set(stage.worker.next_timeout_us().expect("a read is held"));
         }
         delays.push(now_us.get() - begun_us);

@@ -307,7 +307,7 @@ fn headers_that_are_not_tcp_are_rejected() {
         bad
     };
     let mut bad: Vec<Vec<u8>> = vec![
-        changed(12, 0x86),           // an EtherType of nobody
+        changed(12, 0x86),           // an unassigned EtherType
         changed(14, 0x46),           // IPv4 with options that are not there
         changed(14, 0x65),           // IPv6
         changed(23, 17),             // UDP
@@ -443,7 +443,7 @@ fn the_end_of_a_flow_that_is_not_known_is_no_error() {
     assert_eq!(stage.take_events(), []);
 }
 
-/// A command that somebody might make up.
+/// A command that an attacker might make up.
 #[derive(Clone, Debug)]
 enum Wild {
     Open { file: u32, path: Vec<u8> },

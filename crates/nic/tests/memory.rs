@@ -68,7 +68,7 @@ fn what_stays(acknowledge: impl FnOnce(&mut Stage, u64)) {
     stage.settle();
     assert_eq!(stage.worker.usage().blocks_pinned, 7);
 
-    // Somebody else needs all the memory that may be had.
+    // Another flow needs all the memory that may be had.
     stage.acked_offset = 0;
     stage.disk.put(b"b", content(BLOCKS * BLOCK));
     stage.open(2, b"b");
@@ -137,7 +137,7 @@ fn pins_hold_for_a_second_and_then_the_oldest_make_way() {
 }
 
 #[test]
-fn a_retransmission_waits_for_nobody_who_needs_more_memory() {
+fn a_retransmission_overtakes_flows_that_need_more_memory() {
     let mut stage = Stage::with(&tight_config());
     stage.disk.put(b"a", content(BLOCKS * BLOCK));
     stage.disk.put(b"b", content(4 * BLOCK));
@@ -177,14 +177,14 @@ fn flows_that_all_hold_blocks_and_all_need_another_go_on() {
     }
     assert_eq!(departed(&stage.take_events()).len(), BLOCKS);
 
-    // Nobody's block is acknowledged until the next has arrived as well, of which nobody can get hold.
+    // No block is acknowledged until the next has arrived as well, for which there is no memory.
     for part in 1..8 {
         for flow in 0..BLOCKS as u64 {
             let offset = part * BLOCK as u64;
             stage.send(flow, offset, [range(flow as u32, offset, BLOCK as u32)]);
         }
         assert_eq!(departed(&stage.take_events()), []);
-        let woken_us = stage.worker.next_timeout_us().expect("somebody waits");
+        let woken_us = stage.worker.next_timeout_us().expect("a flow waits");
         assert!(woken_us <= stage.now_us.get() + 1_000_000);
         stage.now_us.set(woken_us);
         assert_eq!(departed(&stage.take_events()).len(), BLOCKS);
@@ -199,7 +199,7 @@ fn who_lacks_a_block_gets_it_while_others_keep_all_of_them_pinned() {
 
 #[test]
 fn who_lacks_a_block_gets_it_while_others_keep_all_of_them_in_use() {
-    // Longer than it takes until somebody uses the same block again.
+    // Longer than it takes until a flow uses the same block again.
     someone_else_comes_to_a_crowd(CROWD_TURN_US * 3 / 2);
 }
 
@@ -267,7 +267,7 @@ fn someone_else_comes_to_a_crowd(held_us: u64) {
 
     // The crowd goes on, too.
     while departed(&stage.events).len() < sent {
-        let woken_us = stage.worker.next_timeout_us().expect("somebody waits");
+        let woken_us = stage.worker.next_timeout_us().expect("a flow waits");
         stage.now_us.set(woken_us.max(stage.now_us.get()));
         stage.settle();
     }
@@ -421,7 +421,7 @@ fn flows_share_what_one_of_them_has_read() {
 }
 
 #[test]
-fn a_changed_file_is_read_anew() {
+fn a_changed_file_is_read_again() {
     let mut stage = Stage::new();
     let (old, new) = (content(100_000), content(100_000).split_off(1));
     stage.disk.put(b"a", old.clone());
@@ -456,13 +456,13 @@ fn a_file_whose_timestamps_are_too_young_is_not_shared() {
 }
 
 #[test]
-fn when_memory_runs_short_everybody_waits_and_nobody_fails() {
+fn when_memory_runs_short_every_flow_waits_and_none_fails() {
     let (stage, _) = everybody_wants_all_memory(Config::default().jobs_max);
     assert_eq!(stage.counters().pins_broken, 0);
 }
 
 #[test]
-fn when_acknowledgments_wait_behind_sends_that_wait_for_them_nobody_fails_either() {
+fn when_acknowledgments_wait_behind_sends_that_wait_for_them_no_flow_fails_either() {
     let (stage, waited_us) = everybody_wants_all_memory(100);
     assert!(stage.counters().pins_broken > 0);
     // A second for each time that all blocks have been taken, and a SEND takes two at most.
@@ -499,7 +499,7 @@ fn everybody_wants_all_memory(jobs_max: usize) -> (Stage, u64) {
         let now = departed(&stage.take_events());
         if now.is_empty() {
             let woken_us = stage.worker.next_timeout_us();
-            stage.now_us.set(woken_us.expect("somebody waits"));
+            stage.now_us.set(woken_us.expect("a flow waits"));
         }
         for id in now {
             let (flow, end) = sends[&id];

@@ -141,7 +141,7 @@ fn a_sender_whose_blocks_go_before_they_are_needed_gets_half_as_many() {
     send(&mut stage, 1, 2, 1, 197 * BLOCK);
     assert_eq!(blocks_read(&stage), [0, 1, 2, 3, 4], "two ahead");
 
-    // Somebody else takes all memory, also that of the two.
+    // Another flow takes all memory, also that of the two.
     for number in 0..2 * BLOCKS {
         send(&mut stage, 2, number, 1, 0);
     }

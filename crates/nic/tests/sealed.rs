@@ -261,7 +261,7 @@ fn a_retransmission_seals_again_from_pinned_blocks_until_the_end_of_the_record_i
 /// The flow that makes others' blocks go.
 const PASSER_BY: u64 = 60_000;
 
-/// Makes the worker lose all blocks that nobody has used for a second.
+/// Makes the worker lose all blocks that were not used for a second.
 fn lose_blocks(stage: &mut Stage) {
     stage.now_us.set(stage.now_us.get() + 2_000_000);
     stage.disk.put(b"large", content(Config::CACHE_BYTES_MIN));
@@ -506,7 +506,7 @@ fn a_full_event_ring_keeps_packets_back_and_their_tags_come_first() {
     let run = Run::new(AES_256_13, 16_384, [file(0, 0, 500_000)]);
     run.define(&mut stage, FLOW);
     let mut fillers = 0;
-    // Departures of another flow fill the ring, which nobody reads.
+    // Departures of another flow fill the ring, which is not read.
     while stage.worker.usage().events_waiting < 10 {
         stage.send(2, fillers, [Segment::Inline(b"x")]);
         fillers += 1;
@@ -587,7 +587,7 @@ fn a_key_goes_when_the_last_record_under_it_is_acknowledged() {
     assert_eq!(stage.worker.usage().keys, 1);
     stage.acked(FLOW, second.end(), false);
     stage.settle();
-    assert_eq!(stage.worker.usage().keys, 1, "nobody said it goes");
+    assert_eq!(stage.worker.usage().keys, 1, "no command has closed it");
     gone(&mut stage, 2);
     stage.settle();
     assert_eq!(stage.worker.usage().keys, 0);

@@ -248,7 +248,7 @@ fn a_busy_port_delays_and_reorders_nothing() {
 }
 
 #[test]
-fn a_crowd_that_has_gone_keeps_nobody_waiting() {
+fn flows_that_have_gone_keep_no_other_waiting() {
     let mut stage = Stage::new();
     stage.wire.close(true);
     for flow in 1..=1000 {
@@ -262,7 +262,7 @@ fn a_crowd_that_has_gone_keeps_nobody_waiting() {
     let alive = stage.send(1001, 0, [Segment::Inline(b"y")]);
     stage.settle();
     stage.wire.close(false);
-    // A worker that has nothing to do sleeps until it is told something.
+    // An idle worker sleeps until a command comes.
     assert_eq!(departed(&stage.take_events()), [alive]);
     assert_eq!(stage.wire.packets().len(), 1);
 }
@@ -355,7 +355,7 @@ fn a_range_past_the_end_fails_even_if_the_size_was_not_known_yet() {
 }
 
 #[test]
-fn files_close_when_nobody_needs_them_any_more() {
+fn files_close_when_they_are_not_needed_any_more() {
     let mut stage = Stage::new();
     stage.disk.put(b"a", content(100_000));
     stage.open(1, b"a");

@@ -30,7 +30,7 @@ impl Broken {
         }
     }
 
-    /// What clients are told without asking the origin; `None` if it may be asked again.
+    /// The answer for clients without asking the origin; `None` if it may be asked again.
     pub(crate) fn answer(&self, now: Instant) -> Option<&Failure> {
         (now < self.until).then_some(&self.failure)
     }

@@ -19,7 +19,7 @@ const OPEN_MAX: Duration = Duration::from_secs(30);
 #[derive(Debug, Default)]
 pub(crate) struct Circuit {
     failures: u32,
-    /// Until when nobody asks.
+    /// Until when no request is sent.
     open_until: Option<Instant>,
     /// How often it has been opened in a row.
     openings: u32,
@@ -33,7 +33,7 @@ impl Circuit {
         match self.open_until {
             None => true,
             Some(until) if until <= now => {
-                // The next trial, should nobody say what became of this one.
+                // The next trial, should the outcome of this one stay unknown.
                 self.open_until = Some(now + self.open_for());
                 self.is_trying = true;
                 true

@@ -31,7 +31,7 @@ const DISK_THREADS: usize = 8;
 /// How long the end waits for what is being removed from the cache directory; the next start finds the rest.
 const END_WAIT: Duration = Duration::from_secs(1);
 
-/// What a fetcher is told.
+/// The configuration of a fetcher.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Where it may write.
@@ -54,7 +54,7 @@ pub struct Config {
     pub boot_id: String,
 }
 
-/// How long what is counted may wait until it is told.
+/// How long counters may wait until they are reported.
 const TELL_EVERY: Duration = Duration::from_secs(1);
 
 /// The ends of sockets that are a fetcher's.
@@ -95,7 +95,7 @@ impl fmt::Display for FetcherError {
 
 impl std::error::Error for FetcherError {}
 
-/// Fetches for the host process until that hangs up, it is told to stop, or it has retired. `ready` is called when it is
+/// Fetches for the host process until that hangs up, a stop is ordered, or it has retired. `ready` is called when it is
 /// known that the cache directory can be written to; while what is there is being read, which may take long, the host process
 /// is not heard yet. `tell` is called once a second, while there is something new to tell, and again if it could not be told.
 pub fn run(
@@ -112,7 +112,7 @@ pub fn run(
         .build()
         .map_err(FetcherError::Setup)?;
     let counters = runtime.block_on(serve(config, ends, ready, tell));
-    // A look-up of a name may take long, and nobody waits for it any more.
+    // A look-up of a name may take long, and its result is not needed any more.
     runtime.shutdown_background();
     counters
 }
@@ -147,7 +147,7 @@ async fn serve(
     let ended = endpoint.listen(&mut events, &mut fetcher, tell).await;
     tokio::select! {
         () = fetcher.settle() => {}
-        // Nobody waits for what is still told.
+        // What is still queued has no reader.
         () = async { while events.recv().await.is_some() {} } => {}
         () = tokio::time::sleep(END_WAIT) => {}
     }
@@ -187,7 +187,7 @@ async fn open(config: &Config) -> Result<Store, FetcherError> {
 struct Endpoint<'a> {
     config: &'a Config,
     host: UnixDatagram,
-    /// `None`: whoever gave them is gone.
+    /// `None`: the supervisor is gone.
     orders: Option<UnixDatagram>,
     stop: UnixStream,
     buffer: Vec<u8>,

@@ -1,4 +1,4 @@
-//! What a client is told when the origin fails, and what the log says of it.
+//! What a client gets when the origin fails, and what the log says of it.
 
 use std::error::Error;
 use std::fmt;
@@ -30,7 +30,7 @@ pub(crate) enum Failure {
     NoRoom(String),
     /// The cache directory does not take it: 503.
     Cache(String),
-    /// Nobody wants it any more.
+    /// No client wants it any more.
     Stopped,
 }
 
@@ -104,12 +104,12 @@ impl fmt::Display for Failure {
             | Failure::TooLarge(why)
             | Failure::NoRoom(why)
             | Failure::Cache(why) => f.write_str(why),
-            Failure::Stopped => f.write_str("nobody wants it any more"),
+            Failure::Stopped => f.write_str("no client wants it any more"),
         }
     }
 }
 
-/// The origin denies it to whoever asks so. That says nothing of what is there: neither that it has gone, nor that it may be
+/// The origin denies it to this request. That says nothing of what is there: neither that it has gone, nor that it may be
 /// used (RFC 9111 §4.3.3). Nor is it about when, or how often, the origin was asked.
 pub(crate) fn is_denial(status: u16) -> bool {
     matches!(status, 400..=499) && ![404, 408, 410, 425, 429, 451].contains(&status)

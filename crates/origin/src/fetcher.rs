@@ -51,7 +51,7 @@ const NEAR_SEGMENTS: u64 = 4;
 /// next is asked for.
 const AHEAD_MIN: u64 = 2;
 
-/// Segments that are fetched to the end though nobody waits for them any more.
+/// Segments that are fetched to the end though no client waits for them any more.
 const LAST_SEGMENTS: u64 = 4;
 
 /// Failures of a version in a row, without a segment in between, until those who wait are let down.
@@ -134,14 +134,14 @@ struct Asking {
     waiting: Vec<u64>,
     /// For one client alone.
     is_solo: bool,
-    /// For a version that is there: the answer is of use even if nobody waits for it.
+    /// For a version that is there: the answer is of use even if no client waits for it.
     is_revalidation: bool,
     transfer: Running,
     /// Where the version goes that may come.
     disk: Disk,
 }
 
-/// A version that somebody reads or fetches.
+/// A version that is read or fetched.
 #[derive(Default)]
 struct Live {
     readers: HashSet<u64>,
@@ -362,7 +362,7 @@ impl Fetcher {
         self.is_retiring = true;
     }
 
-    /// It is to end, and whoever reads something can read on with the next one: that finds it there, or fetches the rest.
+    /// It is to end, and clients that read something can read on with the next one: that finds it there, or fetches the rest.
     pub(crate) fn may_end(&self) -> bool {
         self.is_retiring
             && self.answers.is_empty()
@@ -544,7 +544,7 @@ impl Fetcher {
         Some(key)
     }
 
-    /// Somebody has got the beginning of a version, and goes on with it, however old it is.
+    /// A client has got the beginning of a version, and goes on with it, however old it is.
     fn on_again(&mut self, number: u64, origin: &str, target: String, directory: &str) {
         let Some(key) = self.take_up(number, origin, target, &[]) else {
             return;
@@ -563,7 +563,7 @@ impl Fetcher {
         }
     }
 
-    /// Whoever goes on with a version of the time before has said so: the others nobody may have.
+    /// Clients that go on with a version of the time before have said so: the others are not to be had.
     fn on_settled(&mut self) {
         let is_left = |id: &VersionId| self.store.get(*id).is_some_and(|it| it.is_passing);
         let left: Vec<_> = self.store.ids().map(|(id, _)| id).filter(is_left).collect();
@@ -791,7 +791,7 @@ impl Fetcher {
         }
         let meanwhile = match self.stand_in(current) {
             Some(_) => "what is there of it is served, though it is stale",
-            None => "clients are told",
+            None => "clients get an error",
         };
         tracing::warn!(
             origin = %key.origin,
@@ -896,7 +896,7 @@ impl Fetcher {
             return self.on_no_answer(&key, waiting, None, &failure);
         }
         if !is_kept && waiting.is_empty() {
-            // It was asked for in advance, and nobody may have it but one who asks.
+            // It was asked for in advance, and only a request that asks for it may have it.
             return self.tidy(&key);
         }
         self.make_room(VERSION_BYTES.saturating_add(promised));
@@ -1036,7 +1036,7 @@ impl Fetcher {
         }
     }
 
-    /// Another version has taken its place, or it is not to be had any more: nobody else gets it.
+    /// Another version has taken its place, or it is not to be had any more: no other client gets it.
     fn supersede(&mut self, id: VersionId) {
         let Some(version) = self.store.get_mut(id) else {
             return;
@@ -1083,7 +1083,7 @@ impl Fetcher {
                 let what = directory.display();
                 tracing::warn!("{what}: {error}; it will be lost with a restart");
             }
-            // Nobody has been told of it.
+            // No client has heard of it.
             Err(error) => {
                 let failure = Failure::unwritten(&directory, &error);
                 self.break_off(id, &failure, true);
@@ -1114,7 +1114,7 @@ impl Fetcher {
         self.tell_all(id);
     }
 
-    /// Whoever waits for it is told of it, if it is known well enough.
+    /// Clients that wait for it get it, if it is known well enough.
     fn tell_all(&mut self, id: VersionId) {
         let version = self.store.get(id).filter(|version| version.is_settled);
         let (Some(size_bytes), Some(live)) = (
@@ -1282,7 +1282,7 @@ impl Fetcher {
             live.transfers.retain(|it| *it.limit.borrow() > 0);
         }
         if in_parts && live.transfers.len() >= PARTS_MAX {
-            // One that nobody waits for may stand still for ever.
+            // One that no client waits for may stand still for ever.
             let tickets = live.readers.iter().filter_map(|it| self.tickets.get(it));
             let wanted: Vec<_> = tickets.flat_map(|it| it.wants.iter().copied()).collect();
             let is_vain = |it: &Running| !wanted.iter().any(|wanted| it.segments.contains(wanted));
@@ -1378,7 +1378,7 @@ impl Fetcher {
                 return true;
             }
             transfer.segments.start = segment + 1;
-            // It would bring what is there, or what nobody waits for.
+            // It would bring what is there, or what no client waits for.
             let is_vain = next_there || (!is_wanted && !transfer.is_about_to_end());
             !(in_parts && is_vain)
         });
@@ -1540,7 +1540,7 @@ impl Fetcher {
         }
     }
 
-    /// No more of a version comes. If it `is_lost`, nobody else gets what is there.
+    /// No more of a version comes. If it `is_lost`, no other client gets what is there.
     fn break_off(&mut self, id: VersionId, failure: &Failure, is_lost: bool) {
         self.tell_of_break(id, failure);
         let key = self.store.get(id).map(|version| version.key.clone());
@@ -1560,7 +1560,7 @@ impl Fetcher {
         }
     }
 
-    /// Whoever waits for a segment of it that nobody brings gets one who does.
+    /// A client that waits for a segment of it that no transfer brings gets one that does.
     fn go_on(&mut self, id: VersionId) {
         let Some(live) = self.live.get(&id) else {
             return;
@@ -1615,7 +1615,7 @@ impl Fetcher {
         }
     }
 
-    /// Nobody waits for an answer any more: the origin is not asked, or hears that it need not answer.
+    /// No client waits for an answer any more: the origin is not asked, or hears that it need not answer.
     fn give_up(&mut self, id: VersionId, key: &Key) {
         self.asking.remove(&id);
         if let Some(entry) = self.entries.get_mut(key)
@@ -1649,7 +1649,7 @@ impl Fetcher {
         self.clean(id);
     }
 
-    /// Nothing is kept of a version that nobody reads, fetches or may get.
+    /// Nothing is kept of a version that is neither read nor fetched nor to be had.
     fn clean(&mut self, id: VersionId) {
         if let Some(live) = self.live.get_mut(&id) {
             if !live.readers.is_empty() {
@@ -1741,7 +1741,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_smaller_size_has_removed_is_told_though_nobody_asks_for_anything() {
+    fn what_a_smaller_size_has_removed_is_reported_without_any_request() {
         let root = tempfile::tempdir().unwrap();
         let limits = Limits {
             bytes_max: 10_000,

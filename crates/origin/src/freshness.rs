@@ -94,7 +94,7 @@ impl Freshness {
         now_s.saturating_sub(self.born_s)
     }
 
-    /// The origin has denied it to whoever asked: it may be used again when the origin says that it may.
+    /// The origin has denied it to a client: it may be used again when the origin says that it may.
     pub(crate) fn doubt(&mut self) {
         (self.lifetime_s, self.while_revalidate_s, self.if_error_s) = (0, 0, 0);
     }
@@ -154,7 +154,7 @@ impl Control {
         };
         match name.to_ascii_lowercase().as_slice() {
             b"no-store" => self.no_store = true,
-            // With fields named, it is about these; whoever keeps the rest must leave them out (§5.2.2.4). Simpler is
+            // With fields named, it is about these; a cache that keeps the rest must leave them out (§5.2.2.4). Simpler is
             // stricter.
             b"no-cache" => self.no_cache = true,
             b"private" => self.private = true,

@@ -1,11 +1,11 @@
 //! Origin pull: what clients ask for and is not there is fetched from an HTTP origin, once, and kept in a cache directory.
 //!
 //! This is the *fetcher*. It stands beside the data path: the host process asks it for objects over a socket
-//! ([`message`]), and is told where in the cache directory their bytes lie; the NIC stack reads them from there. The
+//! ([`message`]), and learns where in the cache directory their bytes lie; the NIC stack reads them from there. The
 //! fetcher never sees a client.
 //!
 //! An object lies in a directory of its own, cut into *segments* of a fixed size. A segment is written under another
-//! name and renamed when it is complete, so that no file ever changes that somebody may see. Which segments are there
+//! name and renamed when it is complete, so that no file ever changes that a reader may see. Which segments are there
 //! is all that changes. Another version of the object is another directory.
 //!
 //! | Module | Its one idea |
@@ -24,7 +24,7 @@
 //! | `resolver` | looking up an origin's name |
 //! | `circuit` | leaving an origin alone that does not answer |
 //! | `broken` | leaving a target alone that an origin fails to give |
-//! | `failure` | what a client is told when the origin fails |
+//! | `failure` | what a client gets when the origin fails |
 //! | `counters` | what a fetcher counts |
 //! | `log_limit` | how often the log says the same |
 //! | `endpoint` | the fetcher's end of the socket |

@@ -1,4 +1,4 @@
-//! What the host process and the fetcher say to each other, and what the fetcher is told by who has started it: a packet
+//! What the host process and the fetcher say to each other, and the orders of the fetcher's supervisor: a packet
 //! each, as JSON.
 //!
 //! Either side takes the other for untrusted: a packet that cannot be read, or speaks of a ticket that there is not, is
@@ -41,7 +41,7 @@ pub enum Ask {
         /// As in [`Object`].
         directory: String,
     },
-    /// All clients of the time before have been named: what is left of versions that nobody else may have goes.
+    /// All clients of the time before have been named: what is left of versions that no other client may have goes.
     Settled,
     /// [`Answer::Segment`] follows, or [`Answer::Lost`].
     Segment {
@@ -158,7 +158,7 @@ pub struct Refusal {
     pub location: Option<String>,
 }
 
-/// From whoever has started the fetcher.
+/// From the supervisor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Order {
@@ -173,7 +173,7 @@ pub enum Order {
     },
     /// It is to tell what is counted, as a sign of life.
     Tell,
-    /// It is to end as soon as that cuts nobody off. What is asked meanwhile is for the next one.
+    /// It is to end as soon as that interrupts no client. What is asked meanwhile is for the next one.
     Retire,
 }
 

@@ -31,7 +31,7 @@ pub(crate) struct Resolver {
 struct Shared {
     lookup: Lookup,
     patience: Duration,
-    /// Whoever asks holds it.
+    /// The requester holds it.
     turn: Arc<Semaphore>,
     answer: Mutex<Option<(Instant, Vec<SocketAddr>)>>,
 }
@@ -72,7 +72,7 @@ impl Shared {
         }
         let (answer, asked) = oneshot::channel();
         let ask = move || {
-            // Until it is answered, though nobody may wait for that any more.
+            // Until it is answered, though no request may wait for that any more.
             let _turn = turn;
             let _ = answer.send(self.ask(&name));
         };

@@ -9,7 +9,7 @@
 //!                        00000001
 //! ```
 //!
-//! When there is too much, the version goes that nobody has asked for for the longest time. One that is being read goes
+//! When there is too much, the version goes whose last request is the oldest. One that is being read goes
 //! last, and segment by segment: what a client needs of it is fetched again.
 //!
 //! What is going to be written is *promised* before: it counts from then on, so that all that is
@@ -265,7 +265,7 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// Makes a cache directory one, and tries whether it can be written to: whoever cannot is told now, and not by the
+    /// Makes a cache directory one, and tries whether it can be written to: an operator whose directory cannot hears of it now, not with the
     /// first client.
     pub(crate) fn prepare(root: &Path) -> io::Result<()> {
         let objects = root.join(OBJECTS);
@@ -507,7 +507,7 @@ impl Store {
         self.bytes_max
     }
 
-    /// From now on it may hold so much; what makes room for that is told by [`Store::make_room`].
+    /// From now on it may hold so much; [`Store::make_room`] removes what is too much.
     pub(crate) fn set_bytes_max(&mut self, bytes_max: u64) {
         self.bytes_max = bytes_max;
     }
@@ -671,7 +671,7 @@ impl Store {
         }
     }
 
-    /// Of those that are read, the segment goes that nobody has asked for for the longest time.
+    /// Of those that are read, the segment goes whose last request is the oldest.
     fn remove_segment(&mut self) -> bool {
         let is_in_parts = |(_, id, _): &&(u64, VersionId, u64)| {
             let version = self.versions.get(id);
@@ -1053,7 +1053,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_has_asked_for_longest_makes_room_and_what_is_read_goes_last() {
+    fn the_version_whose_last_request_is_oldest_makes_room_and_what_is_read_goes_last() {
         let root = tempfile::tempdir().unwrap();
         let mut store = open(root.path(), 750);
         let [a, b, c] =

@@ -42,7 +42,7 @@ pub(crate) struct Order {
     pub(crate) disk: Disk,
     pub(crate) segment_bytes: u64,
     pub(crate) what: What,
-    /// No segment is fetched from this one on, for now. It ends when nobody holds the other end.
+    /// No segment is fetched from this one on, for now. It ends when the other end is dropped.
     pub(crate) limit: watch::Receiver<u64>,
 }
 
@@ -181,7 +181,7 @@ fn chosen(fields: &HeaderMap, names: &[HeaderName]) -> Vec<(String, String)> {
     values.collect()
 }
 
-/// Fields that clients are told: about the content, and about caching.
+/// Fields for clients: about the content, and about caching.
 const CONTENT: [HeaderName; 4] = [
     CONTENT_TYPE,
     CONTENT_ENCODING,
@@ -206,12 +206,12 @@ const REDIRECTS: [u16; 5] = [301, 302, 303, 307, 308];
 pub(crate) async fn run(mut order: Order, events: mpsc::Sender<Event>) {
     let (id, number) = (order.id, order.number);
     if let Some(result) = order.carry_out(&events).await {
-        // Nobody hears who is about to end.
+        // There is no reader when the fetcher is about to end.
         let _ = events.send(Event::Ended { id, number, result }).await;
     }
 }
 
-/// What comes, unless nobody wants it any more before that.
+/// What comes, unless no client wants it any more before that.
 async fn wanted<T>(
     limit: &watch::Receiver<u64>,
     coming: impl Future<Output = Result<T, Failure>>,
@@ -466,7 +466,7 @@ impl Order {
             if !is_over(total) {
                 self.may_go_on(segment, segment > first, &mut slot).await?;
             }
-            // What is being written is always written to its end, and told of: nothing lies there that nobody knows of.
+            // What is being written is always written to its end, and reported: nothing lies there that the store does not know of.
             let frame = wanted(&self.limit, async { Ok(timeout(idle, body.frame()).await) });
             let frame = match frame.await? {
                 Err(_) => {

@@ -208,7 +208,7 @@ impl Default for Timeouts {
 #[derive(Clone, Debug)]
 pub struct Trust(RootCertStore);
 
-/// Why there is nobody to be believed.
+/// Why there are no trusted authorities.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TrustError {
     file: Option<PathBuf>,
@@ -249,8 +249,8 @@ impl Trust {
         }
     }
 
-    /// Nobody: for origins without TLS.
-    pub fn nobody() -> Trust {
+    /// None: for origins without TLS.
+    pub fn none() -> Trust {
         Trust(RootCertStore::empty())
     }
 }

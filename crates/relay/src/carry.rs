@@ -14,7 +14,7 @@ use rustix::net::{Shutdown, shutdown};
 
 use crate::door::{Door, Guest};
 use crate::exchange::{Exchange, NIC_PARTING_US_MAX, Over};
-use crate::ring::{Nobody, Ring};
+use crate::ring::{NoStack, Ring};
 use crate::{Mac, monotonic_us};
 
 /// Frames taken in a turn.
@@ -130,7 +130,7 @@ impl Carriage<'_, '_> {
     ) -> Option<Ending> {
         let until_us = monotonic_us().saturating_add(patience.as_micros() as u64);
         let stack = (stack, PollFlags::IN);
-        match self.carry(&mut vec![Nobody; workers], until_us, stack, stop) {
+        match self.carry(&mut vec![NoStack; workers], until_us, stack, stop) {
             Ending::StackGone => None,
             ending => Some(ending),
         }
@@ -178,7 +178,7 @@ impl Carriage<'_, '_> {
             ending = Ending::StackGone;
         }
         if let Ending::StackGone | Ending::Stopped = ending {
-            self.part(&mut vec![Nobody; workers], HURRIED_PARTING_US_MAX);
+            self.part(&mut vec![NoStack; workers], HURRIED_PARTING_US_MAX);
         }
         self.leave(ending)
     }
@@ -500,7 +500,7 @@ mod tests {
             let mut guest = door.on_frame(far.mac(), &mut first, None).unwrap();
             let (_, second) = knock(&mut door, far.mac(), 2);
 
-            // Nobody acknowledges it, so there is something to part with.
+            // It stays unacknowledged, so there is something to part with.
             guest.session.send(0, b"the last record").unwrap();
             let gone = Gone {
                 host: &far,
@@ -625,7 +625,7 @@ mod tests {
         });
     }
 
-    /// A NIC process takes its time to start, and the host is told that somebody is there.
+    /// A NIC process takes its time to start, and the host gets heartbeats meanwhile.
     #[test]
     fn a_session_goes_on_while_its_stack_is_being_started() {
         isolated(|_| {
@@ -681,7 +681,7 @@ mod tests {
         });
     }
 
-    /// A stack that notes what it is told.
+    /// A stack that notes what it receives.
     struct Told<'a>(&'a std::cell::RefCell<Vec<Vec<u8>>>);
 
     impl Ring for Told<'_> {

@@ -127,7 +127,7 @@ impl Exchange {
     }
 
     /// The stack on this machine is gone, all of it: only what it has said before is still to be carried, until then at
-    /// the latest. Behind the last of a NIC stack, the host is told that it has ended.
+    /// the latest. Behind the last event of a NIC stack, the host gets its end.
     pub fn part(&mut self, until_us: u64) {
         let parting = self.parting.get_or_insert(Parting { until_us });
         parting.until_us = parting.until_us.min(until_us);
@@ -169,7 +169,7 @@ impl Exchange {
         Ok(worked)
     }
 
-    /// It is over, and the other side is told, if it does not know.
+    /// It is over, and the other side hears of it, unless it knows.
     pub fn leave(&mut self, now_us: u64, why: Option<Leaving>, send: &mut dyn FnMut(&[u8])) {
         if let Some(why) = why {
             self.session.leave(why);
@@ -219,7 +219,7 @@ impl Exchange {
             let channel = channels.get_mut(usize::from(worker));
             let Some(channel) = channel.filter(|_| record.len() <= R::RECORD_BYTES_MAX) else {
                 // Who has the key and says this is of another release; the stacks would not understand it.
-                tracing::warn!(worker, bytes = record.len(), "a record for nobody here");
+                tracing::warn!(worker, bytes = record.len(), "a record for no worker here");
                 self.session.consume();
                 continue;
             };
@@ -294,7 +294,7 @@ mod tests {
     use contract::{FlowId, SendId};
 
     use super::*;
-    use crate::ring::Nobody;
+    use crate::ring::NoStack;
 
     const WORKERS: usize = 2;
 
@@ -446,7 +446,7 @@ mod tests {
             let mut send = |frame: &[u8]| frames.push(frame.to_vec());
             let turn = machines
                 .nic
-                .turn(machines.now_us, &mut [Nobody; WORKERS], &mut send);
+                .turn(machines.now_us, &mut [NoStack; WORKERS], &mut send);
             machines.nic_over = turn.err();
             for mut frame in frames {
                 machines.host.on_frame(machines.now_us, &mut frame).unwrap();

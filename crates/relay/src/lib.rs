@@ -39,13 +39,13 @@ fn monotonic_us() -> u64 {
     now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1000
 }
 
-/// Microseconds since 1970, by which HELLOs are told from recorded ones.
+/// Microseconds since 1970, which tell HELLOs from recorded ones.
 fn unix_us() -> u64 {
     let now = clock_gettime(ClockId::Realtime);
     now.tv_sec.max(0) as u64 * 1_000_000 + now.tv_nsec as u64 / 1000
 }
 
-/// Random bytes that nobody else knows.
+/// Random bytes that no other machine knows.
 fn seed() -> std::io::Result<[u8; 32]> {
     let mut seed = [0; 32];
     // Up to 256 bytes come whole or not at all.

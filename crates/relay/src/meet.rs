@@ -28,7 +28,7 @@ pub enum MeetError {
         /// How long it was waited for.
         waited: Duration,
     },
-    /// The NIC stack's machine refuses, as it seems: nobody vouches for it.
+    /// The NIC stack's machine refuses, as it seems: nothing authenticates a refusal.
     Refused(HandshakeError),
     /// The link's frames are too small.
     SmallFrames,

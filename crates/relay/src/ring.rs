@@ -30,9 +30,9 @@ pub trait Ring {
 
 /// A ring that takes nothing and says nothing: the stack that is to be at its other end has not come yet.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Nobody;
+pub(crate) struct NoStack;
 
-impl Ring for Nobody {
+impl Ring for NoStack {
     const RECORD_BYTES_MAX: usize = usize::MAX;
     fn receive_record(&mut self) -> Result<Option<&[u8]>, Corrupt> {
         Ok(None)

@@ -150,7 +150,7 @@ pub fn keep_capabilities(keep: CapabilitySet) -> Result<(), Failure> {
 }
 
 /// Keys that the process holds, of connections and of certificates, are to be in no file, whatever it dies of. A debugger
-/// of root's can still look at it, and nobody else.
+/// of root's can still look at it, and no other process.
 pub fn forbid_core_dumps() -> Result<(), Failure> {
     let forbid = || -> rustix::io::Result<()> {
         let nothing = Rlimit {
@@ -164,7 +164,7 @@ pub fn forbid_core_dumps() -> Result<(), Failure> {
     forbid().map_err(|errno| Failure::broken("forbidding core dumps", errno))
 }
 
-/// Landlock governs opening, not what is open already. Fails if whoever started Splitway has handed
+/// Landlock governs opening, not what is open already. Fails if the parent process has handed
 /// down a descriptor through which a file below `root` could be read.
 fn check_inherited(root: &Path) -> Result<(), Failure> {
     let what = "looking at the descriptors of the host process";

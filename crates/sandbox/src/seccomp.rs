@@ -4,7 +4,7 @@
 //! library and the runtime try some of them and live without. Everything else ends the process at once, with
 //! `SIGSYS`. A call that is missing here is found by `strace -f` on the process, or by the kernel's log.
 //!
-//! The fetcher is an exception: names are resolved by modules of the machine's own (nsswitch.conf(5)), and nobody knows
+//! The fetcher is an exception: names are resolved by modules of the machine's own (nsswitch.conf(5)), and it is unknown
 //! what all of them do. It is refused what is not on its list, and ended by what no module has a reason for.
 
 use std::collections::BTreeMap;
@@ -268,7 +268,7 @@ const OBSERVER: &[c_long] = &[
     libc::SYS_fstat,
 ];
 
-/// To origins, and to whoever resolves names: DNS, and services of the machine's own; the kernel says which addresses
+/// To origins, and to resolvers: DNS, and services of the machine's own; the kernel says which addresses
 /// this machine has.
 const ADDRESS_FAMILIES: [u64; 4] = [
     libc::AF_UNIX.unsigned_abs() as u64,
@@ -498,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_may_reach_into_others_or_run_anything() {
+    fn no_process_may_reach_into_others_or_run_anything() {
         for kind in KINDS {
             let allowed = allowed(kind).unwrap();
             for call in [

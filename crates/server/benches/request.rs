@@ -121,7 +121,7 @@ impl Io for Net {
     }
 
     fn list(&mut self, _: StreamId, _: &[u8], _: Option<ListPlace>) -> FileHandle {
-        unreachable!("nobody asks for a directory")
+        unreachable!("no request is for a directory")
     }
 
     fn close_file(&mut self, _: FileHandle) {}

@@ -1,7 +1,7 @@
 //! The access log, as far as a server goes: a record of each response that is over.
 //!
-//! Records are packed one behind the other into packets, which whoever keeps the log takes at the end of a turn. Who is
-//! behind holds nobody up: so much waits, and what comes then is counted and lost.
+//! Records are packed one behind the other into packets, which the log's writer takes at the end of a turn. A writer that is
+//! behind delays no response: so much waits, and what comes then is counted and lost.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -35,7 +35,7 @@ pub struct AccessRecord<'a> {
     pub peer: SocketAddr,
     /// Which connection: no two of a server have the same number.
     pub connection: u64,
-    /// The how manieth request of the connection it is, from 1.
+    /// The number of the request on its connection, from 1.
     pub request: u32,
     /// When it was over, in microseconds of the host's clock (`CLOCK_MONOTONIC`).
     pub ended_us: u64,
@@ -91,8 +91,8 @@ impl<'a> AccessRecord<'a> {
 
 /// Who keeps the log.
 pub trait AccessSink: Send {
-    /// Takes a packet of records; false if it is behind, and would have to wait. `lost`: records so far that nobody has
-    /// taken, nor will.
+    /// Takes a packet of records; false if it is behind, and would have to wait. `lost`: records so far that were
+    /// dropped.
     fn take(&mut self, packet: &[u8], lost: u64) -> bool;
 }
 
@@ -125,7 +125,7 @@ impl AccessLog {
         }
     }
 
-    /// Records that nobody has taken, nor will.
+    /// Records that were dropped.
     pub(crate) fn lost(&self) -> u64 {
         self.lost
     }
@@ -213,7 +213,7 @@ pub(crate) struct Accesses {
     peer: SocketAddr,
     connection: u64,
     tls: Option<(&'static str, &'static str)>,
-    /// The how manieth request of the connection is in hand.
+    /// The number of the request on its connection that is in hand.
     request: u32,
     /// How the file is coded of which the response in hand will be.
     coding: Option<Coding>,

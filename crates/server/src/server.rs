@@ -39,7 +39,7 @@ enum Drain {
     },
 }
 
-/// How often it is told that no connection is left, in microseconds.
+/// How often it says that no connection is left, in microseconds.
 const EMPTY_EVERY_US: u64 = 100_000;
 
 impl Server {
@@ -117,7 +117,7 @@ impl Server {
         Some(self.connections.get(&stream)?.info())
     }
 
-    /// The same, with somebody who fetches what comes from origins.
+    /// The same, with a fetcher of what comes from origins.
     ///
     /// # Panics
     /// As [`Server::new`].
@@ -132,7 +132,7 @@ impl Server {
         self.shared.access_log = Some(AccessLog::new(sink));
     }
 
-    /// Records of the access log that nobody has taken, nor will.
+    /// Records of the access log that were dropped.
     pub fn access_records_lost(&self) -> u64 {
         self.shared.access_log.as_ref().map_or(0, AccessLog::lost)
     }

@@ -1,4 +1,4 @@
-//! An eye on the wire: what each end sends must make sense to somebody who has seen everything before it.
+//! An eye on the wire: what each end sends must make sense to an observer that has seen everything before it.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -115,8 +115,8 @@ impl Audit {
     }
 
     /// A connection in which both ends have sent something and none has ended. `is_there` says whether the server still
-    /// has a connection with a peer: it may have forgotten it, and its RST been dropped; it then answers whoever speaks
-    /// in the peer's name like a stranger.
+    /// has a connection with a peer: it may have forgotten it, and its RST been dropped; it then answers segments
+    /// in the peer's name like a stranger's.
     pub(crate) fn victim(
         &self,
         random: &mut Random,
@@ -130,7 +130,7 @@ impl Audit {
                 is_open(&conversation.peer) && is_open(&conversation.server) && is_there(**peer)
             })
             .collect();
-        // The map's order is nobody's seed.
+        // The map's order follows no seed.
         open.sort_by_key(|(peer, _)| **peer);
         let seq = |half: &Half| half.isn.unwrap_or(0).wrapping_add(half.end as u32);
         (!open.is_empty()).then(|| {
@@ -168,7 +168,7 @@ impl Audit {
         let peer = SocketAddr::new(packet.destination, header.destination_port);
         let allows_gaps = self.allows_gaps;
         let Some(conversation) = self.conversations.get_mut(&peer) else {
-            // To somebody who is not watched.
+            // To a host that is not watched.
             return Ok(());
         };
         let (own, other) = (&mut conversation.server, &mut conversation.peer);

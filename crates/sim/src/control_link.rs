@@ -113,7 +113,7 @@ enum HostEnd {
 pub(crate) struct Arrived {
     /// The host has been answered, and begins an epoch.
     pub(crate) met: Option<Session>,
-    /// The NIC machine has let somebody in.
+    /// The NIC machine has accepted a host.
     pub(crate) guest: Option<(Session, Terms)>,
 }
 
@@ -236,14 +236,14 @@ impl ControlLink {
 
     fn knock(&mut self, now_us: u64) {
         match &mut self.host {
-            HostEnd::Away { until_us } if *until_us <= now_us => self.knock_anew(now_us),
+            HostEnd::Away { until_us } if *until_us <= now_us => self.knock_again(now_us),
             HostEnd::Knocking {
                 initiator,
                 repeats,
                 again_us,
             } if *again_us <= now_us => {
                 if *repeats == REPEATS_MAX {
-                    return self.knock_anew(now_us);
+                    return self.knock_again(now_us);
                 }
                 *repeats += 1;
                 *again_us = now_us + REPEAT_US;
@@ -255,7 +255,7 @@ impl ControlLink {
         }
     }
 
-    fn knock_anew(&mut self, now_us: u64) {
+    fn knock_again(&mut self, now_us: u64) {
         let seed = self.seed();
         let initiator = Initiator::new(&KEY, self.plan.link.mtu as u16, now_us, seed);
         let mut hello = Vec::new();
@@ -402,7 +402,7 @@ pub(crate) struct HostTurn {
     pub(crate) is_over: bool,
 }
 
-/// What the other side is told.
+/// What the other side receives.
 fn leaving(over: Over) -> Option<Leaving> {
     match over {
         Over::Session(_) => None,

@@ -53,7 +53,7 @@ pub struct Crowd {
     pub loss_ppm: u32,
     /// How long the disk takes for a read at most, in microseconds.
     pub disk_us_max: u64,
-    /// Nobody has more patience than this, in microseconds.
+    /// No client waits longer than this, in microseconds.
     pub within_us: u64,
 }
 
@@ -93,7 +93,7 @@ impl CrowdReport {
     }
 }
 
-/// Lets the crowd in. An error if anybody does not get every byte, or gets a wrong one.
+/// Lets the crowd in. An error if a client does not get every byte, or gets a wrong one.
 pub fn run_crowd(crowd: &Crowd) -> Result<CrowdReport, Violation> {
     let mut place = Place::new(crowd);
     place.run(BEGINNING_US + crowd.within_us)?;
@@ -322,7 +322,7 @@ impl Place {
         Ok(())
     }
 
-    /// When a worker does its next turn, if nobody wakes it before.
+    /// When a worker does its next turn, unless it is woken before.
     fn worker_us(&self, number: usize) -> Option<u64> {
         let seat = self.machine.seats[number].as_ref()?;
         let wakes_us = [

@@ -297,7 +297,7 @@ impl Reader for Disk {
 
     fn submit(&mut self) {
         let state = &mut *self.0.borrow_mut();
-        // The kernel may have no room for now; whoever asked asks again.
+        // The kernel may have no room for now; the reader asks again.
         if state.random.happens(state.plan.refuses_ppm) {
             return;
         }

@@ -1,4 +1,4 @@
-//! Turns: whoever may send sees nobody else leave twice.
+//! Turns: a flow that may send sees no other leave twice.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;

@@ -1,7 +1,7 @@
 //! A hostile peer: it speaks TCP well enough to be let in, and then as badly as it can.
 //!
 //! It sees what a scan of the network would show, so what it forges in the name of others comes close to what
-//! they send, without being it. Nothing of this may concern anybody else.
+//! they send, without being it. Nothing of this may concern any other peer.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -30,7 +30,7 @@ pub(crate) struct Hostile {
     ack: Option<u32>,
 }
 
-/// A connection of somebody else, as a scan shows it.
+/// A connection of another peer, as a scan shows it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Victim {
     /// Its end.

@@ -14,7 +14,7 @@
 //! | `machine` | the server: both stacks, and what goes between them |
 //! | `control_link` | the stacks on two machines: carriers, sessions, and the link between them |
 //! | `client`, `responses` | our own TCP on the other side, which compares every byte |
-//! | `hostile` | somebody who wants nothing good |
+//! | `hostile` | an attacker |
 //! | `secure`, `oracle` | a client's TLS, and the record layer by an independent hand |
 //! | `site`, `entropy` | who the server says it is; chance for cryptography |
 //! | `nonces`, `feed` | no two plaintexts under one nonce; the last words of a NIC worker |

@@ -72,7 +72,7 @@ pub(crate) struct Machine {
     pub(crate) seats: Vec<Option<Seat>>,
     /// They stay when a NIC process dies.
     pub(crate) homes: Homes,
-    /// If anybody speaks TLS.
+    /// If any client speaks TLS.
     pub(crate) nonces: Option<NonceCheck>,
     /// Of each NIC stack.
     workers: usize,
@@ -223,7 +223,7 @@ struct Relay {
     /// It follows another worker, and nothing has left it yet.
     replays: bool,
     random: Random,
-    /// For a crowd it would take too long: it looks at everybody whenever anybody sends.
+    /// For a crowd it would take too long: it looks at every flow whenever one sends.
     fairness: Option<FairnessCheck>,
 }
 
@@ -420,7 +420,7 @@ impl Machine {
                     let (seat, channel) = maker.make(number / scenario.workers);
                     (Some(seat), channel)
                 }
-                // Nobody is at the other end before the machines have met.
+                // The other end is absent before the machines have met.
                 Some(_) => (None, in_memory_of(maker.capacity()).0),
             };
             seats.push(seat);
@@ -608,7 +608,7 @@ impl Machine {
         Ok(())
     }
 
-    /// The session is over: nobody hears any more what workers of the other machine have said.
+    /// The session is over: what workers of the other machine have sent is not received any more.
     fn forget_dying(&mut self) {
         self.parts_us = None;
         for Dying { relay, .. } in self.dying.drain(..) {

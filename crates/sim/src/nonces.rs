@@ -1,8 +1,8 @@
 //! No two plaintexts are sealed under one key and nonce: an eye on all that leaves through the ports of NIC workers,
-//! whichever there have been, and on what they are told and say of it.
+//! whichever there have been, and on the commands and events about it.
 //!
 //! A record has one place in one stream, and whatever has left of it, ever, is of one sealing: every byte is what left
-//! at its place before, and whoever sends any of it has the same tag for it. One ciphertext has one plaintext, so this
+//! at its place before, and any worker that sends any of it has the same tag for it. One ciphertext has one plaintext, so this
 //! needs no keys but to tell records apart. That they are sealed well, their readers check.
 
 use std::collections::{BTreeMap, HashMap, HashSet};

@@ -35,7 +35,7 @@ pub(crate) struct MoodyPort {
     departed: Vec<SocketAddr>,
     /// What its user says: what was said before its end is heard, and nothing else.
     feed: Option<Rc<RefCell<Feed>>>,
-    /// All that has left, if anybody looks at it.
+    /// All that has left, if a check looks at it.
     left: Option<Vec<Left>>,
 }
 

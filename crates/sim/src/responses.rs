@@ -17,7 +17,7 @@ pub(crate) enum Expected {
     Listing,
     /// The server cannot open the file, or not read it to the end: an error, or a part of the file.
     Broken { number: usize },
-    /// 200 and as many bytes as the file has, or a part of them: nobody knows what they are.
+    /// 200 and as many bytes as the file has, or a part of them: which bytes is unknown.
     Scribbled { number: usize },
 }
 
@@ -157,7 +157,7 @@ impl Responses {
             return violation(format!("no response head: {head:?}"));
         };
         let Some(expected) = self.expected.front() else {
-            return violation(format!("a response that nobody asked for: {head:?}"));
+            return violation(format!("a response without a request: {head:?}"));
         };
         let as_long = |number, first| -> Vec<usize> {
             (first..=self.shelf.version(number))

@@ -68,7 +68,7 @@ pub(crate) struct Scenario {
 }
 
 /// The NIC process dies: its workers, what they knew, and what they had read from the rings or written there and
-/// nobody had read. What has left is on the network.
+/// were not read. What has left is on the network.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Death {
     /// In this turn of one of its workers, counted from its beginning, at the latest.
@@ -149,7 +149,7 @@ pub(crate) enum Trouble {
         from: u64,
         errno: u16,
     },
-    /// Somebody writes into it all the time, and nothing tells of it: no read of any part gives what one before gave.
+    /// A writer changes it all the time, and its metadata does not: no read of any part gives what one before gave.
     Scribbled,
 }
 
@@ -170,7 +170,7 @@ pub(crate) struct LinkPlan {
     /// Packets that could be marked are, beyond this queue.
     pub(crate) mark_bytes: Option<u64>,
     pub(crate) mtu: usize,
-    /// Who sends too large a packet is told so.
+    /// A sender of too large a packet gets an ICMP error.
     pub(crate) tells_too_big: bool,
     pub(crate) faults: Faults,
 }
@@ -254,7 +254,7 @@ impl Manner {
     }
 }
 
-/// Somebody who wants nothing good.
+/// An attacker.
 #[derive(Clone, Debug)]
 pub(crate) struct HostilePlan {
     pub(crate) ipv6: bool,
@@ -380,7 +380,7 @@ impl Scenario {
                 continue;
             }
             client.tls = Some(TlsPlan::draw(random));
-            // Without TLS nobody could tell what was right.
+            // Without TLS what is right would be unknown.
             for asked in client.connections.iter_mut().flatten() {
                 if let Some(scribbled) = scribbled.filter(|_| random.one_in(3)) {
                     *asked = scribbled;
@@ -397,7 +397,7 @@ impl Scenario {
         }
     }
 
-    /// Somebody speaks TLS.
+    /// A client speaks TLS.
     pub(crate) fn has_tls(&self) -> bool {
         self.clients.iter().any(|client| client.tls.is_some())
     }
@@ -416,7 +416,7 @@ impl Scenario {
             self.deaths.push(draw_deaths(random, self.files.len()));
         }
         if !self.replicas {
-            // Whoever asks for what is with one that is away for longer is told so.
+            // Requests for what is with one that is away for longer fail.
             for death in self.deaths.iter_mut().flatten() {
                 death.gone_us = death.gone_us.min(GONE_US_MAX);
             }
@@ -439,7 +439,7 @@ impl Scenario {
         self.contract_loss_ppm > 0 || is_moody(&self.host_port) || is_moody(&self.nic_port)
     }
 
-    /// Somebody may be answered with a cookie. If its first segment is lost then, it is reset, and must try
+    /// A SYN may be answered with a cookie. If its first segment is lost then, it is reset, and must try
     /// again.
     pub(crate) fn has_cookies(&self) -> bool {
         self.half_open_max < 1_000

@@ -277,7 +277,7 @@ impl Secure {
                         ConnectionTrafficSecrets::Chacha20Poly1305 { key, iv } => {
                             (Cipher::ChaCha20Poly1305, key, iv)
                         }
-                        _ => return violation("a cipher that nobody asked for"),
+                        _ => return violation("a cipher that was not offered"),
                     };
                     let suite = Suite { cipher, ..suite };
                     Records::new(suite, key.as_ref(), iv.as_ref(), number)
@@ -295,7 +295,7 @@ impl Secure {
 
     fn on_record(&mut self, record: &mut [u8], plaintext: &mut Vec<u8>) -> Check {
         let State::Open(session) = &mut self.state else {
-            return violation("a record for nobody");
+            return violation("a record for no connection");
         };
         let (content_type, content) = session.rx.open(record)?;
         ensure(!self.is_closed, || {
@@ -356,7 +356,7 @@ impl Secure {
                 }
                 _ => {
                     return violation(format!(
-                        "message {kind} that nobody asked for: {message:02x?}"
+                        "message {kind} that was not asked for: {message:02x?}"
                     ));
                 }
             }

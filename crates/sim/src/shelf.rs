@@ -8,7 +8,7 @@ use crate::scenario::{File, Trouble};
 /// More files than any scenario has.
 const FILES_MAX: usize = 1024;
 
-/// So many reads of a file into which somebody scribbles differ from each other.
+/// So many reads of a file that is being overwritten differ from each other.
 const SCRIBBLES: u32 = 61;
 
 /// What the server may serve; clones are the same one.
@@ -17,7 +17,7 @@ pub(crate) struct Shelf {
     places: Rc<[Place]>,
     /// How often descriptors have died with their process.
     descriptors_lost: Rc<Cell<u32>>,
-    /// Reads of files into which somebody scribbles.
+    /// Reads of files that are being overwritten.
     scribbles: Rc<Cell<u32>>,
 }
 
@@ -32,13 +32,13 @@ struct Place {
 /// How another version takes a file's place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Replacing {
-    /// It is renamed over the file: whoever has opened the old version keeps it.
+    /// It is renamed over the file: a reader that has opened the old version keeps it.
     Renamed,
     /// The file is rewritten: of the old version there is nothing left to read.
     Rewritten,
 }
 
-/// A moment at which somebody has asked for a file.
+/// A moment at which a client has asked for a file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asked {
     number: usize,
@@ -113,7 +113,7 @@ impl Shelf {
         }
     }
 
-    /// Whoever has opened this version can still read it.
+    /// A reader that has opened this version can still read it.
     pub(crate) fn is_left(&self, number: usize, version: u32) -> bool {
         let place = self.places.get(number);
         place.is_none_or(|place| !place.overwritten.borrow().contains(&version))
@@ -124,7 +124,7 @@ impl Shelf {
         self.descriptors_lost.set(self.descriptors_lost.get() + 1);
     }
 
-    /// Somebody asks for a file now.
+    /// A client asks for a file now.
     pub(crate) fn ask(&self, number: usize) -> Asked {
         Asked {
             number,

@@ -83,7 +83,7 @@ impl<'a> Trace<'a> {
         }
     }
 
-    /// Somebody sends a frame.
+    /// A host sends a frame.
     pub(crate) fn sent(&mut self, now_us: u64, frame: &[u8]) {
         self.add(&now_us.to_le_bytes());
         self.add(frame);

@@ -13,7 +13,7 @@ pub(crate) fn violation<T>(what: impl Into<String>) -> Result<T, Violation> {
     Err(Violation(what.into()))
 }
 
-/// Something must hold; else it is told what does not.
+/// Something must hold; else the message says what does not.
 pub(crate) fn ensure(holds: bool, what: impl FnOnce() -> String) -> Check {
     match holds {
         true => Ok(()),

@@ -386,7 +386,7 @@ impl<'a> World<'a> {
         self.host_turn()
     }
 
-    /// How long somebody who is woken now takes to run.
+    /// How long a process that is woken now takes to run.
     fn reaction_us(&mut self) -> u64 {
         let stalls = self.elapsed_us() < CALM_US && self.random.happens(self.scenario.stall_ppm);
         let range = match stalls {
@@ -617,7 +617,7 @@ impl<'a> World<'a> {
         result
     }
 
-    /// No timer is lost: whoever waits for something is waited for, and the wheel calls in time.
+    /// No timer is lost: a flow that waits for something has a timer, and the wheel calls in time.
     fn check_timers(&self) -> Check {
         let stack = &self.machine.stack;
         let stack_us = stack.next_timeout_us().unwrap_or(u64::MAX);
@@ -718,7 +718,7 @@ mod tests {
         world.run().err().map(|violation| violation.0)
     }
 
-    /// Scenarios in which NIC processes die while clients fetch, over TLS, a file into which somebody scribbles.
+    /// Scenarios in which NIC processes die while clients fetch, over TLS, a file that is being overwritten.
     fn seeds() -> impl Iterator<Item = u64> {
         let is_such = |scenario: &Scenario| {
             let mut files = scenario.files.iter();

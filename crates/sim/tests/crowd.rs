@@ -48,7 +48,7 @@ fn a_cache_of_32_mb_serves_500_connections_over_100_ms_alike() {
         disk_us_max: 500,
         within_us: 60_000_000,
     };
-    // Nobody fails, or not everybody would have every byte.
+    // No client fails, or not all would have every byte.
     let report = run_crowd(&crowd).unwrap();
     let nic = report.nic;
     println!(
@@ -67,7 +67,7 @@ fn a_cache_of_32_mb_serves_500_connections_over_100_ms_alike() {
 }
 
 #[test]
-fn a_small_cache_with_losses_stops_nobody() {
+fn a_small_cache_with_losses_stops_no_client() {
     let crowd = Crowd {
         seed: 3,
         clients: 200,

@@ -65,7 +65,7 @@ pub struct Config {
     /// Consecutive retransmission timeouts, or unanswered window probes, before giving up (R2 of
     /// RFC 9293 §3.8.3).
     pub retries: u8,
-    /// The same when only the acknowledgment of our FIN is missing: all data has arrived, and nobody waits.
+    /// The same when only the acknowledgment of our FIN is missing: all data has arrived, and the application does not wait.
     pub fin_retries: u8,
     /// Give up this long after the first unanswered retransmission, window probe or keep-alive, if `retries` has
     /// not ended it before (RFC 9293 §3.10.8; the local timeout of RFC 5482).

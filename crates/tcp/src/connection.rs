@@ -63,7 +63,7 @@ const TIMESTAMPS_BYTES: u16 = 12;
 ///
 /// # Sending
 ///
-/// A [`Transmit`](crate::Transmit) is a superpacket: its payload may span many segments, and whoever sends it
+/// A [`Transmit`](crate::Transmit) is a superpacket: its payload may span many segments, and its sender
 /// cuts it into packets. The payload is a range of the stream, and [`pieces`](Connection::pieces) says what
 /// it consists of. Stream offsets begin with 0 for the first byte after the SYN and never wrap.
 ///
@@ -175,7 +175,7 @@ pub(crate) struct SendSpace {
     pub(crate) mss: u16,
 }
 
-/// What decides the chances of a connection: nobody can foresee its initial sequence number.
+/// What decides the chances of a connection: its initial sequence number is unpredictable.
 fn seed(isn: u32, salt: u32) -> u64 {
     u64::from(isn) << 32 | u64::from(salt)
 }

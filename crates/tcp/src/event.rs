@@ -17,7 +17,7 @@ pub enum CloseReason {
     Refused,
 }
 
-/// What has happened to a connection. Events of one kind that nobody has polled are reported once.
+/// What has happened to a connection. Events of one kind that were not polled are reported once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ConnectionEvent {
     /// The handshake is complete.

@@ -1,6 +1,6 @@
 //! ICMP errors that quote a segment of ours (RFC 9293 §3.9.2.2, RFC 5927).
 //!
-//! Anybody can make one up, so that none ends an established connection (RFC 5461), and "too big" is believed
+//! Any host can forge one, so that none ends an established connection (RFC 5461), and "too big" is believed
 //! only for a segment in flight, within what real paths do, and not too often.
 
 use std::time::Duration;

@@ -2,7 +2,7 @@
 //!
 //! A peer that vanished without a word, its machine or its router switched off, would hold a connection for
 //! ever if nothing is to be sent. A probe is an empty segment below SND.UNA, as for a closed window
-//! ([`crate::persist`]): whoever has the connection answers with an acknowledgment, whoever does not, with a
+//! ([`crate::sender::persist`]): a peer that has the connection answers with an acknowledgment, one that does not, with a
 //! reset.
 
 use std::time::Duration;

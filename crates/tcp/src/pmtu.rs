@@ -136,7 +136,7 @@ impl Pmtu {
             return None;
         }
         if bytes < self.proven {
-            // RFC 5927 §7.2: larger segments have got through. The path may have changed, or somebody lies: it
+            // RFC 5927 §7.2: larger segments have got through. The path may have changed, or the error is forged: it
             // counts if the segment is not acknowledged in time.
             self.pending = Question {
                 start: position,

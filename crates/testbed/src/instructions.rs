@@ -60,7 +60,7 @@ pub fn check(count: &Count) -> ExitCode {
     }
 }
 
-/// There is no valgrind. A bound that nobody checks is none: it fails, unless whoever runs it knows.
+/// There is no valgrind. A bound that is not checked is none: it fails, unless the caller has said that it knows.
 fn not_counted(what: &str) -> ExitCode {
     if std::env::var_os(MAY_SKIP).is_some() {
         println!("{what}: not counted, there is no valgrind");

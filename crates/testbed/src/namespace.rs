@@ -1,6 +1,6 @@
 //! A program in namespaces of its own.
 //!
-//! Network, mounts (with a `/run` of its own) and processes: what it configures is nobody else's, addresses do not clash with those of
+//! Network, mounts (with a `/run` of its own) and processes: what it configures is its own, addresses do not clash with those of
 //! another test, and when it ends, all that it started ends with it.
 
 use std::ffi::OsStr;

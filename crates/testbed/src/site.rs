@@ -65,7 +65,7 @@ impl Site {
     }
 }
 
-/// Makes a file that nobody else has ever been able to read.
+/// Makes a file that only its owner has ever been able to read.
 pub fn write_secret(path: &Path, text: &str) -> io::Result<()> {
     let mut file = File::options()
         .write(true)
@@ -106,7 +106,7 @@ impl KnownFile {
         }
     }
 
-    /// A file without holes that somebody else has written with [`Site::file`].
+    /// A file without holes that another process has written with [`Site::file`].
     pub fn whole(name: &str, size: u64) -> KnownFile {
         KnownFile::new(name, size, std::iter::once(0..size).collect())
     }

@@ -66,7 +66,7 @@ impl Splitway {
         let (sender, output) = channel();
         std::thread::spawn(move || {
             for line in BufReader::new(reader).lines() {
-                // An error of either is the end: of the pipe, or of whoever listens.
+                // An error of either is the end: of the pipe, or of the receiver.
                 let Ok(line) = line else { return };
                 if sender.send(line).is_err() {
                     return;

@@ -108,7 +108,7 @@ struct Shared {
 }
 
 impl Web {
-    /// One on a port of the loopback interface that nobody uses.
+    /// One on a port of the loopback interface that is free.
     pub fn new(handler: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Web {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());

@@ -23,7 +23,7 @@ use zeroize::Zeroizing;
 /// Longest file of a certificate chain, a key or an OCSP response, in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// A certificate chain and its key, as files have them. Reading is apart from using, since whoever uses them may have
+/// A certificate chain and its key, as files have them. Reading is apart from using, since the process that uses them may have
 /// no access to the file system.
 #[derive(Clone)]
 pub struct Files {
@@ -191,7 +191,7 @@ impl fmt::Display for CertificateError {
             ),
             Problem::KeyOpen { mode } => write!(
                 f,
-                "the key {path} is open to every user (mode {mode:03o}): run `chmod o= {path}`, and replace the key if somebody may have read it"
+                "the key {path} is open to every user (mode {mode:03o}): run `chmod o= {path}`, and replace the key if others may have read it"
             ),
             Problem::NotACertificate(error) => write!(
                 f,
@@ -314,7 +314,7 @@ impl Certificates {
     }
 }
 
-/// Certificates that are being checked, one at a time: an RSA key takes milliseconds, and whoever checks has others to
+/// Certificates that are being checked, one at a time: an RSA key takes milliseconds, and the process that checks has connections to
 /// serve.
 pub struct Checking {
     files: VecDeque<Files>,
@@ -488,7 +488,7 @@ fn check_ocsp(der: &[u8]) -> Result<(), Problem> {
     }
 }
 
-/// Checks that a certificate can be parsed, and is valid now. Whether anybody trusts it is the clients' business, so
+/// Checks that a certificate can be parsed, and is valid now. Whether it is trusted is the clients' decision, so
 /// other complaints of the verifier do not count.
 fn check_validity(certificate: &CertificateDer<'_>, unix_time: Duration) -> Result<(), Problem> {
     let unusable = |error: webpki::Error| {

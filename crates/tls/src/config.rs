@@ -160,7 +160,7 @@ impl Config {
     }
 }
 
-/// The time that rustls is told, in seconds since the epoch.
+/// The time that rustls gets, in seconds since the epoch.
 struct Clock(AtomicU64);
 
 impl TimeProvider for Clock {

@@ -124,7 +124,7 @@ pub enum Event {
     Connected(Agreed),
     /// The client sends no more. What it sent before can still be read, and it can still be sent to.
     PeerFinished {
-        /// True if it has not said so, but its TCP: somebody may have cut the stream (RFC 8446 §6.1).
+        /// True if it has not said so, but its TCP: an attacker may have cut the stream (RFC 8446 §6.1).
         is_truncated: bool,
     },
     /// The connection has failed.
@@ -252,7 +252,7 @@ impl Connection {
             && self.framing.extents() <= limits.extents_max / 2
     }
 
-    /// Says close_notify after all that is queued. Before the handshake's end, there is nobody to say it to.
+    /// Queues close_notify after all that is queued. Before the handshake's end, there is no peer to send it to.
     pub fn close(&mut self) {
         self.is_closing = true;
         if self.established.is_none() {
@@ -503,7 +503,7 @@ impl Connection {
             return Err(Error::HandshakeTooLong);
         }
         *has_changed_cipher |= record[0] == ContentType::ChangeCipherSpec as u8;
-        // Records are not authentic yet: whoever changes what is offered can also cut it in two.
+        // Records are not authentic yet: an attacker who changes what is offered can also cut it in two.
         let is_handshake = record[0] == ContentType::Handshake as u8;
         if let Some(content) = hello.as_mut().filter(|_| is_handshake) {
             content.extend_from_slice(&record[RECORD_HEADER_BYTES..]);

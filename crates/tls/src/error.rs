@@ -21,7 +21,7 @@ pub enum Error {
     NotTls,
     /// The best version that the client offers is older than TLS 1.2.
     OldVersion(u16),
-    /// The client gave up TLS 1.3 although both sides have it: somebody in between interferes (RFC 7507 §3).
+    /// The client gave up TLS 1.3 although both sides have it: a middlebox interferes (RFC 7507 §3).
     InappropriateFallback,
     /// A record is not authentic.
     BadRecord,
@@ -54,7 +54,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// What the peer is told (RFC 8446 §6.2); `None` if rustls has told it, or there is nothing to tell.
+    /// The alert for the peer (RFC 8446 §6.2); `None` if rustls has sent it, or there is none to send.
     pub fn alert(&self) -> Option<AlertDescription> {
         match self {
             Error::Handshake(_)

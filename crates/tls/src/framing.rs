@@ -136,7 +136,7 @@ impl Framing {
     /// Cuts the next run: as many records of one size as there are, and a shorter one to end with if it comes next.
     /// Never more than `records_max` records.
     pub(crate) fn cut(&mut self, now_us: u64, limits: &RunLimits, records_max: u64) -> Option<Cut> {
-        // If something has waited all the while, the client is slow, and nobody has paused.
+        // If something has waited all the while, the client is slow, and the server has not paused.
         if self.was_empty && now_us.saturating_sub(self.cut_us) > IDLE_US {
             self.small_sent = 0;
         }
@@ -413,7 +413,7 @@ mod tests {
         let mut framing = Framing::default();
         framing.push_virtual(7, 0, 10 << 20);
         for seconds in 0.. {
-            // A megabyte, and nobody asks for more for two seconds.
+            // A megabyte, and then no request for two seconds.
             let Some(cut) = framing.cut(seconds * 2_000_000, &LIMITS, u64::MAX) else {
                 break;
             };

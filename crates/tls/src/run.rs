@@ -1,4 +1,4 @@
-//! Runs of records: what the NIC stack is told to seal.
+//! Runs of records: what the NIC stack is to seal.
 
 use crate::content_type::ContentType;
 use contract::tls::{Suite, Tag};

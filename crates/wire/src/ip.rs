@@ -234,7 +234,7 @@ fn skip_extension_headers(
             FRAGMENT if u16::from_be_bytes([start[2], start[3]]) & 0xfff9 != 0 => {
                 return Err(ParseError::Fragment);
             }
-            // Segments left: the packet is on its way to somebody else.
+            // Segments left: the packet is on its way to another host.
             ROUTING if start[3] != 0 => return Err(ParseError::BadIpHeader),
             HOP_BY_HOP | DESTINATION_OPTIONS => check_options(&header[2..])?,
             _ => {}

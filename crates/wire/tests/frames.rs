@@ -497,7 +497,7 @@ fn neighbour_discovery_survives_the_wire() {
 }
 
 #[test]
-fn solicitation_from_nobody_carries_no_hardware_address() {
+fn solicitation_from_the_unspecified_address_carries_no_hardware_address() {
     // RFC 4861 §7.1.1.
     let target: Ipv6Addr = "fd77::2".parse().unwrap();
     let group = icmpv6::solicited_node(target);

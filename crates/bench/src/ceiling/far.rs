@@ -181,7 +181,7 @@ impl Far {
         }
         worked |= self.say(now_us);
         for _ in 0..BATCH {
-            // Whoever is not heard has time: nothing is queued without bound.
+            // A client that does not receive has time: nothing is queued without bound.
             if !self.people.outbox.is_empty() || !self.nic.has_room() {
                 break;
             }
@@ -227,7 +227,7 @@ impl Far {
 const RING: &str = "passing on what there was room for";
 
 impl People {
-    /// Who is not connected yet comes behind whoever has something to say.
+    /// Clients that are not connected yet come behind those that have data to send.
     fn next_saying(&mut self) -> Option<Saying> {
         let handshakes = self.called - self.established;
         if self.outbox.is_empty() && self.called < self.clients.len() && handshakes < HANDSHAKES_MAX
@@ -295,7 +295,7 @@ impl People {
 
     fn client_at(&self, address: Ipv4Addr, port: u16) -> Result<usize> {
         let client = number_of(address, port).filter(|&number| number < self.clients.len());
-        client.ok_or_else(|| Failure::new(format!("nobody is at {address}:{port}")))
+        client.ok_or_else(|| Failure::new(format!("no client is at {address}:{port}")))
     }
 
     fn on_command(&mut self, now_us: u64, command: &Command<'_>) -> Result<Option<Event>> {
@@ -364,7 +364,7 @@ impl People {
         let header = HeaderMut::parse(header).map_err(|_| wrong("a header that is none"))?;
         let client = self
             .client_of(&header)
-            .ok_or_else(|| wrong("a SEND for nobody"))?;
+            .ok_or_else(|| wrong("a SEND for no connection"))?;
         let client_end = &mut self.clients[client];
         let begin = client_end.received;
         if send.stream_offset < begin {

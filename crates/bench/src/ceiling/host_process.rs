@@ -94,7 +94,7 @@ pub(crate) fn serve(settings: &Settings) -> Result<()> {
 
     let port = RingPort::new(channel, settings.superpacket_bytes);
     let mut shard = shard(port, channels, socket, monotonic_us());
-    let mut nics = NobodyElse::new()?;
+    let mut nics = NoOtherNics::new()?;
     shard
         .run(&mut nics, link.as_fd())
         .context(|| "running the host stack".into())?;
@@ -117,19 +117,19 @@ pub(super) fn account(shard: &Shard<RingPort, Server>) -> Account {
 }
 
 /// No NIC stack follows the first.
-struct NobodyElse {
+struct NoOtherNics {
     never: OwnedFd,
 }
 
-impl NobodyElse {
-    fn new() -> Result<NobodyElse> {
+impl NoOtherNics {
+    fn new() -> Result<NoOtherNics> {
         let never = eventfd(0, EventfdFlags::CLOEXEC);
         let never = never.context(|| "creating an event descriptor".into())?;
-        Ok(NobodyElse { never })
+        Ok(NoOtherNics { never })
     }
 }
 
-impl<A> NicSource<A> for NobodyElse {
+impl<A> NicSource<A> for NoOtherNics {
     fn wake_fd(&self) -> BorrowedFd<'_> {
         self.never.as_fd()
     }

@@ -82,7 +82,7 @@ impl Port for RingPort {
         while received < budget {
             let record = self.channel.receive_record();
             let Some(bytes) = record.map_err(|_| corrupt())? else {
-                // Whoever finds nothing may go to sleep, and must be woken, unless something has come meanwhile.
+                // A consumer that finds nothing may go to sleep, and must be woken, unless something has come meanwhile.
                 if received == 0 && !self.channel.prepare_sleep_to_carry(true) {
                     continue;
                 }

@@ -194,7 +194,7 @@ struct Generator {
     waiting: OwnedFd,
     buffer: Vec<u8>,
     opening: usize,
-    /// Nothing new is asked for, and nobody is slow any more.
+    /// Nothing new is asked for, and no client is slow any more.
     is_ending: bool,
     total: Outcome,
     pace: Pace,
@@ -234,7 +234,7 @@ impl Generator {
         let mut tick = start;
         loop {
             if self.is_ending {
-                // Whoever has lost an answer may ask again.
+                // A client that has lost an answer may ask again.
                 closed.retain(|(_, wish)| wish.is_some());
                 if closed.is_empty() && connections.iter().all(Option::is_none) {
                     break;

@@ -1,5 +1,5 @@
-//! Who had the cores: once a second, how long each thread of server and load generator waited for one, and with whom they
-//! were meanwhile. When a load stalls, this says whether somebody was not scheduled, and who was in the way.
+//! Which threads had the cores: once a second, how long each thread of server and load generator waited for one, and which
+//! others ran meanwhile. When a load stalls, this says whether a thread was not scheduled, and which was in the way.
 
 use std::collections::BTreeMap;
 use std::fmt::{Display, Formatter};

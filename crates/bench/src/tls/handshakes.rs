@@ -3,7 +3,7 @@
 //! A handshake counts when the server's ticket has come: with TLS 1.3 the server makes it when it has seen the client's
 //! Finished. The connection is closed then, and another one takes its place. A client has more to compute than a server,
 //! as it has to verify two signatures where the server makes one. So that it is not the client that is measured, only
-//! one handshake in [`SAMPLE`] is verified; all others trust whoever answers.
+//! one handshake in [`SAMPLE`] is verified; all others trust any server.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};

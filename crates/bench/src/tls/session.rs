@@ -77,7 +77,7 @@ pub(super) fn name() -> ServerName<'static> {
 pub(crate) enum Content<'a> {
     /// These bytes.
     Opened(&'a [u8]),
-    /// So many bytes, which nobody has looked at.
+    /// So many bytes, which were not compared.
     Counted(usize),
 }
 
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_content_is_noticed_though_nobody_wants_to_see_it() {
+    fn what_is_no_content_is_noticed_though_it_is_not_compared() {
         let count_all = |bytes: &[u8]| received(bytes, 1 << 20, |_| false).unwrap_err().to_string();
         let after_content = |what| sealed(&[(APPLICATION_DATA, vec![1; 5000]), what]);
         // close_notify, and KeyUpdate.

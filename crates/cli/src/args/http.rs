@@ -12,8 +12,8 @@ pub(crate) struct HttpOptions {
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = parse_index)]
     pub(crate) index: Vec<RelativePath>,
 
-    /// Codings in which files may lie beside themselves, made ready by somebody, the best first: NAME.br, NAME.zst,
-    /// NAME.gz. Who accepts one gets it in the place of NAME
+    /// Codings in which files may lie ready beside themselves, the best first: NAME.br, NAME.zst,
+    /// NAME.gz. A client that accepts one gets it in the place of NAME
     #[arg(long, value_name = "br,zstd,gzip", value_delimiter = ',')]
     pub(crate) precompressed: Vec<Coding>,
 

@@ -17,7 +17,7 @@ use crate::args::tls::{CertificateOptions, TlsOptions};
 use crate::config::ablation::{HostAblation, NicAblation};
 use crate::config::control_link::NicPlace;
 
-/// What `splitway serve` is told on the command line. What a file can say as well is said over it: see `config`.
+/// Options of `splitway serve`. Each takes the place of what the configuration file says: see `config`.
 #[derive(Clone, Debug, Args)]
 #[command(
     group = ArgGroup::new("content").multiple(true),
@@ -158,7 +158,7 @@ Without --dev, Splitway makes a link of its own: a veth pair whose end on this m
 however that ends. This needs CAP_NET_ADMIN, CAP_NET_RAW and CAP_SYS_ADMIN (sudo has them).
 
 With --dev and --addr the stack joins the network of an interface that exists, as one more machine: choose \
-an address that nobody uses, not the kernel's own. This needs CAP_NET_RAW. This machine itself does not \
+an address that no other machine uses, not the kernel's own. This needs CAP_NET_RAW. This machine itself does not \
 see packets that it sends on its own interface; try the URL from another one.
 
 Examples:

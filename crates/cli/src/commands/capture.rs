@@ -159,7 +159,7 @@ impl Output {
             Some(path) if path != Path::new("-") => {
                 let name = format!("file {}", path.display());
                 let mut options = OpenOptions::new();
-                // Nobody else is to read who talks with whom.
+                // Only the owner may read the addresses of clients.
                 options.write(true).create(true).truncate(true).mode(0o600);
                 let file = options.open(path).map_err(|error| {
                     Failure::input(&name, error)
@@ -185,7 +185,7 @@ impl Output {
 
 /// Why it ends before the end.
 enum Stop {
-    /// Nobody reads what is written any more.
+    /// The output is closed.
     Unread,
     Failed(Failure),
 }
@@ -247,7 +247,7 @@ impl Capture {
         deadline: Option<Instant>,
     ) -> Result<(), Stop> {
         self.flush()?;
-        // Whoever has started this may do what is to be captured.
+        // Started with sudo, the program has the privilege that the capture needs.
         let _ = writeln!(io::stderr(), "splitway: capturing on {}", self.device);
         loop {
             let begun = Instant::now();

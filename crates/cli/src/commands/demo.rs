@@ -213,7 +213,7 @@ impl Serve {
             .arg(site)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
-            // Ctrl-C is for this process; that one is told by its parent's end.
+            // Ctrl-C is for this process; the server ends when its parent does.
             .process_group(0)
             .spawn()
             .map_err(failed)?;

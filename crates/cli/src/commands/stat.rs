@@ -5,8 +5,6 @@
 //!
 //! | Module | What it does |
 //! |---|---|
-//! | `document` | what is told, as it is printed with `--json` |
-//! | `telling` | how the host process tells it |
 //! | `asked` | what the supervisor does when it is asked |
 //! | `selection` | which connections are shown, and in which order |
 //! | `rates` | how fast it goes, from one look to the next |
@@ -79,7 +77,7 @@ Examples:
   sudo splitway stat --json | jq '.connections[] | {peer, file: .file.path, srtt: .tcp.srtt_us}'
   sudo splitway stat --json --watch 10 >> stat.jsonl";
 
-/// Asks, and prints what is told, as often as is wanted.
+/// Asks, and prints the answer, as often as the options say.
 pub(crate) fn run(args: &StatArgs) -> Result<(), Failure> {
     let mut left = args.watch.map_or(1, |_| args.count.unwrap_or(u32::MAX));
     let mut before: Option<Sample> = None;
@@ -102,7 +100,7 @@ pub(crate) fn run(args: &StatArgs) -> Result<(), Failure> {
         let mut stdout = std::io::stdout().lock();
         let written = stdout.write_all(text.as_bytes());
         if written.and_then(|()| stdout.flush()).is_err() {
-            // Nobody reads on.
+            // The output is closed.
             return Ok(());
         }
         left -= 1;

@@ -1,4 +1,4 @@
-//! What the host process is told about HTTP: sites, rules, limits, and the secrets of signed URLs.
+//! What the host process gets about HTTP: sites, rules, limits, and the secrets of signed URLs.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -34,7 +34,7 @@ pub(crate) struct Content {
     secrets: BTreeMap<String, Secret>,
 }
 
-/// With which URLs are signed. Nobody gets to see it.
+/// The secrets of signed URLs. No message or print shows them.
 #[derive(Clone, PartialEq, Eq)]
 struct Secret(Zeroizing<Vec<u8>>);
 
@@ -59,7 +59,7 @@ impl fmt::Debug for Secret {
 /// Of a site, and of its rules: they are referred to by number.
 const COUNT_MAX: usize = u16::MAX as usize;
 
-/// So many bytes are more than anybody's request head, and still little for a connection.
+/// More than any request head has, and still little for a connection.
 const HEAD_MAX: Size = Size(1 << 20);
 
 /// Longest time of a limit.
@@ -78,7 +78,7 @@ impl Content {
         file::failure(&problems).map_or(Ok(content), Err)
     }
 
-    /// The same with secrets that nobody has.
+    /// The same without the secrets.
     pub(crate) fn without_secrets(config: &Config) -> Self {
         let any =
             |_: &str, _: &Path| Ok::<_, std::convert::Infallible>(Zeroizing::new(vec![0; 32]));
@@ -311,7 +311,7 @@ fn read_secret(path: &Path) -> Result<Zeroizing<Vec<u8>>, Failure> {
             "Make one: (umask 077; openssl rand -hex 32 > {})",
             path.display()
         ),
-        "Whoever has it can sign URLs",
+        "Anyone who has it can sign URLs",
     )?;
     Ok(Zeroizing::new(text.trim().as_bytes().to_vec()))
 }

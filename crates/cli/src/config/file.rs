@@ -11,7 +11,7 @@ use super::Config;
 use super::place::{Place, Problem};
 use failure::Failure;
 
-/// More than anybody writes.
+/// Longest configuration file, in bytes.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
 /// Names that are less alike are no typing errors of each other.

@@ -1,4 +1,4 @@
-//! The file with the key that two machines share: 64 hexadecimal digits, which nobody else may read.
+//! The file with the key that two machines share: 64 hexadecimal digits, which only its owner may read.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -24,7 +24,7 @@ pub(crate) fn read(path: &Path) -> Result<PreSharedKey, Failure> {
             "Make one with `splitway keygen {}`, and copy it to the other machine.",
             path.display()
         ),
-        "Whoever has the key can read every file of the NIC stack",
+        "Anyone who has the key can read every file of the NIC stack",
     )?;
     PreSharedKey::from_hex(&text).map_err(|error| {
         Failure::input(&what, error)
@@ -32,7 +32,7 @@ pub(crate) fn read(path: &Path) -> Result<PreSharedKey, Failure> {
     })
 }
 
-/// The text of a file that nobody else may read. If there is none, `how_to` tells how to make one; `why` it is to be private.
+/// The text of a file that only its owner may read. `how_to` says how to make one; `why` it is to be private.
 pub(crate) fn read_private(
     path: &Path,
     what: &str,
@@ -51,7 +51,7 @@ pub(crate) fn read_private(
             format!("others than its owner have access to it (mode {mode:04o})"),
         )
         .remedy(format!(
-            "{why}: make a new one, or, if nobody else has read it, chmod 600 {}",
+            "{why}: make a new one, or, if it was not read by others, chmod 600 {}",
             path.display()
         )));
     }

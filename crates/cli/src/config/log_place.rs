@@ -96,7 +96,7 @@ impl LogPlace {
 
 /// Opens a log to be written to at its end, and makes it if it is not there.
 pub(crate) fn open(kind: &str, path: &Path) -> Result<OwnedFd, Failure> {
-    // A pipe that nobody reads is to hold nobody up.
+    // Opening a pipe without a reader must not wait.
     let flags = OFlags::WRONLY
         | OFlags::APPEND
         | OFlags::CREATE
@@ -114,7 +114,7 @@ pub(crate) fn open(kind: &str, path: &Path) -> Result<OwnedFd, Failure> {
             Errno::ISDIR => failure.remedy("Name a file in it."),
             Errno::ROFS => failure.remedy("Choose a file system that can be written to."),
             Errno::NOSPC | Errno::DQUOT => failure.remedy("Make room there, or choose another place."),
-            Errno::NXIO => failure.remedy("It is a pipe that nobody reads: start its reader first."),
+            Errno::NXIO => failure.remedy("It is a pipe without a reader: start its reader first."),
             _ => failure,
         }
     })

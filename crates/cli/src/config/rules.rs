@@ -45,7 +45,7 @@ impl Config {
             Some(_) if addresses.is_empty() => problems.push(
                 Problem::new(here("interface"), "the stack has no address on it")
                     .option("--dev")
-                    .remedy("Say which with addresses (--addr): one that nobody uses, not the kernel's own."),
+                    .remedy("Say which with addresses (--addr): one that no other machine uses, not the kernel's own."),
             ),
             None if !addresses.is_empty() || !gateways.is_empty() => {
                 let key = if addresses.is_empty() { "gateways" } else { "addresses" };

@@ -1,4 +1,4 @@
-//! A certificate for trying out, which nobody trusts who is not given its file.
+//! A self-signed certificate for trying out: a client trusts it only if it is given its file.
 
 use std::fs::Permissions;
 use std::io::{self, Write};
@@ -14,7 +14,7 @@ use zeroize::Zeroizing;
 
 use failure::Failure;
 
-/// How long it is valid, in days. It is no replacement for one that somebody vouches for.
+/// How long it is valid, in days. It is no replacement for one that an authority has signed.
 pub(crate) const VALID_DAYS: u64 = 30;
 
 const DAY: Duration = Duration::from_secs(24 * 3600);

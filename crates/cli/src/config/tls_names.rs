@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use tls::{Cipher, Version};
 
-/// Least and most records of a key. One that is replaced with every few records is of no use to anybody; and AES-GCM allows
+/// Least and most records of a key. Replacing a key with every few records gains nothing; and AES-GCM allows
 /// no more (RFC 8446 §5.5).
 pub(crate) const KEY_RECORDS: (u64, u64) = (16, 1 << 24);
 

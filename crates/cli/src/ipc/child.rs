@@ -18,7 +18,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions};
 
 use crate::ipc::messages::{FromChild, Line, LineBuffer, Report};
 
-/// How long somebody who does not need a process any more waits for it to be gone, once it is killed. One whose read
+/// How long a supervisor that drops a process waits for its end, once it is killed. A process whose read
 /// hangs in the kernel, on a disk or a network file system, does not go before that read ends.
 const GONE_WAIT: Duration = Duration::from_secs(1);
 
@@ -216,7 +216,7 @@ pub(crate) fn adopt_control_socket(name: &CStr) -> Result<OwnedFd, Failure> {
     let what = "taking over the control socket from standard input";
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
         .map_err(|errno| Failure::broken("binding the process to its supervisor", errno))?;
-    // The supervisor may have died before that took effect; then nobody reads standard output.
+    // The supervisor may have died before that took effect; then standard output has no reader.
     let stdout = rustix::stdio::stdout();
     let mut fds = [PollFd::new(&stdout, PollFlags::empty())];
     let polled = retry(|| {

@@ -64,7 +64,7 @@ pub(crate) struct Nic {
     pub(crate) status: String,
 }
 
-/// Whoever fetches what comes from origins, as the supervisor knows it.
+/// The fetcher, as the supervisor knows it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Fetcher {
     /// `null`: there is none at the moment.
@@ -201,7 +201,7 @@ pub(crate) enum Line {
     End {},
 }
 
-/// What is told of a NIC stack, of all that it counts: an answer of the supervisor is short.
+/// The counters of a NIC stack that are shown: an answer of the supervisor is short.
 const NIC_COUNTERS: [&str; 10] = [
     "superpackets",
     "file bytes sent",
@@ -400,7 +400,7 @@ mod tests {
         let own = Process::look_at(std::process::id());
         assert!(own.memory_bytes.unwrap() > 100_000, "{own:?}");
         assert!(own.cpu_us.is_some(), "{own:?}");
-        let nobody = Process::look_at(u32::MAX);
-        assert_eq!((nobody.cpu_us, nobody.memory_bytes), (None, None));
+        let none = Process::look_at(u32::MAX);
+        assert_eq!((none.cpu_us, none.memory_bytes), (None, None));
     }
 }

@@ -122,7 +122,7 @@ pub(crate) fn trust<'a>(
     let trust = match file {
         Some(file) => Trust::of_file(file),
         None if urls.into_iter().any(OriginUrl::is_secure) => Trust::of_machine(),
-        None => Ok(Trust::nobody()),
+        None => Ok(Trust::none()),
     };
     trust.map_err(|error| {
         Failure::input("--origin", error).remedy(
@@ -139,7 +139,7 @@ fn boot_id() -> String {
 
 /// Has the C library load whatever it resolves names by (nsswitch.conf(5)) while memory may still become code.
 fn load_name_service() {
-    // Longer than any name (RFC 1035 §2.3.4): each module is asked, and none asks anybody else.
+    // Longer than any name (RFC 1035 §2.3.4): each module is loaded, and none sends a query.
     let name = "x".repeat(64);
     let found = (name.as_str(), 0).to_socket_addrs();
     tracing::debug!(

@@ -11,7 +11,7 @@ use netsetup::device;
 use crate::ipc::capture_request::{CaptureRequest, Captured, HOST_MARK, NIC_MARK, Part};
 use crate::supervisor::control_socket::Control;
 
-/// Answers whoever wants to capture.
+/// Answers `splitway capture`.
 pub(crate) fn answer(
     control: &mut Control,
     wanted: CaptureRequest,

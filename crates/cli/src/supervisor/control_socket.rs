@@ -33,7 +33,7 @@ pub(crate) const DESCRIPTORS_MAX: usize = 4;
 /// What they take up in a message.
 pub(crate) const DESCRIPTORS_SPACE: usize = rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX));
 
-/// How long somebody who has connected may take to say what it wants.
+/// How long a client that has connected may take to send its request.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What can be asked for.
@@ -291,7 +291,7 @@ impl Control {
         }
         let line = [IoSlice::new(line.as_bytes())];
         if let Err(errno) = rustix::net::sendmsg(&client.socket, &line, &mut ancillary, flags) {
-            tracing::debug!("nobody waits for the answer any more: {errno}");
+            tracing::debug!("the client no longer waits for its answer: {errno}");
         }
     }
 }

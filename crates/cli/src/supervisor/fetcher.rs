@@ -66,7 +66,7 @@ impl InitialNetns {
 /// How long a fetcher whose place another one is to take may wait for what that could not go on with.
 const RETIRE_WAIT: Duration = Duration::from_secs(10);
 
-/// How often one that has not heard everything yet is told the rest, and after how long it is taken not to hear.
+/// How often the rest of a message is sent, and after how long a fetcher that does not receive is replaced.
 const SEND_PERIOD: Duration = Duration::from_millis(20);
 const SEND_WAIT_MAX: Duration = Duration::from_secs(10);
 
@@ -108,7 +108,7 @@ pub(crate) struct FetcherSupervisor {
 /// A fetcher, and what it can do.
 #[derive(Debug)]
 struct Process {
-    /// Where it is told more.
+    /// Leads to the process.
     orders: OwnedFd,
     /// What the socket has not taken: it holds a few long messages.
     unsent: VecDeque<Vec<u8>>,
@@ -116,7 +116,7 @@ struct Process {
     receives_by: Option<Instant>,
     /// It can connect to no others.
     ports: BTreeSet<u16>,
-    /// It believes somebody, and so can speak TLS.
+    /// It has roots of trust, and so can speak TLS.
     is_secure: bool,
     /// It is to end, until then at the latest.
     retires_by: Option<Instant>,
@@ -129,7 +129,7 @@ impl Process {
         self.ports.contains(&url.port()) && (self.is_secure || !url.is_secure())
     }
 
-    /// It is told as soon as it takes that in.
+    /// Sends an order, as soon as the process receives it.
     fn send(&mut self, order: &Order) {
         let message = serde_json::to_vec(order).unwrap_or_default();
         self.unsent.push_back(message);
@@ -148,7 +148,7 @@ impl Process {
                 Err(Errno::AGAIN) => {
                     return now < *self.receives_by.get_or_insert(now + SEND_WAIT_MAX);
                 }
-                // It has ended, which is told in another way.
+                // It has ended, which is an event of its own.
                 Err(_) => {
                     self.unsent.clear();
                     return true;
@@ -219,7 +219,7 @@ impl FetcherSupervisor {
         if self.process.is_none() && self.next.is_none() {
             return self.start(children);
         }
-        // Who is started later is told everything then.
+        // A process that is started later gets everything then.
         if let Some(process) = &mut self.process
             && let Some(plan) = &self.plan
             && process.retires_by.is_none()
@@ -289,7 +289,7 @@ impl FetcherSupervisor {
             .map_err(|errno| Failure::broken("handing the fetcher to the host process", errno))
     }
 
-    /// There is somebody who fetches, or is to be.
+    /// Anything is to be fetched.
     pub(crate) fn is_needed(&self) -> bool {
         self.plan.is_some()
     }
@@ -535,7 +535,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let plan = plan(root.path(), "16M", &["http://a.example".to_owned()]);
         let (mut nic, mut children, host, orders) = at_work(plan);
-        // Nobody takes another one in.
+        // No other fetcher can be handed over.
         drop(host);
         let process = nic.process.as_ref().unwrap();
         rustix::net::sockopt::set_socket_send_buffer_size(&process.orders, 4096).unwrap();

@@ -49,7 +49,7 @@ pub(crate) enum NicOrigin {
         /// The level of its log.
         log: String,
     },
-    /// They are started by somebody else, and wait at this socket.
+    /// They run already, and wait at this socket.
     Socket(PathBuf),
 }
 
@@ -165,7 +165,7 @@ impl NicSupervisor {
         &self.name
     }
 
-    /// Whether this failure is to be told. One that repeats itself with every attempt is told once.
+    /// Whether this failure is to be logged. One that repeats itself with every attempt is logged once.
     pub(crate) fn is_news(&mut self, failure: &Failure) -> bool {
         let said = self.complaint.replace(failure.clone());
         said.is_none_or(|said| !said.is_like(failure))
@@ -678,7 +678,7 @@ fn absorb(sum: &mut Option<Report>, report: Option<&Report>) {
     }
 }
 
-/// Connects to a NIC process that was started by somebody else, as this server had before. Does not wait.
+/// Connects to a NIC process that runs by itself, as this server had before. Does not wait.
 fn connect_again(path: &PathBuf) -> Result<OwnedFd, Failure> {
     let connect = || -> rustix::io::Result<OwnedFd> {
         let socket = seqpacket::non_blocking()?;
@@ -813,7 +813,7 @@ mod tests {
     }
 
     #[test]
-    fn the_status_tells_who_serves_for_how_long_and_why_nobody_does() {
+    fn the_status_says_since_when_it_serves_or_why_not() {
         let (mut children, mut nic) = (children(), nic());
         nic.workers = 2;
         nic.since = Instant::now() - Duration::from_secs(7_265);
@@ -836,7 +836,7 @@ mod tests {
     #[test]
     fn what_nic_processes_report_is_kept_however_they_go() {
         let (mut children, mut nic) = (children(), nic());
-        // One that nobody has heard to have been left.
+        // One whose end comes before the host process reports its loss.
         children.add(Role::Nic(0), shell(&reports(1)));
         while children.pid(Role::Nic(0)).is_some() {
             let event = children.next(None).unwrap();

@@ -73,11 +73,11 @@ struct Changing {
     /// How many.
     left: usize,
     until: Instant,
-    /// Somebody has asked meanwhile: what lies there may be another file already.
+    /// Another request has come meanwhile: the path may lead to another file already.
     is_asked_again: bool,
 }
 
-/// What an observer has to tell to whoever asked.
+/// The answer to a request of the operator.
 #[derive(Debug)]
 pub(crate) enum ObserverOutcome {
     /// The logs were opened again, or why not.
@@ -353,7 +353,7 @@ impl Files {
 }
 
 impl Errors {
-    /// From here on standard error is a pipe, which holds nobody up: who finds it full is not heard.
+    /// From here on standard error is a pipe that never blocks: a process that finds it full loses the line.
     fn catch() -> Result<Self, Failure> {
         let catch = || -> std::io::Result<Self> {
             let before = std::os::fd::AsFd::as_fd(&std::io::stderr()).try_clone_to_owned()?;

@@ -110,7 +110,7 @@ impl OriginPlan {
         }
     }
 
-    /// What people are told.
+    /// A description for the user.
     pub(crate) fn describe(&self) -> String {
         let origins: Vec<String> = self.origins.iter().map(ToString::to_string).collect();
         format!(

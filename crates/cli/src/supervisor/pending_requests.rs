@@ -49,14 +49,14 @@ impl PendingRequests {
         }
     }
 
-    /// Tells whoever has asked for something what has become of it.
+    /// Answers the request to open the logs again.
     pub(crate) fn on_observer(&mut self, news: ObserverOutcome) {
         let ObserverOutcome::Reopened(result) = news;
         let is_asked = std::mem::take(&mut self.awaits_reopening);
         self.on_outcome(Some(Outcome { is_asked, result }));
     }
 
-    /// Answers if somebody waits for this.
+    /// Answers the client that waits for this, if one does.
     pub(crate) fn on_outcome(&mut self, outcome: Option<Outcome>) {
         if let Some(Outcome {
             is_asked: true,
@@ -76,7 +76,7 @@ impl PendingRequests {
         }
     }
 
-    /// What has become of a NIC stack. Whoever has asked is told when that is known of all.
+    /// What has become of a NIC stack. The client gets its answer when that is known of all.
     pub(crate) fn answer(
         &mut self,
         nic: &NicSupervisor,
@@ -120,7 +120,7 @@ mod tests {
     use netsetup::seqpacket;
 
     #[test]
-    fn an_outcome_is_told_to_whoever_asked_and_nobody_else() {
+    fn an_outcome_goes_to_the_client_that_asked_and_to_no_other() {
         let directory = tempfile::tempdir().unwrap();
         let mut control = Control::bind(&directory.path().join("control")).unwrap();
         let client = seqpacket::connect(&SocketAddrUnix::new(control.path()).unwrap()).unwrap();

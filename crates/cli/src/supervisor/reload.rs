@@ -47,7 +47,7 @@ struct Passed {
     ignored: Vec<String>,
 }
 
-/// What has become of something, and whether somebody has asked for it and waits.
+/// What has become of a request, and whether a client waits for the answer.
 pub(crate) struct Outcome {
     pub(crate) is_asked: bool,
     pub(crate) result: Result<String, String>,
@@ -113,7 +113,7 @@ impl<'a> Reload<'a> {
                 result: Err(why.to_owned()),
             });
         }
-        match self.read_anew(is_asked, prepare) {
+        match self.read_again(is_asked, prepare) {
             Ok(passed) => {
                 self.passed.push_back(passed);
                 None
@@ -122,7 +122,7 @@ impl<'a> Reload<'a> {
         }
     }
 
-    fn read_anew(
+    fn read_again(
         &self,
         is_asked: bool,
         prepare: impl FnOnce(Option<&OriginPlan>) -> Result<(), Failure>,

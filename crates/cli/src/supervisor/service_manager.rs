@@ -12,10 +12,10 @@ use sd_notify::NotifyState;
 /// The longest time that is asked for at once: 71 minutes is what its number can say.
 const EXTENSION_MAX: Duration = Duration::from_secs(60 * 60);
 
-/// Nobody waits longer for an end, which is more than any clock can say otherwise.
+/// Longest time until the end, which is more than a service manager waits.
 const END_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-/// Nobody may be there to be told.
+/// There may be no service manager.
 #[derive(Debug)]
 pub(crate) struct ServiceManager {
     /// How often the host process is asked whether it turns.
@@ -85,7 +85,7 @@ impl ServiceManager {
         self.extend();
     }
 
-    /// Whoever waits for the end waits longer, if it is time to say that again.
+    /// The service manager is to wait longer, if it is time to say that again.
     pub(crate) fn extend_if_due(&mut self) {
         if self.extend_next.is_some_and(|at| at <= Instant::now()) {
             self.extend();

@@ -15,10 +15,10 @@ use crate::supervisor::control_socket::Control;
 use crate::supervisor::fetcher::FetcherSupervisor;
 use crate::supervisor::nic::NicSupervisor;
 
-/// What a pipe is to hold, in bytes: as much as anybody may ask for (`/proc/sys/fs/pipe-max-size`).
+/// The size of the pipe, in bytes: the most that a user may ask for (`/proc/sys/fs/pipe-max-size`).
 const PIPE_BYTES: usize = 1 << 20;
 
-/// Answers whoever has asked for connections.
+/// Answers `splitway stat`.
 pub(crate) fn answer(
     control: &mut Control,
     children: &Children,

@@ -149,7 +149,7 @@ fn segments(
 #[test]
 fn a_captured_download_is_the_file_and_each_packet_has_its_sender() {
     isolated(|site| {
-        // As many superpackets as there is memory for, so that none is missing though nobody reads for a while.
+        // As many superpackets as there is memory for, so that none is missing though the reader pauses.
         let file = site.file("film.mp4", 2_000_000).unwrap();
         let _splitway = serve(&site);
         for server in [HTTP_V4, HTTP_V6] {

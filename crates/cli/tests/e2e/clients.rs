@@ -237,7 +237,7 @@ fn clients_that_reset_in_the_middle_leave_nothing_behind() {
             download(server, &small).unwrap();
         }
         // A file may stay open for the next who wants it, not fifty.
-        wait::until(SOON, "the NIC stack closing what nobody reads", || {
+        wait::until(SOON, "the NIC stack closing what is not read", || {
             (open_files(splitway.nic()) < before + large.len() / 2).then_some(())
         })
         .unwrap();

@@ -1,4 +1,4 @@
-//! A server that is told in a file what to do, and told otherwise while it runs.
+//! A server with a configuration file, which changes while it runs.
 
 use std::fs;
 use std::io;
@@ -106,7 +106,7 @@ fn sites_rules_and_signed_urls_are_served_as_the_file_says() {
         let other = (HTTP_V4.ip(), 8080).into();
         let mut connection = Connection::open(other).unwrap();
         assert_eq!(ask(&mut connection, "one.example", "/page").status, 200);
-        // Nobody sees the secret.
+        // The secret is shown nowhere.
         for pid in [splitway.supervisor(), splitway.host(), splitway.nic()] {
             let line = fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero())).unwrap();
             assert!(!String::from_utf8_lossy(&line).contains(secret));
@@ -125,7 +125,7 @@ fn served_version(connection: &mut Connection, file: &KnownFile) -> String {
 }
 
 #[test]
-fn a_configuration_is_read_anew_in_the_midst_of_downloads() {
+fn a_configuration_is_reloaded_in_the_midst_of_downloads() {
     isolated(|site| {
         let large = site.file("large", 30_000_000).unwrap();
         let small = site.file("small", 5000).unwrap();

@@ -13,7 +13,7 @@ use testbed::splitway::HTTP_V4;
 
 use crate::metrics::{ADMIN, watched};
 
-/// Chromium on the dashboard, for some minutes of its own time, which passes while it waits for nobody.
+/// Chromium on the dashboard, for some minutes of its own virtual time.
 fn browser(site: &Site, arguments: &[&str]) -> Command {
     let mut chromium = Command::new("chromium");
     chromium.args(["--headless", "--no-sandbox", "--disable-gpu"]);

@@ -1,4 +1,4 @@
-//! Downloads that go on while somebody kills what they need.
+//! Downloads that go on while processes that they need are killed.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -50,7 +50,7 @@ pub(crate) fn counter(splitway: &mut Splitway, process: &str, name: &str) -> u64
 
 /// Kills at random moments, so many times, while [`DOWNLOADS`] clients download over links that lose packets. No
 /// connection ends, every byte is right, and the host process holds what it held before. `kill` is false if there was
-/// nobody to be killed.
+/// no process to kill.
 pub(crate) fn downloads_outlive(
     splitway: &Splitway,
     servers: [SocketAddr; 2],

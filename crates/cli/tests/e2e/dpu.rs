@@ -180,7 +180,7 @@ impl NicMachine {
         nic
     }
 
-    /// Its output is nobody's concern any more: somebody has to read it, or it would stop.
+    /// Discards its output: unread, it would block the process.
     fn let_talk(self) -> Process {
         let NicMachine {
             process, output, ..
@@ -315,7 +315,7 @@ fn host_stacks_come_go_and_come_back() {
     });
 }
 
-/// Whoever dies between the host stack and the files is replaced, and the downloads go on.
+/// Each process between the host stack and the files is replaced when it dies, and the downloads go on.
 #[test]
 fn downloads_outlive_nic_processes_carriers_and_nic_machines() {
     isolated(|site| {
@@ -345,7 +345,7 @@ fn downloads_outlive_nic_processes_carriers_and_nic_machines() {
                 signal(carrier, Signal::KILL).unwrap();
             }
             nic.next_session();
-            // As when its power fails: nobody says good-bye.
+            // As when its power fails: no end of the session is sent.
             signal(nic.process.pid(), Signal::KILL).unwrap();
             nic.process.wait(SOON).unwrap();
             nic = machines.nic_stack();
@@ -377,7 +377,7 @@ fn no_response_waits_while_the_nic_process_of_another_machine_is_replaced() {
     });
 }
 
-/// Records are sealed on the other machine. Whoever seals them there may die or be replaced: the host hears his last words
+/// Records are sealed on the other machine. When the NIC process there dies or is replaced, the host gets its last events
 /// before another one begins, and no connection ends.
 #[test]
 fn records_of_tls_are_sealed_on_another_machine() {
@@ -538,7 +538,7 @@ fn a_nic_machine_that_falls_silent_is_noticed() {
         let mut host = machines.host_stack(&nic);
         let session = nic.next_session();
         download(servers()[0], &file).unwrap();
-        // As when its power fails: nobody says good-bye.
+        // As when its power fails: no end of the session is sent.
         signal(nic.process.pid(), Signal::KILL).unwrap();
         let line = host.line(|line| line.contains("has said nothing")).unwrap();
         assert!(line.contains(&nic.mac), "{line}");

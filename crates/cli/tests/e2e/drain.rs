@@ -12,7 +12,7 @@ use crate::deaths::host_counter;
 use crate::support::{SOON, ctl, serve_with, started};
 
 #[test]
-fn responses_go_on_to_their_end_and_nobody_else_comes_in() {
+fn responses_go_on_to_their_end_and_no_other_connection_is_accepted() {
     isolated(|site| {
         let large = site.file("large", 30_000_000).unwrap();
         let small = site.file("small", 5000).unwrap();

@@ -194,7 +194,7 @@ pub(crate) fn parts_of(response: &[u8], file: &KnownFile) -> Vec<Range<u64>> {
     let (_, boundary) = head.split_once("multipart/byteranges; boundary=").unwrap();
     let boundary = format!("--{}", boundary.split("\r\n").next().unwrap());
     let (mut rest, mut parts) = (&response[head_len + 4..], Vec::new());
-    // What is before the first delimiter is nobody's (RFC 2046 §5.1.1).
+    // The preamble before the first delimiter is ignored (RFC 2046 §5.1.1).
     rest = rest.strip_prefix(b"\r\n").unwrap_or(rest);
     loop {
         rest = rest.strip_prefix(boundary.as_bytes()).unwrap();

@@ -53,7 +53,7 @@ fn call_within(pid: Pid, call: &str) -> Option<(i64, i32)> {
         .lines()
         .find_map(|line| line.strip_prefix("answered ")?.split_once(' '));
     let Some(answer) = answer else {
-        // Dead, whether or not anybody has asked how.
+        // Dead, whether or not it was reaped.
         let lives = status(pid, "State").is_some_and(|state| !state.starts_with(['Z', 'X']));
         assert!(
             !lives,

@@ -22,7 +22,7 @@ use time::OffsetDateTime;
 use crate::dpu::Machines;
 use crate::support::{SOON, serve, serve_with};
 
-/// What is told of entries: the size of files, and the time of the last modification.
+/// What a listing says of entries: the size of files, and the time of the last modification.
 type Told = BTreeMap<Vec<u8>, (Option<u64>, String)>;
 
 const URLS: [&str; 2] = ["http://10.77.0.2", "http://[fd77::2]"];
@@ -59,7 +59,7 @@ fn fill(site: &Site) {
     symlink("../track", at(b"albums/dangling")).unwrap();
     symlink("albums/one", at(b"a link")).unwrap();
     symlink("albums", at(b"a link to a directory")).unwrap();
-    // What nobody is told of.
+    // What no listing shows.
     fs::create_dir(at(b".git")).unwrap();
     fs::write(at(b".htpasswd"), "secret").unwrap();
     symlink("/etc/passwd", at(b"passwd")).unwrap();
@@ -221,7 +221,7 @@ fn a_directory_is_told_entry_for_entry() {
                 .unwrap();
             assert!(output.status.success() && output.stdout == known, "{link}");
         }
-        // What changes is told at once.
+        // Changes are visible at once.
         fs::write(site.root().join("music/new"), "new").unwrap();
         fs::remove_file(site.root().join("music/track 00007.flac")).unwrap();
         compare(URLS[0], &site);

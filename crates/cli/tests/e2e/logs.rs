@@ -185,7 +185,7 @@ fn lines_in_json_have_everything() {
 }
 
 #[test]
-fn logs_are_renamed_and_opened_anew_without_losing_a_line() {
+fn logs_are_renamed_and_reopened_without_losing_a_line() {
     isolated(|site| {
         let file = site.file("file", 1_000).unwrap();
         let errors = site.outside().join("error.log");
@@ -332,13 +332,13 @@ fn a_full_disk_stops_no_download_and_the_log_goes_on_when_there_is_room() {
             .iter()
             .filter(|line| warning(line))
             .count();
-        assert_eq!(warnings, 1, "it is told once");
+        assert_eq!(warnings, 1, "it is logged once");
         assert!(splitway.end_with(Signal::TERM).unwrap().success());
     });
 }
 
 #[test]
-fn a_log_that_cannot_be_opened_anew_stays_as_it_is() {
+fn a_log_that_cannot_be_reopened_stays_as_it_is() {
     isolated(|site| {
         let file = site.file("file", 1_000).unwrap();
         let directory = site.outside().join("logs");

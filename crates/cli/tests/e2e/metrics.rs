@@ -204,7 +204,7 @@ fn a_host_process_that_hangs_is_not_healthy() {
 }
 
 #[test]
-fn scrapers_that_are_slow_or_never_ask_hold_nobody_up() {
+fn scrapers_that_are_slow_or_never_ask_delay_no_other() {
     isolated(|site| {
         let file = site.file("file", 20_000_000).unwrap();
         let mut splitway = watched(&site, &[]);

@@ -1,4 +1,4 @@
-//! What a service manager is told.
+//! Notifications for a service manager.
 
 use std::os::unix::net::UnixDatagram;
 use std::process::Command;
@@ -110,7 +110,7 @@ fn a_manager_waits_as_long_as_downloads_may_take_and_hears_nothing_else_meanwhil
             "{in_time} us"
         );
 
-        // More time, of which one notice can say an hour; nobody hears that it is ready.
+        // More time, of which one notification can say an hour; none says that the server is ready.
         configuration(&site, "[operation]\ndrain_timeout = \"2h\"\n");
         let (done, said) = ctl("reload", None);
         assert!(done, "{said}");

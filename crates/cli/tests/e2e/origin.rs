@@ -331,7 +331,7 @@ fn whatever_the_origin_does_no_byte_is_wrong() {
         });
         let answer = get("/changed");
         let is_beginning = |of: &[u8], it: &[u8]| it.len() < of.len() && of.starts_with(it);
-        // Whoever has not been told of it when it ends is told that.
+        // A client that has not heard of it when it ends gets an error.
         assert!(answer.status == 502 || is_beginning(&body, &answer.body));
         web.answers(|request| Reply::in_parts(request, "\"v2\"", FRESH, &content(4_200_000, 4)));
         assert!(get("/changed").body == content(4_200_000, 4));
@@ -360,7 +360,7 @@ fn whatever_the_origin_does_no_byte_is_wrong() {
         }
         // And one that is gone does not take away what is there.
         drop(web);
-        assert_eq!(get("/nobody").status, 502);
+        assert_eq!(get("/closed-port").status, 502);
         assert!(get("/chunked").body == content(2_000_000, 6));
     });
 }
@@ -480,7 +480,7 @@ fn a_download_that_is_stale_outlives_its_fetcher_and_its_origin() {
             signal(before, Signal::KILL).unwrap();
             let is_another = || fetcher(&splitway).filter(|&pid| pid != before);
             testbed::wait::until(SOON, "another fetcher", is_another).unwrap();
-            // It knows by now what is read: whatever nobody reads has gone when it answers.
+            // It knows by now which versions are read: all others have gone when it answers.
             assert_eq!(get("/y").status, 502);
             stream.read_to_end(&mut bytes).unwrap();
             assert!(bytes.ends_with(&body), "{fields}: {} bytes", bytes.len());
@@ -625,7 +625,7 @@ fn a_full_disk_makes_room_and_where_there_is_none_clients_are_told() {
         let is_full = |line: &str| line.contains("disk of the cache directory is full");
         let said = splitway.line(is_full).unwrap();
         assert!(said.contains("--origin-cache-bytes"), "{said}");
-        // Somebody else takes all that is left, and, sooner or later, all that has made room.
+        // Another program takes the space that is left, and, sooner or later, all that becomes free.
         let ballast = disk.join("ballast");
         while_filling(&ballast, || {
             let mut number = 100;
@@ -739,7 +739,7 @@ fn a_resolver_that_does_not_answer_holds_up_no_other_origin() {
         resolver.set_read_timeout(Some(SOON)).unwrap();
         resolver.recv_from(&mut [0; 512]).unwrap();
         assert!(get("/x").body == content(3_000_000, 1));
-        // They are told before the resolver gives up.
+        // They get an answer before the resolver gives up.
         for mut stream in waiting {
             stream.set_read_timeout(Some(SOON)).unwrap();
             let mut status = [0; 12];
@@ -905,7 +905,7 @@ fn a_reload_that_adds_origins_cuts_no_download() {
         });
         assert_eq!(get("/near/x").body, b"near");
         assert!(PathBuf::from(format!("/proc/{}", first.as_raw_nonzero())).exists());
-        // One at another port: another fetcher comes, when that cuts nobody off.
+        // One at another port: another fetcher comes, when that interrupts no transfer.
         configuration(&site, &origins(&(near + &rule("/far/*", &added.url))));
         let (is_reloaded, said) = ctl("reload", None);
         assert!(is_reloaded, "{said}");

@@ -34,7 +34,7 @@ type Row = (&'static str, &'static [&'static str], &'static str);
 const ROWS: &[Row] = &[
     ("GET /clip.mp4", &[], ""),
     ("HEAD /clip.mp4", &[], ""),
-    ("GET /", &[], "whoever looks for variants says so"),
+    ("GET /", &[], "a server that looks for variants says so"),
     ("GET /clip.mp4", &["Range: bytes=0-9"], ""),
     ("GET /clip.mp4", &["Range: bytes=-5"], ""),
     ("GET /clip.mp4", &["Range: bytes=99999-"], ""),
@@ -164,15 +164,23 @@ const ROWS: &[Row] = &[
     (
         "GET /listed/",
         &[],
-        "a link that leads out of the root is nothing here that could be asked for; Caddy tells names that begin with a dot; whoever has JSON as well says so",
+        "a link that leads out of the root is nothing here that could be asked for; Caddy lists names that begin with a dot; a server that has JSON as well says so",
     ),
     (
         "GET /listed/",
         &["Accept: application/json"],
         "as above; nginx has one of both for all, lighttpd has pages only, Caddy does not say that it has both",
     ),
-    ("HEAD /listed/", &[], "whoever has JSON as well says so"),
-    ("GET /listed/sub/", &[], "whoever has JSON as well says so"),
+    (
+        "HEAD /listed/",
+        &[],
+        "a server that has JSON as well says so",
+    ),
+    (
+        "GET /listed/sub/",
+        &[],
+        "a server that has JSON as well says so",
+    ),
     (
         "GET /listed/sub",
         &[],
@@ -181,7 +189,7 @@ const ROWS: &[Row] = &[
     (
         "GET /listed/with-index/",
         &[],
-        "an index comes first; whoever looks for variants says so",
+        "an index comes first; a server that looks for variants says so",
     ),
     ("GET /missing", &[], ""),
     (
@@ -219,7 +227,7 @@ const ROWS: &[Row] = &[
     (
         "GET /clip.mp4",
         &["Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n"],
-        "a body of unknown length that nobody wants: lighttpd refuses any, Splitway asks for its length, others skip it",
+        "a body of unknown length that no server wants: lighttpd refuses any, Splitway asks for its length, others skip it",
     ),
     (
         "GET /clip.mp4",
@@ -227,7 +235,7 @@ const ROWS: &[Row] = &[
             "Content-Length: 5",
             "Transfer-Encoding: chunked\r\n\r\n0\r\n",
         ],
-        "two lengths may be two requests to somebody else (RFC 9112 §6.1); Caddy believes the second",
+        "two lengths may be two requests to another server (RFC 9112 §6.1); Caddy believes the second",
     ),
     (
         "POST /clip.mp4",
@@ -260,7 +268,7 @@ const ROWS: &[Row] = &[
     (
         "GET /old/a/b?c=d",
         &[],
-        "nginx names the host; Caddy keeps the query only where it is told to",
+        "nginx names the host; Caddy keeps the query only where its configuration says so",
     ),
     (
         "GET /cors/a.mp4",
@@ -329,7 +337,7 @@ const PULLS: &[(&str, &[&str], &str, &str)] = &[
         "GET /pulled/b.mp4",
         &["Range: bytes=2000000-2000009"],
         "fresh",
-        "whoever has a cache fetches more than the range",
+        "a server that has a cache fetches more than the range",
     ),
     (
         "GET /pulled/b.mp4",
@@ -352,7 +360,7 @@ const PULLS: &[(&str, &[&str], &str, &str)] = &[
         "GET /pulled/stale.mp4",
         &[],
         "fresh for 1 s",
-        "whoever has a cache asks whether it is still good",
+        "a server that has a cache asks whether it is still good",
     ),
     ("GET /pulled/missing.mp4", &[], "404", ""),
     (
@@ -543,7 +551,7 @@ fn caddy(site: &Site, web: &Web) -> Peer {
     peer(command, &format!("Caddy/{number}"), unsigned, CADDY)
 }
 
-/// Nobody listens there.
+/// A port without a listener.
 const DEAD: &str = "http://127.0.0.1:1";
 
 /// Until when signed URLs are good, where they say that.
@@ -937,7 +945,7 @@ fn the_table_of_what_others_answer_is_true() {
         for (name, content) in [
             ("index.html", "<!doctype html><title>index</title>\n"),
             ("style.css", "p { color: red }\n"),
-            // Nobody looks into them.
+            // Their bytes are not compared.
             ("style.css.br", "what brotli would make of it"),
             ("style.css.gz", "what gzip would make of it"),
             ("style.css.zst", "what zstd would make of it"),

@@ -62,7 +62,7 @@ fn curl_goes_on_with_a_download_that_was_cut() {
                 certificate.certificate.display()
             );
             for cut in [1, 1_000_003, 29_999_999] {
-                // Whoever reads closes, and so does curl.
+                // The reader closes, and so does curl.
                 let script = format!(
                     "{curl} 2>/dev/null | head --bytes={cut} >{}",
                     part.display()
@@ -88,7 +88,7 @@ fn ffmpeg_reads_a_video_and_jumps_about_in_it() {
     isolated_long(|site| {
         let root = site.root();
         copy_video(&site);
-        // Its index behind the pictures, so that whoever begins at the beginning has to jump.
+        // Its index behind the pictures, so that a player that begins at the beginning has to jump.
         ffmpeg("-i video.mp4 -c copy index-last.mp4", root);
         let certificate = Certificate::new(site.outside(), "server", "ec", &["localhost"]);
         let _splitway = serve_tls(&site, &[&certificate], &["--listen", "80"]);

@@ -1,4 +1,4 @@
-//! The NIC process dies, or is replaced, and nobody notices but the counters.
+//! The NIC process dies, or is replaced, and only the counters notice.
 
 mod heartbeat;
 
@@ -176,7 +176,7 @@ fn the_nic(socket: &Path) -> String {
 }
 
 #[test]
-fn what_keeps_a_nic_process_from_serving_is_said_once_and_again_to_whoever_asks() {
+fn what_keeps_a_nic_process_from_serving_is_logged_once_and_answered_every_time() {
     isolated(|site| {
         let file = site.file("file", 1000).unwrap();
         let socket = site.outside().join("control");
@@ -232,7 +232,7 @@ fn a_nic_process_is_replaced_in_the_middle_of_downloads() {
             ],
         );
         let mode = fs::metadata(&socket).unwrap().permissions().mode();
-        assert_eq!(mode & 0o777, 0o600, "nobody else may connect");
+        assert_eq!(mode & 0o777, 0o600, "no other user may connect");
         let mut connections = FAMILIES.map(|server| started(server, &file));
         let mut nic = splitway.nic();
         for round in 0..4 {
@@ -377,7 +377,7 @@ fn an_upgrade_replaces_the_nic_process_unless_it_does_not_fit() {
 }
 
 #[test]
-fn a_server_is_found_by_whoever_may_ask_it() {
+fn a_server_is_found_by_every_user_who_may_ask_it() {
     isolated(|site| {
         let ctl = || {
             let output = Command::new(program())
@@ -402,7 +402,7 @@ fn a_server_is_found_by_whoever_may_ask_it() {
         assert!(path.starts_with("/run/splitway/"), "{path}");
         download(HTTP_V4, &file).unwrap();
 
-        // Killed, it leaves its socket behind, and nobody is misled by that.
+        // Killed, it leaves its socket behind, which misleads no client.
         splitway.end_with(Signal::KILL).unwrap();
         assert!(Path::new(&path).exists());
         let (code, said) = ctl();

@@ -88,7 +88,7 @@ fn a_router_that_swallows_what_is_too_big_without_a_word_is_found_out() {
             }
         }
         let counter = end(splitway);
-        assert_eq!(counter("mtus_reduced"), 0, "nobody has told it");
+        assert_eq!(counter("mtus_reduced"), 0, "no ICMP error has arrived");
         assert_eq!(counter("connections_broken"), 1, "the last one alone");
         let silenced = routed.nft("list chain inet silence words").unwrap();
         let counts = silenced.matches("counter packets").count();

@@ -147,7 +147,7 @@ fn downloads_go_on_from_a_replica_when_a_nic_machine_dies_for_good() {
                     connection.get(&small).map(|_| ())
                 });
             });
-            // As when its power fails: nobody says good-bye.
+            // As when its power fails: no end of the session is sent.
             signal(first.pid(), Signal::KILL).unwrap();
             first.wait(SOON).unwrap();
             let lost = host.line(|line| line.contains("go on through another"));

@@ -37,7 +37,7 @@ fn connections(document: &Value) -> &Vec<Value> {
     document["connections"].as_array().unwrap()
 }
 
-/// What is told of the connection from this address.
+/// What `stat` says of the connection from this address.
 fn row(document: &Value, client: SocketAddr) -> &Value {
     let row = connections(document)
         .iter()
@@ -198,7 +198,7 @@ fn a_host_process_that_stands_still_is_told_of_as_far_as_is_known() {
     });
 }
 
-/// Somebody who asks, and has not read anything yet.
+/// A client that asks, and has not read anything yet.
 fn asked(control: &Path) -> OwnedFd {
     let socket = socket_with(
         AddressFamily::UNIX,
@@ -253,7 +253,7 @@ fn of_many_connections_each_is_told_once_also_beside_readers_who_do_not_read() {
             .collect();
         assert_eq!(connections(&document).len(), CONNECTIONS, "each once");
         assert_eq!(told, there);
-        // They hold nobody up.
+        // They delay no other.
         download(HTTP_V4, &file).unwrap();
         let mut document = String::new();
         for silent in silent {

@@ -47,7 +47,7 @@ fn tried_out(site: &Site) {
     run(tool("sh -c").arg(format!("cd {directory} && {line} --silent"))).unwrap();
     let bytes = fs::read(site.outside().join("file")).unwrap();
     assert_eq!(file.check(0, &bytes), Ok(()));
-    // Nobody trusts it otherwise.
+    // No client trusts it otherwise.
     let mut curl = tool("curl -q --silent --max-time 20 https://10.77.0.2/file");
     assert_eq!(curl.output().unwrap().status.code(), Some(60));
     splitway.end_with(Signal::TERM).unwrap();
@@ -473,7 +473,7 @@ fn await_lines(splitway: &mut Splitway, what: &str, count: usize) {
 }
 
 #[test]
-fn certificates_are_read_anew_and_connections_go_on() {
+fn certificates_are_reloaded_and_connections_go_on() {
     isolated(|site| {
         let file = site.file("file", 20_000_000).unwrap();
         let small = site.file("small", 5000).unwrap();
@@ -535,7 +535,7 @@ fn certificates_are_read_anew_and_connections_go_on() {
 }
 
 #[test]
-fn without_tls_there_is_nothing_to_read_anew_and_sighup_ends_it() {
+fn without_tls_there_is_nothing_to_reload_and_sighup_ends_it() {
     isolated(|site| {
         let file = site.file("file", 5000).unwrap();
         let mut splitway = crate::support::serve(&site);
@@ -547,7 +547,7 @@ fn without_tls_there_is_nothing_to_read_anew_and_sighup_ends_it() {
 }
 
 #[test]
-fn a_certificate_for_trying_out_is_made_anew() {
+fn a_certificate_for_trying_out_is_made_again() {
     isolated(|site| {
         let file = site.file("file", 5000).unwrap();
         let mut splitway = serve_with(&site, &["--tls-listen", "443", "--tls-self-signed"]);

@@ -1,4 +1,4 @@
-//! Clients that break the rules of TLS get the alert that RFC 8446 §6 or RFC 5246 §7.2 has for it, and nobody else
+//! Clients that break the rules of TLS get the alert that RFC 8446 §6 or RFC 5246 §7.2 has for it, and no other client
 //! notices. What happens to every byte of a record is in `tls/tests/tls/hostile.rs`; here it goes through the program.
 
 use std::io::{ErrorKind, Read, Write};
@@ -231,7 +231,7 @@ impl Forger {
         content
     }
 
-    /// Asserts that it is told this, and that the connection is over.
+    /// Asserts that it gets this alert, and that the connection is over.
     #[track_caller]
     fn ends_with(mut self, alert: u8, what: &str) {
         let last = self.receive();
@@ -391,7 +391,7 @@ const CASES: &[Case] = &[
 ];
 
 #[test]
-fn a_client_that_breaks_the_rules_is_told_so_and_nobody_else_notices() {
+fn a_client_that_breaks_the_rules_gets_an_alert_and_no_other_notices() {
     isolated(|site| {
         let file = site.file("file", 30_000_000).unwrap();
         let small = site.file("small", 50_000).unwrap();

@@ -80,7 +80,7 @@ fn sslyze_finds_no_weakness() {
         };
         let said = sslyze("intermediate");
         println!("{said}");
-        // It does not comply with Mozilla's recommendation in one thing: nobody vouches for the certificate.
+        // It does not comply with Mozilla's recommendation in one thing: no authority has signed the certificate.
         let (_, compliance) = said.split_once("COMPLIANCE").expect("a result");
         let complaints: Vec<&str> = compliance
             .lines()

@@ -117,7 +117,7 @@ fn the_package_installs_serves_and_goes() {
             assert!(root.join(path).exists(), "{path}");
         }
         links_lead_somewhere(&root.join("usr/share/doc/splitway"));
-        // Nobody has said yet what to serve.
+        // The configuration does not say yet what to serve.
         let enabled = within("systemctl is-enabled splitway.service")
             .output()
             .unwrap();

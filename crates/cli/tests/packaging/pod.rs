@@ -56,7 +56,7 @@ fn clients_reach_a_pods_stack_at_the_pods_address() {
         for server in ["198.51.100.2:80", "[2001:db8::2]:80"] {
             download(server.parse::<SocketAddr>().unwrap(), &file).unwrap();
         }
-        // What comes for others is passed on to nobody, and nothing goes round in a circle.
+        // Packets for others are not forwarded, so that none goes round in a circle.
         let forwarded = inside("nft list table inet splitway");
         assert!(forwarded.contains("8080"), "{forwarded}");
         let other = tool("curl -q --silent --max-time 2 http://198.51.100.2:8081/")

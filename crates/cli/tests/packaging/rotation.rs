@@ -19,7 +19,7 @@ use crate::support::PROGRAM;
 const SOON: Duration = Duration::from_secs(20);
 
 #[test]
-fn logrotate_has_the_logs_opened_anew() {
+fn logrotate_has_the_logs_reopened() {
     isolated(|site| {
         let [before, after] = ["before", "after"].map(|name| site.file(name, 5000).unwrap());
         let place = site.outside();

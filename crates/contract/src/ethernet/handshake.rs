@@ -8,11 +8,11 @@
 //! 3. The first sealed frame of the host proves that the HELLO was not a recorded one. Only then does the NIC
 //!    stack give up the session that it has.
 //!
-//! Recorded HELLOs keep no host out, however many somebody sends: the NIC stack remembers few, and those that
+//! Recorded HELLOs keep no host out, however many an attacker replays: the NIC stack remembers few, and those that
 //! began last, among which the host's own always is. The clock has no other use: a host whose clock has gone
-//! back is let in as well, unless somebody sends recordings at the same time.
+//! back is accepted as well, unless an attacker replays recordings at the same time.
 //!
-//! Whoever has the shared key only later cannot read what was recorded before (it is Noise's NNpsk0 in
+//! An attacker who gets the shared key only later cannot read what was recorded before (it is Noise's NNpsk0 in
 //! spirit). A HELLO that cannot be taken is answered with a REFUSAL, which nothing authenticates, since
 //! the two sides may have no key in common: a host stack takes it for a hint and keeps trying.
 
@@ -423,7 +423,7 @@ struct Keys {
 }
 
 impl Keys {
-    /// The error: the peer's key is none, as of somebody who wants to know the result.
+    /// The error: the peer's key is none, as of an attacker who wants to know the result.
     fn derive(
         key: &PreSharedKey,
         private: &PrivateKey,

@@ -7,7 +7,7 @@ use aws_lc_rs::hkdf::{HKDF_SHA256, KeyType, Prk, Salt};
 /// Bytes of the key.
 pub const KEY_BYTES: usize = 32;
 
-/// The key that both machines share: whoever has it may command the NIC stack. Only keys that are
+/// The key that both machines share: any machine that has it may command the NIC stack. Only keys that are
 /// derived from it are ever used on the link.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PreSharedKey([u8; KEY_BYTES]);
@@ -22,7 +22,7 @@ pub enum KeyError {
     },
     /// A character that is no hexadecimal digit.
     NotHexadecimal,
-    /// All digits are the same: nobody drew this at random.
+    /// All digits are the same: no generator drew this at random.
     NotRandom,
 }
 
@@ -67,8 +67,8 @@ impl PreSharedKey {
     }
 
     /// What the keys of one session are expanded from: the fresh secret of two ephemeral keys, so that
-    /// nobody who gets hold of this key later can read what was recorded before, and this key, so that
-    /// nobody without it takes part (HKDF, RFC 5869).
+    /// a later thief of this key cannot read what was recorded before, and this key, so that
+    /// only its holders take part (HKDF, RFC 5869).
     pub(super) fn session_secret(&self, agreed: &[u8]) -> Prk {
         Salt::new(HKDF_SHA256, &self.0).extract(agreed)
     }

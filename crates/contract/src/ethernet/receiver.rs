@@ -58,7 +58,7 @@ impl Receiver {
     /// A parcel has come. An error is the rule that the peer has broken.
     pub(super) fn on_parcel(&mut self, parcel: u64, bytes: &[u8]) -> Result<(), &'static str> {
         if parcel >= self.credit() {
-            return Err("nobody sends more than there is credit for");
+            return Err("the peer sends more than there is credit for");
         }
         self.receipt_is_due = true;
         let slot = parcel as usize % WINDOW;
@@ -112,7 +112,7 @@ impl Receiver {
         self.receipt_is_due || self.credit() - self.told >= CREDIT_STEP
     }
 
-    /// What the other side is told now.
+    /// What the peer gets now.
     pub(super) fn receipt(&mut self, largest: u64) -> Receipt {
         self.receipt_is_due = false;
         self.told = self.credit();

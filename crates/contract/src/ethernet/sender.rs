@@ -146,7 +146,7 @@ impl Sender {
         rtt: &mut Rtt,
     ) -> Result<(), &'static str> {
         if receipt.expected > self.next {
-            return Err("nobody receives what was not sent");
+            return Err("the peer acknowledges what was not sent");
         }
         // Frames overtake each other: what an old one says is known.
         let mut progress = receipt.credit > self.credit && self.has_fresh();
@@ -163,7 +163,7 @@ impl Sender {
             while bits != 0 {
                 let parcel = first.saturating_add(bits.trailing_zeros().into());
                 if parcel >= self.next {
-                    return Err("nobody receives what was not sent");
+                    return Err("the peer acknowledges what was not sent");
                 }
                 progress |= parcel >= self.una && self.acknowledge(parcel);
                 bits &= bits - 1;

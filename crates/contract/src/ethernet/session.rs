@@ -49,7 +49,7 @@ pub enum End {
     Left(Leaving),
     /// The other stack has broken this rule, although it has the key.
     Broken(&'static str),
-    /// Somebody has sent so many frames with a wrong seal that one might soon pass.
+    /// So many frames with a wrong seal have arrived that one might soon pass.
     Attacked,
 }
 
@@ -237,7 +237,7 @@ impl Session {
         taken
     }
 
-    /// Ends the session; the other side is told with the next [`Session::transmit`].
+    /// Ends the session; the next [`Session::transmit`] tells the peer.
     pub fn leave(&mut self, why: Leaving) {
         self.leaving.get_or_insert(why);
         self.wants_to_speak = true;
@@ -443,7 +443,7 @@ impl fmt::Display for End {
                  run the same release of splitway on both"
             ),
             End::Attacked => f.write_str(
-                "too many frames with a wrong seal have come: somebody on this link tries to break in",
+                "too many frames with a wrong seal have come: a machine on this link tries to break in",
             ),
         }
     }
@@ -472,7 +472,7 @@ impl fmt::Display for Dropped {
             Dropped::OtherSession => "a frame of another session",
             Dropped::Replayed => "a frame that has come before",
             Dropped::Forged => {
-                "a frame whose seal is wrong: damaged, or sent by somebody without the key"
+                "a frame whose seal is wrong: damaged, or sent by a machine without the key"
             }
         })
     }
@@ -568,7 +568,7 @@ mod tests {
         }
     }
 
-    /// Rules that only somebody with the key can break.
+    /// Rules that only a peer with the key can break.
     #[test]
     fn who_breaks_a_rule_is_told_and_heard_no_more() {
         let received_unsent = Status {

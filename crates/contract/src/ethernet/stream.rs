@@ -100,7 +100,7 @@ impl fmt::Debug for Assembly {
 /// comes by here.
 pub(super) fn wipe(bytes: &mut Vec<u8>) {
     bytes.fill(0);
-    // As if somebody looked at the zeros: else nobody would have to write them.
+    // Keeps the compiler from leaving the zeros out: no other code reads them.
     std::hint::black_box(bytes.as_slice());
     bytes.clear();
 }

@@ -230,7 +230,7 @@ fn a_head_that_goes_back_or_overtakes_is_corrupt_for_ever() {
         rig.overwrite(HEAD, head);
         assert!(!rig.producer.has_room());
         assert!(rig.producer.is_corrupt(), "head {head}");
-        assert!(!rig.producer.arm(), "nobody sleeps on a corrupt ring");
+        assert!(!rig.producer.arm(), "no side sleeps on a corrupt ring");
         rig.overwrite(HEAD, 2);
         assert_eq!(rig.write(b"1"), Err(Full));
     }

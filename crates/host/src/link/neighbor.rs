@@ -6,7 +6,7 @@
 //!
 //! ```text
 //!             resolve             answer                30 s
-//!  (unknown) ────────▶ Incomplete ──────▶ Reachable ───────────▶ Stale ◀──── somebody asks for us
+//!  (unknown) ────────▶ Incomplete ──────▶ Reachable ───────────▶ Stale ◀──── request for us
 //!                          │ 3 s            ▲    ▲ confirm         │ resolve
 //!                          ▼                │    └──────── Delay ◀─┘
 //!                        Failed             │ answer         │ 5 s
@@ -16,7 +16,7 @@
 //! ```
 //!
 //! Everybody on the link can write into this cache. So it is bounded; what others have made us remember
-//! gives way before what we use; whoever waits for an answer hears of it, or of its absence; and a changed
+//! gives way before what we use; packets that wait for an answer get it, or its absence; and a changed
 //! hardware address is verified before it lasts.
 //!
 //! The cache is here; what packets change in it, and what it asks, is in `arp` and `ndisc`. What it announces of own
@@ -45,7 +45,7 @@ const DELAY_US: u64 = 5_000_000;
 const RETRANSMIT_US: u64 = 1_000_000;
 /// `MAX_MULTICAST_SOLICIT` and `MAX_UNICAST_SOLICIT`.
 const PROBES_MAX: u8 = 3;
-/// How long nobody is asked for a neighbour that has not answered.
+/// How long no request is sent for a neighbour that has not answered.
 const FAILED_US: u64 = 3_000_000;
 /// How long a connection goes by what it was told.
 const ROUTE_US: u64 = 1_000_000;
@@ -349,7 +349,7 @@ impl Neighbors {
             (IpAddr::V6(target), Some(IpAddr::V6(source))) => {
                 self.solicitation(source, target, mac)
             }
-            // No address of that family: nobody could answer us.
+            // No address of that family: no answer could reach us.
             _ => return,
         };
         // One question per entry at most is under way; a full queue loses one, which is asked again.
@@ -420,7 +420,7 @@ impl Neighbors {
         }
     }
 
-    /// Forgets the neighbour that failed longest ago. False if none has. Whoever gets the place keeps it for
+    /// Forgets the neighbour that failed longest ago. False if none has. The new one keeps the place for
     /// [`PROBES_MAX`] questions, so that a flood causes few searches.
     fn forget_failed(&mut self) -> bool {
         if self.failed == 0 {

@@ -8,7 +8,7 @@ use contract::control::HostSession;
 
 use crate::stack::{ChannelCorrupt, Stack};
 
-/// Whoever starts NIC stacks for a stack and its application. It is told what becomes of each.
+/// The supervisor of the NIC stacks of a stack and its application. It hears what becomes of each.
 pub trait NicSource<A> {
     /// Readable when a NIC stack has come, or there is something else for [`NicSource::on_wake`].
     fn wake_fd(&self) -> BorrowedFd<'_>;

@@ -5,8 +5,8 @@ use std::ops::Range;
 /// Most NIC stacks of a shard.
 pub const NIC_STACKS_MAX: usize = 64;
 
-/// Who asks for a file that only a NIC stack which is away can have waits for that one for so long, in microseconds:
-/// a NIC process that has died is back in less. Later it is told that the file cannot be opened now.
+/// A request for a file that only an absent NIC stack can have waits for that one for so long, in microseconds:
+/// a NIC process that has died is back in less. Later the file cannot be opened.
 const AWAY_US_MAX: u64 = 5_000_000;
 
 /// Some of the NIC stacks.
@@ -58,7 +58,7 @@ enum Presence {
     Away {
         until_us: u64,
     },
-    /// It has not come yet, or nobody waits for it any more.
+    /// It has not come yet, or nothing waits for it any more.
     #[default]
     Missing,
 }
@@ -194,7 +194,7 @@ mod tests {
     #[test]
     fn one_that_stays_away_is_awaited_for_a_while() {
         let mut stacks = NicStacks::new(2);
-        assert!(!stacks.is_awaited(0), "nobody knows it yet");
+        assert!(!stacks.is_awaited(0), "it has not come yet");
         stacks.has_gone(0, 1_000);
         stacks.has_gone(1, 2_000);
         assert_eq!(stacks.next_timeout_us(), Some(1_000 + AWAY_US_MAX));

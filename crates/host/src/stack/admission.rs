@@ -60,7 +60,7 @@ pub(super) struct Gate {
 enum Refusal {
     /// The peer may try again.
     Later,
-    /// The peer is told.
+    /// The peer gets a RST.
     Reset,
 }
 

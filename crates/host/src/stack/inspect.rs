@@ -16,7 +16,7 @@ pub struct Usage {
     pub connections: usize,
     /// Those of them whose FIN has been sent: they wait for their peers alone.
     pub orphans: usize,
-    /// Handshakes under way, cookies not counted: nobody knows of those.
+    /// Handshakes under way; SYN cookies leave none.
     pub half_open: usize,
     /// Connections in TIME-WAIT.
     pub time_waits: usize,

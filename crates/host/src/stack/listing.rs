@@ -13,8 +13,8 @@ use crate::app::{AppEvent, FileHandle, ListPart, ListPlace, StreamId};
 use crate::nics::nic_stacks::NicSet;
 use crate::tables::files::{File, Lookup, State};
 
-/// What a stream is told whose listing cannot go on where it was.
-const BEGIN_ANEW: u16 = Errno::STALE.raw_os_error() as u16;
+/// The error of a listing that cannot go on where it was.
+const BEGIN_AGAIN: u16 = Errno::STALE.raw_os_error() as u16;
 
 impl Stack {
     /// Has a directory listed for a stream whose worker this is, or goes on with that.
@@ -58,7 +58,7 @@ impl Stack {
         Some(opened)
     }
 
-    /// LIST has succeeded; false if nobody had asked.
+    /// LIST has succeeded; false if it was not awaited.
     pub(super) fn on_listed(&mut self, worker: usize, file: FileId, part: &Part) -> bool {
         let nic = self.nic_stacks.of(worker);
         let Some((listed, awaiting)) = self.files.listed(worker, file) else {
@@ -103,13 +103,13 @@ impl Stack {
         })
     }
 
-    /// A listing that NIC stack `nic` has begun waits for it, to go on; or is told that it cannot.
+    /// A listing that NIC stack `nic` has begun waits for it, to go on; or fails.
     pub(super) fn wait_to_go_on(&mut self, file: FileId, nic: usize, answer: Option<u16>) {
         match answer {
             // To begin again would ask for more of what there is too little of.
             Some(errno) if is_overload(errno) => self.tell_open_failed(file, errno),
             None if self.nic_stacks.is_awaited(nic) => {}
-            _ => self.tell_open_failed(file, BEGIN_ANEW),
+            _ => self.tell_open_failed(file, BEGIN_AGAIN),
         }
     }
 

@@ -1,8 +1,8 @@
-//! Records: the NIC workers are told of them before a SEND names them, and tell their tags.
+//! Records: the NIC workers get them before a SEND names them, and report their tags.
 //!
 //! No number may seal two plaintexts under one key. A worker sees to that as long as it lives, and reports the tag of
-//! each record before any of it leaves. Should it end, what it has said last is read, and whoever sends the records
-//! again is told the tags: the same bytes leave, or none. If something may be missing of what it has said, or it may
+//! each record before any of it leaves. Should it end, its last events are read, and the worker that sends the records
+//! again gets the tags: the same bytes leave, or none. If an event may be missing, or it may
 //! still be sending, connections with records that may have left and whose tags are not known are reset. That a NIC
 //! stack on another machine has ended, and that nothing is missing, is the last that it says.
 
@@ -198,7 +198,7 @@ impl Stack {
         }
         self.counters.tls_records_rejected += 1;
         let rejected = self.counters.tls_records_rejected;
-        // Whoever has many connections can have one rejected for each of them: the log is not theirs to fill.
+        // A peer with many connections can have one rejected for each of them: it must not fill the log.
         match rejected.is_power_of_two() {
             true => tracing::warn!(
                 worker,
@@ -242,7 +242,7 @@ impl Stack {
     /// NIC stack `nic` has ended: nothing leaves it any more, and all that it has said is in its rings. To be called
     /// before [`Stack::on_nic_lost`] or [`Stack::on_nic_come`]. Who cannot know must not call it: then connections
     /// are reset that have sent records whose tags are not known, unless [`Event::Ended`] was the last event. Of one
-    /// elsewhere, nobody can know.
+    /// elsewhere, that is unknown.
     ///
     /// # Panics
     /// If there is no such NIC stack.

@@ -20,7 +20,7 @@ impl Stack {
     /// is not the same version any more ends its connection: no response mixes two versions. SENDs that had
     /// not departed, as far as the host has heard, are issued again; if one had, and only its echo is missing,
     /// the peer gets these bytes twice, which TCP allows for. Nothing of this counts as loss. Keys and records that are
-    /// not acknowledged are told to the new one, with the tags that are known.
+    /// not acknowledged go to the new one, with the tags that are known.
     ///
     /// # Panics
     /// If there is no such worker.

@@ -21,7 +21,7 @@ use crate::nics::nic_source::NicRefusal;
 use crate::nics::nic_stacks::NicSet;
 use crate::tables::files::{Lookup, State};
 
-/// What a stream is told of a file of which nobody has said anything.
+/// The error of a file that no NIC stack has answered for.
 const NO_FILE: u16 = Errno::NOENT.raw_os_error() as u16;
 
 impl Stack {
@@ -77,7 +77,7 @@ impl Stack {
         self.nics.extend(channels.into_iter().map(Nic::new));
     }
 
-    /// NIC stack `nic` is gone. Of what it has said and nobody has heard, only tags of records are heard. Connections go
+    /// NIC stack `nic` is gone. Of its events that were not read, only tags of records are read. Connections go
     /// on through others that have what they need, or wait for it to come back.
     ///
     /// # Panics
@@ -110,7 +110,7 @@ impl Stack {
         }
     }
 
-    /// Whoever waits for a file that only a NIC stack which has been away for long can have is told so.
+    /// A request for a file that only a NIC stack which has been away for long can have fails.
     pub(super) fn give_up_nics(&mut self, now_us: u64) {
         while self.nic_stacks.give_up(now_us).is_some() {
             for file in self.files.waiting() {
@@ -143,7 +143,7 @@ impl Stack {
         Some(opened)
     }
 
-    /// OPEN has succeeded for the first time; false if nobody had asked.
+    /// OPEN has succeeded for the first time; false if it was not awaited.
     pub(super) fn on_opened(&mut self, worker: usize, file: FileId, meta: FileMeta) -> bool {
         let nic = self.nic_stacks.of(worker);
         match self.files.opened(nic, worker, file, meta) {
@@ -161,7 +161,7 @@ impl Stack {
         }
     }
 
-    /// OPEN has failed for the first time: another NIC stack may have the file. False if nobody had asked.
+    /// OPEN has failed for the first time: another NIC stack may have the file. False if it was not awaited.
     pub(super) fn on_open_failed(
         &mut self,
         now_us: u64,
@@ -223,7 +223,7 @@ impl Stack {
         home.or_else(|| self.connections.least_busy(there))
     }
 
-    /// Nobody is left who could be asked for a file now.
+    /// No NIC stack is left that could have a file now.
     fn wait_for_nic(
         &mut self,
         file: FileId,
@@ -252,7 +252,7 @@ impl Stack {
                     found.worker = worker;
                 }
             }
-            // Nobody is there.
+            // No NIC stack is there.
             (None, None) => {
                 self.ends_listing(file);
             }
@@ -443,7 +443,7 @@ impl Stack {
                     self.wait_at(file, home);
                 }
             }
-            // It waits without a version: for anybody to come.
+            // It waits without a version: for any NIC stack.
             None if !self.nics[worker].is_there => {}
             None => {
                 let path = needed().next().map(|found| found.path.clone());

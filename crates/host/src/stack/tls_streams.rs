@@ -1,4 +1,4 @@
-//! Connections that speak TLS: which do, what their applications are told, and how they fail.
+//! Connections that speak TLS: which do, what their applications get, and how they fail.
 
 use std::sync::Arc;
 

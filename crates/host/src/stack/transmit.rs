@@ -48,7 +48,7 @@ impl Stack {
                 self.waiting_neighbor.add(index);
                 return false;
             }
-            // Sent to nobody, so that TCP's own timers decide when to give up.
+            // Dropped, so that TCP's own timers decide when to give up.
             Resolution::Unreachable => false,
         };
         let limits = self.link.limits(local.is_ipv6(), entry.tcp.mss());
@@ -85,7 +85,7 @@ impl Stack {
                 prefix.map(|prefix| prefix.write(&transmit.header, transmit.ecn, &mut buffer));
             // The NIC stack can wait, the host cannot.
             let is_paced = transmit.not_before.is_some_and(|at| at > now);
-            // Whatever TCP is told, nothing may overtake what the NIC stack has.
+            // Whatever TCP assumes, nothing may overtake what the NIC stack has.
             let overtakes = self.config.departs_at_issue && entry.sends_outstanding > 0;
             let below =
                 transmit.has_virtual || transmit.follows_undeparted || is_paced || overtakes;

@@ -12,8 +12,8 @@ use crate::tables::waiting::Waiting;
 #[derive(Debug)]
 pub(super) struct Nic {
     pub(super) channel: HostChannel,
-    /// Its NIC stack is not gone. Else nothing goes into the ring, which nobody reads, and nothing is lost: the one that
-    /// comes back knows nothing, and is told everything.
+    /// Its NIC stack is not gone. Else nothing goes into the ring, which has no reader, and nothing is lost: the one that
+    /// comes back knows nothing, and gets everything.
     pub(super) is_there: bool,
     /// It has ended, and all that it has said was read.
     pub(super) has_ended: bool,

@@ -1,7 +1,7 @@
 //! The host's side of open files: names, metadata, and when a file may be closed.
 //!
 //! A file belongs to the stream that opened it, and to a NIC worker: the one that serves this stream, or, until the
-//! stream is told of it, one of another NIC stack that has it. It is closed below when the application has let go of
+//! stream has the answer, one of another NIC stack that has it. It is closed below when the application has let go of
 //! it and every byte queued from it has been acknowledged: until then a retransmission may ask for it.
 
 use std::ops::Range;
@@ -98,13 +98,13 @@ impl File {
         }
     }
 
-    /// The NIC stack that has begun a listing, which nobody else can go on with.
+    /// The NIC stack that has begun a listing, which no other can go on with.
     pub(crate) fn bound_to(&self) -> Option<usize> {
         let place = self.listing.as_ref()?;
         (place.from != 0).then_some(place.nic)
     }
 
-    /// All that this NIC stack has of a listing is told.
+    /// All that this NIC stack has of a listing has arrived.
     fn has_listed(&self, nic: usize) -> bool {
         let listing = self.listing.as_ref();
         listing.is_some_and(|place| place.told.contains(nic))
@@ -160,7 +160,7 @@ pub(crate) struct Listed {
 pub(crate) enum Reopened {
     /// The file is the same version as before.
     Same,
-    /// Nobody needs it any more; if it is open, it may be closed.
+    /// It is not needed any more; if it is open, it may be closed.
     LetGo(Option<MayClose>),
     /// What is there is another version, to be closed, or nothing: what is sent of it cannot go on there.
     Changed(Option<MayClose>),
@@ -236,7 +236,7 @@ impl FileTable {
     }
 
     /// OPEN has succeeded at `worker`, of NIC stack `nic`. Returns the stream to tell, unless the file was let go
-    /// meanwhile (then it may be closed) or nobody asked.
+    /// meanwhile (then it may be closed) or was not awaited.
     pub(crate) fn opened(
         &mut self,
         nic: usize,
@@ -258,7 +258,7 @@ impl FileTable {
         })
     }
 
-    /// The stream is told that the file is open: its name, and what it is told.
+    /// The event for the stream that the file is open: its name, and the metadata.
     pub(crate) fn tell(&mut self, file: FileId) -> Option<(FileHandle, FileMeta)> {
         let found = self.files.get_mut(file.0 as usize)?;
         found.state = State::Open;
@@ -272,7 +272,7 @@ impl FileTable {
     }
 
     /// LIST has succeeded at `worker`: the id is free. Returns what the listing was, and the stream to tell, if it still
-    /// cares; `None` if nobody asked.
+    /// cares; `None` if it was not awaited.
     pub(crate) fn listed(
         &mut self,
         worker: usize,
@@ -317,9 +317,9 @@ impl FileTable {
             .collect()
     }
 
-    /// The workers of a NIC stack are gone, and have nothing open any more. Whoever has still to be told of a file waits.
+    /// The workers of a NIC stack are gone, and have nothing open any more. A stream without an answer waits.
     pub(crate) fn lose(&mut self, nic: usize, workers: &Range<usize>) {
-        // Of those that nobody needs, the answer was waited for, which does not come.
+        // Of those that are not needed, the answer was waited for, which does not come.
         self.files.retain(|_, file| {
             !workers.contains(&file.worker) || !file.is_told() || file.is_needed()
         });
@@ -337,7 +337,7 @@ impl FileTable {
         }
     }
 
-    /// Files that nobody has been asked for.
+    /// Files for which no OPEN was sent.
     pub(crate) fn waiting(&self) -> Vec<FileId> {
         let waiting = self
             .files
@@ -523,7 +523,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_that_nobody_asked_for_are_ignored() {
+    fn answers_that_were_not_awaited_are_ignored() {
         let mut files = FileTable::default();
         let (id, _) = open(&mut files, b"a");
         assert_eq!(
@@ -549,7 +549,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_needs_does_not_wait_for_a_nic_stack_that_is_gone() {
+    fn what_is_not_needed_does_not_wait_for_a_nic_stack_that_is_gone() {
         let mut files = FileTable::default();
         let (id, _) = open(&mut files, b"a");
         files.opened(NIC, 0, id, FileMeta::default());

@@ -1,4 +1,4 @@
-//! Connections that are waited for although nobody here wants anything of them: their FIN has been sent.
+//! Connections that the application has closed, and that wait for their peers: their FIN has been sent.
 //!
 //! What is left is the peer's: the acknowledgment of the last bytes and of the FIN, and its own FIN. A peer that
 //! keeps these to itself costs memory, retransmissions and retained content until timers give up, minutes later

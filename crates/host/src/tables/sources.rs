@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_limit_nobody_is_counted() {
+    fn without_a_limit_no_source_is_counted() {
         let mut sources = Sources::new(None, KeyedHash([1; 16]));
         sources.add(ip("192.0.2.1"));
         assert!(!sources.is_exhausted(ip("192.0.2.1")));

@@ -145,7 +145,7 @@ impl<const N: usize> Table<N> {
         if self.expiry.len() > ENTRIES_MAX
             && let Some((_, oldest)) = self.expiry.pop_front()
         {
-            // Prolonged or not: whoever goes on repeating its FIN must not stay for it.
+            // Prolonged or not: a peer that goes on repeating its FIN must not stay for it.
             self.by_key.remove(&oldest);
         }
     }

@@ -12,7 +12,7 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
-    /// The connection at this place waits. If it ends, whoever takes its place waits instead, which does no harm.
+    /// The connection at this place waits. If it ends, the next one at its place waits instead, which does no harm.
     pub(crate) fn add(&mut self, index: usize) {
         if self.queued.len() <= index {
             self.queued.resize(index + 1, false);

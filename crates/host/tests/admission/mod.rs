@@ -12,7 +12,7 @@ fn client(port: u16) -> SocketAddr {
     SocketAddr::new(CLIENT.parse().unwrap(), port)
 }
 
-/// An address that nobody has chosen: from all of IPv4's unicast range but the stack's own link.
+/// An address drawn at random: from all of IPv4's unicast range but the stack's own link.
 fn random_source(n: u64) -> SocketAddr {
     let word = (n + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let ip = Ipv4Addr::from_bits((word >> 32) as u32 % 0xbfff_ffff + 0x1000_0000);
@@ -32,7 +32,7 @@ fn flood(rig: &mut Rig, from: u64, count: u64) {
 
 /// Covers: RFC 4987 §3.3, RFC 4987 §3.6
 #[test]
-fn a_hundred_thousand_syns_take_a_bounded_place_and_nobody_elses() {
+fn a_hundred_thousand_syns_take_a_bounded_place_of_their_own() {
     let mut rig = Rig::with(|config| config.connections_max = 1000);
     rig.ask(&["1000"]);
     rig.run_until(|rig| rig.received.len() == 1002);
@@ -79,7 +79,7 @@ fn when_a_flood_is_over_the_queue_empties_itself() {
     assert_eq!(counters.half_open_expired, 10);
     // SYN,ACKs are repeated six times, and none of the cookies.
     assert_eq!(counters.retransmissions, 60);
-    // Two minutes later nobody can have a cookie: guesses are not even looked at.
+    // Two minutes later no client can have a cookie: guesses are not even looked at.
     rig.now_us += tcp::SynCookies::LIFETIME_US_MAX;
     let guess = Header {
         flags: Flags::ACK,
@@ -152,7 +152,7 @@ fn a_cookie_opens_no_second_connection_once_the_first_is_broken_off() {
     rig.step();
     assert_eq!(rig.stack.connections(), 0);
     assert_eq!(rig.stack.counters().syn_cookies_accepted, 1);
-    let (answer, _) = rig.trace.last().expect("it is told");
+    let (answer, _) = rig.trace.last().expect("an answer");
     assert!(answer.flags.contains(Flags::RST));
     // What it begins again is as good as any.
     rig.reconnect_from(rig.client_address().port());
@@ -497,7 +497,7 @@ fn handshakes_begun_before_the_limit_was_reached_are_refused_at_their_end() {
     assert_eq!((rig.stack.half_open(), rig.stack.connections()), (0, 1));
 }
 
-/// What somebody who cannot see the connection may send to it.
+/// What an attacker who cannot see the connection may send to it.
 /// Covers: RFC 5961 §3.2, RFC 5961 §4.2, RFC 5961 §5.2, RFC 5961 §7
 #[test]
 fn blind_resets_syns_and_data_leave_a_connection_alive() {
@@ -541,7 +541,7 @@ fn blind_resets_syns_and_data_leave_a_connection_alive() {
     rig.ask(&["100000"]);
     rig.run_until(|rig| rig.received.len() == 100_002);
     assert!(rig.received == answer(100_000));
-    assert_eq!(rig.stack.counters().opens, 2, "nobody else was believed");
+    assert_eq!(rig.stack.counters().opens, 2, "no forgery was believed");
     let answers = rig
         .trace
         .iter()

@@ -15,7 +15,7 @@ use wire::tcp::{Flags, Header, Options, Timestamps};
 pub(crate) const SERVER: &str = "10.77.0.2:80";
 const GATEWAY: &str = "10.77.0.1";
 const GATEWAY_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
-/// The one file that there is is so long, in bytes: nobody gets to its end.
+/// The length of the one file, in bytes: no download gets to its end.
 const FILE_BYTES: u64 = 1 << 50;
 const PORTS_PER_ADDRESS: usize = 50_000;
 

@@ -143,7 +143,7 @@ fn who_closes_in_order_is_no_orphan() {
 
 /// Covers: RFC 9293 §3.8.3
 #[test]
-fn a_fin_that_nobody_acknowledges_is_given_up_after_a_hundred_seconds() {
+fn a_fin_without_acknowledgment_is_given_up_after_a_hundred_seconds() {
     let mut rig = without_client();
     Puppet::quit(&mut rig, 0);
     let took = until_nothing_is_left(&mut rig);

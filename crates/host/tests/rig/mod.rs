@@ -46,7 +46,7 @@ pub(crate) struct FileServer {
     pub(crate) lenient: bool,
     /// It reads nothing.
     pub(crate) deaf: bool,
-    /// It reads so long after it is told that there is something.
+    /// It reads so long after data has arrived.
     pub(crate) reads_after: Option<Duration>,
 }
 
@@ -172,7 +172,7 @@ pub(crate) struct FakeNic {
     pub(crate) ackds: Vec<(FlowId, u64, bool)>,
     /// What it was told to be acknowledged, by ACKD or with a SEND.
     pub(crate) acked: Vec<u64>,
-    /// Somebody has lied to the host, so it may ask for what makes no sense.
+    /// The host got wrong events, so it may ask for what makes no sense.
     pub(crate) lenient: bool,
     /// Files that are not below its root.
     pub(crate) lacks: HashSet<String>,
@@ -389,7 +389,7 @@ pub(crate) struct Rig {
     pub(crate) client_is_mute: bool,
     /// Headers of the frames that reached the client, with their payload's length.
     pub(crate) trace: Vec<(wire::tcp::Header, usize)>,
-    /// The last header that reached somebody else, by port.
+    /// The last header that went to another peer, by port.
     pub(crate) strangers: HashMap<u16, wire::tcp::Header>,
 }
 
@@ -765,7 +765,7 @@ impl Rig {
         self.client_closed = None;
     }
 
-    /// A SYN whose answer nobody waits for.
+    /// A SYN whose answer is not awaited.
     pub(crate) fn inject_syn(&mut self, from: SocketAddr) {
         let header = wire::tcp::Header {
             seq: 7,

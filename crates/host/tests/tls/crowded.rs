@@ -40,7 +40,7 @@ fn a_crowd_of_handshakes_leaves_turns_to_others() {
     assert!(secured.received == answer(3_000));
 }
 
-/// The end of the shard is told to all of them, not to few.
+/// The end of the shard reaches all of them, not few.
 #[test]
 fn a_crowd_amid_handshakes_is_reset_at_the_end() {
     const CROWD: u16 = 40;

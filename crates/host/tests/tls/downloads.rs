@@ -138,7 +138,7 @@ fn the_server_replaces_its_key_amid_a_download() {
     assert_eq!(counters.events_invalid, 0);
 }
 
-/// What it queues is bounded: an application that writes more than TLS takes is told when there is room.
+/// What it queues is bounded: an application that writes more than TLS takes gets an event when there is room.
 #[test]
 fn an_application_that_writes_more_than_there_is_room_for_is_told_when_there_is() {
     let mut secured = Secured::new(SUITES[0]);

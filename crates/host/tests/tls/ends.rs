@@ -80,7 +80,7 @@ fn a_client_that_says_what_is_no_record_gets_the_alert_and_then_the_end() {
 
 /// An alert may wait behind a response that the client does not take any more.
 #[test]
-fn last_words_that_nobody_takes_are_given_up() {
+fn last_words_that_are_not_read_are_given_up() {
     let mut secured = Secured::new(SUITES[1]);
     secured.ask(&["3000000"]);
     secured.run_until(|secured| secured.received.len() > 100_000);
@@ -151,7 +151,7 @@ fn a_handshake_that_takes_too_long_is_given_up() {
     assert_eq!(secured.rig.app.events, []);
 }
 
-/// Whoever has not completed its handshake counts as one of whom nothing was heard, whatever it has said.
+/// A connection whose handshake is not complete counts as silent, whatever it has sent.
 #[test]
 fn handshakes_under_way_are_bounded() {
     let settings = tls::Settings::default();

@@ -16,7 +16,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use crate::restarts::with_sends_waiting;
 use crate::rig::{FileServer, Rig, Work};
 
-/// Brings one NIC stack, and is a bell for whoever wants to wake the shard.
+/// Brings one NIC stack, and is a bell that wakes the shard.
 struct Source {
     bell: OwnedFd,
     session: Option<HostSession>,

@@ -137,7 +137,7 @@ fn a_record_that_never_left_may_become_another_one() {
     assert_eq!(secured.rig.stack.counters().tls_seal_mismatches, 0);
 }
 
-/// It may still be sending, or what it said may have been lost: nobody knows what has left.
+/// It may still be sending, or its events may have been lost: what has left is unknown.
 #[test]
 fn a_nic_stack_whose_end_is_not_known_takes_connections_with_it_that_have_records_without_tags() {
     let mut secured = with_sends_waiting();
@@ -149,7 +149,7 @@ fn a_nic_stack_whose_end_is_not_known_takes_connections_with_it_that_have_record
     assert_eq!(secured.rig.stack.counters().tls_records_unproven, 1);
     assert_eq!(secured.world.records(), 0, "nothing was sealed again");
 
-    // Those whose tags are all known go on, and so does whoever comes.
+    // Those whose tags are all known go on, and so do new ones.
     let mut secured = with_sends_waiting();
     depart_into_nowhere(&mut secured);
     secured.restart_nic(false);
@@ -192,7 +192,7 @@ fn a_nic_stack_on_this_machine_proves_nothing_by_saying_that_it_has_ended() {
     assert_eq!(secured.rig.stack.counters().tls_records_unproven, 1);
 }
 
-/// Somebody lies, or something was lost.
+/// An event is wrong, or one was lost.
 #[test]
 fn an_end_that_something_follows_or_that_follows_nonsense_proves_nothing() {
     let again = || Event::Rejected {
@@ -254,7 +254,7 @@ fn a_ring_that_makes_no_sense_proves_nothing() {
     }
 }
 
-/// What it is handed would never leave, and nobody would know.
+/// Its commands would never leave, and without a notice.
 #[test]
 fn a_nic_stack_that_is_to_end_is_handed_nothing_more() {
     let mut secured = with_sends_waiting();

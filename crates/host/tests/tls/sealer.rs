@@ -1,4 +1,4 @@
-//! A NIC stack that seals as RustCrypto does, is strict about what it is told, and shares an oracle with those before
+//! A NIC stack that seals as RustCrypto does, checks its commands strictly, and shares an oracle with those before
 //! and after it: of each record, all that has ever left is the same.
 
 use std::cell::{Cell, RefCell};

@@ -1,8 +1,8 @@
 //! Watching what ports send and receive, from beside them.
 //!
-//! Whoever may, opens a [`Tap`] for each kind of frames; somebody else, who need not have any privilege, reads what
-//! it brings ([`TapReader`]). The kernel keeps the filter: who reads cannot see more than what the tap was opened for.
-//! A port that is [marked](super::PacketPort::set_mark) is told from others on the same interface.
+//! A process with the privilege opens a [`Tap`] for each kind of frames; another, which needs none, reads what
+//! it brings ([`TapReader`]). The kernel keeps the filter: a reader cannot see more than what the tap was opened for.
+//! A [mark](super::PacketPort::set_mark) tells a port from others on the same interface.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

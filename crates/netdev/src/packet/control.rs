@@ -1,4 +1,4 @@
-//! A port for frames of one EtherType, to anybody on the link, and from anybody or one machine alone: what two machines
+//! A port for frames of one EtherType, to and from any machine on the link, or one machine alone: what two machines
 //! of one system say to each other.
 
 use std::io::{self, IoSlice};

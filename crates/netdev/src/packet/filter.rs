@@ -104,7 +104,7 @@ pub(super) fn sent_here_by(peer: [u8; 6]) -> Vec<sock_filter> {
     program
 }
 
-/// All that arrives, whoever it is for, but not what this host sends.
+/// All that arrives, for any destination, but not what this host sends.
 pub(super) fn passing() -> Vec<sock_filter> {
     let mut program = vec![
         load_metadata(libc::SKF_AD_PKTTYPE),

@@ -1,4 +1,4 @@
-//! A port that is not an end of anything: it takes all that arrives on an interface, whoever it is for and
+//! A port that is not an end of anything: it takes all that arrives on an interface, for any destination and
 //! as unfinished as it comes, and sends frames as they are.
 
 use std::io::{self, IoSlice};

@@ -111,7 +111,7 @@ fn jitter_is_within_bounds_and_keeps_the_order() {
 }
 
 #[test]
-fn a_packet_held_back_is_overtaken_and_holds_up_nobody() {
+fn a_packet_held_back_is_overtaken_and_delays_no_other() {
     let mut direction = Direction::new(conditions("delay=5ms,reorder=10%,reorder-by=2500us"), 9);
     let left = one_a_millisecond(&mut direction, 1000);
     let late: Vec<_> = left

@@ -365,7 +365,7 @@ fn nothing_is_given_of_a_file_that_has_changed_since_its_open() {
     }
 }
 
-/// Nothing but the change time tells these from a rewrite by somebody who sets the modification time back.
+/// Only the change time tells these from a rewrite that sets the modification time back.
 #[test]
 fn nothing_is_given_of_a_file_either_that_has_only_another_name_or_other_attributes() {
     let root = TempDir::new().unwrap();

@@ -132,7 +132,7 @@ impl<P: Port> Engine<P> {
         Ok(())
     }
 
-    /// Drops the runs of a flow that nobody needs any more.
+    /// Drops the runs of a flow that are not needed any more.
     pub(crate) fn drop_acknowledged(&mut self, key: Key) {
         while let Some(flow) = self.flows.get_mut(key)
             && let Some(stream) = &mut flow.sealed

@@ -106,7 +106,7 @@ impl SealedStream {
         self.acked_offset = self.acked_offset.max(stream_offset);
     }
 
-    /// Takes out the first run if nobody needs it any more; keys that nobody needs either are removed.
+    /// Takes out the first run if it is not needed any more; keys that are not needed either are removed.
     pub(crate) fn take_acknowledged(&mut self) -> Option<Run> {
         let first = self.runs.front()?;
         if first.users > 0 || first.stream_end() > self.acked_offset {

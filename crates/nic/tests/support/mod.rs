@@ -70,7 +70,7 @@ impl Packet {
         self.seq().wrapping_sub(FIRST_SEQ) as usize
     }
 
-    /// Does what the port is told to do, and checks that a receiver would take the result.
+    /// Does what the port does, and checks that a receiver would take the result.
     pub fn check(&self) {
         let mut frame = self.header.clone();
         frame.extend_from_slice(&self.payload);
@@ -303,7 +303,7 @@ pub struct Stage {
     pub wire: Wire,
     pub disk: MemoryDisk,
     pub now_us: Cell<u64>,
-    /// All events so far that nobody has taken.
+    /// All events so far that were not taken.
     pub events: Vec<Event>,
     /// What SENDs say is acknowledged, of any flow.
     pub acked_offset: u64,
@@ -314,7 +314,7 @@ pub struct Stage {
     sends: u64,
 }
 
-/// Whoever needs little memory.
+/// A flow that needs little memory.
 pub fn small_config() -> Config {
     Config {
         cache_bytes: 16 << 20,

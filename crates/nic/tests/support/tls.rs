@@ -121,7 +121,7 @@ impl Run {
         }));
     }
 
-    /// Its records one after the other, sealed by somebody else.
+    /// Its records one after the other, sealed by another implementation.
     pub fn sealed(&self, files: &[Vec<u8>]) -> Vec<u8> {
         let plaintext: Vec<u8> = self
             .pieces

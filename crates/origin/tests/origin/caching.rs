@@ -135,7 +135,7 @@ fn what_is_stale_is_served_while_it_is_asked_for() {
     for _ in 0..3 {
         assert!(
             host.get("/x") == Outcome::Content(content(10, 1)),
-            "nobody waits"
+            "no client waits"
         );
     }
     let again = || (web.requests().len() == 2).then_some(());
@@ -326,7 +326,7 @@ fn redirects_and_what_is_not_there_are_passed_on_and_kept_if_that_is_said() {
 }
 
 #[test]
-fn what_the_origin_denies_is_given_to_nobody_and_not_thrown_away() {
+fn what_the_origin_denies_is_not_served_and_not_thrown_away() {
     let fields = "Cache-Control: max-age=0, stale-if-error=1000, stale-while-revalidate=0";
     for (denied, told) in [(400, 400), (401, 502), (402, 402), (403, 403), (409, 409)] {
         let good = move |request: &_| Reply::in_parts(request, "\"v\"", fields, &content(2500, 1));

@@ -16,7 +16,7 @@ const FRESH: &str = "Cache-Control: max-age=1000";
 
 #[test]
 fn an_origin_that_is_down_is_502_and_then_left_alone() {
-    // Nobody listens on it.
+    // A port without a listener.
     let url = {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         format!("http://{}", listener.local_addr().unwrap())
@@ -73,7 +73,7 @@ fn a_download_outlives_an_origin_that_is_left_alone_for_a_moment() {
                 cut_at: Some(2700),
                 ..reply
             },
-            // No status at all, as often as it takes until nobody asks any more.
+            // No status at all, as often as it takes until the origin is not asked any more.
             1..=5 => Reply::status(1),
             _ => reply,
         }
@@ -170,7 +170,7 @@ fn what_is_stale_stands_in_for_an_origin_that_fails() {
     assert_eq!(host.end().stale, 3);
 }
 
-/// It has ended before its end, or before anybody was told of it.
+/// It has ended before its end, or before any client heard of it.
 fn is_broken_off(outcome: &Outcome) -> bool {
     [Outcome::Lost, Outcome::Refused(502)].contains(outcome)
 }
@@ -191,7 +191,7 @@ fn one_that_lies_about_its_length_is_not_believed() {
         let root = tempfile::tempdir().unwrap();
         let mut host = Host::new(root.path(), &web.url);
         assert!(is_broken_off(&host.get("/x")));
-        // Nor is what has come of it given to anybody.
+        // Nor does any client get what has come of it.
         web.answers(|_| Reply::ok(FRESH, &content(3500, 2)));
         assert!(host.get("/x") == Outcome::Content(content(3500, 2)));
         assert_eq!(host.end().cached_bytes, 3500);
@@ -239,7 +239,7 @@ fn parts_of_two_versions_are_never_mixed() {
 }
 
 #[test]
-fn without_validators_what_breaks_off_is_lost_and_fetched_anew() {
+fn without_validators_what_breaks_off_is_lost_and_fetched_again() {
     let web = Web::new(|_| Reply {
         cut_at: Some(2500),
         ..Reply::ok(FRESH, &content(5000, 1))
@@ -378,7 +378,7 @@ fn a_cache_that_cannot_be_written_to_is_503_and_well_again_when_it_can() {
     let root = tempfile::tempdir().unwrap();
     let mut host = Host::new(root.path(), &web.url);
     assert!(host.get("/a") == Outcome::Content(content(2500, 1)));
-    // Whoever this runs as, no directory can be made where a file is.
+    // For any user, root included, no directory can be made where a file is.
     let objects = root.path().join("objects");
     let aside = root.path().join("aside");
     fs::rename(&objects, &aside).unwrap();
@@ -492,7 +492,7 @@ fn what_a_power_failure_has_damaged_is_fetched_again() {
 }
 
 #[test]
-fn a_host_process_that_makes_no_sense_harms_nobody_but_itself() {
+fn a_host_process_that_makes_no_sense_harms_only_itself() {
     let web = Web::new(|_| Reply::ok(FRESH, &content(2500, 1)));
     let root = tempfile::tempdir().unwrap();
     let mut host = Host::new(root.path(), &web.url);
@@ -509,7 +509,7 @@ fn a_host_process_that_makes_no_sense_harms_nobody_but_itself() {
 }
 
 #[test]
-fn a_redirect_to_more_than_anybody_follows_is_502_and_ends_nothing() {
+fn a_redirect_to_more_than_any_client_follows_is_502_and_ends_nothing() {
     let web = Web::new(|request| {
         let bytes = match request.target.as_str() {
             "/long" => 9_000,

@@ -88,7 +88,7 @@ fn those_who_wait_for_the_head_are_one_request_as_well() {
         gate_at: Some(100),
         ..Reply::ok(FRESH, &content(3100, 2))
     });
-    // Nobody knows how long it is until it has ended.
+    // Its length is unknown until it has ended.
     let tickets: Vec<u64> = (0..200).map(|_| host.ask("/live")).collect();
     wait::until(Duration::from_secs(20), "a request", || {
         (!web.requests().is_empty()).then_some(())
@@ -181,7 +181,7 @@ fn one_object_may_be_larger_than_the_cache() {
 }
 
 #[test]
-fn what_nobody_waits_for_any_more_is_not_fetched_to_its_end() {
+fn what_is_not_waited_for_any_more_is_not_fetched_to_its_end() {
     // More than sockets hold.
     let body = content(16 << 20, 5);
     let web = Web::new(move |request| Reply {
@@ -300,7 +300,7 @@ fn who_reads_little_makes_little_come() {
 }
 
 #[test]
-fn what_nobody_waits_for_any_more_is_not_asked_for() {
+fn what_is_not_waited_for_any_more_is_not_asked_for() {
     let web = Web::new(|request| match request.target.as_str() {
         "/last" => Reply::ok(FRESH, &content(1500, 1)),
         _ => Reply {
@@ -469,7 +469,7 @@ fn a_cache_that_takes_long_to_read_does_not_hold_up_the_start() {
     let root = tempfile::tempdir().unwrap();
     let version = root.path().join("objects/05/0000000000000005");
     std::fs::create_dir_all(&version).unwrap();
-    // Whoever reads it waits until somebody writes.
+    // A reader waits until there is a writer.
     let meta = version.join("meta");
     let (kind, mode) = (rustix::fs::FileType::Fifo, 0o600.into());
     rustix::fs::mknodat(rustix::fs::CWD, &meta, kind, mode, 0).unwrap();
@@ -488,7 +488,7 @@ fn next(root: &std::path::Path, web: &Web) -> Host {
 }
 
 #[test]
-fn a_fetcher_that_follows_another_goes_on_with_what_is_read_and_asks_nobody() {
+fn a_fetcher_that_follows_another_goes_on_with_what_is_read_and_asks_no_origin() {
     let body = content(5500, 1);
     for field in [
         "Cache-Control: max-age=0",
@@ -556,7 +556,7 @@ fn what_is_read_of_a_version_that_is_not_the_latest_outlives_its_fetcher() {
 }
 
 #[test]
-fn what_nobody_goes_on_with_and_nobody_else_may_have_goes() {
+fn what_no_client_goes_on_with_and_no_other_may_have_goes() {
     let web = Web::new(|_| Reply::ok("Cache-Control: private", &content(2500, 1)));
     let root = tempfile::tempdir().unwrap();
     let mut host = Host::new(root.path(), &web.url);

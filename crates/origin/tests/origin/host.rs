@@ -49,7 +49,7 @@ pub(crate) fn config(directory: &Path, url: &str) -> Config {
         variants_max: 16,
         segment_bytes: SEGMENT_BYTES,
         origins: vec![url.parse().unwrap()],
-        trust: Trust::nobody(),
+        trust: Trust::none(),
         timeouts: Timeouts::default(),
         boot_id: "this".to_owned(),
     }

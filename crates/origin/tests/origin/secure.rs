@@ -64,7 +64,7 @@ fn an_origin_is_believed_for_its_name_and_by_whom_it_is_certified() {
         fs::write(&authorities, pem).unwrap();
         let trust = match trusts {
             true => Trust::of_file(authorities.path()).unwrap(),
-            false => Trust::nobody(),
+            false => Trust::none(),
         };
         let mut host = Host::with(origin::Config {
             trust,

@@ -83,7 +83,7 @@ pub(crate) struct Shared {
     pub(crate) listings_bytes: usize,
     /// Clients that are slower than the least rate.
     pub(crate) slow_clients: Episode,
-    /// Whoever fetches what comes from elsewhere.
+    /// The fetcher of objects from origins.
     pub(crate) origins: Option<Box<dyn Origins>>,
     /// Whose tickets they are.
     pub(crate) tickets: HashMap<Ticket, StreamId>,
@@ -259,7 +259,7 @@ impl Connection {
         self.go_on(io, shared);
     }
 
-    /// Whatever whoever fetches for it has to say, goes on as far as possible.
+    /// Takes what the fetcher has for it, and goes on as far as possible.
     pub(crate) fn on_news(
         &mut self,
         io: &mut dyn Io,
@@ -886,7 +886,7 @@ impl Connection {
                 shared.tickets.remove(&ticket);
                 self.refuse(io, shared, request, StatusCode::BAD_GATEWAY);
             }
-            // Nobody has asked for one.
+            // It was not asked for.
             News::Segment(_) => self.phase = Phase::Asking { ticket, request },
         }
     }

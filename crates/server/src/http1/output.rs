@@ -146,7 +146,7 @@ impl Output {
         }
     }
 
-    /// What whoever fetches the object has to say. False if the rest of it is not to be had.
+    /// Takes what the fetcher of the object reports. False if the rest of it is not to be had.
     pub(crate) fn on_news(&mut self, io: &mut dyn Io, stream: StreamId, news: &News) -> bool {
         self.segments()
             .is_none_or(|segments| segments.on_news(io, stream, news))

@@ -316,8 +316,8 @@ fn body(fields: &Fields<'_>, http_1_0: bool) -> Result<Body, StatusCode> {
     if fields.transfer_codings == 0 {
         return Ok(Body::Bytes(fields.content_length.unwrap_or(0)));
     }
-    // Both lengths, or a coding that HTTP/1.0 does not have, or one without an end of its own: somebody
-    // on the way may see another request than this one (RFC 9112 §6.1, §6.3).
+    // Both lengths, or a coding that HTTP/1.0 does not have, or one without an end of its own: an intermediary
+    // may see another request than this one (RFC 9112 §6.1, §6.3).
     if fields.content_length.is_some()
         || http_1_0
         || !fields.chunked_last
@@ -360,7 +360,7 @@ impl<'a> Fields<'a> {
                 fields.host = true;
                 fields.present.insert(Field::Host);
             } else if is("content-length") {
-                // RFC 9112 §6.3 allows repeated equal values to be taken as one; nobody honest sends them.
+                // RFC 9112 §6.3 allows repeated equal values to be taken as one; no honest client sends them.
                 if fields.content_length.is_some() {
                     return Err(StatusCode::BAD_REQUEST);
                 }

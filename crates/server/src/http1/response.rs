@@ -320,7 +320,7 @@ fn reason(status: StatusCode) -> &'static str {
     status.canonical_reason().unwrap_or("Error")
 }
 
-/// Writes the status line and what is told in any case. `None` where there is no body to have a length.
+/// Writes the status line and the fields of every response. `None` where there is no body to have a length.
 fn begin(
     out: &mut Vec<u8>,
     common: &Common<'_>,

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use crate::semantics::etag::{Comparison, ETag};
 use crate::semantics::fields::{Field, Head};
 
-/// What a file is told by from other versions of it.
+/// What tells a file from other versions of it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Validators {
     /// Its tag.
@@ -70,7 +70,7 @@ pub(crate) fn range_applies(head: Head<'_>, validators: &Validators, unix_time: 
         return true;
     }
     // Once the second is over no later version has its date. Two versions of that second may: §8.8.2.2 asks that there be
-    // none, which nobody can tell.
+    // none, which no server can know.
     !validators.etag.is_weak()
         && validators.modified_s.is_some_and(|modified_s| {
             date(value) == Some(modified_s) && modified_s < unix_time.as_secs()

@@ -182,7 +182,7 @@ impl Segments {
         self.is_held_back = false;
     }
 
-    /// What whoever fetches it has to say. False if the rest is not to be had.
+    /// Takes what its fetcher reports. False if the rest is not to be had.
     pub(crate) fn on_news(&mut self, io: &mut dyn Io, stream: StreamId, news: &News) -> bool {
         match *news {
             News::Segment(segment) => {

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn anybody_may_without_credentials() {
+    fn every_origin_may_without_credentials() {
         let cors = Cors::any();
         for origin in [None, Some("https://a.org"), Some("null")] {
             let text = written(&cors, origin, false);

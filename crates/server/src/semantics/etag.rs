@@ -1,7 +1,7 @@
 //! Entity tags (RFC 9110 §8.8.3), made from what is known of a file's version.
 //!
 //! A tag is strong: it changes whenever a byte may have. Writing to a file changes its times, and putting another in
-//! its place changes its inode; all of that is in the tag, as a hash, since inode numbers are nobody's business. A file
+//! its place changes its inode; all of that is in the tag, as a hash, since inode numbers are not for clients. A file
 //! that has changed within the grain of its timestamps may change again without their showing it. For so long its
 //! tag is weak, and matches nothing, then or later. Where the file system never shows all changes, the tag is weak, and
 //! matches by weak comparison.
@@ -90,7 +90,7 @@ impl ETag {
         }
     }
 
-    /// The tag of a version that somebody else tells from others by this number.
+    /// The tag of a version that another component tells from others by this number.
     pub(crate) fn of_number(number: u64) -> ETag {
         ETag {
             opaque: hexadecimal(number),

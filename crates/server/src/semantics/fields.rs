@@ -34,7 +34,7 @@ const FIELDS: [(Field, &str); 10] = [
     (Field::Range, "range"),
 ];
 
-/// Which lengths their names have, one bit for each: most fields of a request are told by that to be none of these.
+/// Which lengths their names have, one bit for each: it tells most fields of a request to be none of these.
 const LENGTHS: u32 = {
     let (mut lengths, mut at) = (0, 0);
     while at < FIELDS.len() {

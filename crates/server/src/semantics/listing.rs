@@ -13,7 +13,7 @@ use host::app::{Entry, EntryKind, ListPart, ListPlace};
 use self::format::Format;
 use crate::semantics::site::RelativePath;
 
-/// Most entries that are told; those that the file system has first.
+/// Most entries of a listing; those that the file system has first.
 pub(crate) const ENTRIES_MAX: usize = 10_000;
 
 /// Most bytes that their names have together.
@@ -36,7 +36,7 @@ pub(crate) struct Listing {
     names: Vec<u8>,
     parts: u32,
     /// How often it was begun again.
-    begun_anew: u8,
+    begun_again: u8,
     is_truncated: bool,
 }
 
@@ -68,9 +68,9 @@ pub(crate) struct Told<'a> {
 }
 
 impl Listing {
-    /// Takes a part in. `hidden` is a name that nobody is told.
+    /// Takes a part in. `hidden` is a name that no listing shows.
     pub(crate) fn take(&mut self, part: &ListPart, hidden: Option<&[u8]>) -> Step {
-        if part.has_changed && self.begin_anew() {
+        if part.has_changed && self.begin_again() {
             return Step::Ask(None);
         }
         self.parts += 1;
@@ -95,11 +95,11 @@ impl Listing {
     }
 
     /// What was gathered means nothing any more; false if that has happened too often.
-    pub(crate) fn begin_anew(&mut self) -> bool {
-        let may = self.begun_anew < BEGINS_MAX - 1;
+    pub(crate) fn begin_again(&mut self) -> bool {
+        let may = self.begun_again < BEGINS_MAX - 1;
         if may {
             *self = Listing {
-                begun_anew: self.begun_anew + 1,
+                begun_again: self.begun_again + 1,
                 ..Listing::default()
             };
         }
@@ -161,13 +161,13 @@ impl Listing {
     }
 }
 
-/// Nobody is told what lies below a name that nobody is told.
+/// What lies below a name that no listing shows is not listed either.
 pub(crate) fn has_dot_name(path: &[u8]) -> bool {
     path.split(|&byte| byte == b'/')
         .any(|name| name.starts_with(b"."))
 }
 
-/// What in a directory nobody is told of, if `hidden` lies in it.
+/// The name in a directory that no listing shows, if `hidden` lies in it.
 pub(crate) fn hidden_name<'a>(hidden: &'a RelativePath, directory: &[u8]) -> Option<&'a [u8]> {
     let below = hidden.as_bytes().strip_prefix(directory)?;
     let name = match directory {
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_changes_is_begun_anew_and_told_as_it_is_if_it_never_rests() {
+    fn a_directory_that_changes_is_begun_again_and_listed_as_it_is_if_it_never_rests() {
         let mut listing = Listing::default();
         let changed = ListPart {
             has_changed: true,

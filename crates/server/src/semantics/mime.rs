@@ -1,6 +1,6 @@
 //! From a file name to a media type.
 
-/// For names that tell nothing. RFC 9110 §8.3 leaves sniffing to whoever wants it.
+/// For names that tell nothing. RFC 9110 §8.3 leaves sniffing to clients.
 const UNKNOWN: &str = "application/octet-stream";
 
 /// The media type that a path's last extension stands for.
@@ -42,7 +42,7 @@ pub(crate) fn is_text(media_type: &str) -> bool {
     media_type.starts_with("text/")
 }
 
-/// Whether files of this type are compressed already, so that nobody compresses them once more.
+/// Whether files of this type are compressed already, so that compressing them once more gains nothing.
 pub(crate) fn is_compressed(media_type: &str) -> bool {
     let (kind, name) = media_type.split_once('/').unwrap_or((media_type, ""));
     match kind {

@@ -2,7 +2,7 @@
 
 use http::StatusCode;
 
-/// What the client is told when a file could not be opened. A directory is not among these: it has an
+/// The status of the response when a file could not be opened. A directory is not among these: it has an
 /// index or a redirect.
 pub(crate) fn status(errno: u16) -> StatusCode {
     match i32::from(errno) {

@@ -1,4 +1,4 @@
-//! What comes from an origin elsewhere: somebody fetches it, and tells where its bytes lie below the NIC stack's root.
+//! What comes from an origin elsewhere: a fetcher gets it, and says where its bytes lie below the NIC stack's root.
 
 use std::fmt;
 use std::io::Write;
@@ -34,7 +34,7 @@ pub enum RulePull {
     From(Arc<str>),
 }
 
-/// Whoever fetches objects from origins.
+/// The fetcher of objects from origins.
 pub trait Origins: Send {
     /// Fields of a request by which an origin may select what it answers, in small letters.
     fn selecting(&self) -> &'static [&'static str];
@@ -68,7 +68,7 @@ pub enum News {
     Object(Box<Object>),
     /// There is none, or none to be had. Nothing follows.
     Refused {
-        /// What the client is told.
+        /// What the client gets.
         status: StatusCode,
         /// Where it is sent, if this is a redirect.
         location: Option<HeaderValue>,
@@ -91,7 +91,7 @@ pub struct Object {
     pub size_bytes: u64,
     /// Each segment but the last.
     pub segment_bytes: NonZeroU64,
-    /// What this version is told by from others of the same target.
+    /// What tells this version from others of the same target.
     pub tag: u64,
     /// Seconds since the epoch.
     pub last_modified_s: Option<u64>,

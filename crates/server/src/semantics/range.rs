@@ -56,7 +56,7 @@ pub(crate) fn select(value: &[u8], size_bytes: u64, ranges_max: usize) -> Select
     }
 }
 
-/// What follows `bytes=`; other units are nobody's (RFC 9110 §14.1).
+/// What follows `bytes=`; there are no other units (RFC 9110 §14.1).
 fn byte_range_set(value: &[u8]) -> Option<&[u8]> {
     let (unit, rest) = value.split_at_checked("bytes".len())?;
     let set = rest.strip_prefix(b"=")?;

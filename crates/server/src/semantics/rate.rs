@@ -143,7 +143,7 @@ struct Sharing {
 
 impl Sharing {
     /// Tells everybody of their share, if it is by more than a sixteenth another one: to tell them of each stream that comes or
-    /// goes would have each response cost as much as there are streams. False if nobody has been told.
+    /// goes would have each response cost as much as there are streams. False if no stream was told.
     fn share_out(&mut self, io: &mut dyn Io, total: NonZeroU64) -> bool {
         let count = self.streams.len();
         if count.abs_diff(self.told) * SHARE_PARTS < count {

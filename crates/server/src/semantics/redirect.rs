@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_sent_elsewhere_by_what_is_asked_for() {
+    fn no_request_chooses_where_it_leads() {
         for captured in ["/evil.org", "//evil.org", "/"] {
             let found = location("/*", captured, None);
             assert!(

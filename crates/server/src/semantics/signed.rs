@@ -22,7 +22,7 @@ use aws_lc_rs::hmac;
 const SIGNATURE_BYTES: usize = 32;
 
 /// Shortest secret, in bytes: RFC 2104 §3 calls less than the hash's length strongly discouraged; half of that
-/// is out of anybody's reach.
+/// is out of reach of any search.
 const SECRET_BYTES_MIN: usize = 16;
 
 /// The keys that URLs may be signed with.
@@ -294,7 +294,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nobody_guesses(target in "/[a-z?&=]{0,20}", tail in "[0-9a-f]{60,68}") {
+        fn guesses_are_refused(target in "/[a-z?&=]{0,20}", tail in "[0-9a-f]{60,68}") {
             for middle in ["?signature=", "?expires=2000&key=new&signature=", "&key=old&expires=2000&signature="] {
                 prop_assert_eq!(verified(&format!("{target}{middle}{tail}")), Err(Unsigned::Wrong));
             }

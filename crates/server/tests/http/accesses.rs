@@ -204,7 +204,7 @@ fn of_several_ranges_only_the_file_went_past_the_host() {
 }
 
 #[test]
-fn who_is_behind_holds_nobody_up_and_what_is_lost_is_counted() {
+fn a_log_that_is_behind_delays_no_response_and_what_is_lost_is_counted() {
     let mut lab = logging();
     let stream = lab.connect();
     lab.ask(stream, &get("/clip.mp4"));

@@ -69,12 +69,12 @@ fn of_requests_in_a_row_none_that_has_come_is_lost() {
         (last.body, lab.is_shut_down(stream)),
         (b"second".to_vec(), true)
     );
-    // Whoever is told that the connection closes knows that the next one was not taken up.
+    // A client whose response says that the connection closes knows that the next request was not taken up.
     assert!(lab.received(stream).is_empty());
 }
 
 #[test]
-fn it_is_told_that_nobody_is_left_until_it_is_heard() {
+fn it_says_that_no_connection_is_left_until_it_is_heard() {
     let mut lab = lab();
     assert_eq!(lab.next_turn_us(), None);
     let told = lab.drain();

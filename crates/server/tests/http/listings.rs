@@ -307,7 +307,7 @@ fn many_entries_come_in_parts_and_in_order() {
 }
 
 #[test]
-fn a_directory_that_changes_meanwhile_is_read_anew_but_not_for_ever() {
+fn a_directory_that_changes_meanwhile_is_read_again_but_not_for_ever() {
     for (changes, begins) in [(1, 2), (2, 3), (3, 4), (20, 4)] {
         let mut lab = lab();
         lab.list_in_parts_of(1);
@@ -321,7 +321,7 @@ fn a_directory_that_changes_meanwhile_is_read_anew_but_not_for_ever() {
 }
 
 #[test]
-fn a_listing_whose_nic_stack_is_gone_is_begun_anew_elsewhere() {
+fn a_listing_whose_nic_stack_is_gone_is_begun_again_elsewhere() {
     let mut lab = lab();
     lab.list_in_parts_of(1);
     lab.listing_is_lost(3);

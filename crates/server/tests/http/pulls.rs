@@ -588,7 +588,7 @@ fn who_goes_away_leaves_nothing_behind() {
         }
         bench.lab.reset(stream);
         bench.all_done();
-        // Late news are nobody's.
+        // Late answers have no request.
         bench.tell(ticket, News::Segment(1));
     }
 }

@@ -235,7 +235,7 @@ fn networks_of_ipv6_are_sources() {
 }
 
 #[test]
-fn nobody_is_sent_to_so_slowly_that_it_looks_as_if_they_were_gone() {
+fn no_client_is_served_so_slowly_that_it_looks_as_if_it_were_gone() {
     let mut lab = lab(Config {
         source_bytes_per_second_max: rate(2_500),
         ..Config::default()

@@ -61,7 +61,7 @@ fn who_has_a_signed_url_gets_the_file_until_it_expires() {
 }
 
 #[test]
-fn nobody_else_gets_anything() {
+fn no_other_request_gets_anything() {
     let mut lab = lab(&["new"]);
     let good = keys(&["new"])
         .sign("/private/film.mp4", "new", soon())

@@ -209,7 +209,7 @@ fn a_file_that_takes_too_long_to_open_is_answered_503() {
     );
     assert_eq!(lab.counters().open_timeouts, 1);
     assert!(lab.is_shut_down(client));
-    // What comes too late is closed, and sent to nobody.
+    // A file that is opened too late is closed, and not sent.
     lab.answer_opens();
     assert_eq!(lab.received(client), b"");
     assert_eq!(lab.files_left_open(), 0);

@@ -128,7 +128,7 @@ impl Lines {
         self.touch(number, number + 1, ways)
     }
 
-    /// A disk writes a line that nobody has.
+    /// A disk writes a line that no core has.
     fn write(&mut self, number: u64) {
         let ways = self.ways.min(DDIO_WAYS);
         self.touch(number, number | OF_DISKS, ways);

@@ -10,7 +10,7 @@ pub struct Parameter {
     pub value: f64,
     /// What it counts in.
     pub unit: &'static str,
-    /// Who says so. What nobody says is "assumed", with the reason.
+    /// The source. What has none is "assumed", with the reason.
     pub source: &'static str,
 }
 

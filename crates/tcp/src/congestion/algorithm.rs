@@ -51,7 +51,7 @@ impl fmt::Display for CongestionAlgorithm {
     }
 }
 
-/// Nobody is called so.
+/// There is no algorithm of this name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownAlgorithm {
     name: String,

@@ -364,7 +364,7 @@ fn every_algorithm_fills_the_path() {
 }
 
 #[test]
-fn acknowledgments_in_bundles_starve_nobody() {
+fn acknowledgments_in_bundles_starve_no_flow() {
     for algorithm in CongestionAlgorithm::ALL {
         let path = Path {
             bundle: Duration::from_millis(8),

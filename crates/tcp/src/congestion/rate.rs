@@ -50,7 +50,7 @@ impl RateSample {
 /// The estimator of a connection: `C` of the draft.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct DeliveryRate {
-    /// Nobody goes by samples: none is taken.
+    /// The algorithm does not use samples: none is taken.
     unused: bool,
     /// `C.delivered`, in bytes.
     delivered: u64,

@@ -160,7 +160,7 @@ impl SynCookies {
         syn.mss = Some(MSS_CLASSES[class as usize]);
         impose_options(&mut syn, place.options());
         let mut connection = Connection::accept(config, &syn.segment(), isn, ts_offset, now)?;
-        // It left at a time that nobody knows: without a departure nothing is measured.
+        // It left at an unknown time: without a departure nothing is measured.
         connection.poll_transmit(now, &LIMITS)?;
         connection.on_segment(now, ack);
         let open = !matches!(connection.state(), State::SynReceived | State::Closed);

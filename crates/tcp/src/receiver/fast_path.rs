@@ -47,7 +47,7 @@ impl Connection {
             && self.last_ack_sent == self.rcv.nxt()
             && has_no_blocks(&header.options)
             && self.timestamps.check(now, header.options.timestamps) == Verdict::Accept
-            // What is missing, RACK finds; what was a mistake, nobody need ask.
+            // What is missing, RACK finds; there is nothing to undo.
             && self.sacks.is_permitted()
             && self.sent.is_intact()
             && self.recovery.is_quiet(self.snd.una)

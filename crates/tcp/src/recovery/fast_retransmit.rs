@@ -74,7 +74,7 @@ impl FastRetransmit {
         if acked >= i64::from(mss) {
             self.inflation = self.inflation.saturating_add(i64::from(mss));
         }
-        // Whoever acknowledges in crumbs does not get the same segment again for each of them.
+        // A peer that acknowledges in crumbs does not get the same segment again for each of them.
         una >= self.lost_end
     }
 

@@ -41,7 +41,7 @@ pub(crate) enum Answer {
     None,
     /// Nothing was lost.
     Unharmed,
-    /// The probe has repaired a loss, which nobody else will notice.
+    /// The probe has repaired a loss, which nothing else notices.
     Repaired,
 }
 

@@ -1,5 +1,5 @@
 //! Header prediction on the way out ([`crate::fast_path`] is the way in): when an acknowledgment has opened the
-//! window, nearly always the next full segments of one long file go, and nobody else has anything to say. Then the
+//! window, nearly always the next full segments of one long file go, and no other part has anything to send. Then the
 //! windows alone decide.
 //!
 //! This is a shorter way to what [`Connection::poll_transmit_otherwise`] decides, never a different one: what it

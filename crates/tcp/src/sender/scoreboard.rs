@@ -1019,7 +1019,7 @@ mod tests {
             }
             assert!(splinter(&mut board, 2..100_001, MSS) <= records_max(200));
         }
-        // Whoever acknowledges segments is always understood, however many transmissions hold them.
+        // Acknowledgments of whole segments are always understood, however many transmissions hold them.
         let mut board = Scoreboard::default();
         let mut end = 1;
         for len in [300_000, 65_000, 2_000, 700] {

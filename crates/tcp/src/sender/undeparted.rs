@@ -3,13 +3,13 @@
 //!
 //! What has never left is not lost on the network, so congestion control, loss recovery and the round-trip time
 //! hear nothing of it: it is issued again, under a new number, as if for the first time. It goes on counting as in
-//! flight, as it did before. Whether a transmission has left is told by, in order of certainty:
+//! flight, as it did before. A transmission counts as departed or not by, in order of certainty:
 //!
 //! * an acknowledgment of it, selective or not: it has left;
 //! * the echo of a later transmission: the NIC stack lets a connection's transmissions depart in their order, so an
 //!   earlier one of which nothing was heard has left, too, or never will. It is taken to have left when the later
 //!   one did: if it has not, loss recovery repairs it like any hole, and if it has, nothing is sent twice;
-//! * whoever knows that the NIC stack has forgotten it ([`Connection::on_undeparted_lost`],
+//! * the word of the host that the NIC stack has forgotten it ([`Connection::on_undeparted_lost`],
 //!   [`Connection::on_all_undeparted_lost`]): it has not;
 //! * silence, if the way to the NIC stack can lose anything at all ([`crate::Config::departure_timeout`]): it is
 //!   taken to have not.

@@ -177,7 +177,7 @@ fn the_end_of_a_message_waits_for_the_answer_to_carry_its_acknowledgment() {
 
 /// Covers: RFC 5681 §4.2
 #[test]
-fn after_a_pause_and_after_a_gap_it_begins_anew() {
+fn after_a_pause_and_after_a_gap_it_begins_again() {
     let mut script = quick();
     script.trace(
         "

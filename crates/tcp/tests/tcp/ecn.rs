@@ -49,7 +49,7 @@ fn a_server_agrees_if_asked_and_marks_data_only() {
 
 /// Covers: RFC 3168 §6.1.1
 #[test]
-fn nobody_agrees_to_what_was_not_asked() {
+fn what_was_not_asked_for_is_not_agreed_to() {
     for syn in ["SYN", "SYN ECE", "SYN CWR"] {
         let mut script = Script::listen(config());
         script.trace(&format!(
@@ -176,7 +176,7 @@ fn a_mark_is_echoed_at_once_and_until_the_sender_has_slowed_down() {
 
 /// Covers: RFC 3168 §6.1.3
 #[test]
-fn a_packet_that_says_cwr_and_is_marked_itself_begins_anew() {
+fn a_packet_that_says_cwr_and_is_marked_itself_begins_again() {
     let mut script = agreed();
     script.trace(
         "

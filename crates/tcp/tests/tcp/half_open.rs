@@ -192,7 +192,7 @@ mod record {
 
     /// Covers: RFC 3168 §6.1.1.1
     #[test]
-    fn a_repeated_syn_says_anew_whether_there_is_ecn_and_nothing_else() {
+    fn a_repeated_syn_says_again_whether_there_is_ecn_and_nothing_else() {
         let config = Config::default();
         let ecn = Header {
             flags: Flags::SYN | Flags::ECE | Flags::CWR,
@@ -474,7 +474,7 @@ mod cookie {
     }
 
     #[test]
-    fn does_not_measure_a_round_trip_that_nobody_has_timed() {
+    fn does_not_measure_a_round_trip_without_a_departure() {
         let ack = ack_of(&answer(syn(), OPENED));
         let connection = accept(ack, after(40_000_000)).expect("a good cookie");
         assert_eq!(connection.smoothed_rtt(), None);

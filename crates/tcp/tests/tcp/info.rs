@@ -53,7 +53,7 @@ fn it_counts_what_was_sent_again_over_its_whole_life() {
         let rto = Duration::from_micros(script.tcp().info(now).rto_us);
         let pause = format!("+{}ms", rto.as_millis() + 1);
         script.trace(&format!("{pause}\n > PSH ACK 1..1001 ack 1"));
-        // Whoever adds up for all connections takes these away.
+        // A sum over all connections takes these away.
         script.tcp().take_stats();
     }
     let now = script.now;

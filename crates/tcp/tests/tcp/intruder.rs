@@ -1,4 +1,4 @@
-//! Somebody who interferes with a connection without being able to harm it.
+//! An attacker who interferes with a connection without being able to harm it.
 //!
 //! He forges segments that a victim must not believe, and he makes the peer lie where TCP does not depend on
 //! the truth: in SACK blocks and congestion marks. He speaks as a router, too (ICMP). Whatever he does, every byte

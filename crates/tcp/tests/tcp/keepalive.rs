@@ -128,7 +128,7 @@ fn a_user_timeout_takes_the_place_of_counting_probes() {
 
 /// Covers: RFC 5482 §3, RFC 9293 §3.8.6.1
 #[test]
-fn a_user_timeout_bounds_probes_of_a_closed_window_that_nobody_answers() {
+fn a_user_timeout_bounds_unanswered_probes_of_a_closed_window() {
     let mut script = Script::established_with(Config {
         user_timeout: Some(Duration::from_secs(2)),
         ..config()
@@ -153,7 +153,7 @@ fn a_user_timeout_bounds_probes_of_a_closed_window_that_nobody_answers() {
 
 /// Covers: RFC 9293 §3.8.3
 #[test]
-fn a_fin_that_nobody_acknowledges_is_given_up_before_data_would_be() {
+fn an_unacknowledged_fin_is_given_up_before_data_would_be() {
     let mut script = Script::established_with(Config {
         fin_retries: 2,
         retries: 15,

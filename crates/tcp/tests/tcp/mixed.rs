@@ -336,7 +336,7 @@ fn a_peer_that_closes_does_not_hurry_virtual_bytes() {
 
 /// Covers: IO-TCP §3.5, RFC 1191 §6.4, RFC 4821 §7.8
 #[test]
-fn what_was_too_big_for_the_path_is_cut_anew_and_keeps_its_ranges() {
+fn what_was_too_big_for_the_path_is_cut_again_and_keeps_its_ranges() {
     let mut script = Script::established();
     script.trace(
         "

@@ -90,7 +90,7 @@ pub(crate) struct Faults {
     pub(crate) report_us: Range<u64>,
     /// Packets merged on reception, at most.
     pub(crate) merged_max: u64,
-    /// How often somebody interferes when a packet arrives: [`World::interfere`].
+    /// How often an attacker interferes when a packet arrives: [`World::interfere`].
     pub(crate) interference_percent: u64,
 }
 
@@ -390,7 +390,7 @@ impl World {
         self.settle(to);
     }
 
-    /// Somebody has a hand in what arrives: a segment that must not be believed goes before it, or it lies.
+    /// An attacker has a hand in what arrives: a segment that must not be believed goes before it, or it lies.
     fn interfere(&mut self, to: usize, packet: &mut Packet) {
         let (now, peer_isn) = (self.now, self.ends[1 - to].plan.isn);
         let end = &mut self.ends[to];

@@ -129,7 +129,7 @@ fn a_closed_window_is_probed_once_pacing_would_let_data_go() {
 
 /// Covers: RFC 9293 §3.8.3, RFC 9293 §3.8.6.1
 #[test]
-fn probes_that_nobody_answers_end_the_connection() {
+fn unanswered_probes_end_the_connection() {
     let mut script = Script::established_with(Config {
         retries: 3,
         ..config()

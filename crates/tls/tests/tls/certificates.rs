@@ -113,7 +113,7 @@ fn bad_files_are_refused_with_what_to_do() {
         ("cert.pem missing", "No such file"),
         ("cert.pem key.pem missing", "No such file"),
         (". key.pem", "no regular file"),
-        // Nobody will ever write there: it is not waited for.
+        // No process will ever write there: it is not waited for.
         ("pipe key.pem", "no regular file"),
         ("cert.pem pipe", "no regular file"),
         ("cert.pem key.pem pipe", "no regular file"),
@@ -188,7 +188,7 @@ fn certificates_that_are_checked_one_after_the_other_are_used_when_all_are_good(
     let mut checking = Checking::new(vec![read(&folder), read(&folder)], UNIX_TIME).unwrap();
     assert!(checking.step().unwrap() && checking.step().unwrap());
     assert!(!checking.step().unwrap());
-    // Whoever trusts the old one alone finds another.
+    // A client that trusts the old one alone finds another.
     let trusting = |site: &Site| Pair::new(site, Arc::new(site.client_config(SUITES[0])));
     trusting(&site).pump().unwrap();
     assert!(site.certificates.replace_by(&mut checking));

@@ -55,7 +55,7 @@ fn a_key_is_replaced_when_it_is_old_and_there_is_something_to_seal() {
     pair.pump().unwrap();
     pair.download(1, 1000);
     pair.server.now_us = Limits::default().key_us_max + 1;
-    assert_eq!(pair.server.transmit(), b"", "nobody waits for anything");
+    assert_eq!(pair.server.transmit(), b"", "no side waits for anything");
     pair.download(1, 1000);
     pair.download(1, 1000);
     assert_eq!(pair.server.nic.keys.len(), 2);

@@ -28,7 +28,7 @@ fn transmit(connection: &mut Connection, nic: &mut Nic, report: bool) -> Vec<u8>
     stream
 }
 
-/// What a NIC stack that knows nothing is told: epochs of keys, and runs.
+/// What a NIC stack that knows nothing gets: epochs of keys, and runs.
 fn replay(connection: &Connection) -> (Vec<u16>, Vec<Run>) {
     let mut known = Known::default();
     let (mut epochs, mut runs) = (Vec::new(), Vec::new());

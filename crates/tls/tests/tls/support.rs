@@ -452,7 +452,7 @@ impl Pair {
         }
     }
 
-    /// Passes bytes to and fro until nobody has anything to say.
+    /// Passes bytes to and fro until neither side has anything to send.
     pub(crate) fn pump(&mut self) -> Result<(), rustls::Error> {
         loop {
             let mut to_server = Vec::new();

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::ipc::child::tell_if_writable;
 use crate::ipc::messages::{FromFetcher, Report};
 
-/// Origins of which a fetcher tells each by itself: they fit into a pipe that is empty. What others have counted is told
-/// together.
+/// Origins that the fetcher reports one by one: their reports fit into an empty pipe. The counters of the others are
+/// added up.
 const ORIGINS_TOLD_MAX: usize = 64;
 
 /// What those are called.
@@ -17,7 +17,7 @@ const OTHERS: &str = "others";
 pub(crate) struct FetcherReporter {
     /// What was told last.
     told: BTreeMap<String, origin::Counters>,
-    /// Those that are told by themselves, for good: what they have counted must not be among others' later.
+    /// Origins that are reported one by one, for good: their counters must not move to the sum of the others later.
     apart: BTreeSet<String>,
 }
 
@@ -53,7 +53,7 @@ impl FetcherReporter {
             })
     }
 
-    /// What is told by itself.
+    /// The counters to report: of origins one by one, and of the others together.
     fn apart<'a>(&mut self, counted: &origin::Counted<'a>) -> Vec<(&'a str, origin::Counters)> {
         let mut apart = Vec::new();
         let mut others: Option<origin::Counters> = None;

@@ -126,7 +126,7 @@ impl HostControl {
     fn on_fetcher(&self, socket: Descriptor) {
         match (&self.slot, socket) {
             (Some(slot), Ok(socket)) => slot.put(socket),
-            (None, Ok(_)) => tracing::error!("a fetcher has come, and nobody has asked for one"),
+            (None, Ok(_)) => tracing::error!("a fetcher has come although none is expected"),
             (_, Err(failure)) => tracing::error!("{failure}"),
         }
     }
@@ -265,7 +265,7 @@ impl HostControl {
         report(message);
     }
 
-    /// Somebody asks what connections there are. Who cannot be told reads nothing.
+    /// A client of the supervisor wants the connections, and reads them from this pipe.
     fn add_reader(&mut self, pipe: Descriptor) {
         let now_us = host::monotonic_us();
         let added = pipe.and_then(|pipe| self.readers.add(&self.wake, pipe, now_us));
@@ -293,7 +293,7 @@ impl HostControl {
         while self.wait(stop)? {
             let (nic, socket) = match self.receive()? {
                 Some(Passed::Nic(nic, socket)) => (nic, socket),
-                // Those that come so early wait until there is somebody to serve.
+                // Configurations that come so early wait until the server runs.
                 Some(Passed::Configuration(message)) => {
                     self.replace(message);
                     continue;
@@ -390,7 +390,7 @@ impl NicSource<Server> for HostControl {
 
     fn on_wake(&mut self, now_us: u64, stack: &mut Stack, server: &mut Server) {
         self.readers.tell(&self.wake, now_us, stack, server);
-        // Whoever rings it again while this is done is heard again.
+        // A wakeup that comes while this is done is not lost.
         let _ = rustix::io::read(&self.wakeup, &mut [0u8; 8]);
         self.check_certificate(stack, server);
         if !self.replacing.is_empty() {

@@ -1,4 +1,4 @@
-//! The host process's end of the socket to the fetcher. Fetchers come and go; whoever waits is asked for again.
+//! The host process's end of the socket to the fetcher. Fetchers come and go; requests that wait are sent again.
 
 use std::collections::{HashMap, VecDeque};
 use std::num::NonZeroU64;
@@ -26,7 +26,7 @@ use crate::config::origin_place::CachePlace;
 #[derive(Clone, Debug)]
 pub(crate) struct FetcherSlot {
     left: Arc<Mutex<Left>>,
-    /// Somebody is there, and the wakeup rings.
+    /// A socket lies in the slot, and the wakeup is readable.
     is_taken: Arc<AtomicBool>,
     wakeup: Arc<OwnedFd>,
 }
@@ -46,7 +46,7 @@ impl FetcherSlot {
     /// A fetcher has come, in the place of any before.
     pub(crate) fn put(&self, socket: OwnedFd) {
         self.left().socket = Some(socket);
-        // It is not full, and there is nobody else who writes to it.
+        // The counter is far from its maximum, and only this end writes to it.
         let _ = rustix::io::write(&*self.wakeup, &1u64.to_ne_bytes());
         // Only now: who sees this stills the wakeup.
         self.is_taken.store(true, Ordering::Release);
@@ -106,7 +106,7 @@ pub(crate) struct FetchClient {
     /// Readable while there is something to hear or to be done.
     wake: OwnedFd,
     socket: Option<OwnedFd>,
-    /// What `wake` is told of the socket.
+    /// The events of the socket that `wake` watches.
     watched: EventFlags,
     /// What the socket has not taken.
     unsent: VecDeque<Ask>,
@@ -116,7 +116,7 @@ pub(crate) struct FetchClient {
 }
 
 impl FetchClient {
-    /// Nobody has come yet.
+    /// No fetcher is there yet.
     pub(crate) fn new() -> Result<(Self, FetcherSlot), Failure> {
         let failed = |errno| Failure::broken("waiting for the fetcher", errno);
         let wakeup = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(failed)?;
@@ -359,7 +359,7 @@ fn meant(how: message::How) -> How {
     }
 }
 
-/// What the client is told; `None` if that makes no sense.
+/// What the client gets; `None` if the answer makes no sense.
 fn refused(refusal: &Refusal, how: message::How) -> Option<News> {
     let status = StatusCode::from_u16(refusal.status).ok()?;
     let location = match &refusal.location {

@@ -1,7 +1,7 @@
 //! In the host process: tells those who ask what connections there are, a little at a time, so that packets do not wait.
 //!
-//! Whoever asks reads from a pipe. The shard is woken while the pipe takes more, writes as much as there is room for, and
-//! never waits. Connections that come or go meanwhile are told or not; those that stay are told once.
+//! The client reads from a pipe. The shard is woken while the pipe takes more, writes as much as there is room for, and
+//! never waits. Connections that come or go meanwhile may be missing; those that stay are written once.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -42,7 +42,7 @@ struct Reader {
     taken_us: u64,
 }
 
-/// What is told next.
+/// What is written next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
     Host,
@@ -52,7 +52,7 @@ enum Next {
 }
 
 impl Readers {
-    /// Somebody asks, and reads at the other end of `pipe`, which does not block. From now on `wake` is readable while
+    /// A client reads at the other end of `pipe`, which does not block. From now on `wake` is readable while
     /// there is something for [`Readers::tell`] to do.
     pub(crate) fn add(
         &mut self,
@@ -159,7 +159,7 @@ impl Reader {
         self.bytes.push(b'\n');
     }
 
-    /// Writes what the pipe takes; false if nobody reads any more.
+    /// Writes what the pipe takes; false if its reader is gone.
     fn hand_over(&mut self, now_us: u64) -> bool {
         while let Some(rest) = self.bytes.get(self.taken..)
             && !rest.is_empty()
@@ -171,7 +171,7 @@ impl Reader {
                 }
                 Err(Errno::AGAIN) => return true,
                 Err(errno) => {
-                    tracing::debug!("nobody reads of connections any more: {errno}");
+                    tracing::debug!("a client no longer reads connections: {errno}");
                     return false;
                 }
             }

@@ -70,7 +70,7 @@ fn base64(bytes: &[u8]) -> String {
     text
 }
 
-/// Answers until `stop` is readable. Nobody waits for clients that are being answered then.
+/// Answers until `stop` is readable. Clients that are being answered then are cut off.
 pub(crate) fn serve(listener: &TcpListener, stop: BorrowedFd<'_>, metrics: &Arc<Metrics>) {
     let clients = Arc::new(Clients::default());
     while super::wait_or_stop(listener.as_fd(), stop) {
@@ -191,8 +191,8 @@ fn attend(mut client: &TcpStream, metrics: &Metrics, patience: Duration) -> io::
     Ok(())
 }
 
-/// Whether a page of somebody else's, for whose name the address of this listener was given out (DNS rebinding), cannot
-/// be what asks: the host has no name that others can give out, or is not named.
+/// Whether a page of another site, whose name leads to the address of this listener (DNS rebinding), cannot
+/// have sent the request: the host is an address or localhost, or is not named.
 fn is_own_host(request: &httparse::Request<'_, '_>) -> bool {
     let host = request
         .headers

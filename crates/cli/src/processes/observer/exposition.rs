@@ -4,7 +4,7 @@ use std::fmt::{Display, Write};
 
 use super::catalog::Metric;
 
-/// What scrapers are told that it is.
+/// The media type of the answer.
 pub(crate) const MEDIA_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// A text that grows, metric by metric.

@@ -1,4 +1,4 @@
-//! A log file, written to by a thread of its own: a disk that is slow or full holds nobody up.
+//! A log file, written by a thread of its own: a slow or full disk delays no other.
 //!
 //! Lines wait in memory while they cannot be written, so many bytes of them; what comes then is counted and lost. A line
 //! is never torn: what was written of one is completed before anything else is.
@@ -217,7 +217,7 @@ impl Writer {
                 Ok(0) => failure = Some(io::ErrorKind::WriteZero.into()),
                 Ok(bytes) => written += bytes,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // A pipe is full, and whoever reads it makes room.
+                // A pipe is full: its reader makes room.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock && has_room(&self.file) => {
                 }
                 Err(error) => failure = Some(error),
@@ -345,7 +345,7 @@ mod tests {
             pushed += 1;
         }
         assert!(pushed > 1 && pushed < 10, "{pushed}");
-        // Somebody has made room.
+        // There is room again.
         fcntl_setpipe_size(&reader, 1 << 20).unwrap();
         let mut read = Vec::new();
         let kept = 100_000 * pushed;

@@ -750,7 +750,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_that_nobody_knows_are_not_kept() {
+    fn unknown_counters_are_not_kept() {
         let metrics = metrics();
         let counters = (0..1000).map(|number| (format!("made up {number}"), 1));
         metrics.on_worker(WorkerReport {

@@ -23,7 +23,7 @@ impl Neighbors {
         }
         let for_us = self.is_own(packet.target.into());
         if self.is_on_link(sender) {
-            // RFC 826: merge, and remember whoever asks for us, because we are going to answer.
+            // RFC 826: merge, and remember a host that asks for us, because we are going to answer.
             let asks_us = for_us && packet.operation == arp::Operation::Request;
             let answers_us = for_us && packet.operation == arp::Operation::Reply;
             self.learn_from_arp(now_us, sender, packet.sender_mac, answers_us, asks_us);

@@ -201,7 +201,7 @@ fn only_those_on_the_link_are_remembered() {
 }
 
 #[test]
-fn nobody_else_is_us() {
+fn only_own_addresses_are_answered_for() {
     let mut n = neighbors();
     assert_eq!(n.on_arp(0, &request(MAC_A, OUR_V4, OUR_V4)), None);
     assert_eq!(n.on_ndisc(0, &solicitation(OUR_V6, Some(MAC_A))), None);
@@ -300,7 +300,7 @@ fn stale_neighbour_is_asked_itself() {
 }
 
 #[test]
-fn neighbour_that_has_gone_is_forgotten_and_asked_for_anew() {
+fn neighbour_that_has_gone_is_forgotten_and_asked_for_again() {
     let (mut n, mut at) = used_when_stale();
     for _ in 0..3 {
         n.on_timeout(at);

@@ -128,8 +128,8 @@ impl Connection {
             return false;
         };
         let status = match i32::from(errno) {
-            // Whoever has begun is gone.
-            libc::ESTALE if listing.begin_anew() => {
+            // The NIC stack that has begun it is gone.
+            libc::ESTALE if listing.begin_again() => {
                 match self.go_on_listing(io, shared, request, listing, None) {
                     None => return true,
                     Some(request) => {
