@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn stacks_are_told_apart() {
+    fn stacks_are_distinguished() {
         let printed = "\
         ffffffff81e6f1a0 tcp_write_xmit
         ffffffff81e70000 do_syscall_64

@@ -439,7 +439,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn samples_are_told_apart_by_series_and_condition() {
+    fn samples_differ_by_series_and_condition() {
         let results = results(&[
             ("a", 1.0, 5.0),
             ("b", 1.0, 7.0),

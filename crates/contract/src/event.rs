@@ -90,7 +90,7 @@ pub enum Event {
         /// The id in the command, whatever its kind; zero if there was none to read.
         id: u64,
     },
-    /// The NIC stack has ended: nothing leaves it any more, and this worker says nothing after this. The carrier on its
+    /// The NIC stack has ended: nothing leaves it any more, and this worker says nothing after this. The relay on its
     /// machine says so in its place, when all that it had said is on its way to the host. On one machine, the end of its
     /// socket says so.
     Ended,

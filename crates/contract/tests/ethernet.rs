@@ -539,7 +539,7 @@ fn a_second_host_with_another_key_disturbs_no_session() {
 }
 
 #[test]
-fn versions_without_one_in_common_are_told_to_both_sides() {
+fn versions_without_one_in_common_reach_both_sides() {
     let mut random = Random::new(7);
     let mut responder = Responder::new(&KEY, TERMS);
     // Lowest and highest version of the transport, and version of the contract.
@@ -711,7 +711,7 @@ fn silence_ends_a_session_and_keepalives_prevent_it() {
 }
 
 #[test]
-fn leaving_is_told() {
+fn leaving_reaches_the_peer() {
     for leaving in [Leaving::Ended, Leaving::ProcessGone, Leaving::Superseded] {
         let (mut host, mut nic) = meet(&mut Random::new(13), 1500);
         nic.leave(leaving);

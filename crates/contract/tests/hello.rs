@@ -145,7 +145,7 @@ fn a_session_ends_when_the_peer_is_gone() {
 }
 
 #[test]
-fn another_version_is_told_to_both_sides() {
+fn another_version_reaches_both_sides() {
     let (host_end, nic_end) = pair();
     say(&nic_end, &hello(VERSION + 1, 1), &[]);
     let error = host_hello(host_end, 42).unwrap_err();

@@ -44,7 +44,7 @@ fn a_directory_comes_in_parts_and_one_that_is_not_there_fails() {
 }
 
 #[test]
-fn a_change_between_two_parts_is_told() {
+fn a_change_between_two_parts_is_reported() {
     let mut rig = Rig::with_nics(1, |_| {});
     rig.nic.names = vec!["a", "b", "c"];
     rig.nic.holds_lists = true;
@@ -80,7 +80,7 @@ fn a_nic_process_that_follows_another_is_asked_for_the_same_part() {
 }
 
 #[test]
-fn roots_that_are_no_copies_are_told_one_after_the_other() {
+fn roots_that_are_no_copies_are_listed_one_after_the_other() {
     for (names, expected) in [
         (
             [&["a", "b", "c"][..], &["d", "e", "f"]],

@@ -78,7 +78,7 @@ fn an_application_limits_the_rate_of_its_stream() {
 }
 
 #[test]
-fn an_application_is_told_once_when_little_waits_to_be_sent() {
+fn an_application_gets_one_event_when_little_waits_to_be_sent() {
     let mut rig = Rig::new();
     let told = |rig: &Rig| rig.app.count(|it| matches!(it, AppEvent::Writable { .. }));
     rig.ask(&["lowat 0"]);
@@ -268,7 +268,7 @@ fn a_failed_read_aborts_this_response_and_says_why() {
 }
 
 #[test]
-fn the_nic_stack_is_told_when_nothing_is_left_to_be_sent_again() {
+fn the_nic_stack_learns_when_nothing_is_left_to_be_sent_again() {
     let mut rig = Rig::new();
     rig.ask(&["100"]);
     rig.run_until(|rig| !rig.nic.ackds.is_empty());

@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_told_once_a_second_while_there_is_news_and_at_last() {
+    fn counters_are_reported_once_a_second_while_they_change_and_at_last() {
         let told = Mutex::new(Vec::new());
         let tell =
             |worker, counters: &Counters| told.lock().unwrap().push((worker, counters.sends));

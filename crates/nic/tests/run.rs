@@ -305,7 +305,7 @@ fn an_idle_session_sleeps_and_wakes_for_each_command() {
 }
 
 #[test]
-fn a_session_ends_when_it_is_told_to_even_while_busy() {
+fn a_session_ends_on_request_even_while_busy() {
     let root = TempDir::new().unwrap();
     let wires = [Wire::default(), Wire::default()];
     let result = session(root.path(), &small_config(), &wires, |mut host, stop| {

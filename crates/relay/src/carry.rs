@@ -12,7 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{Shutdown, shutdown};
 
-use crate::door::{Door, Guest};
+use crate::door::{Guest, SessionAcceptor};
 use crate::exchange::{Exchange, NIC_PARTING_US_MAX, Over};
 use crate::ring::{NoStack, Ring};
 use crate::{Mac, monotonic_us};
@@ -20,10 +20,10 @@ use crate::{Mac, monotonic_us};
 /// Frames taken in a turn.
 const FRAMES_MAX: usize = 128;
 
-/// A carrier that is never idle looks this often, in microseconds, whether it is to end.
+/// A relay that is never idle looks this often, in microseconds, whether it is to end.
 const END_CHECK_US: u64 = 10_000;
 
-/// Taking leave, for so long at most the carrier of a host stack carries on what that has said, in microseconds.
+/// Taking leave, for so long at most the relay of a host stack carries on what that has said, in microseconds.
 const HOST_PARTING_US_MAX: u64 = 200_000;
 
 /// A NIC stack that is asked to end may take so long, in microseconds, and what it has said then so long to get to the
@@ -36,7 +36,7 @@ const HEARTBEAT_US: u64 = HEARTBEAT_SECONDS * 1_000_000 / HEARTBEATS_MISSED_MAX 
 
 /// How a session has ended.
 #[derive(Debug)]
-pub enum Ending {
+pub enum EndReason {
     /// In the session itself.
     Session(End),
     /// The stack on this machine has hung up.
@@ -53,19 +53,19 @@ pub enum Ending {
     Io(io::Error),
 }
 
-impl From<Over> for Ending {
-    fn from(over: Over) -> Ending {
+impl From<Over> for EndReason {
+    fn from(over: Over) -> EndReason {
         match over {
-            Over::Session(end) => Ending::Session(end),
-            Over::StackCorrupt => Ending::StackCorrupt,
-            Over::Parted => Ending::StackGone,
+            Over::Session(end) => EndReason::Session(end),
+            Over::StackCorrupt => EndReason::StackCorrupt,
+            Over::Parted => EndReason::StackGone,
         }
     }
 }
 
 /// A session with the rings that it stands for.
 #[derive(Debug)]
-pub struct Carrier<'a> {
+pub struct Relay<'a> {
     port: &'a mut ControlPort,
     peer: Mac,
     session: Session,
@@ -73,20 +73,20 @@ pub struct Carrier<'a> {
 
 /// A session that is being carried.
 #[derive(Debug)]
-pub struct Carriage<'a, 'd> {
+pub struct RelaySession<'a, 'd> {
     port: &'a mut ControlPort,
     peer: Mac,
     exchange: Exchange,
     /// On the NIC stack's machine.
-    door: Option<&'d mut Door>,
+    door: Option<&'d mut SessionAcceptor>,
     /// The host has begun another session, which is kept up until this one has ended.
     next: Option<Box<Guest>>,
 }
 
-impl<'a> Carrier<'a> {
-    /// A carrier for a session with the machine at `peer`.
-    pub fn new(port: &'a mut ControlPort, peer: Mac, session: Session) -> Carrier<'a> {
-        Carrier {
+impl<'a> Relay<'a> {
+    /// A relay for a session with the machine at `peer`.
+    pub fn new(port: &'a mut ControlPort, peer: Mac, session: Session) -> Relay<'a> {
+        Relay {
             port,
             peer,
             session,
@@ -94,8 +94,8 @@ impl<'a> Carrier<'a> {
     }
 
     /// On the host's machine.
-    pub fn for_host(self) -> Carriage<'a, 'static> {
-        Carriage {
+    pub fn for_host(self) -> RelaySession<'a, 'static> {
+        RelaySession {
             port: self.port,
             peer: self.peer,
             exchange: Exchange::for_host(self.session),
@@ -106,8 +106,12 @@ impl<'a> Carrier<'a> {
 
     /// On the NIC stack's machine: the door is answered meanwhile. Records are translated: times, and the address that
     /// packets come from if there is a `source_mac`.
-    pub fn for_nic<'d>(self, source_mac: Option<Mac>, door: &'d mut Door) -> Carriage<'a, 'd> {
-        Carriage {
+    pub fn for_nic<'d>(
+        self,
+        source_mac: Option<Mac>,
+        door: &'d mut SessionAcceptor,
+    ) -> RelaySession<'a, 'd> {
+        RelaySession {
             port: self.port,
             peer: self.peer,
             exchange: Exchange::for_nic(self.session, source_mac),
@@ -117,21 +121,21 @@ impl<'a> Carrier<'a> {
     }
 }
 
-impl Carriage<'_, '_> {
+impl RelaySession<'_, '_> {
     /// Keeps the session up while the stack on this machine, of so many workers, is being started: until it has said
     /// something on `stack`, or hung up, or this time has passed. What the other one says waits. If the session ends
-    /// before, or `stop` becomes readable, it is to be left in this way ([`Carriage::leave_unmet`]).
+    /// before, or `stop` becomes readable, it is to be left in this way ([`RelaySession::leave_unmet`]).
     pub fn await_stack(
         &mut self,
         workers: usize,
         patience: Duration,
         stack: BorrowedFd<'_>,
         stop: BorrowedFd<'_>,
-    ) -> Option<Ending> {
+    ) -> Option<EndReason> {
         let until_us = monotonic_us().saturating_add(patience.as_micros() as u64);
         let stack = (stack, PollFlags::IN);
         match self.carry(&mut vec![NoStack; workers], until_us, stack, stop) {
-            Ending::StackGone => None,
+            EndReason::StackGone => None,
             ending => Some(ending),
         }
     }
@@ -146,7 +150,7 @@ impl Carriage<'_, '_> {
         channels: &mut [R],
         stack: BorrowedFd<'_>,
         stop: BorrowedFd<'_>,
-    ) -> (Ending, Counters) {
+    ) -> (EndReason, Counters) {
         // Whatever is asked of poll(2), it tells of both halves being closed.
         let gone = (stack, PollFlags::empty());
         let is_nic = self.door.is_some();
@@ -154,16 +158,16 @@ impl Carriage<'_, '_> {
             true => self.carry(channels, u64::MAX, gone, stop),
             false => self.carry(channels, u64::MAX, (stack, PollFlags::RDHUP), stop),
         };
-        if !is_nic && matches!(ending, Ending::StackGone) && !has_hung_up(stack) {
+        if !is_nic && matches!(ending, EndReason::StackGone) && !has_hung_up(stack) {
             ending = self.carry(channels, u64::MAX, gone, stop);
         }
         match ending {
-            Ending::StackGone => self.part(channels, self.patience_us()),
-            Ending::Stopped if is_nic => self.dismiss(channels, stack),
-            Ending::Superseded(guest) => {
+            EndReason::StackGone => self.part(channels, self.patience_us()),
+            EndReason::Stopped if is_nic => self.dismiss(channels, stack),
+            EndReason::Superseded(guest) => {
                 self.next = Some(guest);
                 self.dismiss(channels, stack);
-                ending = Ending::StackGone;
+                ending = EndReason::StackGone;
             }
             _ => {}
         }
@@ -172,29 +176,30 @@ impl Carriage<'_, '_> {
 
     /// Ends the session in this way. The stack on this machine, of so many workers, was never met: it has said nothing,
     /// and nothing has left it.
-    pub fn leave_unmet(mut self, workers: usize, mut ending: Ending) -> (Ending, Counters) {
-        if let Ending::Superseded(guest) = ending {
+    pub fn leave_unmet(mut self, workers: usize, mut ending: EndReason) -> (EndReason, Counters) {
+        if let EndReason::Superseded(guest) = ending {
             self.next = Some(guest);
-            ending = Ending::StackGone;
+            ending = EndReason::StackGone;
         }
-        if let Ending::StackGone | Ending::Stopped = ending {
+        if let EndReason::StackGone | EndReason::Stopped = ending {
             self.part(&mut vec![NoStack; workers], HURRIED_PARTING_US_MAX);
         }
         self.leave(ending)
     }
 
     /// Ends the session in this way, and tells the other side, if it does not know.
-    fn leave(mut self, mut ending: Ending) -> (Ending, Counters) {
+    fn leave(mut self, mut ending: EndReason) -> (EndReason, Counters) {
         if let Some(guest) = self.next.take() {
-            ending = Ending::Superseded(guest);
+            ending = EndReason::Superseded(guest);
         }
         let leaving = match &ending {
-            Ending::Session(_) => None,
-            Ending::StackGone | Ending::StackCorrupt | Ending::StackSilent | Ending::Io(_) => {
-                Some(Leaving::ProcessGone)
-            }
-            Ending::Stopped => Some(Leaving::Ended),
-            Ending::Superseded(_) => Some(Leaving::Superseded),
+            EndReason::Session(_) => None,
+            EndReason::StackGone
+            | EndReason::StackCorrupt
+            | EndReason::StackSilent
+            | EndReason::Io(_) => Some(Leaving::ProcessGone),
+            EndReason::Stopped => Some(Leaving::Ended),
+            EndReason::Superseded(_) => Some(Leaving::Superseded),
         };
         let (port, peer) = (&*self.port, self.peer);
         self.exchange.leave(monotonic_us(), leaving, &mut |frame| {
@@ -210,20 +215,20 @@ impl Carriage<'_, '_> {
         until_us: u64,
         stack: (BorrowedFd<'_>, PollFlags),
         stop: BorrowedFd<'_>,
-    ) -> Ending {
+    ) -> EndReason {
         let mut end_check_us = monotonic_us() + END_CHECK_US;
         let mut heartbeat_us = 0;
         loop {
             let now_us = monotonic_us();
             if now_us >= until_us {
-                return Ending::StackGone;
+                return EndReason::StackGone;
             }
             let worked = match self.turn(channels, now_us) {
                 Ok(worked) => worked,
                 Err(ending) => return ending,
             };
             if let Some(guest) = self.next.take() {
-                return Ending::Superseded(guest);
+                return EndReason::Superseded(guest);
             }
             let is_due = heartbeat_us <= now_us;
             if is_due {
@@ -231,7 +236,7 @@ impl Carriage<'_, '_> {
             }
             let missed = channels.iter_mut().map(|channel| channel.heartbeat(is_due));
             if missed.max() >= Some(HEARTBEATS_MISSED_MAX) {
-                return Ending::StackSilent;
+                return EndReason::StackSilent;
             }
             if worked && now_us < end_check_us {
                 continue;
@@ -253,13 +258,13 @@ impl Carriage<'_, '_> {
             match woken {
                 Ok(None) => {}
                 Ok(Some(ending)) => return ending,
-                Err(errno) => return Ending::Io(errno.into()),
+                Err(errno) => return EndReason::Io(errno.into()),
             }
         }
     }
 
     /// A round of work; true if there was any.
-    fn turn<R: Ring>(&mut self, channels: &mut [R], now_us: u64) -> Result<bool, Ending> {
+    fn turn<R: Ring>(&mut self, channels: &mut [R], now_us: u64) -> Result<bool, EndReason> {
         let received = self.receive(now_us)?;
         let (port, peer) = (&*self.port, self.peer);
         let worked = self.exchange.turn(now_us, channels, &mut |frame| {
@@ -277,8 +282,8 @@ impl Carriage<'_, '_> {
     }
 
     /// Frames from the link.
-    fn receive(&mut self, now_us: u64) -> Result<bool, Ending> {
-        let Carriage {
+    fn receive(&mut self, now_us: u64) -> Result<bool, EndReason> {
+        let RelaySession {
             port,
             peer,
             exchange,
@@ -308,7 +313,7 @@ impl Carriage<'_, '_> {
             // Lost, it will be asked for again.
             let _ = port.send(to, &answer);
         }
-        Ok(taken.map_err(Ending::Io)? > 0)
+        Ok(taken.map_err(EndReason::Io)? > 0)
     }
 
     /// How long the stack's last words may take, in microseconds.
@@ -383,7 +388,7 @@ impl Carriage<'_, '_> {
         timeout_us: u64,
         stack: (BorrowedFd<'_>, PollFlags),
         stop: BorrowedFd<'_>,
-    ) -> Result<Option<Ending>, Errno> {
+    ) -> Result<Option<EndReason>, Errno> {
         let timeout = Timespec {
             tv_sec: (timeout_us / 1_000_000) as i64,
             tv_nsec: (timeout_us % 1_000_000 * 1000) as i64,
@@ -401,10 +406,10 @@ impl Carriage<'_, '_> {
             Err(errno) => return Err(errno),
         }
         if !fds[0].revents().is_empty() {
-            return Ok(Some(Ending::Stopped));
+            return Ok(Some(EndReason::Stopped));
         }
         if !fds[1].revents().is_empty() {
-            return Ok(Some(Ending::StackGone));
+            return Ok(Some(EndReason::StackGone));
         }
         Ok(None)
     }
@@ -436,7 +441,7 @@ mod tests {
 
     const KEY: PreSharedKey = PreSharedKey::new([7; 32]);
 
-    /// A stack that has said nothing, and is found to be gone when the carrier has slept. The host's frame arrives
+    /// A stack that has said nothing, and is found to be gone when the relay has slept. The host's frame arrives
     /// right then.
     struct Gone<'a> {
         host: &'a ControlPort,
@@ -478,7 +483,7 @@ mod tests {
     }
 
     /// HELLO and answer: the host's session, and the frame that confirms it.
-    fn knock(door: &mut Door, host: Mac, seed: u8) -> (Session, Vec<u8>) {
+    fn knock(door: &mut SessionAcceptor, host: Mac, seed: u8) -> (Session, Vec<u8>) {
         let mut initiator = Initiator::new(&KEY, 1500, seed.into(), [seed; 32]);
         let mut frame = Vec::new();
         initiator.hello(&mut frame);
@@ -495,7 +500,7 @@ mod tests {
             link();
             let mut near = ControlPort::open("near", ETHER_TYPE, None).unwrap();
             let far = ControlPort::open("far", ETHER_TYPE, Some(near.mac())).unwrap();
-            let mut door = Door::new(&KEY, &near, 1, 1500, None).unwrap();
+            let mut door = SessionAcceptor::new(&KEY, &near, 1, 1500, None).unwrap();
             let (_, mut first) = knock(&mut door, far.mac(), 1);
             let mut guest = door.on_frame(far.mac(), &mut first, None).unwrap();
             let (_, second) = knock(&mut door, far.mac(), 2);
@@ -509,22 +514,22 @@ mod tests {
             };
             let (stack, _) = UnixStream::pair().unwrap();
             let (stop, _never) = UnixStream::pair().unwrap();
-            let carriage = Carriage {
+            let session_relay = RelaySession {
                 port: &mut near,
                 peer: guest.mac,
                 exchange: Exchange::for_nic(guest.session, None),
                 door: Some(&mut door),
                 next: None,
             };
-            let ending = carriage.run(&mut [gone], stack.as_fd(), stop.as_fd());
+            let ending = session_relay.run(&mut [gone], stack.as_fd(), stop.as_fd());
             match ending.0 {
-                Ending::Superseded(next) => assert_eq!(next.mac, far.mac()),
+                EndReason::Superseded(next) => assert_eq!(next.mac, far.mac()),
                 other => panic!("{other:?}"),
             }
         });
     }
 
-    /// What a NIC stack says, and its carrier takes from the ring.
+    /// What a NIC stack says, and its relay takes from the ring.
     struct Says<'a>(&'a Mutex<VecDeque<Vec<u8>>>, Vec<u8>);
 
     impl Ring for Says<'_> {
@@ -594,7 +599,7 @@ mod tests {
             link();
             let mut near = ControlPort::open("near", ETHER_TYPE, None).unwrap();
             let mut far = ControlPort::open("far", ETHER_TYPE, Some(near.mac())).unwrap();
-            let mut door = Door::new(&KEY, &near, 1, 1500, None).unwrap();
+            let mut door = SessionAcceptor::new(&KEY, &near, 1, 1500, None).unwrap();
             let (host, mut first) = knock(&mut door, far.mac(), 1);
             let guest = door.on_frame(far.mac(), &mut first, None).unwrap();
             let (_, another) = knock(&mut door, far.mac(), 2);
@@ -603,8 +608,8 @@ mod tests {
             let (stack, nic) = UnixStream::pair().unwrap();
             let (stop, _never) = UnixStream::pair().unwrap();
             let said = Mutex::new(VecDeque::new());
-            let carrier = Carrier::new(&mut near, guest.mac, guest.session);
-            let carriage = carrier.for_nic(None, &mut door);
+            let relay = Relay::new(&mut near, guest.mac, guest.session);
+            let session_relay = relay.for_nic(None, &mut door);
             let (ending, (heard, end)) = std::thread::scope(|scope| {
                 let host = scope.spawn(|| host_machine(&mut far, to, host, &another));
                 scope.spawn(|| {
@@ -614,10 +619,10 @@ mod tests {
                     drop(nic);
                 });
                 let mut rings = [Says(&said, Vec::new())];
-                let (ending, _) = carriage.run(&mut rings, stack.as_fd(), stop.as_fd());
+                let (ending, _) = session_relay.run(&mut rings, stack.as_fd(), stop.as_fd());
                 (ending, host.join().unwrap())
             });
-            assert!(matches!(ending, Ending::Superseded(_)), "{ending:?}");
+            assert!(matches!(ending, EndReason::Superseded(_)), "{ending:?}");
             assert_eq!(end, End::Left(Leaving::Superseded));
             let mut ended = Vec::new();
             contract::Event::Ended.encode(&mut ended);
@@ -632,7 +637,7 @@ mod tests {
             link();
             let mut near = ControlPort::open("near", ETHER_TYPE, None).unwrap();
             let mut far = ControlPort::open("far", ETHER_TYPE, Some(near.mac())).unwrap();
-            let mut door = Door::new(&KEY, &near, 2, 1500, None).unwrap();
+            let mut door = SessionAcceptor::new(&KEY, &near, 2, 1500, None).unwrap();
             let mut initiator = Initiator::new(&KEY, 1500, 1, [1; 32]);
             let mut frame = Vec::new();
             initiator.hello(&mut frame);
@@ -646,8 +651,8 @@ mod tests {
             let to = near.mac();
             let (stack, mut nic) = UnixStream::pair().unwrap();
             let (stop, _never) = UnixStream::pair().unwrap();
-            let carrier = Carrier::new(&mut near, guest.mac, guest.session);
-            let mut carriage = carrier.for_nic(None, &mut door);
+            let relay = Relay::new(&mut near, guest.mac, guest.session);
+            let mut session_relay = relay.for_nic(None, &mut door);
             std::thread::scope(|scope| {
                 scope.spawn(|| {
                     let mut frame = Vec::new();
@@ -667,16 +672,16 @@ mod tests {
                     nic.write_all(b"hello").unwrap();
                 });
                 let long = Duration::from_secs(60);
-                let ended = carriage.await_stack(2, long, stack.as_fd(), stop.as_fd());
+                let ended = session_relay.await_stack(2, long, stack.as_fd(), stop.as_fd());
                 assert!(ended.is_none(), "{ended:?}");
             });
             let (record, told) = (b"a command".to_vec(), std::cell::RefCell::default());
             let mut rings = [Told(&told), Told(&told)];
             drop(nic);
-            let turned = carriage.turn(&mut rings, monotonic_us());
+            let turned = session_relay.turn(&mut rings, monotonic_us());
             assert!(turned.is_ok_and(|worked| worked), "it has waited");
             assert_eq!(*told.borrow(), [record]);
-            let awaited = carriage.await_stack(2, Duration::ZERO, stack.as_fd(), stop.as_fd());
+            let awaited = session_relay.await_stack(2, Duration::ZERO, stack.as_fd(), stop.as_fd());
             assert!(awaited.is_none());
         });
     }

@@ -23,7 +23,7 @@ pub struct Guest {
 
 /// Answers HELLOs.
 #[derive(Debug)]
-pub struct Door {
+pub struct SessionAcceptor {
     responder: Responder,
     answer: Vec<u8>,
     complaints: Complaints,
@@ -44,7 +44,7 @@ struct Complaints {
 /// Time between two lines of the log, in microseconds.
 const COMPLAINT_US: u64 = 1_000_000;
 
-impl Door {
+impl SessionAcceptor {
     /// A door that opens to this key. `None` if the port's frames are too small.
     pub fn new(
         key: &PreSharedKey,
@@ -52,14 +52,14 @@ impl Door {
         workers: u16,
         mtu: u32,
         source_mac: Option<Mac>,
-    ) -> Option<Door> {
+    ) -> Option<SessionAcceptor> {
         let terms = Terms {
             workers,
             frame_bytes: frame_bytes(port)?,
             mtu,
             source_mac,
         };
-        Some(Door {
+        Some(SessionAcceptor {
             responder: Responder::new(key, terms),
             answer: Vec::new(),
             complaints: Complaints::default(),
@@ -108,7 +108,7 @@ impl Door {
     }
 
     /// A frame has come that belongs to no session. The same host may begin another session at any time; while
-    /// it is served, others may not. [`Door::answer`] is to be sent back.
+    /// it is served, others may not. [`SessionAcceptor::answer`] is to be sent back.
     pub fn on_frame(&mut self, from: Mac, frame: &mut [u8], served: Option<Mac>) -> Option<Guest> {
         self.answer.clear();
         if served.is_some_and(|served| served != from) {

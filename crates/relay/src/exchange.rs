@@ -1,4 +1,4 @@
-//! What a carrier does between two sleeps: records from the rings into the session, and back. No clock, no socket:
+//! What a relay does between two sleeps: records from the rings into the session, and back. No clock, no socket:
 //! the same code carries in the simulator.
 
 use contract::Event;
@@ -357,7 +357,7 @@ mod tests {
             machines
         }
 
-        /// Each carrier has a turn, and the host reads what it finds.
+        /// Each relay has a turn, and the host reads what it finds.
         fn step(&mut self) {
             self.now_us += 1_000;
             let now_us = self.now_us;

@@ -1,6 +1,6 @@
-//! Carriers: they take the place of the stack that is on another machine.
+//! Relays: they take the place of the stack that is on another machine.
 //!
-//! To the host stack a carrier is a NIC stack, and to a NIC stack it is a host stack: it speaks the hello of
+//! To the host stack a relay is a NIC stack, and to a NIC stack it is a host stack: it speaks the hello of
 //! [`contract::control`], holds the other end of the rings, and carries what comes through them over the link in
 //! a [`contract::ethernet::Session`]. So neither stack knows that the other is elsewhere, what happens on one
 //! machine costs what it costs without all this, and keys and raw sockets stay out of both stacks.
@@ -26,8 +26,8 @@ pub mod ring;
 
 use rustix::time::{ClockId, clock_gettime};
 
-pub use carry::{Carriage, Carrier, Ending};
-pub use door::Door;
+pub use carry::{EndReason, Relay, RelaySession};
+pub use door::SessionAcceptor;
 pub use exchange::{Exchange, Over};
 
 /// The address of a network interface.

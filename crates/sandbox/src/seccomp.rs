@@ -24,10 +24,10 @@ pub enum Kind {
     Host,
     /// The NIC stack, when its workers have all that they need: files below its root, rings, a packet socket.
     Nic,
-    /// A carrier: a packet socket, and the rings that it is about to get.
-    Carrier,
-    /// A carrier on the NIC stack's machine: a packet socket, and new rings for each NIC process.
-    Door,
+    /// A relay: a packet socket, and the rings that it is about to get.
+    HostRelay,
+    /// A relay on the NIC stack's machine: a packet socket, and new rings for each NIC process.
+    NicRelay,
     /// The observer process: files and a listener that are open, and threads.
     Observer,
     /// The fetcher: files in the cache directory, connections to origins, whatever resolves names, and threads.
@@ -156,8 +156,8 @@ fn allowed(kind: Kind) -> Result<BTreeMap<c_long, Vec<SeccompRule>>, BackendErro
                 ),
             ],
         ),
-        Kind::Carrier => (CARRIER, Vec::new()),
-        Kind::Door => (DOOR, Vec::new()),
+        Kind::HostRelay => (HOST_RELAY, Vec::new()),
+        Kind::NicRelay => (DOOR, Vec::new()),
         Kind::Observer => (
             OBSERVER,
             vec![
@@ -247,7 +247,7 @@ const NIC: &[c_long] = &[
     libc::SYS_io_uring_enter,
 ];
 
-const CARRIER: &[c_long] = &[libc::SYS_fstat, libc::SYS_mlock2, libc::SYS_eventfd2];
+const HOST_RELAY: &[c_long] = &[libc::SYS_fstat, libc::SYS_mlock2, libc::SYS_eventfd2];
 
 const DOOR: &[c_long] = &[
     libc::SYS_memfd_create,
@@ -436,8 +436,8 @@ mod tests {
     const KINDS: [Kind; 6] = [
         Kind::Host,
         Kind::Nic,
-        Kind::Carrier,
-        Kind::Door,
+        Kind::HostRelay,
+        Kind::NicRelay,
         Kind::Observer,
         Kind::Fetcher,
     ];
@@ -473,7 +473,7 @@ mod tests {
                 thread::spawn(|| vec![1u8; 1 << 20].len()).join().is_ok()
             }));
         }
-        for kind in [Kind::Host, Kind::Carrier, Kind::Door] {
+        for kind in [Kind::Host, Kind::HostRelay, Kind::NicRelay] {
             let allowed = allowed(kind).unwrap();
             assert!(!allowed.contains_key(&libc::SYS_clone), "{kind:?}");
         }

@@ -1,4 +1,4 @@
-//! The stacks on two machines: real carriers' code and real sessions over a control link that loses, repeats, reorders
+//! The stacks on two machines: real relays' code and real sessions over a control link that loses, repeats, reorders
 //! and damages frames.
 //!
 //! The host machine knocks until it is heard, carries until the session is over, waits, and knocks again, as the
@@ -75,7 +75,7 @@ impl AddAssign for ControlLinkCounters {
     }
 }
 
-/// The link and both carriers.
+/// The link and both relays.
 pub(crate) struct ControlLink {
     plan: ControlPlan,
     to_nic: Link,
@@ -85,7 +85,7 @@ pub(crate) struct ControlLink {
     host: HostEnd,
     responder: Responder,
     nic: Option<(Exchange, Vec<HostChannel>)>,
-    /// When a carrier looks whether the rings have something for it.
+    /// When a relay looks whether the rings have something for it.
     wakes_us: Option<u64>,
     /// How long the host's machine waits after this session.
     back_off_us: u64,
@@ -155,7 +155,7 @@ impl ControlLink {
         times.into_iter().flatten().min()
     }
 
-    /// The rings may have something for the carriers then.
+    /// The rings may have something for the relays then.
     pub(crate) fn wake(&mut self, at_us: u64) {
         self.wakes_us = Some(self.wakes_us.map_or(at_us, |wakes_us| wakes_us.min(at_us)));
     }
@@ -292,7 +292,7 @@ impl ControlLink {
         }
     }
 
-    /// The host's carrier does what there is to do.
+    /// The host's relay does what there is to do.
     pub(crate) fn host_turn(&mut self, now_us: u64) -> HostTurn {
         let HostEnd::Carrying { exchange, channels } = &mut self.host else {
             return HostTurn::default();
@@ -324,7 +324,7 @@ impl ControlLink {
         }
     }
 
-    /// The NIC machine's carrier does what there is to do; true if anything, an error if the session is over.
+    /// The NIC machine's relay does what there is to do; true if anything, an error if the session is over.
     pub(crate) fn nic_turn(&mut self, now_us: u64) -> Result<bool, Over> {
         let Some((exchange, channels)) = &mut self.nic else {
             return Ok(false);
@@ -393,7 +393,7 @@ impl ControlLink {
     }
 }
 
-/// What the host's carrier has done.
+/// What the host's relay has done.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct HostTurn {
     /// Anything.

@@ -12,7 +12,7 @@
 //! | `world` | what happens next; what must hold at every step, and at the end |
 //! | `crowd` | hundreds of clients instead of a scenario |
 //! | `machine` | the server: both stacks, and what goes between them |
-//! | `control_link` | the stacks on two machines: carriers, sessions, and the link between them |
+//! | `control_link` | the stacks on two machines: relays, sessions, and the link between them |
 //! | `client`, `responses` | our own TCP on the other side, which compares every byte |
 //! | `hostile` | an attacker |
 //! | `secure`, `oracle` | a client's TLS, and the record layer by an independent hand |

@@ -80,7 +80,7 @@ pub(crate) struct Machine {
     pub(crate) deaths: NicDeaths,
     /// To the machine that the NIC process runs on, if it is another one.
     control: Option<ControlLink>,
-    /// Workers of that machine that have ended, and have said things that its carrier has not heard yet.
+    /// Workers of that machine that have ended, and have said things that its relay has not heard yet.
     dying: Vec<Dying>,
     /// How long the host's machine waits then.
     parts_us: Option<u64>,
@@ -581,7 +581,7 @@ impl Machine {
         Ok(())
     }
 
-    /// What workers of the other machine had said when they ended gets to its carrier, as far as there is room. When all
+    /// What workers of the other machine had said when they ended gets to its relay, as far as there is room. When all
     /// has, it finds them gone.
     fn hear_dying(&mut self, now_us: u64, trace: &mut Trace<'_>) -> Result<(), Violation> {
         for dying in &mut self.dying {
@@ -698,7 +698,7 @@ impl Machine {
         Ok(())
     }
 
-    /// When the carriers have something to do.
+    /// When the relays have something to do.
     pub(crate) fn control_us(&self) -> Option<u64> {
         self.control.as_ref().and_then(ControlLink::next_us)
     }
@@ -720,7 +720,7 @@ impl Machine {
         control.map_or_else(Default::default, |control| control.counters)
     }
 
-    /// A turn of both carriers.
+    /// A turn of both relays.
     pub(crate) fn control_turn(
         &mut self,
         now_us: u64,

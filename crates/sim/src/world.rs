@@ -459,7 +459,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// The carriers look whether the rings have something for them.
+    /// The relays look whether the rings have something for them.
     fn wake_control(&mut self) {
         if self.machine.control_us().is_some() {
             let at_us = self.now_us + self.reaction_us();
@@ -730,7 +730,7 @@ mod tests {
 
     /// The check sees what it is for: a NIC stack that is not told what another one has sealed seals something else.
     #[test]
-    fn a_nic_stack_that_is_told_no_tags_is_caught_when_it_uses_a_nonce_twice() {
+    fn a_nic_stack_without_tags_is_caught_when_it_uses_a_nonce_twice() {
         let mut caught = 0;
         for seed in seeds().take(20) {
             assert_eq!(broken(seed, |_| {}), None, "seed {seed}");

@@ -26,7 +26,7 @@ fn no_connection_is_lost_over_a_bad_control_link_whenever_nic_processes_die() {
     );
     // Only where the link falls silent: the simulation sees to that.
     assert!(tls.unproven * 100 <= tls.handshakes, "{tls:?}");
-    // Tags had been said, and the carrier had not read them.
+    // Tags had been said, and the relay had not read them.
     assert!(deaths.unread >= 10, "{deaths:?}");
     // The link was as bad as it should be; each death took a session with it.
     assert!(link.sessions >= deaths.all, "{link:?}");

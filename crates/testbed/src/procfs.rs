@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_before_others_is_told() {
+    fn what_goes_before_others_is_named() {
         let stat = |priority| {
             format!(
                 "77 (a) b (c) S 1 77 77 0 -1 4194560 100 0 0 0 250 31 0 0 20 0 1 0 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 \
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn switches_of_both_kinds_are_told_apart() {
+    fn switches_of_both_kinds_are_distinguished() {
         let status =
             "Threads:\t3\nvoluntary_ctxt_switches:\t12\nnonvoluntary_ctxt_switches:\t345\n";
         assert_eq!(switches_in(status), (12, 345));
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn huge_mappings_are_told_from_others() {
+    fn huge_mappings_are_distinguished_from_others() {
         const SMAPS: &str = "\
 7f0000000000-7f0000800000 rw-p 00000000 00:00 0
 Size:               8192 kB

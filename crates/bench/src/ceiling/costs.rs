@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn costs_are_told_apart() {
+    fn costs_are_distinguished() {
         let loads = [counts(10, 8, 2), counts(20, 173, 2), counts(5, 1, 1)];
         let cost = |counts: &Counts| {
             let Counts {

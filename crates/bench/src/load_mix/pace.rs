@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pause_is_told_from_work_and_from_silence() {
+    fn a_pause_is_neither_work_nor_silence() {
         const MS: Duration = Duration::from_millis(1);
         let mut pace = Pace::new(100 * MS);
         let (begun, cpu) = (pace.begun, pace.turn_cpu);

@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_wait_is_told_with_who_was_in_the_way() {
+    fn the_longest_wait_is_reported_with_the_thread_in_the_way() {
         let mut watch = Watch::new();
         for look in [
             look(0, [0, 0], 0),

@@ -381,7 +381,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_told_of_nic_stacks_is_counted_and_adds_up() {
+    fn counters_of_nic_stacks_add_up() {
         let counted = crate::processes::nic::counters(&nic::Counters::default());
         for name in NIC_COUNTERS {
             assert!(counted.iter().any(|(known, _)| known == name), "{name}");

@@ -116,8 +116,8 @@ pub(crate) fn table(locked_out: &LockedOut, host: Option<&Report>, nic: Option<&
             let carries = report.counter(FRAMES_SENT).is_some();
             let serves = report.counter("SEND commands").is_some();
             let title = match (carries, serves) {
-                (true, true) => "NIC and carrier",
-                (true, false) => "carrier process",
+                (true, true) => "NIC and relay",
+                (true, false) => "relay process",
                 (false, _) => "NIC process",
             };
             (title, report, false)
@@ -168,9 +168,9 @@ pub(crate) fn table(locked_out: &LockedOut, host: Option<&Report>, nic: Option<&
     text
 }
 
-/// What a carrier has counted, in a line; `None` if the process carries nothing.
-pub(crate) fn control_link(carrier: &Report) -> Option<String> {
-    let counter = |name| carrier.counter(name).map(grouped);
+/// What a relay has counted, in a line; `None` if the process carries nothing.
+pub(crate) fn control_link(relay: &Report) -> Option<String> {
+    let counter = |name| relay.counter(name).map(grouped);
     Some(format!(
         "Control link: {} frames sent, {} received, {} more refused; {} parcels sent again.\n",
         counter(FRAMES_SENT)?,
@@ -276,16 +276,16 @@ mod tests {
     }
 
     #[test]
-    fn what_a_carrier_has_counted_is_told() {
+    fn counters_of_a_relay_are_printed() {
         let counters = contract::ethernet::session::Counters {
             frames_sent: 12_345,
             frames_dropped: 6,
             parcels_repeated: 7,
             ..Default::default()
         };
-        let carrier = Report::now(crate::processes::relay::counters::counters(&counters));
-        let table = table(&locked_out(), None, Some(&carrier));
-        assert!(table.contains("carrier process"), "{table}");
+        let relay = Report::now(crate::processes::relay::counters::counters(&counters));
+        let table = table(&locked_out(), None, Some(&relay));
+        assert!(table.contains("relay process"), "{table}");
         let line = "12,345 frames sent, 0 received, 6 more refused; 7 parcels sent again";
         assert!(table.contains(line), "{table}");
         assert_eq!(control_link(&report(&[("SEND commands", 12)])), None);
@@ -293,16 +293,16 @@ mod tests {
 
     #[test]
     fn the_column_of_several_kinds_is_named_after_both() {
-        let carrier = report(&[(FRAMES_SENT, 1)]);
+        let relay = report(&[(FRAMES_SENT, 1)]);
         let mut both = report(&[("SEND commands", 12)]);
         for (sum, title) in [
-            (carrier.clone(), "carrier process"),
+            (relay.clone(), "relay process"),
             (both.clone(), "NIC process"),
         ] {
             assert!(table(&locked_out(), None, Some(&sum)).contains(title));
         }
-        both.absorb(&carrier);
-        assert!(table(&locked_out(), None, Some(&both)).contains("NIC and carrier"));
+        both.absorb(&relay);
+        assert!(table(&locked_out(), None, Some(&both)).contains("NIC and relay"));
     }
 
     #[test]

@@ -531,7 +531,8 @@ mod tests {
     }
 
     #[test]
-    fn one_that_listens_slowly_is_told_everything_in_order_and_one_that_never_does_is_replaced() {
+    fn a_fetcher_that_receives_slowly_gets_everything_in_order_and_one_that_never_does_is_replaced()
+    {
         let root = tempfile::tempdir().unwrap();
         let plan = plan(root.path(), "16M", &["http://a.example".to_owned()]);
         let (mut nic, mut children, host, orders) = at_work(plan);

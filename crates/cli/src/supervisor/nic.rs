@@ -34,7 +34,7 @@ use crate::supervisor::executable::Program;
 /// How long a NIC process may take to say hello, and the host process to answer it.
 pub(crate) const START_WAIT: Duration = Duration::from_secs(20);
 
-/// How long a NIC process that is not used any more may take to end, or a carrier to bring what one on another machine has
+/// How long a NIC process that is not used any more may take to end, or a relay to bring what one on another machine has
 /// said last; less than the host stack waits for it.
 const END_WAIT: Duration = Duration::from_secs(3);
 
@@ -803,7 +803,7 @@ mod tests {
     }
 
     #[test]
-    fn what_repeats_itself_is_told_once_and_its_change_too() {
+    fn what_repeats_itself_is_logged_once_and_its_change_too() {
         let mut nic = nic();
         let silent = |process: u32| Failure::broken(format!("process {process}"), "silent");
         let refused = Failure::broken("process 3", "refused");

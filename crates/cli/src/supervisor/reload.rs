@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_is_told_of_what_was_read_for_it() {
+    fn a_client_gets_the_outcome_of_its_own_reload() {
         let args = args("splitway serve site --tls-listen 443 --tls-self-signed");
         let (mut reload, _host) = started(&args);
         // SIGHUP came before.

@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_end_that_is_far_away_is_told_again_and_one_that_is_near_is_not() {
+    fn an_end_that_is_far_away_is_notified_again_and_one_that_is_near_is_not() {
         let mut service_manager = ServiceManager::of_environment();
         service_manager.stopping(3 * EXTENSION_MAX);
         let again = service_manager.deadline().expect("a time to say it again");

@@ -261,13 +261,13 @@ fn all_but_the_supervisors_of_either_machine_are_confined() {
         assert_eq!(
             families.each_ref().map(Vec::len),
             [2, 2],
-            "with a carrier each"
+            "with a relay each"
         );
         for process in families.into_iter().flatten() {
             // SECCOMP_MODE_FILTER.
             assert_eq!(status(process, "Seccomp").as_deref(), Some("2"));
             assert_eq!(status(process, "NoNewPrivs").as_deref(), Some("1"));
-            if status(process, "Name").as_deref() == Some("splitway-carry") {
+            if status(process, "Name").as_deref() == Some("splitway-relay") {
                 assert_eq!(
                     status(process, "CapPrm").as_deref(),
                     Some("0000000000000000")
@@ -317,7 +317,7 @@ fn host_stacks_come_go_and_come_back() {
 
 /// Each process between the host stack and the files is replaced when it dies, and the downloads go on.
 #[test]
-fn downloads_outlive_nic_processes_carriers_and_nic_machines() {
+fn downloads_outlive_nic_processes_relays_and_nic_machines() {
     isolated(|site| {
         let file = site.file("file", 3_000_000).unwrap();
         let machines = Machines::new(site, &["--loss", "1%", "--seed", "11"]);
@@ -341,8 +341,8 @@ fn downloads_outlive_nic_processes_carriers_and_nic_machines() {
             nic.next_session();
             let mut family = children(host.supervisor()).unwrap();
             family.retain(|pid| *pid != host.host());
-            for carrier in family {
-                signal(carrier, Signal::KILL).unwrap();
+            for relay in family {
+                signal(relay, Signal::KILL).unwrap();
             }
             nic.next_session();
             // As when its power fails: no end of the session is sent.
@@ -467,7 +467,7 @@ fn downloads_outlive(site: Site, deaths: usize) {
     deaths::lose_packets();
     deaths::downloads_outlive(&host, servers(), &files, deaths, &mut random, || {
         let mut family = children(nic.pid()).unwrap();
-        family.retain(|pid| status(*pid, "Name").as_deref() != Some("splitway-carry"));
+        family.retain(|pid| status(*pid, "Name").as_deref() != Some("splitway-relay"));
         let process = family.pop();
         process.is_some_and(|process| signal(process, Signal::KILL).is_ok())
     });
@@ -476,7 +476,7 @@ fn downloads_outlive(site: Site, deaths: usize) {
     assert_eq!(accepted, deaths::DOWNLOADS as u64);
     let restarts = deaths::host_counter(&mut host, "nic_restarts");
     println!("{restarts} sessions followed another");
-    // Frames were lost, and what was in them left again: the carrier has counted that.
+    // Frames were lost, and what was in them left again: the relay has counted that.
     let again = deaths::counter(&mut host, "nic", "control parcels sent again");
     assert!(again > 0, "{again}");
     // Some died before they served, but not most.

@@ -199,7 +199,7 @@ fn compare(url: &str, site: &Site) {
 }
 
 #[test]
-fn a_directory_is_told_entry_for_entry() {
+fn a_directory_is_listed_entry_for_entry() {
     isolated(|site| {
         fill(&site);
         let mut splitway = serve_with(&site, &["--listing"]);
@@ -294,7 +294,7 @@ fn listings_outlive_nic_processes() {
 }
 
 #[test]
-fn a_directory_of_another_machine_is_told_entry_for_entry() {
+fn a_directory_of_another_machine_is_listed_entry_for_entry() {
     isolated(|site| {
         fill(&site);
         let machines = Machines::new(site, &["--loss", "1%", "--reorder", "1%", "--seed", "5"]);

@@ -141,7 +141,7 @@ fn what_is_served_is_in_the_metrics() {
 }
 
 #[test]
-fn who_asks_wrongly_is_told() {
+fn a_wrong_request_says_why() {
     isolated(|site| {
         let splitway = watched(&site, &[]);
         healthy();

@@ -606,7 +606,7 @@ fn while_filling<T>(ballast: &Path, work: impl FnOnce() -> T) -> T {
 }
 
 #[test]
-fn a_full_disk_makes_room_and_where_there_is_none_clients_are_told() {
+fn a_full_disk_makes_room_and_where_there_is_none_clients_get_an_error() {
     isolated(|site| {
         let disk = small_disk(&site, "24m");
         let body = |number: u64| content(3_000_000, number);

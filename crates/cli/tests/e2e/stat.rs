@@ -57,7 +57,7 @@ fn number(row: &Value, part: &str, name: &str) -> u64 {
 }
 
 #[test]
-fn a_download_in_progress_is_told_with_its_file_and_what_tcp_knows() {
+fn a_download_in_progress_is_shown_with_its_file_and_what_tcp_knows() {
     isolated(|site| {
         let file = site.file("film.mp4", 50_000_000).unwrap();
         let splitway = serve_with(&site, &[]);
@@ -179,7 +179,7 @@ fn a_nic_process_that_stands_still_is_not_waited_for() {
 }
 
 #[test]
-fn a_host_process_that_stands_still_is_told_of_as_far_as_is_known() {
+fn a_host_process_that_stands_still_is_shown_as_far_as_is_known() {
     isolated(|site| {
         let splitway = serve_with(&site, &[]);
         signal(splitway.host(), Signal::STOP).unwrap();
@@ -228,7 +228,7 @@ fn control_socket(splitway: &mut Splitway) -> String {
 }
 
 #[test]
-fn of_many_connections_each_is_told_once_also_beside_readers_who_do_not_read() {
+fn of_many_connections_each_is_shown_once_also_beside_readers_that_do_not_read() {
     isolated(|site| {
         const CONNECTIONS: usize = 1500;
         let mut limit = getrlimit(Resource::Nofile);

@@ -570,7 +570,7 @@ mod tests {
 
     /// Rules that only a peer with the key can break.
     #[test]
-    fn who_breaks_a_rule_is_told_and_heard_no_more() {
+    fn a_peer_that_breaks_a_rule_gets_the_reason_and_is_heard_no_more() {
         let received_unsent = Status {
             expected: 1.into(),
             ..status()

@@ -305,7 +305,7 @@ impl Stack {
         for worker in workers.clone() {
             if !self.nics[worker].has_ended {
                 let makes_sense = self.hear_last_tags(worker);
-                // Only a carrier says so. A NIC stack on this machine proves its end by hanging up.
+                // Only a relay says so. A NIC stack on this machine proves its end by hanging up.
                 let is_elsewhere = self.nic_stacks.is_elsewhere(self.nic_stacks.of(worker));
                 let nic = &mut self.nics[worker];
                 nic.has_ended = makes_sense && nic.has_said_last && is_elsewhere;

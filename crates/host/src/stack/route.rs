@@ -395,7 +395,7 @@ impl Stack {
         let told: Vec<FileId> = files
             .filter(|&file| {
                 let found = self.files.by_id(file);
-                found.is_some_and(|found| found.stream == stream && found.is_told())
+                found.is_some_and(|found| found.stream == stream && found.is_answered())
             })
             .collect();
         let needed = || {

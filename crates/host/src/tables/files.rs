@@ -111,7 +111,7 @@ impl File {
     }
 
     /// The stream knows it, so that only this version will do.
-    pub(crate) fn is_told(&self) -> bool {
+    pub(crate) fn is_answered(&self) -> bool {
         matches!(self.state, State::Open | State::Reopening | State::Gone)
     }
 }
@@ -302,7 +302,7 @@ impl FileTable {
             .filter(|(_, file)| file.worker == worker);
         of_worker
             .map(|(index, file)| {
-                file.state = match file.is_told() {
+                file.state = match file.is_answered() {
                     true => State::Reopening,
                     false => State::Opening,
                 };
@@ -311,7 +311,7 @@ impl FileTable {
                     file: FileId(index as u32),
                     path: file.path.clone(),
                     lookup: file.lookup(),
-                    waits: file.is_told().then_some(file.stream),
+                    waits: file.is_answered().then_some(file.stream),
                 }
             })
             .collect()
@@ -321,15 +321,15 @@ impl FileTable {
     pub(crate) fn lose(&mut self, nic: usize, workers: &Range<usize>) {
         // Of those that are not needed, the answer was waited for, which does not come.
         self.files.retain(|_, file| {
-            !workers.contains(&file.worker) || !file.is_told() || file.is_needed()
+            !workers.contains(&file.worker) || !file.is_answered() || file.is_needed()
         });
         for (_, file) in &mut self.files {
-            if !file.is_told() && !file.has_listed(nic) {
+            if !file.is_answered() && !file.has_listed(nic) {
                 // It may have the file when it is back.
                 file.asked.remove(nic);
             }
             if workers.contains(&file.worker) {
-                file.state = match file.is_told() {
+                file.state = match file.is_answered() {
                     true => State::Gone,
                     false => State::Waiting,
                 };

@@ -140,7 +140,7 @@ fn the_server_replaces_its_key_amid_a_download() {
 
 /// What it queues is bounded: an application that writes more than TLS takes gets an event when there is room.
 #[test]
-fn an_application_that_writes_more_than_there_is_room_for_is_told_when_there_is() {
+fn an_application_that_writes_more_than_there_is_room_for_gets_an_event_when_there_is() {
     let mut secured = Secured::new(SUITES[0]);
     // Each answer is two bytes and a file, and what waits at a time is bounded.
     let lines = vec!["1"; 2_000];

@@ -106,7 +106,7 @@ fn a_client_that_leaves_amid_the_handshake_is_let_go() {
 }
 
 #[test]
-fn who_speaks_no_tls_is_told_so_and_the_application_never_hears_of_it() {
+fn a_peer_without_tls_gets_an_alert_and_the_application_never_hears_of_it() {
     let mut secured = Secured::new(SUITES[0]);
     secured
         .rig

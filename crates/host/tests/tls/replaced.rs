@@ -92,16 +92,16 @@ fn tags_told(
 
 #[test]
 fn the_tags_that_a_nic_stack_tells_when_it_is_asked_to_end_reach_its_successor() {
-    successor_is_told_tags(false);
+    successor_gets_tags(false);
 }
 
-/// Its carrier ends then, and that it has said all is the last that it says.
+/// Its relay ends then, and that it has said all is the last that it says.
 #[test]
 fn so_do_those_of_one_on_another_machine() {
-    successor_is_told_tags(true);
+    successor_gets_tags(true);
 }
 
-fn successor_is_told_tags(is_elsewhere: bool) {
+fn successor_gets_tags(is_elsewhere: bool) {
     let mut secured = with_sends_waiting();
     // What it is going to say before it ends.
     let mut last_words = Vec::new();

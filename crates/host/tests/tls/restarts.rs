@@ -159,7 +159,7 @@ fn a_nic_stack_whose_end_is_not_known_takes_connections_with_it_that_have_record
     assert_eq!(secured.rig.stack.counters().tls_records_unproven, 0);
 }
 
-/// The NIC stack on the other machine has ended, and its carrier has passed on all that it has said.
+/// The NIC stack on the other machine has ended, and its relay has passed on all that it has said.
 #[test]
 fn a_nic_stack_elsewhere_proves_its_end_by_saying_so_last() {
     for is_read_before in [false, true] {
@@ -225,9 +225,9 @@ fn an_end_that_something_follows_or_that_follows_nonsense_proves_nothing() {
     }
 }
 
-/// The carrier has ended, and has not heard all that the NIC stack on the other machine has said.
+/// The relay has ended, and has not heard all that the NIC stack on the other machine has said.
 #[test]
-fn the_end_of_a_carrier_proves_nothing() {
+fn the_end_of_a_relay_proves_nothing() {
     let mut secured = with_sends_waiting();
     secured.rig.stack.set_nic_elsewhere(0);
     secured.restart_nic(true);

@@ -351,7 +351,7 @@ fn an_origin_is_known_by_its_url_whatever_its_place() {
 }
 
 #[test]
-fn what_is_counted_is_told_by_origin() {
+fn counters_are_reported_by_origin() {
     let [one, other] = [1, 2].map(|seed| Web::new(move |_| Reply::ok(FRESH, &content(1500, seed))));
     let root = tempfile::tempdir().unwrap();
     let mut host = Host::with(origin::Config {

@@ -85,7 +85,7 @@ fn each_variant_is_fetched_once_and_given_to_those_who_select_it() {
 }
 
 #[test]
-fn variants_are_told_apart_among_those_who_wait_for_one_answer() {
+fn variants_differ_among_requests_that_wait_for_one_answer() {
     let web = by_origin();
     let root = tempfile::tempdir().unwrap();
     let mut host = Host::new(root.path(), &web.url);

@@ -26,7 +26,7 @@ fn tag(lab: &mut Lab, target: &str) -> String {
 }
 
 #[test]
-fn who_has_it_already_is_told_so_and_gets_nothing() {
+fn a_client_that_has_it_already_gets_304_and_no_body() {
     let mut lab = lab();
     let tag = tag(&mut lab, "/a");
     let weak = format!("W/{tag}");

@@ -204,7 +204,7 @@ fn head_tells_what_get_would_bring() {
 }
 
 #[test]
-fn tags_are_of_what_is_told_and_conditions_are_judged_by_them() {
+fn tags_are_of_what_is_listed_and_conditions_are_judged_by_them() {
     let mut lab = lab();
     let tag = |response: &Response| response.header("ETag").unwrap().to_owned();
     let (page, data) = (lab.get("/d/"), lab.get_with("/d/", &[JSON]));
@@ -430,7 +430,7 @@ fn who_does_not_take_what_he_asks_for_cannot_make_the_server_hold_ever_more() {
 }
 
 #[test]
-fn more_entries_than_are_told_are_not_told_and_that_is_said() {
+fn entries_beyond_the_limit_are_left_out_and_the_listing_says_so() {
     let mut lab = lab();
     lab.list_in_parts_of(usize::MAX);
     for number in 1..=10_000 {

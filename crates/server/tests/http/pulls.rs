@@ -237,7 +237,7 @@ fn an_object_comes_with_what_its_origin_says_of_it() {
 }
 
 #[test]
-fn an_origin_is_told_the_fields_that_may_select_a_variant_and_no_others() {
+fn an_origin_gets_the_fields_that_may_select_a_variant_and_no_others() {
     let mut bench = Bench::new(config());
     let request = "GET /x HTTP/1.1\r\nHost: x\r\nCookie: a=b\r\nOrigin: https://a.example\r\n\
          Accept: image/avif\r\nUser-Agent: c\r\naccept:  image/webp \r\nAccept-Language: de\r\n\
@@ -257,7 +257,7 @@ fn an_origin_is_told_the_fields_that_may_select_a_variant_and_no_others() {
 }
 
 #[test]
-fn how_it_has_come_is_told_where_that_is_wanted() {
+fn the_cache_status_is_sent_where_that_is_wanted() {
     for (how, value) in [
         (How::Hit, "splitway; hit"),
         (How::Revalidated, "splitway; fwd=stale; fwd-status=304"),
@@ -503,7 +503,7 @@ fn a_slow_client_keeps_few_segments_open() {
 }
 
 #[test]
-fn refusals_and_redirects_of_the_origin_are_told() {
+fn refusals_and_redirects_of_the_origin_reach_clients() {
     for (status, location) in [(404, None), (502, None), (302, Some("/elsewhere"))] {
         let mut bench = Bench::new(config());
         let stream = bench.lab.connect();

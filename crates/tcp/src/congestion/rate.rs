@@ -233,7 +233,7 @@ mod tests {
 
     /// Covers: draft-ietf-ccwg-bbr §5.5.10.2
     #[test]
-    fn what_is_lost_is_told_once_and_stays_in_the_sample() {
+    fn what_is_lost_counts_once_and_stays_in_the_sample() {
         let mut rate = DeliveryRate::default();
         let first = rate.on_departed(at(0), 3000, true);
         rate.on_lost(1000);

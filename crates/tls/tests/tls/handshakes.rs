@@ -196,7 +196,7 @@ fn the_application_protocol_is_agreed_upon_or_refused() {
 }
 
 #[test]
-fn a_client_with_nothing_in_common_is_told() {
+fn a_client_with_nothing_in_common_gets_an_alert() {
     for (settings, alert) in [
         (
             Settings {

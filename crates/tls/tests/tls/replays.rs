@@ -169,7 +169,7 @@ fn records_without_a_tag_are_known() {
 }
 
 #[test]
-fn a_nic_stack_is_told_what_it_does_not_know_and_nothing_twice() {
+fn a_nic_stack_gets_what_it_does_not_know_and_nothing_twice() {
     let (mut pair, _, _) = connection();
     let connection = &mut pair.server.connection;
     let mut known = Known::default();

@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_state_and_no_network_is_told_what_there_is() {
+    fn what_is_no_state_and_no_network_lists_what_there_is() {
         let failure = "listen".parse::<StateName>().unwrap_err();
         assert!(failure.contains("established") && failure.contains("time-wait"));
         for text in ["10.0.0", "10.0.0.1/33", "::/129", "10.0.0.1/", "/8"] {

@@ -35,12 +35,12 @@ impl FetcherReporter {
         for (name, counters) in self.apart(counted) {
             if self.told.get(name) != Some(&counters) {
                 let rows = &counters.rows()[..origin::Counters::OF_ORIGIN];
-                let is_told = tell_if_writable(FromFetcher::Counters {
+                let is_sent = tell_if_writable(FromFetcher::Counters {
                     origin: Some(name.to_owned()),
                     report: report(rows),
                 });
-                is_all &= is_told;
-                if is_told {
+                is_all &= is_sent;
+                if is_sent {
                     self.told.insert(name.to_owned(), counters);
                 }
             }
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_origins_some_are_told_together() {
+    fn of_many_origins_some_are_reported_together() {
         let one = origin::Counters {
             hits: 1,
             ..origin::Counters::default()

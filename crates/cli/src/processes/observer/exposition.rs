@@ -170,7 +170,7 @@ mod tests {
     use crate::processes::observer::catalog::Kind;
 
     #[test]
-    fn samples_are_told_apart_by_labels_that_are_escaped() {
+    fn samples_differ_by_labels_that_are_escaped() {
         let metric = Metric {
             name: "things_total".to_owned(),
             kind: Kind::Counter,

@@ -273,7 +273,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_no_request_line_is_told_as_it_came() {
+    fn what_is_no_request_line_is_logged_as_it_came() {
         for (line, expected) in [
             (
                 &b"GET / HTTP/1.0"[..],

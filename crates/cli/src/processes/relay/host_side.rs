@@ -1,4 +1,4 @@
-//! The carrier process: to the host process it is the NIC stack, which is on another machine.
+//! The relay process: to the host process it is the NIC stack, which is on another machine.
 
 use std::ffi::CStr;
 use std::os::fd::AsFd;
@@ -11,7 +11,7 @@ use failure::Failure;
 use netdev::packet::{ControlPort, mtu_of};
 use netsetup::device;
 use relay::meet::MeetError;
-use relay::{Carrier, Ending};
+use relay::{EndReason, Relay};
 use rustix::thread::CapabilitySet;
 use sandbox::{lockdown, seccomp};
 use serde::{Deserialize, Serialize};
@@ -66,7 +66,7 @@ pub(crate) fn run() -> Result<(), Failure> {
     // Everything that needs a privilege or a file is open now.
     lockdown::keep_capabilities(CapabilitySet::empty())?;
     lockdown::lock_out(Path::new("/"))?;
-    seccomp::allow_only(seccomp::Kind::Carrier)?;
+    seccomp::allow_only(seccomp::Kind::HostRelay)?;
 
     let what = format!("NIC stack at {} on {}", peer, interface);
     let met = relay::meet::meet(&mut port, peer.0, &key, PATIENCE, signals.as_fd());
@@ -97,18 +97,18 @@ pub(crate) fn run() -> Result<(), Failure> {
         Err(error) => return Err(Failure::broken("meeting the host process", error)),
     };
     child::tell(FromNic::Ready { workers })?;
-    let carriage = Carrier::new(&mut port, peer.0, session).for_host();
+    let session = Relay::new(&mut port, peer.0, session).for_host();
     let (ending, counters) =
-        carriage.run(&mut stack.channels, stack.socket.as_fd(), signals.as_fd());
+        session.run(&mut stack.channels, stack.socket.as_fd(), signals.as_fd());
     child::report(counters::counters(&counters))?;
     match ending {
-        Ending::Stopped | Ending::StackGone | Ending::Superseded(_) => Ok(()),
-        Ending::Session(end) => Err(Failure::broken(what, end)),
-        Ending::StackCorrupt | Ending::StackSilent => Err(Failure::broken(
+        EndReason::Stopped | EndReason::StackGone | EndReason::Superseded(_) => Ok(()),
+        EndReason::Session(end) => Err(Failure::broken(what, end)),
+        EndReason::StackCorrupt | EndReason::StackSilent => Err(Failure::broken(
             "host process",
             "its command ring makes no sense",
         )),
-        Ending::Io(error) => Err(Failure::broken(
+        EndReason::Io(error) => Err(Failure::broken(
             format!("control link {}", interface),
             error,
         )),

@@ -1,4 +1,4 @@
-//! The carrier process of `splitway nic --control`: it lets host stacks of other machines in, one after the other, and
+//! The relay process of `splitway nic --control`: it lets host stacks of other machines in, one after the other, and
 //! is to the NIC process of each what the host process would be.
 //!
 //! It deals with strangers, so it may do little. It asks the supervisor for NIC processes, and is passed a socket that
@@ -15,7 +15,7 @@ use contract::limits::HEARTBEAT_SECONDS;
 use failure::Failure;
 use netdev::packet::{ControlPort, mtu_of};
 use netsetup::device;
-use relay::{Carriage, Carrier, Door, Ending};
+use relay::{EndReason, Relay, RelaySession, SessionAcceptor};
 use rustix::thread::CapabilitySet;
 use sandbox::{lockdown, seccomp};
 use serde::{Deserialize, Serialize};
@@ -66,7 +66,7 @@ pub(crate) fn run() -> Result<(), Failure> {
     // Everything that needs a privilege or a file is open now.
     lockdown::keep_capabilities(CapabilitySet::empty())?;
     lockdown::lock_out(Path::new("/"))?;
-    seccomp::allow_only(seccomp::Kind::Door)?;
+    seccomp::allow_only(seccomp::Kind::NicRelay)?;
 
     child::tell(FromRelay::Listening {
         mac: MacAddress(machine.port.mac()).to_string(),
@@ -77,7 +77,7 @@ pub(crate) fn run() -> Result<(), Failure> {
 struct Machine {
     supervisor: OwnedFd,
     port: ControlPort,
-    door: Door,
+    door: SessionAcceptor,
     workers: usize,
     /// Where data leaves: its own address, so that switches do not learn the host's there.
     source_mac: [u8; 6],
@@ -100,8 +100,8 @@ impl Machine {
             .map_err(|error| device::port_failed(device, &error))?
             .mac();
         let mtu = u32::try_from(mtu).unwrap_or(u32::MAX);
-        let door =
-            Door::new(key, &port, settings.workers, mtu, Some(source_mac)).ok_or_else(|| {
+        let door = SessionAcceptor::new(key, &port, settings.workers, mtu, Some(source_mac))
+            .ok_or_else(|| {
                 Failure::input(
                     format!("control link {interface}"),
                     "its MTU is too small for the contract",
@@ -136,34 +136,34 @@ impl Machine {
             })?;
             let epoch = guest.session.id();
             let source_mac = guest.terms.source_mac.and(Some(self.source_mac));
-            let carrier = Carrier::new(&mut self.port, guest.mac, guest.session);
-            let carriage = carrier.for_nic(source_mac, &mut self.door);
+            let relay = Relay::new(&mut self.port, guest.mac, guest.session);
+            let session = relay.for_nic(source_mac, &mut self.door);
             let nic = NicProcess {
                 supervisor: &self.supervisor,
                 number: self.guests,
                 workers: self.workers,
                 epoch,
             };
-            let (ending, counters) = nic.carry(carriage, signals)?;
+            let (ending, counters) = nic.carry(session, signals)?;
             let report = Report::now(counters::counters(&counters));
             child::tell(FromRelay::HostGone {
                 session: self.guests,
                 report,
             })?;
             match ending {
-                Ending::Stopped => return Ok(()),
-                Ending::Superseded(guest) => next = Some(*guest),
-                Ending::Session(end) => tracing::info!("host stack at {host}: {end}"),
-                Ending::StackGone => tracing::error!("the NIC process has ended"),
-                Ending::StackCorrupt => {
+                EndReason::Stopped => return Ok(()),
+                EndReason::Superseded(guest) => next = Some(*guest),
+                EndReason::Session(end) => tracing::info!("host stack at {host}: {end}"),
+                EndReason::StackGone => tracing::error!("the NIC process has ended"),
+                EndReason::StackCorrupt => {
                     tracing::error!("the NIC process has broken its event ring");
                 }
-                Ending::StackSilent => {
+                EndReason::StackSilent => {
                     tracing::error!(
                         "no heartbeat of the NIC process for {HEARTBEAT_SECONDS} s: it is ended"
                     );
                 }
-                Ending::Io(error) => return Err(Failure::broken("control link", error)),
+                EndReason::Io(error) => return Err(Failure::broken("control link", error)),
             }
         }
     }
@@ -181,14 +181,14 @@ impl NicProcess<'_> {
     /// Waits for it, meets it in the host's place, and carries for it. The host does not notice how long it takes.
     fn carry(
         &self,
-        mut carriage: Carriage<'_, '_>,
+        mut session: RelaySession<'_, '_>,
         signals: &Signals,
-    ) -> Result<(Ending, Counters), Failure> {
+    ) -> Result<(EndReason, Counters), Failure> {
         let stop = signals.as_fd();
         let socket = loop {
             let supervisor = self.supervisor.as_fd();
-            if let Some(ending) = carriage.await_stack(self.workers, START_WAIT, supervisor, stop) {
-                return Ok(carriage.leave_unmet(self.workers, ending));
+            if let Some(ending) = session.await_stack(self.workers, START_WAIT, supervisor, stop) {
+                return Ok(session.leave_unmet(self.workers, ending));
             }
             match fd_passing::receive(self.supervisor, &mut [0; MESSAGE_BYTES_MAX])? {
                 Some((ToRelay::Nic { session }, socket)) if session == self.number => break socket,
@@ -199,20 +199,20 @@ impl NicProcess<'_> {
         };
         let Some(socket) = socket else {
             // The supervisor has said why. The host knocks again.
-            return Ok(carriage.leave_unmet(self.workers, Ending::StackGone));
+            return Ok(session.leave_unmet(self.workers, EndReason::StackGone));
         };
-        if let Some(ending) = carriage.await_stack(self.workers, START_WAIT, socket.as_fd(), stop) {
-            return Ok(carriage.leave_unmet(self.workers, ending));
+        if let Some(ending) = session.await_stack(self.workers, START_WAIT, socket.as_fd(), stop) {
+            return Ok(session.leave_unmet(self.workers, ending));
         }
         Ok(match host_hello(socket, self.epoch) {
             Ok(HostSession {
                 mut channels,
                 socket,
-            }) => carriage.run(&mut channels, socket.as_fd(), stop),
+            }) => session.run(&mut channels, socket.as_fd(), stop),
             Err(error) => {
                 let failure = Failure::broken("meeting the NIC process", error);
                 tracing::error!("{failure}");
-                carriage.leave_unmet(self.workers, Ending::StackGone)
+                session.leave_unmet(self.workers, EndReason::StackGone)
             }
         })
     }

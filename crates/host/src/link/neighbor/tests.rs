@@ -418,7 +418,7 @@ fn flood_of_absent_neighbours_does_not_push_out_present_ones() {
 }
 
 #[test]
-fn flood_of_absent_neighbours_is_told_that_they_are_absent() {
+fn packets_to_a_flood_of_absent_neighbours_fail() {
     let mut n = Neighbors::new(OUR_MAC, &[(OUR_V4.into(), 8)], &[]);
     let mut absent: Vec<(IpAddr, bool)> = (0..3 * ENTRIES_MAX as u32)
         .map(|i| (Ipv4Addr::from_bits(0x0a01_0000 + i).into(), false))

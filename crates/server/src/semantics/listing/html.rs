@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_told_as_people_read_them() {
+    fn sizes_are_written_as_people_read_them() {
         for (bytes, expected) in [
             (0, "0 B"),
             (1023, "1023 B"),
