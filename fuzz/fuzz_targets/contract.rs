@@ -170,9 +170,10 @@ impl Request<'_> {
                 flow: FlowId(2),
                 epoch: *epoch,
                 suite: Suite {
-                    version: match is_tls13 {
-                        true => Version::Tls13,
-                        false => Version::Tls12,
+                    version: if is_tls13 {
+                        Version::Tls13
+                    } else {
+                        Version::Tls12
                     },
                     cipher: match cipher % 3 {
                         0 => Cipher::Aes128Gcm,

@@ -60,12 +60,13 @@ fuzz_target!(|input: Input<'_>| match input {
 impl Packet<'_> {
     /// The frame, and the length of its headers.
     fn frame(&self) -> (Vec<u8>, usize) {
-        let [source, destination]: [SocketAddr; 2] = match self.ipv6 {
-            false => [([10, 0, 0, 1], 80).into(), ([10, 0, 0, 2], 40_000).into()],
-            true => [
+        let [source, destination]: [SocketAddr; 2] = if self.ipv6 {
+            [
                 ([0xfd77, 0, 0, 0, 0, 0, 0, 1], 80).into(),
                 ([0xfd77, 0, 0, 0, 0, 0, 0, 2], 40_000).into(),
-            ],
+            ]
+        } else {
+            [([10, 0, 0, 1], 80).into(), ([10, 0, 0, 2], 40_000).into()]
         };
         let header = Header {
             seq: self.seq,

@@ -138,9 +138,10 @@ impl Rig {
             payload: &[],
             ecn: Ecn::NotEct,
         };
-        let connection = match input.active {
-            true => Connection::connect(&config, 80, 1000, input.isn, 7, now),
-            false => Connection::accept(&config, &syn, input.isn, 7, now)?,
+        let connection = if input.active {
+            Connection::connect(&config, 80, 1000, input.isn, 7, now)
+        } else {
+            Connection::accept(&config, &syn, input.isn, 7, now)?
         };
         let mut rig = Rig {
             connection,
@@ -247,9 +248,10 @@ impl Rig {
             Step::Depart(which) => {
                 // Now and then a report without a cause.
                 let known = usize::from(which) < self.undeparted.len();
-                let transmission = match known {
-                    true => self.undeparted.swap_remove(which.into()),
-                    false => which.into(),
+                let transmission = if known {
+                    self.undeparted.swap_remove(which.into())
+                } else {
+                    which.into()
                 };
                 self.connection.on_departed(transmission, self.now);
             }

@@ -118,9 +118,12 @@ fn meant(names: &[String]) -> Vec<String> {
         names => names.iter().map(String::as_str).collect(),
     };
     let (model, parts) = MODEL;
-    let each = given.into_iter().flat_map(|name| match name == model {
-        true => parts.to_vec(),
-        false => vec![name],
+    let each = given.into_iter().flat_map(|name| {
+        if name == model {
+            parts.to_vec()
+        } else {
+            vec![name]
+        }
     });
     let command = Arguments::command();
     let mut meant: Vec<String> = Vec::new();

@@ -12,6 +12,7 @@ use testbed::site::Site;
 use testbed::splitway::{HTTP_V4, LINK, STACK_V4, Splitway};
 use testbed::{Context, Failure, Result};
 
+use crate::cores::server_cores;
 use crate::lighttpd::{self, Lighttpd};
 use crate::link::{self, Device};
 use crate::nginx::Nginx;
@@ -258,21 +259,6 @@ pub(crate) fn end_splitway(splitway: &mut Splitway) -> Result<serde_json::Value>
     serde_json::from_str(&line).context(|| format!("splitway printed {line:?}"))
 }
 
-/// So many cores for servers, as `taskset` has them: all but the client's, unless it takes all.
-pub(crate) fn server_cores(count: usize) -> String {
-    server_cores_of(
-        count,
-        std::thread::available_parallelism().map_or(1, usize::from),
-    )
-}
-
-fn server_cores_of(count: usize, there: usize) -> String {
-    let others = (0..there).filter(|core| *core != CLIENT_CORE);
-    let cores = others.chain([CLIENT_CORE]).take(count);
-    let cores: Vec<String> = cores.map(|core| core.to_string()).collect();
-    cores.join(",")
-}
-
 /// Splitway's two processes.
 pub(crate) fn splitway_server(splitway: &Splitway) -> Server {
     Server::new(SPLITWAY, HTTP_V4, processes(splitway))
@@ -351,16 +337,4 @@ pub(crate) fn pinned(cores: &str, program: &Path) -> Command {
     let mut command = Command::new("taskset");
     command.args(["--cpu-list", cores]).arg(program);
     command
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn servers_have_the_clients_core_only_if_they_have_all() {
-        assert_eq!(server_cores_of(1, 2), "0");
-        assert_eq!(server_cores_of(3, 8), "0,2,3");
-        assert_eq!(server_cores_of(2, 2), "0,1");
-    }
 }

@@ -188,19 +188,21 @@ pub(crate) fn measure(settings: &Settings) -> Result<()> {
     results.add(PROMISE, AS_SHIPPED, &conditions, measures);
     report(&mut results, timeouts);
     results.publish(rounds.output(&ground.output))?;
-    match timeouts > 0.0 {
-        false => Ok(()),
-        true => Err(Failure::new(format!(
+    if timeouts > 0.0 {
+        Err(Failure::new(format!(
             "{timeouts} timeouts on a link that loses nothing, with the corrections on"
-        ))),
+        )))
+    } else {
+        Ok(())
     }
 }
 
 /// Length of the run that must see no timeout. What is promised holds for ten seconds, whatever the others take.
 fn promise_seconds(rounds: &Rounds) -> f64 {
-    match rounds.is_quick() {
-        true => QUICK_PROMISE_SECONDS,
-        false => PROMISE_SECONDS,
+    if rounds.is_quick() {
+        QUICK_PROMISE_SECONDS
+    } else {
+        PROMISE_SECONDS
     }
 }
 

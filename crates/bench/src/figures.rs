@@ -11,7 +11,8 @@ use crate::plan::Plan;
 use crate::results::{Bound, Plot, Published, Results, Table};
 use crate::rounds::Rounds;
 use crate::run::{self, Run, Server};
-use crate::table::{self, COST, Conditions};
+use crate::spread::Conditions;
+use crate::table::{self, COST};
 
 /// A figure of the paper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

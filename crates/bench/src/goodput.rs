@@ -131,9 +131,10 @@ impl Settings {
     /// would show how slow start went.
     fn length(&self, cell: &Cell) -> Duration {
         let seconds = Duration::from_secs_f64(self.rounds.seconds_or(3.0));
-        match cell.shows_fairness() && !self.rounds.is_quick() {
-            true => seconds * SECONDS_FAIR + cell.rtt() * ROUND_TRIPS_FAIR,
-            false => seconds + cell.rtt() * ROUND_TRIPS,
+        if cell.shows_fairness() && !self.rounds.is_quick() {
+            seconds * SECONDS_FAIR + cell.rtt() * ROUND_TRIPS_FAIR
+        } else {
+            seconds + cell.rtt() * ROUND_TRIPS
         }
     }
 }
@@ -199,9 +200,10 @@ pub(crate) fn measure(settings: &Settings) -> Result<()> {
     run_punctually();
     ground.site.sparse_file(FILE, FILE_BYTES, Vec::new())?;
     let bed = Bed::make(&ground.splitway, settings, &ground.site)?;
-    let (name, title) = match settings.is_about_fairness {
-        true => ("fairness", "Fairness: equal flows through one queue"),
-        false => ("link", "Splitway and the kernel's TCP over emulated links"),
+    let (name, title) = if settings.is_about_fairness {
+        ("fairness", "Fairness: equal flows through one queue")
+    } else {
+        ("link", "Splitway and the kernel's TCP over emulated links")
     };
     let mut results = Results::new(name, title, settings)?;
     results

@@ -43,15 +43,14 @@ fn page(directory: &Path, entries: &[Entry]) -> Result<String> {
         let name = &entry.name;
         let section = directory.join(format!("{name}.md"));
         // One that fails may have come to results before.
-        let (what, promises) = match section.exists() {
-            true => {
-                let saved = Saved::read(directory, name)?;
-                let text = fs::read_to_string(&section)
-                    .context(|| format!("reading {}", section.display()))?;
-                let _ = write!(sections, "\n<a id=\"{name}\"></a>\n\n{}", demoted(&text));
-                (format!("[{}](#{name})", saved.title), kept(&saved))
-            }
-            false => (String::new(), String::new()),
+        let (what, promises) = if section.exists() {
+            let saved = Saved::read(directory, name)?;
+            let text = fs::read_to_string(&section)
+                .context(|| format!("reading {}", section.display()))?;
+            let _ = write!(sections, "\n<a id=\"{name}\"></a>\n\n{}", demoted(&text));
+            (format!("[{}](#{name})", saved.title), kept(&saved))
+        } else {
+            (String::new(), String::new())
         };
         let failure = entry.failure.as_ref();
         let failure = failure.map_or(String::new(), |failure| format!(" **failed**: {failure}"));
@@ -82,9 +81,12 @@ fn kept(saved: &Saved) -> String {
 
 /// A page as a section of another.
 fn demoted(text: &str) -> String {
-    let line = |line: &str| match line.starts_with('#') {
-        true => format!("#{line}\n"),
-        false => format!("{line}\n"),
+    let line = |line: &str| {
+        if line.starts_with('#') {
+            format!("#{line}\n")
+        } else {
+            format!("{line}\n")
+        }
     };
     text.lines().map(line).collect()
 }

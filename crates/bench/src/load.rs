@@ -22,8 +22,8 @@ use testbed::http::request;
 use testbed::site::KnownFile;
 use testbed::{Context, Failure, Result};
 
-use crate::CLIENT_CORE;
 use crate::tls::session::{self, Content, Session};
+use crate::{CLIENT_CORE, RECEIVE_WAIT_MAX};
 
 /// One response in this many is compared byte by byte.
 const SAMPLE: u64 = 100;
@@ -36,9 +36,6 @@ const READ_BYTES_MAX: usize = 64 << 10;
 
 /// Most bytes that are taken from a connection before the next has its turn.
 const TURN_BYTES_MAX: usize = 1 << 20;
-
-/// How long nothing at all may come before it is a failure.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What load.
 #[derive(clap::Args, Clone, Debug)]
@@ -286,7 +283,7 @@ impl Generator<'_> {
                 _ => {}
             }
             let patience = Timespec {
-                tv_sec: PATIENCE.as_secs() as i64,
+                tv_sec: RECEIVE_WAIT_MAX.as_secs() as i64,
                 tv_nsec: 0,
             };
             events.clear();
@@ -298,7 +295,7 @@ impl Generator<'_> {
             .context(|| "epoll_wait".into())?;
             if events.is_empty() {
                 return Err(Failure::new(format!(
-                    "{:?}: nothing has come for {PATIENCE:?} on {} connections, after {} responses",
+                    "{:?}: nothing has come for {RECEIVE_WAIT_MAX:?} on {} connections, after {} responses",
                     self.settings.server,
                     connections.len(),
                     self.total.responses
@@ -327,7 +324,7 @@ impl Generator<'_> {
     fn connect(&mut self, index: usize) -> Result<Connection> {
         let servers = &self.settings.server;
         let server = servers[index % servers.len()];
-        let stream = TcpStream::connect_timeout(&server, PATIENCE)
+        let stream = TcpStream::connect_timeout(&server, RECEIVE_WAIT_MAX)
             .context(|| format!("connecting to {server}"))?;
         set_tcp_congestion(&stream, "cubic")
             .context(|| "choosing CUBIC, which needs root".into())?;
@@ -340,7 +337,7 @@ impl Generator<'_> {
                 let session = session.context(|| {
                     format!(
                         "connection {index} of {}, to {server}: TLS and a first response, for each piece of which there \
-                         are {PATIENCE:?}",
+                         are {RECEIVE_WAIT_MAX:?}",
                         self.settings.connections
                     )
                 });

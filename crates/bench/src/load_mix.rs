@@ -338,9 +338,10 @@ impl Sample {
 /// The most of a third of the samples: the first, or the last.
 fn most(samples: &[Sample], is_last: bool, of: impl Fn(&Sample) -> u64) -> f64 {
     let third = samples.len().div_ceil(3);
-    let samples = match is_last {
-        true => &samples[samples.len() - third..],
-        false => &samples[..third],
+    let samples = if is_last {
+        &samples[samples.len() - third..]
+    } else {
+        &samples[..third]
     };
     samples.iter().map(of).max().unwrap_or(0) as f64
 }

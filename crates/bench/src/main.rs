@@ -13,10 +13,11 @@
 //! | [`nginx`], [`lighttpd`] | the peers |
 //! | [`load`] | the load generator |
 //! | [`cross_check`] | another one, to compare with |
+//! | `cores` | which cores servers have |
 //! | [`rounds`] | how often, and for how long |
 //! | [`run`] | one run: load on a server, and what that cost |
 //! | [`perf`] | system calls, and where time goes |
-//! | [`table`] | medians with their spread, tables that several have |
+//! | `spread`, [`table`] | medians with their spread; columns that several tables have |
 //! | [`publish`] | where results go |
 //! | [`plain`] | files in memory |
 //! | [`disk`] | files that are not in memory |
@@ -41,6 +42,7 @@
 mod all;
 mod bed;
 mod ceiling;
+mod cores;
 mod cross_check;
 mod disk;
 mod figure10;
@@ -63,6 +65,7 @@ mod results;
 mod rounds;
 mod run;
 mod soak;
+mod spread;
 mod table;
 mod table1;
 mod table2;
@@ -71,6 +74,7 @@ mod tls;
 mod workers;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 use testbed::namespace::{self, Privilege};
@@ -79,6 +83,9 @@ use crate::plan::Plan;
 
 /// Core of the servers, and of the kernel's receive work for them.
 const SERVER_CORE: usize = 0;
+
+/// How long no data at all may arrive before it is a failure.
+const RECEIVE_WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// Core of the client, and of the kernel's receive work for it.
 const CLIENT_CORE: usize = 1;
@@ -308,9 +315,10 @@ fn plan(benchmark: &Benchmark) -> Plan {
 
 /// Runs this program again in namespaces that take everything with them when they end.
 fn enter() -> ExitCode {
-    let privileges = match rustix::process::geteuid().is_root() {
-        true => PRIVILEGED,
-        false => UNPRIVILEGED,
+    let privileges = if rustix::process::geteuid().is_root() {
+        PRIVILEGED
+    } else {
+        UNPRIVILEGED
     };
     let entered = std::env::current_exe().and_then(|executable| {
         namespace::command(Privilege::AsIs, executable)

@@ -12,7 +12,7 @@ use testbed::process::{Process, run, tool};
 use testbed::procfs::children;
 use testbed::{Context, Result, wait};
 
-use crate::bed::server_cores;
+use crate::cores::server_cores;
 use crate::link::{Device, copy_sizes, steer};
 use crate::tls::identity::Identity;
 use crate::{CLIENT_CORE, SERVER_CORE};

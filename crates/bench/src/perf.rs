@@ -69,12 +69,13 @@ const PARANOID_MAX: i32 = 1;
 pub(crate) fn must_see_kernel() -> Result<()> {
     let path = "/proc/sys/kernel/perf_event_paranoid";
     let text = std::fs::read_to_string(path).context(|| format!("reading {path}"))?;
-    match kernel_is_seen(crate::is_privileged(), &text) {
-        true => Ok(()),
-        false => Err(Failure::new(format!(
+    if kernel_is_seen(crate::is_privileged(), &text) {
+        Ok(())
+    } else {
+        Err(Failure::new(format!(
             "profiling: without privileges the kernel's functions are not seen, and most time is spent there; run it as \
              root, or: sudo sysctl kernel.perf_event_paranoid={PARANOID_MAX}"
-        ))),
+        )))
     }
 }
 

@@ -29,7 +29,7 @@ pub(crate) use plot::Plot;
 pub(crate) use saved::Saved;
 
 use crate::publish::publish;
-use crate::table::Spread;
+use crate::spread::Spread;
 
 /// Values of one run by name, units last: `gbit_per_s`, `cpu_s_per_gb.host`.
 pub(crate) type Measures = BTreeMap<String, f64>;
@@ -153,7 +153,7 @@ impl Table {
     }
 
     /// With a column for each of these conditions.
-    pub(crate) fn over(self, conditions: crate::table::Conditions) -> Table {
+    pub(crate) fn over(self, conditions: crate::spread::Conditions) -> Table {
         Table { conditions, ..self }
     }
 }

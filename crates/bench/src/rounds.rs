@@ -84,9 +84,10 @@ const SECONDS_MAX: f64 = 86_400.0;
 /// A span that can be measured.
 pub(crate) fn seconds(text: &str) -> std::result::Result<f64, String> {
     let seconds: f64 = text.parse().map_err(|error| format!("{error}"))?;
-    match seconds > 0.0 && seconds <= SECONDS_MAX {
-        true => Ok(seconds),
-        false => Err(format!("more than 0 is meant, and at most {SECONDS_MAX}")),
+    if seconds > 0.0 && seconds <= SECONDS_MAX {
+        Ok(seconds)
+    } else {
+        Err(format!("more than 0 is meant, and at most {SECONDS_MAX}"))
     }
 }
 

@@ -332,9 +332,10 @@ pub(crate) fn generate<O: DeserializeOwned>(
 ) -> Result<(O, Cost)> {
     let mut generator = Generator::start(server.name, arguments)?;
     let pids = server.processes.iter().map(|&(_, pid)| pid);
-    let counters: Vec<_> = match count_calls {
-        true => pids.map(CallCounter::start).collect(),
-        false => pids.map(|_| None).collect(),
+    let counters: Vec<_> = if count_calls {
+        pids.map(CallCounter::start).collect()
+    } else {
+        pids.map(|_| None).collect()
     };
     let before = Reading::take(server)?;
     let outcome = generator.outcome()?;

@@ -64,12 +64,13 @@ fn improve_commands(error: &mut Error, program: &Command) {
         let is_hidden = all.any(|it| it.get_name() == name && it.is_hide_set());
         !is_hidden && is_alike(&given, name)
     });
-    match suggested.is_empty() {
-        true => error.remove(ContextKind::SuggestedSubcommand),
-        false => error.insert(
+    if suggested.is_empty() {
+        error.remove(ContextKind::SuggestedSubcommand)
+    } else {
+        error.insert(
             ContextKind::SuggestedSubcommand,
             ContextValue::Strings(suggested),
-        ),
+        )
     };
 }
 

@@ -35,9 +35,10 @@ pub(crate) fn of(scheme: Scheme, address: IpAddr, port: u16) -> String {
         IpAddr::V6(address) => format!("[{address}]"),
     };
     let name = scheme.name();
-    match port == scheme.port() {
-        true => format!("{name}://{host}/"),
-        false => format!("{name}://{host}:{port}/"),
+    if port == scheme.port() {
+        format!("{name}://{host}/")
+    } else {
+        format!("{name}://{host}:{port}/")
     }
 }
 

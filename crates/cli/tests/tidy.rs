@@ -46,7 +46,7 @@ const LONG_FUNCTIONS: &[(&str, usize)] = &[
     ("cli", 5),
     ("contract", 3),
     ("host", 4),
-    ("nic", 11),
+    ("nic", 10),
     ("origin", 1),
     ("server", 2),
     ("sim", 5),
@@ -70,14 +70,7 @@ const BANNED: &[&str] = &[
 const BANNED_LEFT: &[(&str, usize)] = &[];
 
 /// Files that import each other in circles, by crate.
-const IN_CIRCLES: &[(&str, usize)] = &[
-    ("bench", 6),
-    ("host", 2),
-    ("nic", 8),
-    ("server", 3),
-    ("sim", 12),
-    ("tcp", 7),
-];
+const IN_CIRCLES: &[(&str, usize)] = &[("host", 2), ("nic", 8), ("sim", 12), ("tcp", 7)];
 
 /// Modules that are not in the table of their crate's documentation, where it has one.
 const NOT_IN_TABLE: &[(&str, usize)] = &[];

@@ -545,9 +545,10 @@ fn parse_segments<'a>(
             .push(segment)
             .map_err(|_| "there are at most SEGMENTS_MAX segments")?;
     }
-    match inline.is_empty() {
-        true => Ok(segments),
-        false => Err("inline bytes fill the message"),
+    if inline.is_empty() {
+        Ok(segments)
+    } else {
+        Err("inline bytes fill the message")
     }
 }
 
@@ -935,9 +936,10 @@ fn whole<T: FromBytes + Immutable + KnownLayout + Unaligned>(
 }
 
 fn all_zero(reserved: &[u8]) -> Result<(), &'static str> {
-    match reserved.iter().all(|byte| *byte == 0) {
-        true => Ok(()),
-        false => Err("what is reserved is zero"),
+    if reserved.iter().all(|byte| *byte == 0) {
+        Ok(())
+    } else {
+        Err("what is reserved is zero")
     }
 }
 

@@ -348,18 +348,20 @@ impl Producer {
         if self.heartbeat > 0 {
             let has_answered = answered == self.heartbeat;
             self.has_answered |= has_answered;
-            self.missed = match has_answered {
-                true => 0,
-                false => self.missed.saturating_add(1),
+            self.missed = if has_answered {
+                0
+            } else {
+                self.missed.saturating_add(1)
             };
         }
         self.heartbeat += 1;
         self.shared
             .word(HEARTBEAT)
             .store(self.heartbeat, Ordering::Relaxed);
-        match self.has_answered {
-            true => self.missed,
-            false => self.missed.saturating_sub(HEARTBEATS_STARTING_MAX),
+        if self.has_answered {
+            self.missed
+        } else {
+            self.missed.saturating_sub(HEARTBEATS_STARTING_MAX)
         }
     }
 

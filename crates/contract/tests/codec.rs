@@ -983,9 +983,10 @@ fn any_entries() -> impl Strategy<Value = Entries> {
     prop::collection::vec(entry, 0..=100).prop_map(|all| {
         let mut entries = Entries::default();
         for (is_file, size, mtime_ns, name) in &all {
-            let kind = match is_file {
-                true => EntryKind::File,
-                false => EntryKind::Directory,
+            let kind = if *is_file {
+                EntryKind::File
+            } else {
+                EntryKind::Directory
             };
             let _ = entries.push(&Entry {
                 kind,

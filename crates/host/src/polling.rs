@@ -195,13 +195,15 @@ impl Polling {
     /// A `Rest::Sleep` has ended after this time.
     pub fn on_wake(&mut self, slept_us: u64) {
         self.brought = Brought::Departures;
-        match slept_us < MODERATION_US {
-            true => self.short_sleeps = self.short_sleeps.saturating_add(1),
-            false => self.short_sleeps = 0,
+        if slept_us < MODERATION_US {
+            self.short_sleeps = self.short_sleeps.saturating_add(1)
+        } else {
+            self.short_sleeps = 0
         }
-        match slept_us < self.spin_us_max {
-            true => self.grow_spin(),
-            false => self.spin_us /= 2,
+        if slept_us < self.spin_us_max {
+            self.grow_spin()
+        } else {
+            self.spin_us /= 2
         }
     }
 

@@ -456,9 +456,12 @@ impl<P: Port, A: Application> Shard<P, A> {
     /// Has a NIC stack's socket and wake-ups end a sleep, or not any more: closing our descriptors would not
     /// suffice, since the peer has them, too.
     fn watch_nic(&self, waiter: &Waiter, nic: usize, watch: bool) -> io::Result<()> {
-        let change = |fd, data| match watch {
-            true => waiter.add(fd, data),
-            false => epoll::delete(&waiter.epoll, fd).map_err(io::Error::from),
+        let change = |fd, data| {
+            if watch {
+                waiter.add(fd, data)
+            } else {
+                epoll::delete(&waiter.epoll, fd).map_err(io::Error::from)
+            }
         };
         let Some(Some(socket)) = self.nics.get(nic) else {
             return Ok(());
@@ -515,9 +518,10 @@ impl<P: Port, A: Application> Shard<P, A> {
         for channel in self.stack.channels() {
             quiet &= channel.prepare_sleep();
         }
-        let timeout = match quiet {
-            true => timeout(self.next_timeout_us(), now_us),
-            false => Some(NO_TIME),
+        let timeout = if quiet {
+            timeout(self.next_timeout_us(), now_us)
+        } else {
+            Some(NO_TIME)
         };
         self.stack.counters_mut().sleeps += u64::from(quiet);
         let woken = waiter.wait(timeout).map_err(ShardError::Wait);

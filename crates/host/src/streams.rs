@@ -132,9 +132,10 @@ impl Io for Streams<'_> {
         // Another file may have waited for that.
         if let Some(entry) = self.stack.connections.by_stream_mut(stream) {
             let (index, is_to_move) = (entry.index(), entry.is_to_move);
-            match is_to_move {
-                true => self.stack.mark_dirty(index),
-                false => self.stack.tell_next(index),
+            if is_to_move {
+                self.stack.mark_dirty(index)
+            } else {
+                self.stack.tell_next(index)
             }
         }
     }

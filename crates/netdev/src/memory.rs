@@ -122,9 +122,10 @@ impl Port for MemoryPort {
                 put(bytes, offload != Offload::None);
             }
         }
-        match dropped {
-            true => Err(SendError::Dropped),
-            false => Ok(()),
+        if dropped {
+            Err(SendError::Dropped)
+        } else {
+            Ok(())
         }
     }
 

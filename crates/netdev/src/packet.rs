@@ -177,9 +177,10 @@ pub fn mtu_of(interface: &str) -> Result<usize, OpenError> {
 /// Longest IP packet that is cut by the driver or on its behalf, in bytes: the kernel compares the frame's
 /// length with the link's setting and wants it below (`gso_features_check`).
 fn superpacket_max(interface: &Interface, ipv6: bool) -> usize {
-    let (gso_max_size, bytes_max) = match ipv6 {
-        true => (interface.gso_max_size, IPV6_BYTES_MAX),
-        false => (interface.gso_ipv4_max_size, ip::SUPERPACKET_BYTES_MAX),
+    let (gso_max_size, bytes_max) = if ipv6 {
+        (interface.gso_max_size, IPV6_BYTES_MAX)
+    } else {
+        (interface.gso_ipv4_max_size, ip::SUPERPACKET_BYTES_MAX)
     };
     gso_max_size
         .saturating_sub(ethernet::HEADER_BYTES + 1)
@@ -277,9 +278,10 @@ fn virtio_net_header(packet: &Superpacket<'_>) -> VirtioNetHeader {
         .get(usize::from(tcp_offset) + TCP_FLAGS_OFFSET);
     let cwr = flags.is_some_and(|&flags| Flags(flags).contains(Flags::CWR));
     // CWR belongs on the first packet only.
-    let gso_type = match cwr && gso_type != GSO_NONE {
-        true => gso_type | GSO_ECN,
-        false => gso_type,
+    let gso_type = if cwr && gso_type != GSO_NONE {
+        gso_type | GSO_ECN
+    } else {
+        gso_type
     };
     VirtioNetHeader {
         flags: NEEDS_CSUM,

@@ -152,11 +152,12 @@ impl Bridge {
             .sides
             .iter()
             .filter_map(|side| side.direction.next_departure_ns());
-        let sleep_ns = match look_only {
-            true => Some(0),
-            false => next_ns
+        let sleep_ns = if look_only {
+            Some(0)
+        } else {
+            next_ns
                 .min()
-                .map(|next_ns| next_ns.saturating_sub(monotonic_ns())),
+                .map(|next_ns| next_ns.saturating_sub(monotonic_ns()))
         };
         let timeout = sleep_ns.map(|ns| Timespec {
             tv_sec: (ns / 1_000_000_000) as i64,

@@ -212,9 +212,10 @@ impl FromStr for Time {
 
     fn from_str(text: &str) -> Result<Time, String> {
         let ns = quantity(text, TIME_UNITS, "a time, such as 20ms, 200us or 1.5s")?;
-        match ns <= TIME_MAX_NS {
-            true => Ok(Time(ns as u64)),
-            false => Err(format!("{text} is more than an hour")),
+        if ns <= TIME_MAX_NS {
+            Ok(Time(ns as u64))
+        } else {
+            Err(format!("{text} is more than an hour"))
         }
     }
 }
@@ -279,9 +280,10 @@ impl FromStr for Queue {
             return Ok(Queue::Time(time));
         }
         let bytes = quantity(text, BYTES_UNITS, "a size or a time, such as 256kb or 50ms")?;
-        match bytes <= 1e12 {
-            true => Ok(Queue::Bytes(bytes as u64)),
-            false => Err(format!("{text} is more than a terabyte")),
+        if bytes <= 1e12 {
+            Ok(Queue::Bytes(bytes as u64))
+        } else {
+            Err(format!("{text} is more than a terabyte"))
         }
     }
 }
@@ -298,11 +300,12 @@ impl FromStr for Share {
 
     fn from_str(text: &str) -> Result<Share, String> {
         let percent = quantity(text, &[("%", 1.0)], "a share, such as 1% or 0.05%")?;
-        match percent <= 100.0 {
-            true => Ok(Share {
+        if percent <= 100.0 {
+            Ok(Share {
                 ppm: (percent * 1e4).round() as u32,
-            }),
-            false => Err(format!("{text} is more than all")),
+            })
+        } else {
+            Err(format!("{text} is more than all"))
         }
     }
 }

@@ -232,9 +232,10 @@ impl Direction {
         let loss = f64::from(loss_ppm) / 1e6;
         // 53 bits are what a float holds.
         let draw = (self.draw(index, Question::Lost) >> 11) as f64 / (1u64 << 53) as f64;
-        self.in_burst = match self.in_burst {
-            true => draw >= 1.0 / loss_burst,
-            false => draw < loss / (loss_burst * (1.0 - loss)),
+        self.in_burst = if self.in_burst {
+            draw >= 1.0 / loss_burst
+        } else {
+            draw < loss / (loss_burst * (1.0 - loss))
         };
         self.in_burst
     }

@@ -64,9 +64,10 @@ impl Frame {
             let offset = (packet as usize).saturating_mul(self.mss);
             (self.header_bytes.saturating_add(offset)).min(self.bytes.len())
         };
-        let end = match packets.end >= self.packets {
-            true => self.bytes.len(),
-            false => at(packets.end),
+        let end = if packets.end >= self.packets {
+            self.bytes.len()
+        } else {
+            at(packets.end)
         };
         at(packets.start)..end
     }

@@ -97,9 +97,10 @@ impl Arena {
         }
         let too_few_huge = map_huge(HUGE_PAGE_BYTES, 1).is_ok();
         let mapping = Mapping::new(whole_pages, HUGE_PAGE_BYTES, buffers, MapFlags::PRIVATE)?;
-        let pages = match mapping.prefer_huge_pages() {
-            true => Pages::Transparent,
-            false => Pages::Plain,
+        let pages = if mapping.prefer_huge_pages() {
+            Pages::Transparent
+        } else {
+            Pages::Plain
         };
         Ok(Arena::of(mapping, pages, too_few_huge))
     }
@@ -162,9 +163,10 @@ impl Mapping {
         flags: MapFlags,
     ) -> Result<Mapping, io::Error> {
         // Huge pages are aligned by themselves, and are too many by one otherwise.
-        let spare = match align == PAGE_BYTES || flags.contains(MapFlags::HUGETLB) {
-            true => 0,
-            false => align,
+        let spare = if align == PAGE_BYTES || flags.contains(MapFlags::HUGETLB) {
+            0
+        } else {
+            align
         };
         let whole_bytes = bytes + spare;
         let protection = ProtFlags::READ | ProtFlags::WRITE;
@@ -310,9 +312,12 @@ mod tests {
     fn huge_pages_are_all_or_none_and_too_few_are_noticed() {
         // As the kernel would, if so many were free.
         let arena = |free: usize| {
-            let map_huge = |bytes, buffers| match bytes <= free * HUGE_PAGE_BYTES {
-                true => Mapping::new(bytes, HUGE_PAGE_BYTES, buffers, MapFlags::PRIVATE),
-                false => Err(io::ErrorKind::OutOfMemory.into()),
+            let map_huge = |bytes, buffers| {
+                if bytes <= free * HUGE_PAGE_BYTES {
+                    Mapping::new(bytes, HUGE_PAGE_BYTES, buffers, MapFlags::PRIVATE)
+                } else {
+                    Err(io::ErrorKind::OutOfMemory.into())
+                }
             };
             let arena = Arena::with(3 * HUGE_PAGE_BYTES / BLOCK_BYTES, map_huge).unwrap();
             (arena.pages() == Pages::Huge, arena.too_few_huge_pages())

@@ -197,9 +197,10 @@ impl<P: Port> Engine<P> {
             &plain[..count]
         };
 
-        let stamped_us = match self.correct_timestamps {
-            true => clock(),
-            false => job.issued_us,
+        let stamped_us = if self.correct_timestamps {
+            clock()
+        } else {
+            job.issued_us
         };
         let outcome = match segment::header(job, place, stamped_us) {
             Some(header) => self.port.send(&Superpacket {

@@ -502,8 +502,9 @@ fn find(blocks: &Blocks, needs: &mut [Need], first: bool) -> bool {
             }
         }
     }
-    match first {
-        true => missing == 0 || blocks.has_room(missing + spoken_for),
-        false => missing == 0 && all_bound,
+    if first {
+        missing == 0 || blocks.has_room(missing + spoken_for)
+    } else {
+        missing == 0 && all_bound
     }
 }

@@ -263,9 +263,10 @@ fn mount_of(stat: &Statx) -> Mount {
 
 /// Whether attributes must be fetched, or the kernel has them.
 fn freshness(system: FileSystem) -> AtFlags {
-    match system.is_local() {
-        true => AtFlags::STATX_DONT_SYNC,
-        false => AtFlags::STATX_FORCE_SYNC,
+    if system.is_local() {
+        AtFlags::STATX_DONT_SYNC
+    } else {
+        AtFlags::STATX_FORCE_SYNC
     }
 }
 

@@ -230,9 +230,10 @@ fn live<P: Port>(
     let worker = start(number, config, opener, channel, port);
     let go = may_work();
     let worker = worker?;
-    match go {
-        true => work(number, config, worker, ends, tell),
-        false => Ok(Counters::default()),
+    if go {
+        work(number, config, worker, ends, tell)
+    } else {
+        Ok(Counters::default())
     }
 }
 

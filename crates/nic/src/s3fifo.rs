@@ -88,9 +88,10 @@ impl S3Fifo {
 
     /// The slot begins to hold something that a flow wants; it may not go yet.
     pub(crate) fn admit(&mut self, slot: Slot, key: u64) {
-        let home = match self.ghosts.take(key) {
-            true => Home::Main,
-            false => Home::Small,
+        let home = if self.ghosts.take(key) {
+            Home::Main
+        } else {
+            Home::Small
         };
         self.hold(slot, key, home);
     }

@@ -196,9 +196,10 @@ fn one_turn_sends_so_much_and_no_more() {
                 install(&mut stage, flow, 1, AES_256_13);
             }
             run.define(&mut stage, flow);
-            match is_sealed {
-                true => stage.send(flow, 0, [sealed(run.len())]),
-                false => stage.send(flow, 0, [support::range(0, 0, 60_000)]),
+            if is_sealed {
+                stage.send(flow, 0, [sealed(run.len())])
+            } else {
+                stage.send(flow, 0, [support::range(0, 0, 60_000)])
             };
         }
         stage.settle();
@@ -318,27 +319,26 @@ fn a_file_that_changes_under_a_retransmission_ends_the_flow_and_no_second_cipher
             };
             let after = send(&mut stage, FLOW, 0, two)[0];
             let events = stage.take_events();
-            match changed {
-                false => assert_eq!(departed(&events), [good, bad, after]),
-                true => {
-                    assert_eq!(departed(&events), [good]);
-                    let mismatch = Event::SealMismatch {
-                        send: bad,
-                        flow: FlowId(FLOW),
-                        epoch: 1,
-                        number: 2,
-                    };
-                    assert_eq!(events.last(), Some(&mismatch));
-                    assert_eq!(stage.wire.packets().len(), sent + 1);
-                    // Nor does anything later, and nothing is kept.
-                    send(&mut stage, FLOW, 0, 100);
-                    run.define(&mut stage, FLOW);
-                    install(&mut stage, FLOW, 2, suite);
-                    assert_eq!(stage.take_events(), []);
-                    let usage = stage.worker.usage();
-                    assert_eq!((usage.keys, usage.records, usage.records_bytes), (0, 0, 0));
-                    assert_eq!(stage.counters().seal_mismatches, 1);
-                }
+            if changed {
+                assert_eq!(departed(&events), [good]);
+                let mismatch = Event::SealMismatch {
+                    send: bad,
+                    flow: FlowId(FLOW),
+                    epoch: 1,
+                    number: 2,
+                };
+                assert_eq!(events.last(), Some(&mismatch));
+                assert_eq!(stage.wire.packets().len(), sent + 1);
+                // Nor does anything later, and nothing is kept.
+                send(&mut stage, FLOW, 0, 100);
+                run.define(&mut stage, FLOW);
+                install(&mut stage, FLOW, 2, suite);
+                assert_eq!(stage.take_events(), []);
+                let usage = stage.worker.usage();
+                assert_eq!((usage.keys, usage.records, usage.records_bytes), (0, 0, 0));
+                assert_eq!(stage.counters().seal_mismatches, 1);
+            } else {
+                assert_eq!(departed(&events), [good, bad, after])
             }
             assert_eq!(
                 stage.wire.streams()[&PASSER_BY].len(),
@@ -385,18 +385,15 @@ fn the_rest_of_a_record_is_what_its_beginning_was_even_if_its_tail_is_lost() {
         let events = stage.take_events();
         let stream = stage.wire.streams()[&FLOW].clone();
         let expected = run.sealed(&files);
-        match changed {
-            false => {
-                assert_eq!(departed(&events), [rest]);
-                assert!(stream == expected);
-            }
-            true => {
-                assert!(matches!(
-                    events[..],
-                    [Event::SealMismatch { number: 0, .. }]
-                ));
-                assert!(stream == expected[..1000]);
-            }
+        if changed {
+            assert!(matches!(
+                events[..],
+                [Event::SealMismatch { number: 0, .. }]
+            ));
+            assert!(stream == expected[..1000]);
+        } else {
+            assert_eq!(departed(&events), [rest]);
+            assert!(stream == expected);
         }
         assert_eq!(stage.counters().records_sealed_again, u64::from(!changed));
     }

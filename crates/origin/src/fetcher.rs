@@ -709,16 +709,17 @@ impl Fetcher {
                 self.renew(&key, current, renewal, asking.waiting);
             }
             // The version that it is the same as has gone meanwhile.
-            (Ok(Head::Same(_)), _) => match asking.waiting.is_empty() {
-                true => self.tidy(&key),
-                false => {
+            (Ok(Head::Same(_)), _) => {
+                if asking.waiting.is_empty() {
+                    self.tidy(&key)
+                } else {
                     let waiting = asking.waiting;
                     let id = self.start(&key, None, waiting, asking.is_solo);
                     if !asking.is_solo {
                         self.entries.entry(key).or_default().asking = Some(id);
                     }
                 }
-            },
+            }
             (Ok(Head::Object(meta)), _) => self.on_version(id, asking, meta),
             (Ok(Head::Refused(refusal, freshness, names)), current) => {
                 match current {
@@ -877,9 +878,10 @@ impl Fetcher {
         let is_kept = is_shared && !is_solo;
         // What does not come in parts stays as long as it is read: all of it has room from the
         // start.
-        let promised = match meta.is_in_parts() {
-            true => 0,
-            false => meta.size_bytes.unwrap_or(0),
+        let promised = if meta.is_in_parts() {
+            0
+        } else {
+            meta.size_bytes.unwrap_or(0)
         };
         let too_large = meta
             .size_bytes
@@ -914,10 +916,9 @@ impl Fetcher {
         self.store.promise(id, promised);
         // Of what comes in parts, no client has said yet which one it needs.
         let is_held = in_parts && end > LAST_SEGMENTS;
-        transfer.limit.send_replace(match is_held {
-            true => 0,
-            false => u64::MAX,
-        });
+        transfer
+            .limit
+            .send_replace(if is_held { 0 } else { u64::MAX });
         self.live.entry(id).or_default().transfers.push(transfer);
         if is_kept {
             self.entries.entry(key.clone()).or_default().current = Some(id);
@@ -1062,9 +1063,10 @@ impl Fetcher {
         // What is served already is so without it, until a restart: nothing goes for that.
         let makes_room = self.store.get(id).is_some_and(|it| !it.is_settled);
         self.writes.spawn(async move {
-            let result = match makes_room {
-                true => transfer::written(move || record.write(), None, &events).await,
-                false => transfer::written_if_there_is_room(move || record.write()).await,
+            let result = if makes_room {
+                transfer::written(move || record.write(), None, &events).await
+            } else {
+                transfer::written_if_there_is_room(move || record.write()).await
             };
             let _ = events.send(Event::Recorded { id, result }).await;
         });

@@ -66,14 +66,15 @@ impl Freshness {
             let since_s = date_s.saturating_sub(modified_s);
             Some((since_s / HEURISTIC_SHARE).min(HEURISTIC_MAX_S))
         };
-        let lifetime_s = match control.no_cache {
-            true => 0,
-            false => control
+        let lifetime_s = if control.no_cache {
+            0
+        } else {
+            control
                 .s_maxage_s
                 .or(control.max_age_s)
                 .or(expires_s)
                 .or_else(heuristic_s)
-                .unwrap_or(0),
+                .unwrap_or(0)
         };
         let may_be_stale = !control.no_cache && !control.must_revalidate;
         let stale = |seconds: Option<u64>| seconds.filter(|_| may_be_stale).unwrap_or(0);

@@ -320,9 +320,10 @@ impl Store {
             if kind.is_file() && shard.ends_with(boot::BOOT) {
                 continue;
             }
-            let versions = match kind.is_dir() {
-                true => fs::read_dir(&shard).ok(),
-                false => None,
+            let versions = if kind.is_dir() {
+                fs::read_dir(&shard).ok()
+            } else {
+                None
             };
             let Some(versions) = versions else {
                 sweep(&shard);
@@ -800,9 +801,10 @@ impl Store {
             disk: version.disk.clone(),
             content: serde_json::to_vec(&record).ok()?.into(),
             number: self.clock,
-            room_bytes: match needs_room {
-                true => size_bytes.min(self.segment_bytes),
-                false => 0,
+            room_bytes: if needs_room {
+                size_bytes.min(self.segment_bytes)
+            } else {
+                0
             },
         })
     }

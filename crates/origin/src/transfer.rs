@@ -253,9 +253,10 @@ impl Order {
             } => {
                 let answered = wanted(&self.limit, async {
                     let slot = self.upstream.slot().await?;
-                    let (body, expected) = match takes_ranges {
-                        true => part(self, &segments, size_bytes, &validators).await?,
-                        false => whole_again(self, size_bytes, &validators).await?,
+                    let (body, expected) = if takes_ranges {
+                        part(self, &segments, size_bytes, &validators).await?
+                    } else {
+                        whole_again(self, size_bytes, &validators).await?
                     };
                     Ok((body, expected, slot))
                 });

@@ -223,9 +223,10 @@ impl Trust {
         roots.add_parsable_certificates(found.certs);
         let why = found.errors.first();
         let why = why.map_or_else(|| "there is none".to_owned(), ToString::to_string);
-        match roots.is_empty() {
-            true => Err(TrustError { file: None, why }),
-            false => Ok(Trust(roots)),
+        if roots.is_empty() {
+            Err(TrustError { file: None, why })
+        } else {
+            Ok(Trust(roots))
         }
     }
 
@@ -243,9 +244,10 @@ impl Trust {
                 .add(certificate)
                 .map_err(|error| failed(error.to_string()))?;
         }
-        match roots.is_empty() {
-            true => Err(failed("there is no certificate in it".to_owned())),
-            false => Ok(Trust(roots)),
+        if roots.is_empty() {
+            Err(failed("there is no certificate in it".to_owned()))
+        } else {
+            Ok(Trust(roots))
         }
     }
 

@@ -154,9 +154,10 @@ impl RelaySession<'_, '_> {
         // Whatever is asked of poll(2), it tells of both halves being closed.
         let gone = (stack, PollFlags::empty());
         let is_nic = self.door.is_some();
-        let mut ending = match is_nic {
-            true => self.carry(channels, u64::MAX, gone, stop),
-            false => self.carry(channels, u64::MAX, (stack, PollFlags::RDHUP), stop),
+        let mut ending = if is_nic {
+            self.carry(channels, u64::MAX, gone, stop)
+        } else {
+            self.carry(channels, u64::MAX, (stack, PollFlags::RDHUP), stop)
         };
         if !is_nic && matches!(ending, EndReason::StackGone) && !has_hung_up(stack) {
             ending = self.carry(channels, u64::MAX, gone, stop);
@@ -243,13 +244,12 @@ impl RelaySession<'_, '_> {
             }
             end_check_us = now_us + END_CHECK_US;
             let quiet = !worked && self.prepare_sleep(channels);
-            let timeout_us = match quiet {
-                true => {
-                    let next_us = self.exchange.next_timeout_us();
-                    let next_us = next_us.min(until_us).min(heartbeat_us);
-                    next_us.saturating_sub(now_us)
-                }
-                false => 0,
+            let timeout_us = if quiet {
+                let next_us = self.exchange.next_timeout_us();
+                let next_us = next_us.min(until_us).min(heartbeat_us);
+                next_us.saturating_sub(now_us)
+            } else {
+                0
             };
             let woken = self.sleep(channels, timeout_us, stack, stop);
             if !worked {

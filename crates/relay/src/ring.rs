@@ -86,10 +86,7 @@ macro_rules! ring {
 }
 
 ring!(HostChannel, |channel: &mut HostChannel, is_due| {
-    match is_due {
-        true => channel.heartbeat(),
-        false => 0,
-    }
+    if is_due { channel.heartbeat() } else { 0 }
 });
 ring!(NicChannel, |channel: &mut NicChannel, _| {
     channel.answer_heartbeat();

@@ -111,9 +111,10 @@ pub fn confine_to_writing(directory: BorrowedFd<'_>, ports: &[u16]) -> Result<u3
         for name in &names {
             let is_directory = rustix::fs::fstat(name)
                 .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode).is_dir());
-            let read = match is_directory {
-                true => AccessFs::ReadFile | AccessFs::ReadDir,
-                false => AccessFs::ReadFile.into(),
+            let read = if is_directory {
+                AccessFs::ReadFile | AccessFs::ReadDir
+            } else {
+                AccessFs::ReadFile.into()
             };
             ruleset = ruleset.add_rule(PathBeneath::new(name, read))?;
         }

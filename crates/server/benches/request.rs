@@ -51,9 +51,12 @@ fn workload() {
     server.on_event(&mut net, accepted);
     for number in 0..WARM_UP_REQUESTS + REQUESTS {
         net.inbox = REQUEST;
-        let mut step = |net: &mut Net, event| match number < WARM_UP_REQUESTS {
-            true => server.on_event(net, event),
-            false => counted_event(&mut server, net, event),
+        let mut step = |net: &mut Net, event| {
+            if number < WARM_UP_REQUESTS {
+                server.on_event(net, event)
+            } else {
+                counted_event(&mut server, net, event)
+            }
         };
         step(&mut net, AppEvent::Readable { stream: STREAM });
         let opened = AppEvent::Opened {

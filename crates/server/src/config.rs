@@ -4,7 +4,8 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::semantics::site::{RelativePath, Site};
+use crate::semantics::relative_path::RelativePath;
+use crate::semantics::site::Site;
 
 /// What is served, what a peer may ask of the server, and how long it may take. [`Config::default`] suits the open
 /// internet.

@@ -27,7 +27,7 @@
 //! | `output` | what the stream has not taken yet |
 //! | **`semantics/`** | |
 //! | `site`, `authority` | what is served under which names; which texts name a host |
-//! | `target` | from a request target to a path |
+//! | `target`, `relative_path` | from a request target to a path; paths that an operator writes |
 //! | `rule`, `pattern` | what is special about some paths; which paths those are |
 //! | `redirect`, `signed`, `rate`, `cors` | redirections; signed URLs; pacing; what pages of other origins may do |
 //! | `fields` | header fields that are looked for when they matter |
@@ -62,7 +62,8 @@ pub use semantics::pattern::{Pattern, PatternError};
 pub use semantics::pull::{How, News, Object, Origins, Pull, RulePull, Ticket};
 pub use semantics::rate::Pace;
 pub use semantics::redirect::{Redirect, RedirectError};
+pub use semantics::relative_path::{RelativePath, RelativePathError};
 pub use semantics::rule::{ExtraField, ExtraFieldError, Rule};
 pub use semantics::signed::{SigningKeyError, SigningKeys};
-pub use semantics::site::{HostName, HostNameError, RelativePath, RelativePathError, Site};
+pub use semantics::site::{HostName, HostNameError, Site};
 pub use server::Server;

@@ -20,6 +20,7 @@ pub(crate) mod pull;
 pub(crate) mod range;
 pub(crate) mod rate;
 pub(crate) mod redirect;
+pub(crate) mod relative_path;
 pub(crate) mod rule;
 pub(crate) mod signed;
 pub(crate) mod site;

@@ -194,9 +194,10 @@ fn note_window(header: &Header, from: &Half, to: &mut Half) {
     if !header.flags.contains(Flags::ACK) || header.flags.contains(Flags::RST) {
         return;
     }
-    let shift = match header.flags.contains(Flags::SYN) {
-        true => 0,
-        false => from.shift,
+    let shift = if header.flags.contains(Flags::SYN) {
+        0
+    } else {
+        from.shift
     };
     if let Some(position) = to.position(header.ack) {
         let allowed = position + (u64::from(header.window) << shift);

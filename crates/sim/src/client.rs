@@ -137,9 +137,10 @@ impl Open {
 
     /// When a connection that may be broken has been silent for too long.
     fn gives_up_us(&self, shelf: &Shelf, loses_tags: bool) -> Option<u64> {
-        let silence_us_max = match self.may_break(shelf) {
-            true => Some(SILENCE_US_MAX),
-            false => loses_tags.then_some(LONG_SILENCE_US_MAX),
+        let silence_us_max = if self.may_break(shelf) {
+            Some(SILENCE_US_MAX)
+        } else {
+            loses_tags.then_some(LONG_SILENCE_US_MAX)
         };
         let silence_us_max = silence_us_max.filter(|_| !self.over)?;
         Some(self.heard_us + silence_us_max)
@@ -492,13 +493,15 @@ impl Client {
             open.broken |= !is_sound;
             open.responses.expect(expected);
             let last = open.requests.is_empty();
-            let close = match last && self.plan.parting == Parting::ServerFirst {
-                true => "Connection: close\r\n",
-                false => "",
+            let close = if last && self.plan.parting == Parting::ServerFirst {
+                "Connection: close\r\n"
+            } else {
+                ""
             };
-            let (path, accept) = match is_directory {
-                true => (String::new(), "Accept: application/json\r\n"),
-                false => (path_of(number), ""),
+            let (path, accept) = if is_directory {
+                (String::new(), "Accept: application/json\r\n")
+            } else {
+                (path_of(number), "")
             };
             let request = format!("GET /{path} HTTP/1.1\r\nHost: sim\r\n{accept}{close}\r\n");
             open.write(request.as_bytes())?;
@@ -546,9 +549,10 @@ impl Client {
             self.connections_lost += 1;
             return violation(format!("ended by {reason:?}: {}", self.describe()));
         }
-        match self.begun < self.plan.connections.len() {
-            true => self.begins_us = Some(now_us + BETWEEN_US),
-            false => self.finished_us = Some(now_us),
+        if self.begun < self.plan.connections.len() {
+            self.begins_us = Some(now_us + BETWEEN_US)
+        } else {
+            self.finished_us = Some(now_us)
         }
         Ok(())
     }
@@ -620,9 +624,10 @@ impl ClientPlan {
 impl Client {
     /// Checks that a client which stays has come to its end.
     pub(crate) fn check_finished(&self) -> Result<(), Violation> {
-        match self.is_finished() || !self.plan.manner.stays() {
-            true => Ok(()),
-            false => violation(format!("stuck: {}", self.describe())),
+        if self.is_finished() || !self.plan.manner.stays() {
+            Ok(())
+        } else {
+            violation(format!("stuck: {}", self.describe()))
         }
     }
 }

@@ -423,9 +423,10 @@ impl ControlPlan {
             let begins_us = random.across(1_000..CALM_US);
             begins_us..begins_us + random.across(10_000..6_000_000)
         };
-        let black_holes = match random.one_in(4) {
-            true => vec![hole(random)],
-            false => Vec::new(),
+        let black_holes = if random.one_in(4) {
+            vec![hole(random)]
+        } else {
+            Vec::new()
         };
         ControlPlan {
             link: LinkPlan {

@@ -462,9 +462,10 @@ impl Place {
         };
         for arrival in arrivals {
             let at_us = BEGINNING_US + arrival.at_us;
-            let what = match down {
-                true => Coming::ToClient(number, arrival.frame),
-                false => Coming::ToServer(arrival.frame),
+            let what = if down {
+                Coming::ToClient(number, arrival.frame)
+            } else {
+                Coming::ToServer(arrival.frame)
             };
             self.schedule(at_us, what);
         }

@@ -142,9 +142,10 @@ impl State {
             && let Some(asked) = self.waiting.pop_front()
         {
             let slow = self.random.happens(self.plan.slow_ppm);
-            let latency_us = match slow {
-                true => self.plan.slow_us.clone(),
-                false => self.plan.latency_us.clone(),
+            let latency_us = if slow {
+                self.plan.slow_us.clone()
+            } else {
+                self.plan.latency_us.clone()
             };
             let latency_us = self.random.within(latency_us);
             self.active.push((self.clock_us.get() + latency_us, asked));
@@ -160,9 +161,10 @@ impl State {
                 from,
             } => Completion::Listed {
                 file,
-                result: match is_directory {
-                    true => Ok(Box::new(self.list(from))),
-                    false => Err(ENOENT),
+                result: if is_directory {
+                    Ok(Box::new(self.list(from)))
+                } else {
+                    Err(ENOENT)
                 },
             },
             Asked::Read { of, read } => self.read(of, read),

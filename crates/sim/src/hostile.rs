@@ -47,9 +47,10 @@ impl Hostile {
     pub(crate) fn new(number: usize, plan: HostilePlan, now_us: u64, random: Random) -> Hostile {
         let last = number as u8 + 1;
         Hostile {
-            address: match plan.ipv6 {
-                false => Ipv4Addr::new(10, 99, 0, last).into(),
-                true => Ipv6Addr::new(0xfd99, 0, 0, 0, 0, 0, 0, last.into()).into(),
+            address: if plan.ipv6 {
+                Ipv6Addr::new(0xfd99, 0, 0, 0, 0, 0, 0, last.into()).into()
+            } else {
+                Ipv4Addr::new(10, 99, 0, last).into()
             },
             random,
             next_us: now_us + plan.begins_us,

@@ -69,14 +69,16 @@ impl Link {
         self.sent_us = self.sent_us.max(now_us) + sending_us;
         let mut at_us = self.sent_us + plan.delay_us;
         let calm = Faults::default();
-        let faults = match now_us < CALM_US {
-            true => &plan.faults,
-            false => &calm,
+        let faults = if now_us < CALM_US {
+            &plan.faults
+        } else {
+            &calm
         };
         let random = &mut self.random;
-        self.in_burst = match self.in_burst {
-            true => !random.happens(faults.burst_ends_ppm.max(1)) && now_us < CALM_US,
-            false => random.happens(faults.burst_begins_ppm),
+        self.in_burst = if self.in_burst {
+            !random.happens(faults.burst_ends_ppm.max(1)) && now_us < CALM_US
+        } else {
+            random.happens(faults.burst_begins_ppm)
         };
         if faults.black_holes.iter().any(|hole| hole.contains(&now_us)) {
             return Err(Loss::BlackHole);

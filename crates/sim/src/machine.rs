@@ -49,9 +49,10 @@ const RECORDS_PER_KEY_MAX: u64 = 1 << 23;
 
 /// The server's address of a family.
 pub(crate) fn address(ipv6: bool) -> IpAddr {
-    match ipv6 {
-        false => ADDRESS_V4.into(),
-        true => ADDRESS_V6.into(),
+    if ipv6 {
+        ADDRESS_V6.into()
+    } else {
+        ADDRESS_V4.into()
     }
 }
 
@@ -402,9 +403,10 @@ impl Machine {
             forgets_tags: scenario.forgets_tags,
             made: 0,
             disk: scenario.disk.clone(),
-            parts: match scenario.replicas {
-                true => 1,
-                false => scenario.nic_stacks,
+            parts: if scenario.replicas {
+                1
+            } else {
+                scenario.nic_stacks
             },
             shelf: shelf.clone(),
             contract_loss_ppm: scenario.contract_loss_ppm,

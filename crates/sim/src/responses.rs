@@ -122,9 +122,10 @@ impl Responses {
             let mut versions = 0..=self.shelf.version(number);
             versions.any(|version| Some(self.shelf.size(number, version)) == *size)
         };
-        match sizes.iter().enumerate().all(had) {
-            true => Ok(()),
-            false => wrong(),
+        if sizes.iter().enumerate().all(had) {
+            Ok(())
+        } else {
+            wrong()
         }
     }
 

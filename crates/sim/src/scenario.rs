@@ -509,9 +509,10 @@ fn draw_files(random: &mut Random) -> Vec<File> {
         let bad = random.happens(trouble);
         File {
             size,
-            trouble: match bad {
-                true => random.pick(&troubles),
-                false => Trouble::Nothing,
+            trouble: if bad {
+                random.pick(&troubles)
+            } else {
+                Trouble::Nothing
             },
             settled: !random.one_in(8),
         }
@@ -526,9 +527,10 @@ fn draw_deaths(random: &mut Random, files: usize) -> Vec<Death> {
     let count = random.pick(&[0, 0, 1, 4, 8]);
     let draw = |_| {
         gone_us *= 2;
-        let (turns, departures) = match short {
-            true => (random.across(1..12), random.across(1..4)),
-            false => (random.across(1..2_000), random.across(1..500)),
+        let (turns, departures) = if short {
+            (random.across(1..12), random.across(1..4))
+        } else {
+            (random.across(1..2_000), random.across(1..500))
         };
         let by_turn = random.one_in(2);
         Death {
@@ -628,9 +630,12 @@ impl Faults {
             Weather::Bad => 50_000,
             Weather::Storm => 200_000,
         };
-        let rate = |random: &mut Random| match random.one_in(2) {
-            true => random.across(100..often) as u32,
-            false => 0,
+        let rate = |random: &mut Random| {
+            if random.one_in(2) {
+                random.across(100..often) as u32
+            } else {
+                0
+            }
         };
         let mut faults = Faults {
             loss_ppm: rate(random),
@@ -769,9 +774,10 @@ impl fmt::Display for Scenario {
              turns {turn_us:?} us, contract loses {contract_loss_ppm} ppm, restarts {restarts:?}"
         )?;
         if *nic_stacks > 1 {
-            let roots = match self.replicas {
-                true => "copies of one root",
-                false => "roots of their own",
+            let roots = if self.replicas {
+                "copies of one root"
+            } else {
+                "roots of their own"
             };
             writeln!(f, "{nic_stacks} NIC stacks, with {roots}")?;
         }

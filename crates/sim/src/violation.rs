@@ -15,9 +15,10 @@ pub(crate) fn violation<T>(what: impl Into<String>) -> Result<T, Violation> {
 
 /// Something must hold; else the message says what does not.
 pub(crate) fn ensure(holds: bool, what: impl FnOnce() -> String) -> Check {
-    match holds {
-        true => Ok(()),
-        false => Err(Violation(what())),
+    if holds {
+        Ok(())
+    } else {
+        Err(Violation(what()))
     }
 }
 

@@ -389,9 +389,10 @@ impl<'a> World<'a> {
     /// How long a process that is woken now takes to run.
     fn reaction_us(&mut self) -> u64 {
         let stalls = self.elapsed_us() < CALM_US && self.random.happens(self.scenario.stall_ppm);
-        let range = match stalls {
-            true => self.scenario.stall_us.clone(),
-            false => self.scenario.turn_us.clone(),
+        let range = if stalls {
+            self.scenario.stall_us.clone()
+        } else {
+            self.scenario.turn_us.clone()
         };
         self.random.within(range)
     }

@@ -129,9 +129,10 @@ pub(crate) const WINDOW_BYTES_MAX: u64 = 1 << 30;
 /// RFC 6928 §2: the initial window is `min(10*MSS, max(2*MSS, 14600))`, and one segment only if the SYN or SYN,ACK had
 /// to be retransmitted more than once.
 pub(crate) fn initial_window(mss: u64, handshake_lost: bool) -> u64 {
-    match handshake_lost {
-        true => mss,
-        false => (10 * mss).min((2 * mss).max(14_600)),
+    if handshake_lost {
+        mss
+    } else {
+        (10 * mss).min((2 * mss).max(14_600))
     }
 }
 

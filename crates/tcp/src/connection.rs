@@ -315,16 +315,18 @@ impl Connection {
 
     /// Options of every segment, in bytes.
     pub(crate) fn option_bytes(&self) -> u16 {
-        match self.timestamps.are_negotiated() {
-            true => TIMESTAMPS_BYTES,
-            false => 0,
+        if self.timestamps.are_negotiated() {
+            TIMESTAMPS_BYTES
+        } else {
+            0
         }
     }
 
     fn without_options(&self, mss: u16) -> u16 {
-        match self.timestamps.are_negotiated() {
-            true => mss.max(MSS_MIN) - TIMESTAMPS_BYTES,
-            false => mss.max(1),
+        if self.timestamps.are_negotiated() {
+            mss.max(MSS_MIN) - TIMESTAMPS_BYTES
+        } else {
+            mss.max(1)
         }
     }
 
@@ -508,11 +510,11 @@ impl Connection {
             return 0;
         }
         let needs_extent = !self.queue.ends_real();
-        let room = match needs_extent && self.queue.extents() >= self.config.extents_max {
-            true => 0,
-            false => self
-                .send_buffer_bytes()
-                .saturating_sub(self.queue.real_bytes()),
+        let room = if needs_extent && self.queue.extents() >= self.config.extents_max {
+            0
+        } else {
+            self.send_buffer_bytes()
+                .saturating_sub(self.queue.real_bytes())
         };
         let taken = bytes.len().min(room);
         self.queue.push_real(&bytes[..taken]);
@@ -532,9 +534,10 @@ impl Connection {
             self.write_blocked = true;
             return 0;
         }
-        match self.queue.push_virtual(object, offset, len) {
-            true => len,
-            false => 0,
+        if self.queue.push_virtual(object, offset, len) {
+            len
+        } else {
+            0
         }
     }
 

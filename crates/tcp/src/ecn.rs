@@ -89,9 +89,10 @@ impl Ecn {
 
     /// What every segment with an acknowledgment carries.
     pub(crate) fn ack_flags(&self) -> Flags {
-        match self.echo {
-            true => Flags::ECE,
-            false => Flags::default(),
+        if self.echo {
+            Flags::ECE
+        } else {
+            Flags::default()
         }
     }
 
@@ -118,9 +119,10 @@ impl Ecn {
         if !self.is_agreed() || retransmission {
             return (ip::Ecn::NotEct, Flags::default());
         }
-        match std::mem::take(&mut self.reduced) {
-            true => (ip::Ecn::Ect0, Flags::CWR),
-            false => (ip::Ecn::Ect0, Flags::default()),
+        if std::mem::take(&mut self.reduced) {
+            (ip::Ecn::Ect0, Flags::CWR)
+        } else {
+            (ip::Ecn::Ect0, Flags::default())
         }
     }
 }

@@ -41,9 +41,10 @@ impl Connection {
             }
             mtu => mtu,
         };
-        let mtu_min = match self.config.ipv6 {
-            true => IPV6_MTU_MIN,
-            false => IPV4_MTU_MIN,
+        let mtu_min = if self.config.ipv6 {
+            IPV6_MTU_MIN
+        } else {
+            IPV4_MTU_MIN
         };
         let (max, interval) = (
             self.config.challenge_acks_max,
@@ -98,9 +99,10 @@ impl Connection {
         // Only a segment that is larger than the base is suspect. It need not be of full size: the peer's window,
         // or the end of what is queued, may keep all of them smaller.
         let base = bases.iter().find(|&&base| base < mss);
-        let bases = match base.is_some_and(|&base| self.snd.flight() > u64::from(base)) {
-            true => &bases[..],
-            false => &[],
+        let bases = if base.is_some_and(|&base| self.snd.flight() > u64::from(base)) {
+            &bases[..]
+        } else {
+            &[]
         };
         if let Some(bytes) = (self.pmtu).on_timeout(now, una, timeouts, mss, bases) {
             self.set_mss(bytes);

@@ -292,9 +292,10 @@ impl Connection {
             self.on_handshake_ack(now, header);
             self.establish(now);
             // RFC 7323 §2.2: the window of a SYN, also of one that completes a simultaneous open, is not scaled.
-            let shift = match header.flags.contains(Flags::SYN) {
-                true => 0,
-                false => snd.shift,
+            let shift = if header.flags.contains(Flags::SYN) {
+                0
+            } else {
+                snd.shift
             };
             self.update_window(header, start, ack as u64, shift);
             return true;

@@ -208,9 +208,10 @@ impl Pmtu {
             self.raise_at = now + RAISE_INTERVAL;
         }
         // The largest first, since the path is most often the old one again, or one of an MTU known.
-        match self.too_large > self.ceiling {
-            true => Some(self.ceiling),
-            false => Some(mss + (self.too_large - mss) / 2),
+        if self.too_large > self.ceiling {
+            Some(self.ceiling)
+        } else {
+            Some(mss + (self.too_large - mss) / 2)
         }
     }
 

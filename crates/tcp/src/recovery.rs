@@ -218,9 +218,10 @@ impl Connection {
         }
         let was_limited = self.is_window_used(prior_flight) && !self.ecn.is_echo(header.flags);
         let prior_phase = self.recovery.phase;
-        let (blocks, dsack) = match has_blocks {
-            true => Blocks::read(&header.options, self.snd.space, ack, self.snd.nxt),
-            false => Default::default(),
+        let (blocks, dsack) = if has_blocks {
+            Blocks::read(&header.options, self.snd.space, ack, self.snd.nxt)
+        } else {
+            Default::default()
         };
         let (delivery, rtt) = self.deliver(now, header, una, &blocks);
         if acked > 0 {
@@ -477,9 +478,10 @@ impl Connection {
     #[cold]
     fn undo(&mut self, now: Instant) {
         let recovery = &mut self.recovery;
-        match recovery.undo.is_timeout() {
-            true => self.stats.spurious_timeouts += 1,
-            false => recovery.rack.on_reordering(),
+        if recovery.undo.is_timeout() {
+            self.stats.spurious_timeouts += 1
+        } else {
+            recovery.rack.on_reordering()
         }
         recovery.undo.stop();
         recovery.frto.stop();
@@ -669,9 +671,10 @@ impl Connection {
     /// RFC 6298 §5.4 to §5.7, for data.
     pub(crate) fn lose_after_timeout(&mut self, now: Instant, again: bool) {
         // RFC 5682 §2.1 step 1: not if the timeout hits a recovery that is under way.
-        match self.recovery.phase == Phase::Open || again {
-            true => self.recovery.frto.on_timeout(now),
-            false => self.recovery.frto.stop(),
+        if self.recovery.phase == Phase::Open || again {
+            self.recovery.frto.on_timeout(now)
+        } else {
+            self.recovery.frto.stop()
         }
         self.congestion
             .on_timeout(now, self.sent.outstanding(), again);
@@ -748,13 +751,12 @@ impl Connection {
 
     /// The congestion window, as recovery has it at the moment.
     pub(crate) fn cwnd(&self) -> u64 {
-        let window = match self.reduces_rate() {
-            true => self.recovery.prr.window(),
-            false => {
-                let inflation = self.recovery.fast_retransmit.inflation();
-                let window = self.congestion.window();
-                window.saturating_add_signed(inflation)
-            }
+        let window = if self.reduces_rate() {
+            self.recovery.prr.window()
+        } else {
+            let inflation = self.recovery.fast_retransmit.inflation();
+            let window = self.congestion.window();
+            window.saturating_add_signed(inflation)
         };
         window.max(u64::from(self.snd.mss))
     }

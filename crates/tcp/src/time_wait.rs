@@ -68,9 +68,10 @@ impl TimeWait {
     /// further, as a fast download does (RFC 9293 §3.10.7.4).
     pub fn isn_beyond(&self, isn: u32) -> u32 {
         let beyond = self.snd_nxt.wrapping_add(ISN_GAP);
-        match wraps_before(beyond, isn) {
-            true => isn,
-            false => beyond,
+        if wraps_before(beyond, isn) {
+            isn
+        } else {
+            beyond
         }
     }
 
@@ -144,9 +145,10 @@ impl TimeWait {
 
     fn challenge(&mut self, now: Instant) -> Reaction {
         let interval = Duration::from_millis(u64::from(self.answers_interval_ms));
-        match self.limiter.allows(now, self.answers_max, interval) {
-            true => Reaction::Acknowledge,
-            false => Reaction::Nothing,
+        if self.limiter.allows(now, self.answers_max, interval) {
+            Reaction::Acknowledge
+        } else {
+            Reaction::Nothing
         }
     }
 

@@ -170,9 +170,10 @@ fn sources(folder: &str) -> Vec<String> {
     let mut files = Vec::new();
     for name in names {
         let path = format!("{folder}/{}", name.to_str().expect("ASCII"));
-        match path.ends_with(".rs") {
-            true => files.push(path),
-            false => files.extend(sources(&path)),
+        if path.ends_with(".rs") {
+            files.push(path)
+        } else {
+            files.extend(sources(&path))
         }
     }
     files

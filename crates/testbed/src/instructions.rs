@@ -54,9 +54,10 @@ pub fn check(count: &Count) -> ExitCode {
         "{}: {each} (committed {}, bound {bound})",
         count.what, count.committed
     );
-    match each <= bound {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::FAILURE,
+    if each <= bound {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
     }
 }
 

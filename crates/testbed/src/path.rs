@@ -106,9 +106,10 @@ impl Path {
         let device = if beyond { UPLINK } else { CLIENT };
         for (family, network) in [("-4", "10.90.0.0/24"), ("-6", "fd90::/64")] {
             let line = format!("ip {family} route change {network} dev {device} congctl {name}");
-            let changed = run(&mut match beyond {
-                true => within(self.beyond(), &line),
-                false => tool(&line),
+            let changed = run(&mut if beyond {
+                within(self.beyond(), &line)
+            } else {
+                tool(&line)
             });
             if family == "-4" {
                 changed?;
@@ -163,9 +164,10 @@ impl Emulator {
         self.output
             .read_to_string(&mut report)
             .context(|| "reading from splitway link".into())?;
-        match self.process.wait(PATIENCE)?.success() {
-            true => Ok(report),
-            false => Err(Failure::new("splitway link has failed")),
+        if self.process.wait(PATIENCE)?.success() {
+            Ok(report)
+        } else {
+            Err(Failure::new("splitway link has failed"))
         }
     }
 }

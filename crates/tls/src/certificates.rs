@@ -92,11 +92,12 @@ fn open(path: &Path) -> io::Result<(File, Metadata)> {
         .custom_flags(do_not_wait)
         .open(path)?;
     let metadata = file.metadata()?;
-    match metadata.is_file() {
-        true => Ok((file, metadata)),
-        false => Err(io::Error::other(
+    if metadata.is_file() {
+        Ok((file, metadata))
+    } else {
+        Err(io::Error::other(
             "it is no regular file, but a directory, a pipe or a device, which cannot be read again",
-        )),
+        ))
     }
 }
 
@@ -105,9 +106,10 @@ fn read_file(file: File, metadata: &Metadata) -> io::Result<Vec<u8>> {
     let bytes = metadata.len().min(FILE_BYTES_MAX) + 1;
     let mut bytes = Vec::with_capacity(bytes as usize);
     file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
-    match bytes.len() as u64 <= FILE_BYTES_MAX {
-        true => Ok(bytes),
-        false => Err(io::Error::other("it is longer than 1 MiB")),
+    if bytes.len() as u64 <= FILE_BYTES_MAX {
+        Ok(bytes)
+    } else {
+        Err(io::Error::other("it is longer than 1 MiB"))
     }
 }
 
@@ -362,12 +364,13 @@ impl fmt::Debug for Checking {
 }
 
 fn some(files: &[Files]) -> Result<(), CertificateError> {
-    match files.is_empty() {
-        true => Err(CertificateError::new(
+    if files.is_empty() {
+        Err(CertificateError::new(
             Path::new(""),
             Problem::NoCertificates,
-        )),
-        false => Ok(()),
+        ))
+    } else {
+        Ok(())
     }
 }
 
@@ -439,9 +442,12 @@ fn certified(files: &Files, unix_time: Duration) -> Result<CertifiedKey, Certifi
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&files.certificate).collect();
     let chain = chain
         .map_err(|error| error.to_string())
-        .and_then(|chain| match chain.is_empty() {
-            true => Err("nothing in it is marked as one".to_owned()),
-            false => Ok(chain),
+        .and_then(|chain| {
+            if chain.is_empty() {
+                Err("nothing in it is marked as one".to_owned())
+            } else {
+                Ok(chain)
+            }
         })
         .map_err(|error| of_certificate(Problem::NotACertificate(error)))?;
     check_validity(&chain[0], unix_time).map_err(of_certificate)?;

@@ -99,9 +99,10 @@ impl Config {
         settings: &Settings,
         unix_time: Duration,
     ) -> Result<Self, rustls::Error> {
-        let ticketer = match settings.tickets > 0 {
-            true => Some(aws_lc_rs::Ticketer::new()?),
-            false => None,
+        let ticketer = if settings.tickets > 0 {
+            Some(aws_lc_rs::Ticketer::new()?)
+        } else {
+            None
         };
         let provider = aws_lc_rs::default_provider();
         Self::with_provider(certificates, settings, unix_time, provider, ticketer)

@@ -359,9 +359,10 @@ impl Connection {
         match established.suite.version {
             // No data may come before the answer (RFC 8446 §4.6.3): all wait until a key is acknowledged.
             Version::Tls13 if established.is_key_update_due || is_worn => {
-                return match self.ledger.keys() < limits.keys_max {
-                    true => self.update_key(now_us),
-                    false => None,
+                return if self.ledger.keys() < limits.keys_max {
+                    self.update_key(now_us)
+                } else {
+                    None
                 };
             }
             Version::Tls12 if is_worn && records_left == 0 => {
@@ -453,9 +454,10 @@ impl Connection {
             if is_first && (content_type != ContentType::Handshake as u8 || version >> 8 != 3) {
                 return Err(Error::NotTls);
             }
-            return match length > self.handshake_length_max(content_type) {
-                true => Err(Error::OversizedRecord),
-                false => Ok(()),
+            return if length > self.handshake_length_max(content_type) {
+                Err(Error::OversizedRecord)
+            } else {
+                Ok(())
             };
         };
         match established.suite.version {
@@ -466,9 +468,10 @@ impl Connection {
             Version::Tls12 if version != 0x0303 => return Err(Error::RecordVersion(version)),
             _ => {}
         }
-        match length > established.opener.length_max() {
-            true => Err(Error::OversizedRecord),
-            false => Ok(()),
+        if length > established.opener.length_max() {
+            Err(Error::OversizedRecord)
+        } else {
+            Ok(())
         }
     }
 
@@ -568,9 +571,10 @@ impl Connection {
         match content_type {
             ContentType::ApplicationData if content.is_empty() => {
                 established.useless_records += 1;
-                match established.useless_records > USELESS_RECORDS_MAX {
-                    true => Err(Error::TooMany("empty records")),
-                    false => Ok(()),
+                if established.useless_records > USELESS_RECORDS_MAX {
+                    Err(Error::TooMany("empty records"))
+                } else {
+                    Ok(())
                 }
             }
             ContentType::ApplicationData => {
@@ -621,9 +625,10 @@ impl Connection {
             return Ok(());
         };
         established.useless_records += 1;
-        match established.useless_records > USELESS_RECORDS_MAX {
-            true => Err(Error::TooMany("warnings")),
-            false => Ok(()),
+        if established.useless_records > USELESS_RECORDS_MAX {
+            Err(Error::TooMany("warnings"))
+        } else {
+            Ok(())
         }
     }
 

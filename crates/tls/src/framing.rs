@@ -265,9 +265,10 @@ impl Framing {
                     _ => false,
                 };
                 // The last of them is not looked at here: it may share its end with another extent.
-                return match is_aligned {
-                    true => (left / RECORD_BYTES).saturating_sub(1),
-                    false => 0,
+                return if is_aligned {
+                    (left / RECORD_BYTES).saturating_sub(1)
+                } else {
+                    0
                 };
             }
             extent_start = extent_end;

@@ -112,9 +112,10 @@ impl Handshake {
                 // The alert is still in there, if there is one.
                 let before = raw.len();
                 while self.connection.wants_write() && self.drive(raw, true).is_ok() {}
-                Err(match raw.len() > before {
-                    true => Error::Handshake(error),
-                    false => Error::Untold(error),
+                Err(if raw.len() > before {
+                    Error::Handshake(error)
+                } else {
+                    Error::Untold(error)
                 })
             }
             result => result,

@@ -65,13 +65,12 @@ impl Opener {
             .checked_sub(TAG_BYTES)
             .ok_or(Error::BadRecord)?;
         let mut nonce = self.iv;
-        match explicit.is_empty() {
-            true => {
-                for (byte, number) in nonce[4..].iter_mut().zip(self.number.to_be_bytes()) {
-                    *byte ^= number;
-                }
+        if explicit.is_empty() {
+            for (byte, number) in nonce[4..].iter_mut().zip(self.number.to_be_bytes()) {
+                *byte ^= number;
             }
-            false => nonce[4..].copy_from_slice(explicit),
+        } else {
+            nonce[4..].copy_from_slice(explicit)
         }
         let nonce = Nonce::assume_unique_for_key(nonce);
         let opened = match self.suite.version {
@@ -98,9 +97,10 @@ impl Opener {
                 (opened[end], &opened[..end])
             }
         };
-        match content.len() <= RECORD_PLAINTEXT_BYTES_MAX {
-            true => Ok((content_type, content)),
-            false => Err(Error::OversizedRecord),
+        if content.len() <= RECORD_PLAINTEXT_BYTES_MAX {
+            Ok((content_type, content))
+        } else {
+            Err(Error::OversizedRecord)
         }
     }
 }

@@ -75,17 +75,18 @@ pub fn echo_frame(
         seq_no,
         data,
     } = *echo;
-    let repr = match reply {
-        false => Icmpv4Repr::EchoRequest {
+    let repr = if reply {
+        Icmpv4Repr::EchoReply {
             ident,
             seq_no,
             data,
-        },
-        true => Icmpv4Repr::EchoReply {
+        }
+    } else {
+        Icmpv4Repr::EchoRequest {
             ident,
             seq_no,
             data,
-        },
+        }
     };
     let header = ip::Header {
         addresses: ip::Addresses::V4 {

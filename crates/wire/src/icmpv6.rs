@@ -181,17 +181,18 @@ pub fn echo_frame(
         seq_no,
         data,
     } = *echo;
-    let repr = match reply {
-        false => Icmpv6Repr::EchoRequest {
+    let repr = if reply {
+        Icmpv6Repr::EchoReply {
             ident,
             seq_no,
             data,
-        },
-        true => Icmpv6Repr::EchoReply {
+        }
+    } else {
+        Icmpv6Repr::EchoRequest {
             ident,
             seq_no,
             data,
-        },
+        }
     };
     emit(
         [source_mac, destination_mac],

@@ -518,9 +518,10 @@ fn icmp_errors_name_the_connection() {
         let sent = tcp_frame(addresses, &segment_header(), &[0; 100]);
         // As much as RFC 792 asks for: the IP header and 8 bytes.
         let quote = &sent[14..][..template(addresses).tcp_offset() - 14 + 8];
-        let (kind, code, word) = match addresses == V4 {
-            true => (3, 4, 1400),
-            false => (2, 0, 1400),
+        let (kind, code, word) = if addresses == V4 {
+            (3, 4, 1400)
+        } else {
+            (2, 0, 1400)
         };
         let mut message = [&[kind, code, 0, 0][..], &u32::to_be_bytes(word), quote].concat();
         let frame = icmp_frame(addresses, &mut message);

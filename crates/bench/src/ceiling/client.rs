@@ -231,9 +231,10 @@ impl Client {
                     }
                     taken.body_bytes += u64::from(len);
                     taken.is_whole = end == file_bytes;
-                    phase = match taken.is_whole {
-                        true => Phase::Head,
-                        false => Phase::Body { offset: end },
+                    phase = if taken.is_whole {
+                        Phase::Head
+                    } else {
+                        Phase::Body { offset: end }
                     };
                 }
                 _ => return wrong("a segment that is out of place"),

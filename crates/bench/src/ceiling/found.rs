@@ -115,12 +115,13 @@ impl Found {
     /// Clock of the cores, in GHz.
     pub(crate) fn core_ghz(&self) -> Result<f64> {
         let ghz = self.saved.spread(CLOCK, CORES, &[], GHZ).median;
-        match ghz.is_finite() {
-            true => Ok(ghz),
-            false => Err(Failure::new(format!(
+        if ghz.is_finite() {
+            Ok(ghz)
+        } else {
+            Err(Failure::new(format!(
                 "{} does not say how fast the cores are; `splitway-bench {BENCHMARK}` measures it",
                 self.file.display()
-            ))),
+            )))
         }
     }
 }

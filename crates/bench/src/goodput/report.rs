@@ -6,7 +6,7 @@ use super::cell::Cell;
 use super::{Run, Sender, Settings};
 use crate::paper;
 use crate::results::{Bound, Measures, Plot, Results, Table, column};
-use crate::table::{Conditions, Spread};
+use crate::spread::{Conditions, Spread};
 
 /// What is promised: goodput as a part of the kernel's, Jain's index of equal flows, and of flows of both.
 const RATIO_MIN: f64 = 0.95;
@@ -134,9 +134,10 @@ fn jain(values: impl Iterator<Item = f64>) -> f64 {
         sum += value;
         squares += value * value;
     }
-    match squares > 0.0 {
-        true => sum * sum / (n * squares),
-        false => 0.0,
+    if squares > 0.0 {
+        sum * sum / (n * squares)
+    } else {
+        0.0
     }
 }
 

@@ -384,17 +384,19 @@ impl Generator {
         };
         let was_slow = connection.is_slow();
         let was_opening = matches!(connection.phase, Phase::Opening);
-        let end = match was_opening {
-            true => self.opened(connection),
-            false => self.receive(connection, most),
+        let end = if was_opening {
+            self.opened(connection)
+        } else {
+            self.receive(connection, most)
         };
         if let Some(end) = end {
             return self.close(index, place, closed, end);
         }
         if was_opening || was_slow != connection.is_slow() {
-            let on = match connection.is_slow() && !self.is_ending {
-                true => epoll::EventFlags::empty(),
-                false => epoll::EventFlags::IN,
+            let on = if connection.is_slow() && !self.is_ending {
+                epoll::EventFlags::empty()
+            } else {
+                epoll::EventFlags::IN
             };
             self.await_on(index, connection, on)?;
         }

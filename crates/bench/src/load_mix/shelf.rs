@@ -109,9 +109,10 @@ impl Shelf {
     /// The request for it.
     pub(super) fn request(&self, wish: &Wish) -> String {
         let name = self.files[wish.file].name();
-        let range = match wish.is_range {
-            true => format!("Range: bytes={}-{}\r\n", wish.part.start, wish.part.end - 1),
-            false => String::new(),
+        let range = if wish.is_range {
+            format!("Range: bytes={}-{}\r\n", wish.part.start, wish.part.end - 1)
+        } else {
+            String::new()
         };
         format!("GET /{name} HTTP/1.1\r\nHost: test\r\n{range}\r\n")
     }

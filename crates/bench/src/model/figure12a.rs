@@ -71,9 +71,10 @@ pub(super) fn results(settings: &Settings, measured: &Measured) -> Result<Result
     let title = "Figure 12a: lookups of connections beside disk I/O";
     let mut results = Results::simulated("figure12a", title, settings)?;
     let alone = XEON_SILVER_4210.look_up(TABLE_BYTES, 0.0);
-    let rates = match settings.rounds.is_quick() {
-        true => &QUICK_GB_PER_S[..],
-        false => &DISK_GB_PER_S,
+    let rates = if settings.rounds.is_quick() {
+        &QUICK_GB_PER_S[..]
+    } else {
+        &DISK_GB_PER_S
     };
     for &disk_gb_per_s in rates {
         let beside = XEON_SILVER_4210.look_up(TABLE_BYTES, disk_gb_per_s);

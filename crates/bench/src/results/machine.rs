@@ -117,12 +117,13 @@ impl Display for Machine {
         if let Some(sizes) = &self.link {
             write!(f, "; links: {sizes}")?;
         }
-        match self.is_privileged {
-            true => Ok(()),
-            false => write!(
+        if self.is_privileged {
+            Ok(())
+        } else {
+            write!(
                 f,
                 "; without privileges, so that receive work was not steered"
-            ),
+            )
         }
     }
 }

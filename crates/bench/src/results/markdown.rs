@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::{Bound, Check, Results, Selection, Table};
 use crate::run::ALL_NAMES;
-use crate::table::verdict;
+use crate::spread::verdict;
 
 /// A text that lines are added to.
 #[derive(Default)]

@@ -58,9 +58,10 @@ impl Plot {
 
     /// What stands above it.
     pub(super) fn title<'a>(&'a self, results: &'a Results) -> &'a str {
-        match self.title.is_empty() {
-            true => &results.title,
-            false => &self.title,
+        if self.title.is_empty() {
+            &results.title
+        } else {
+            &self.title
         }
     }
 
@@ -184,10 +185,7 @@ impl Chart<'_> {
         let x_most = points().map(|point| point.0).fold(1.0, f64::max);
         let y_most = points().map(|point| point.1).fold(0.0, f64::max);
         // A line of one point, or of zeros, has a place, too.
-        let y_range = 0.0..match y_most > 0.0 {
-            true => y_most * 1.1,
-            false => 1.0,
-        };
+        let y_range = 0.0..if y_most > 0.0 { y_most * 1.1 } else { 1.0 };
         let area = SVGBackend::with_string(svg, SIZE).into_drawing_area();
         area.fill(&WHITE)?;
         let (left, names) = area.split_horizontally(SIZE.0 - NAMES_WIDTH);
@@ -278,9 +276,10 @@ impl Bars<'_> {
             } else {
                 OWN_COLOR
             };
-            let length = match most > 0.0 {
-                true => bar.value / most * longest,
-                false => 0.0,
+            let length = if most > 0.0 {
+                bar.value / most * longest
+            } else {
+                0.0
             };
             let begin = NAMES_WIDTH as i32;
             let end = begin + length as i32;

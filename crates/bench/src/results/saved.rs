@@ -7,7 +7,7 @@ use serde::Deserialize;
 use testbed::{Context, Result};
 
 use super::Bound;
-use crate::table::Spread;
+use crate::spread::Spread;
 
 /// What a benchmark has written to `NAME.json`, as far as others want it.
 #[derive(Debug, Deserialize)]

@@ -113,9 +113,10 @@ impl Clients {
                 if index >= total || has_failed.load(Ordering::Relaxed) {
                     break;
                 }
-                let outcome = match is_abort(index, total, aborts) {
-                    true => self.abort(index),
-                    false => self.ask(index),
+                let outcome = if is_abort(index, total, aborts) {
+                    self.abort(index)
+                } else {
+                    self.ask(index)
                 };
                 match outcome {
                     Ok(()) => own.served += 1,

@@ -31,7 +31,8 @@ use serde::{Deserialize, Serialize};
 use testbed::{Context, Failure, Result};
 
 use super::session;
-use crate::load::{PATIENCE, READY, conclude, print_line, take_place};
+use crate::RECEIVE_WAIT_MAX;
+use crate::load::{READY, conclude, print_line, take_place};
 
 /// One handshake in this many is verified.
 const SAMPLE: u64 = 100;
@@ -116,9 +117,10 @@ pub(crate) fn generate(settings: &Settings) -> Result<()> {
     let mut config = dangerous
         .with_custom_certificate_verifier(Arc::clone(&verifier) as _)
         .with_no_client_auth();
-    config.resumption = match settings.resume {
-        true => Resumption::store(Arc::clone(&tickets) as _),
-        false => Resumption::disabled(),
+    config.resumption = if settings.resume {
+        Resumption::store(Arc::clone(&tickets) as _)
+    } else {
+        Resumption::disabled()
     };
     let waiting = epoll::create(epoll::CreateFlags::CLOEXEC).context(|| "epoll_create".into())?;
     let mut generator = Generator {
@@ -159,7 +161,7 @@ impl Generator<'_> {
                 _ => {}
             }
             let patience = Timespec {
-                tv_sec: PATIENCE.as_secs() as i64,
+                tv_sec: RECEIVE_WAIT_MAX.as_secs() as i64,
                 tv_nsec: 0,
             };
             events.clear();
@@ -167,7 +169,7 @@ impl Generator<'_> {
             epoll::wait(&self.waiting, spare, Some(&patience)).context(|| "epoll_wait".into())?;
             if events.is_empty() {
                 return Err(Failure::new(format!(
-                    "{}: nothing has come for {PATIENCE:?} on {count} connections, after {} handshakes",
+                    "{}: nothing has come for {RECEIVE_WAIT_MAX:?} on {count} connections, after {} handshakes",
                     self.settings.server, self.handshakes
                 )));
             }
@@ -305,9 +307,10 @@ impl ServerCertVerifier for Sampling {
         now: UnixTime,
     ) -> std::result::Result<ServerCertVerified, rustls::Error> {
         let strict = &self.strict;
-        match self.seen.load(Relaxed).is_multiple_of(SAMPLE) {
-            true => strict.verify_server_cert(end_entity, intermediates, name, ocsp, now),
-            false => Ok(ServerCertVerified::assertion()),
+        if self.seen.load(Relaxed).is_multiple_of(SAMPLE) {
+            strict.verify_server_cert(end_entity, intermediates, name, ocsp, now)
+        } else {
+            Ok(ServerCertVerified::assertion())
         }
     }
 

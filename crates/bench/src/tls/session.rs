@@ -19,7 +19,7 @@ use rustls::{
 use testbed::{Context, Failure, Result};
 
 use super::identity::NAME;
-use crate::load::PATIENCE;
+use crate::RECEIVE_WAIT_MAX;
 
 const HEADER_BYTES: usize = 5;
 const TAG_BYTES: usize = 16;
@@ -104,7 +104,7 @@ impl Session {
         take: impl FnOnce(&mut dyn Read) -> Result<()>,
     ) -> Result<Session> {
         stream
-            .set_read_timeout(Some(PATIENCE))
+            .set_read_timeout(Some(RECEIVE_WAIT_MAX))
             .context(|| "setting options of a socket".into())?;
         let mut connection =
             ClientConnection::new(config, name()).context(|| "beginning TLS".into())?;

@@ -73,10 +73,7 @@ fn check_sites(config: &Config, root: &Path) -> Result<(), Failure> {
             continue;
         }
         let below = site.root.0.to_string();
-        let path = match below.is_empty() {
-            true => ".",
-            false => &below,
-        };
+        let path = if below.is_empty() { "." } else { &below };
         if let Err(errno) = open(&directory, path, OFlags::DIRECTORY, BELOW) {
             let what = format!("site[{number}].root {below:?}");
             failures.push(unreadable(what, errno, root));

@@ -143,13 +143,12 @@ pub(crate) fn run(args: &LinkArgs) -> Result<(), Failure> {
     let report = bridge
         .report()
         .map_err(|error| Failure::broken("reading the interfaces' counters", error))?;
-    say(&match args.json {
-        true => {
-            let json = serde_json::to_string(&report)
-                .map_err(|error| Failure::broken("writing JSON", error))?;
-            format!("{json}\n")
-        }
-        false => report.to_string(),
+    say(&if args.json {
+        let json = serde_json::to_string(&report)
+            .map_err(|error| Failure::broken("writing JSON", error))?;
+        format!("{json}\n")
+    } else {
+        report.to_string()
     });
     ended.map_err(|error| Failure::broken("the link", error))
 }

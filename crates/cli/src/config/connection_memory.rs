@@ -30,9 +30,10 @@ impl FromStr for ConnectionMemory {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let size: Size = text.parse()?;
-        match size < CONNECTION_MEMORY_MIN {
-            true => Err(format!("connections need {CONNECTION_MEMORY_MIN} at least")),
-            false => Ok(ConnectionMemory(size)),
+        if size < CONNECTION_MEMORY_MIN {
+            Err(format!("connections need {CONNECTION_MEMORY_MIN} at least"))
+        } else {
+            Ok(ConnectionMemory(size))
         }
     }
 }

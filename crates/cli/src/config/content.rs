@@ -115,9 +115,10 @@ impl Content {
         let bytes = |Text(Size(bytes)): Text<Size>| usize::try_from(bytes).unwrap_or(usize::MAX);
         let keys = self.keys(&mut problems);
         let whole = [Site::default()];
-        let sites = match self.site.is_empty() {
-            true => &whole[..],
-            false => &self.site,
+        let sites = if self.site.is_empty() {
+            &whole[..]
+        } else {
+            &self.site
         };
         self.check_names(&mut problems);
         let hidden = self.cache.as_ref().map(|it| it.directory(origin::OBJECTS));
@@ -151,9 +152,10 @@ impl Content {
             linger_timeout: http.linger_timeout.0.0,
             linger_bytes_max: http.linger_max.0.0,
         };
-        match problems.is_empty() {
-            true => Ok(config),
-            false => Err(problems),
+        if problems.is_empty() {
+            Ok(config)
+        } else {
+            Err(problems)
         }
     }
 

@@ -58,9 +58,10 @@ fn resolved<'a>(all: &'a Value, property: &'a Value) -> (&'a Value, bool) {
     if let Some(options) = property["anyOf"].as_array() {
         return resolved(all, &options[0]);
     }
-    match property["items"]["$ref"].is_string() {
-        true => (resolved(all, &property["items"]).0, true),
-        false => (property, false),
+    if property["items"]["$ref"].is_string() {
+        (resolved(all, &property["items"]).0, true)
+    } else {
+        (property, false)
     }
 }
 
@@ -151,9 +152,10 @@ fn rows(all: &Value, table: &Table<'_>) -> String {
             .as_str()
             .unwrap_or_default()
             .replace('\n', " ");
-        let reload = match is_reloaded(&format!("{}.{key}", table.path)) {
-            true => "yes",
-            false => "restart",
+        let reload = if is_reloaded(&format!("{}.{key}", table.path)) {
+            "yes"
+        } else {
+            "restart"
         };
         let _ = writeln!(
             text,
@@ -172,9 +174,10 @@ fn reference() -> String {
     let mut text = String::new();
     for table in &found {
         let path = &table.path;
-        let heading = match table.is_array {
-            true => format!("[[{path}]]"),
-            false => format!("[{path}]"),
+        let heading = if table.is_array {
+            format!("[[{path}]]")
+        } else {
+            format!("[{path}]")
         };
         let _ = writeln!(
             text,

@@ -76,16 +76,18 @@ impl Config {
                 .find(|other| other.port == listen.port);
             let Some(same) = same else { continue };
             // Of the two, the one with TLS is to blame.
-            let option = match listen.tls || same.tls {
-                true => format!("--tls-listen {}", listen.port),
-                false => format!("--listen {}", listen.port),
+            let option = if listen.tls || same.tls {
+                format!("--tls-listen {}", listen.port)
+            } else {
+                format!("--listen {}", listen.port)
             };
             let place = Place::of("listen").index(at).key("port");
-            problems.push(match listen.tls == same.tls {
-                true => Problem::new(place, format!("port {} is given twice", listen.port))
+            problems.push(if listen.tls == same.tls {
+                Problem::new(place, format!("port {} is given twice", listen.port))
                     .option(option)
-                    .remedy("Each port once is enough."),
-                false => Problem::new(
+                    .remedy("Each port once is enough.")
+            } else {
+                Problem::new(
                     place,
                     format!(
                         "port {} is to be with TLS, and HTTP without TLS is served on it",
@@ -93,7 +95,7 @@ impl Config {
                     ),
                 )
                 .option(option)
-                .remedy("Give another port to one of them."),
+                .remedy("Give another port to one of them.")
             });
         }
     }

@@ -40,12 +40,13 @@ fn open(
     own: &[IpAddr],
 ) -> Result<(Vec<Part>, Vec<OwnedFd>), Failure> {
     let mut taken = vec![(Part::Received, Taken::Received(own))];
-    match Tap::can_mark() {
-        true => taken.extend([
+    if Tap::can_mark() {
+        taken.extend([
             (Part::HostSends, Taken::SentWithMark(HOST_MARK)),
             (Part::NicSends, Taken::SentWithMark(NIC_MARK)),
-        ]),
-        false => taken.push((Part::BothSend, Taken::SentFrom(own))),
+        ])
+    } else {
+        taken.push((Part::BothSend, Taken::SentFrom(own)))
     }
     let open = |(part, taken)| {
         let tap = Tap::open(interface, taken, wanted.only, wanted.snaplen)

@@ -104,9 +104,10 @@ impl fmt::Display for Request {
 
 /// Where servers of this user have their control sockets unless told otherwise; `None` if there is no such place.
 pub(crate) fn directory() -> Option<PathBuf> {
-    let run = match geteuid().is_root() {
-        true => PathBuf::from("/run"),
-        false => PathBuf::from(std::env::var_os("XDG_RUNTIME_DIR")?),
+    let run = if geteuid().is_root() {
+        PathBuf::from("/run")
+    } else {
+        PathBuf::from(std::env::var_os("XDG_RUNTIME_DIR")?)
     };
     run.is_absolute().then(|| run.join("splitway"))
 }

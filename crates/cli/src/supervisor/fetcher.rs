@@ -209,9 +209,10 @@ impl FetcherSupervisor {
         if let Some(before) = &self.plan {
             let known = &before.origins | &plan.origins;
             is_any_forgotten = known.len() > KNOWN_MAX;
-            plan.origins = match is_any_forgotten {
-                true => &named | &plan.origins,
-                false => known,
+            plan.origins = if is_any_forgotten {
+                &named | &plan.origins
+            } else {
+                known
             };
             plan.limits = plan.limits.max(before.limits);
         }
@@ -227,9 +228,10 @@ impl FetcherSupervisor {
             // One that is at work forgets none.
             let can_go_on =
                 !is_any_forgotten && plan.origins.iter().all(|url| process.reaches(url));
-            match can_go_on {
-                true => send_all(process, plan),
-                false => process.retire(),
+            if can_go_on {
+                send_all(process, plan)
+            } else {
+                process.retire()
             }
         }
         Ok(())

@@ -96,15 +96,14 @@ impl ObserverSupervisor {
         Files::open(logs)?;
         let failed = |errno| Failure::broken("making a way to the observer process", errno);
         let admin = admin.map(log_place::listen).transpose()?.map(OwnedFd::from);
-        let records = match logs.access.is_some() || admin.is_some() {
-            true => {
-                let (own, hosts) = seqpacket::pair().map_err(failed)?;
-                if let Err(errno) = set_socket_send_buffer_size(&hosts, RECORDS_BYTES) {
-                    tracing::debug!(%errno, "the socket to the observer stays as it is");
-                }
-                Some((own, hosts))
+        let records = if logs.access.is_some() || admin.is_some() {
+            let (own, hosts) = seqpacket::pair().map_err(failed)?;
+            if let Err(errno) = set_socket_send_buffer_size(&hosts, RECORDS_BYTES) {
+                tracing::debug!(%errno, "the socket to the observer stays as it is");
             }
-            false => None,
+            Some((own, hosts))
+        } else {
+            None
         };
         let settings = ObserverSettings {
             access_log: logs.access.as_ref().map(|Text(place)| place.to_string()),
@@ -225,9 +224,10 @@ impl ObserverSupervisor {
                 let changing = self.changing.as_mut()?;
                 changing.left = changing.left.saturating_sub(1);
                 if changing.left == 0 {
-                    return match self.changing.take()?.is_asked_again {
-                        true => self.reopen(),
-                        false => Some(reopened()),
+                    return if self.changing.take()?.is_asked_again {
+                        self.reopen()
+                    } else {
+                        Some(reopened())
                     };
                 }
             }

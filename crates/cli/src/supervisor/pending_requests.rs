@@ -87,9 +87,12 @@ impl PendingRequests {
             return;
         };
         self.asked.remove(place);
-        let named = |text: String| match is_alone {
-            true => text,
-            false => format!("{}: {text}", nic.name()),
+        let named = |text: String| {
+            if is_alone {
+                text
+            } else {
+                format!("{}: {text}", nic.name())
+            }
         };
         self.answers.push(answer.map(named).map_err(named));
         if !self.asked.is_empty() {
@@ -103,10 +106,7 @@ impl PendingRequests {
             .collect();
         let text = lines.join("\n");
         if let Some(control) = &mut self.control {
-            control.answer(match is_done {
-                true => Ok(text),
-                false => Err(text),
-            });
+            control.answer(if is_done { Ok(text) } else { Err(text) });
         }
     }
 }

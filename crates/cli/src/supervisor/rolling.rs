@@ -32,9 +32,10 @@ impl Rolling {
             return Vec::new();
         }
         self.under_way = None;
-        match is_done {
-            true => Vec::new(),
-            false => std::mem::take(&mut self.waiting).into(),
+        if is_done {
+            Vec::new()
+        } else {
+            std::mem::take(&mut self.waiting).into()
         }
     }
 }

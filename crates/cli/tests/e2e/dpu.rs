@@ -425,12 +425,11 @@ fn records_of_tls_are_sealed_on_another_machine() {
             for replaces in [false, true, false, true, false] {
                 let session = nic.next_session();
                 await_progress();
-                match replaces {
-                    true => {
-                        let (done, said) = restart_nic(&socket);
-                        assert!(done, "{said}");
-                    }
-                    false => signal(session, Signal::KILL).unwrap(),
+                if replaces {
+                    let (done, said) = restart_nic(&socket);
+                    assert!(done, "{said}");
+                } else {
+                    signal(session, Signal::KILL).unwrap()
                 }
             }
             nic.next_session();

@@ -232,12 +232,13 @@ fn a_hundred_clients_share_one_request_while_the_object_arrives() {
             let clients = scope.spawn(|| {
                 on_threads(100, |index| {
                     let answer = ask(FAMILIES[index % 2], "/x", "")?;
-                    match answer.body == body {
-                        true => Ok(()),
-                        false => Err(testbed::Failure::new(format!(
+                    if answer.body == body {
+                        Ok(())
+                    } else {
+                        Err(testbed::Failure::new(format!(
                             "{} bytes",
                             answer.body.len()
-                        ))),
+                        )))
                     }
                 });
             });
@@ -262,9 +263,10 @@ fn files_come_first_and_the_cache_is_no_place_to_ask_for() {
         while let Some(directory) = next.pop() {
             for entry in fs::read_dir(directory).unwrap() {
                 let path = entry.unwrap().path();
-                match path.is_dir() {
-                    true => next.push(path),
-                    false => segments.push(path),
+                if path.is_dir() {
+                    next.push(path)
+                } else {
+                    segments.push(path)
                 }
             }
         }

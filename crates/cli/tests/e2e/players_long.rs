@@ -93,12 +93,13 @@ fn ffmpeg_reads_a_video_and_jumps_about_in_it() {
         let certificate = Certificate::new(site.outside(), "server", "ec", &["localhost"]);
         let _splitway = serve_tls(&site, &[&certificate], &["--listen", "80"]);
         for server in SERVERS {
-            let trust = match server.starts_with("https") {
-                true => format!(
+            let trust = if server.starts_with("https") {
+                format!(
                     "-tls_verify 1 -ca_file {}",
                     certificate.certificate.display()
-                ),
-                false => String::new(),
+                )
+            } else {
+                String::new()
             };
             for name in ["video.mp4", "index-last.mp4"] {
                 let mut probe = tool(&format!("ffprobe -loglevel warning {trust}"));

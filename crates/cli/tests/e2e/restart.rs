@@ -131,9 +131,12 @@ fn a_response_whose_file_changes_while_there_is_no_nic_process_is_aborted() {
         for name in ["rewritten", "replaced"] {
             connection.send_get(name).unwrap();
             assert_eq!(connection.read_head().unwrap().status, 200);
-            let all_new = |offset: u64, bytes: &[u8]| match bytes.iter().all(|byte| *byte == 0x5a) {
-                true => Ok(()),
-                false => Err(Failure::new(format!("an old byte after {offset}"))),
+            let all_new = |offset: u64, bytes: &[u8]| {
+                if bytes.iter().all(|byte| *byte == 0x5a) {
+                    Ok(())
+                } else {
+                    Err(Failure::new(format!("an old byte after {offset}")))
+                }
             };
             connection.read_body(50_000_000, all_new).unwrap();
         }

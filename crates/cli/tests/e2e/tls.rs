@@ -86,9 +86,10 @@ fn openssl_downloads_with_every_version_and_suite() {
     isolated(|site| {
         let file = site.file("file", 2_000_003).unwrap();
         with_every_suite(&site, |suite, server, trusted| {
-            let options = match suite.is_13 {
-                true => format!("-quiet -tls1_3 -ciphersuites {}", suite.openssl),
-                false => format!("-quiet -tls1_2 -cipher {}", suite.openssl),
+            let options = if suite.is_13 {
+                format!("-quiet -tls1_3 -ciphersuites {}", suite.openssl)
+            } else {
+                format!("-quiet -tls1_2 -cipher {}", suite.openssl)
             };
             let mut connection = Tool::start(&mut openssl(server, trusted, &options));
             connection.get(&file).unwrap();
@@ -124,9 +125,10 @@ fn curl_downloads_with_every_version_and_suite() {
     isolated(|site| {
         let file = site.file("file", 2_000_003).unwrap();
         with_every_suite(&site, |suite, server, trusted| {
-            let options = match suite.is_13 {
-                true => format!("--tlsv1.3 --tls13-ciphers {}", suite.openssl),
-                false => format!("--tls-max 1.2 --ciphers {}", suite.openssl),
+            let options = if suite.is_13 {
+                format!("--tlsv1.3 --tls13-ciphers {}", suite.openssl)
+            } else {
+                format!("--tls-max 1.2 --ciphers {}", suite.openssl)
             };
             curl(&site, &trusted.certificate, server, &file, &options);
         });

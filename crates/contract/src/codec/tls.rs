@@ -61,9 +61,10 @@ impl<'a> Key<'a> {
     }
 
     pub(super) fn check(&self) -> Result<(), &'static str> {
-        match self.key.len() == self.suite.cipher.key_bytes() {
-            true => Ok(()),
-            false => Err("a key is as long as its cipher wants"),
+        if self.key.len() == self.suite.cipher.key_bytes() {
+            Ok(())
+        } else {
+            Err("a key is as long as its cipher wants")
         }
     }
 }

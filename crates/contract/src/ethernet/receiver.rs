@@ -78,11 +78,12 @@ impl Receiver {
     /// Puts the next record together as far as it has come. An error is the rule that the peer has broken.
     pub(super) fn assemble(&mut self) -> Result<(), &'static str> {
         loop {
-            let rest = match self.read < self.expected {
-                true => self.parcels[self.read as usize % WINDOW]
+            let rest = if self.read < self.expected {
+                self.parcels[self.read as usize % WINDOW]
                     .get(self.read_bytes..)
-                    .unwrap_or_default(),
-                false => &[],
+                    .unwrap_or_default()
+            } else {
+                &[]
             };
             self.read_bytes += self.assembly.take(rest)?;
             if self.assembly.record().is_some() || self.read == self.expected {

@@ -276,10 +276,7 @@ impl Session {
             return false;
         }
         let number = self.next_frame;
-        let flags = match self.wants_answer {
-            true => ANSWER_WANTED,
-            false => 0,
-        };
+        let flags = if self.wants_answer { ANSWER_WANTED } else { 0 };
         let departing = match self.leaving {
             None => self.sender.depart(now_us, number),
             Some(_) => None,
@@ -336,9 +333,10 @@ impl Session {
 
     /// How long this side may be silent, in microseconds.
     fn pause_us(&self) -> u64 {
-        match self.is_new() {
-            true => self.rtt.timeout_us(),
-            false => KEEPALIVE_US,
+        if self.is_new() {
+            self.rtt.timeout_us()
+        } else {
+            KEEPALIVE_US
         }
     }
 

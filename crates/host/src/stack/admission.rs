@@ -139,11 +139,12 @@ impl Stack {
         };
         tcp::Config {
             congestion: self.listener_congestion(local.port()),
-            receive_buffer_bytes: match self.memory.is_pressed() {
-                true => config
+            receive_buffer_bytes: if self.memory.is_pressed() {
+                config
                     .receive_buffer_bytes
-                    .min(tcp::Config::RECEIVE_BUFFER_BYTES_PRESSED),
-                false => config.receive_buffer_bytes,
+                    .min(tcp::Config::RECEIVE_BUFFER_BYTES_PRESSED)
+            } else {
+                config.receive_buffer_bytes
             },
             ..*config
         }

@@ -45,9 +45,10 @@ impl Link {
     /// What fits into one SEND of a connection with packets of `mss` bytes: whole superpackets of whole
     /// packets.
     pub(super) fn limits(&self, ipv6: bool, mss: u16) -> tcp::Limits {
-        let superpacket_max = match ipv6 {
-            true => self.ipv6_superpacket_max,
-            false => self.ipv4_superpacket_max,
+        let superpacket_max = if ipv6 {
+            self.ipv6_superpacket_max
+        } else {
+            self.ipv4_superpacket_max
         };
         let mss = usize::from(mss.max(1));
         let packets = superpacket_max.saturating_sub(HEADERS_BYTES_MAX) / mss;

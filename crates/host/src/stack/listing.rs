@@ -33,12 +33,11 @@ impl Stack {
             version: None,
             told: NicSet::default(),
         });
-        let worker = match place.nic == own {
-            true => worker,
-            false => {
-                let workers = self.nic_stacks.workers(place.nic);
-                self.connections.least_busy(workers)?
-            }
+        let worker = if place.nic == own {
+            worker
+        } else {
+            let workers = self.nic_stacks.workers(place.nic);
+            self.connections.least_busy(workers)?
         };
         let from = place.from;
         let opened = self.admit_file(now_us, stream, worker, Growth::Forbidden, path)?;
@@ -46,14 +45,16 @@ impl Stack {
         if let Some(file) = self.files.by_id_mut(opened.0) {
             file.listing = Some(Box::new(place));
             file.asked = place.told;
-            match is_there {
-                true => file.asked.insert(place.nic),
-                false => file.state = State::Waiting,
+            if is_there {
+                file.asked.insert(place.nic)
+            } else {
+                file.state = State::Waiting
             }
         }
-        match is_there {
-            true => self.open_below(worker, opened.0, path, Lookup::List(from)),
-            false => self.ask(opened.0),
+        if is_there {
+            self.open_below(worker, opened.0, path, Lookup::List(from))
+        } else {
+            self.ask(opened.0)
         }
         Some(opened)
     }
@@ -91,9 +92,10 @@ impl Stack {
 
     /// Where a listing goes on of which these NIC stacks have told all.
     fn list_elsewhere(&self, told: NicSet) -> Option<ListPlace> {
-        let nic = match self.config.roots_are_replicas {
-            true => None,
-            false => self.nic_stacks.another(told),
+        let nic = if self.config.roots_are_replicas {
+            None
+        } else {
+            self.nic_stacks.another(told)
         };
         nic.map(|nic| ListPlace {
             nic,

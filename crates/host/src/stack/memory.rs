@@ -104,9 +104,10 @@ impl Stack {
         let bytes = std::mem::take(&mut self.memory.sum);
         self.memory.bytes = bytes;
         self.memory.place = 0;
-        self.memory.is_pressed = match self.memory.is_pressed {
-            true => bytes > bytes_max / 2,
-            false => bytes > bytes_max / 4 * 3,
+        self.memory.is_pressed = if self.memory.is_pressed {
+            bytes > bytes_max / 2
+        } else {
+            bytes > bytes_max / 4 * 3
         };
         if self.memory.is_pressed && self.memory.pressure.begins(now_us) {
             tracing::warn!(
@@ -116,9 +117,10 @@ impl Stack {
             );
         }
         self.memory.next_look_us = now_us
-            + match bytes > bytes_max / 2 {
-                true => PAUSE_PRESSED_US,
-                false => PAUSE_US,
+            + if bytes > bytes_max / 2 {
+                PAUSE_PRESSED_US
+            } else {
+                PAUSE_US
             };
         let largest = std::mem::take(&mut self.memory.largest).into_sorted_vec();
         let mut left = bytes;

@@ -199,15 +199,16 @@ impl Stack {
         self.counters.tls_records_rejected += 1;
         let rejected = self.counters.tls_records_rejected;
         // A peer with many connections can have one rejected for each of them: it must not fill the log.
-        match rejected.is_power_of_two() {
-            true => tracing::warn!(
+        if rejected.is_power_of_two() {
+            tracing::warn!(
                 worker,
                 ?reason,
                 id,
                 rejected,
                 "the NIC stack does not take a connection's records: it is reset"
-            ),
-            false => tracing::debug!(worker, ?reason, id, "records rejected"),
+            )
+        } else {
+            tracing::debug!(worker, ?reason, id, "records rejected")
         }
         let Some(entry) = self.connections.by_stream(StreamId(id)) else {
             return Some(!self.tls_listeners.is_empty());

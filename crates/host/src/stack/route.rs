@@ -130,15 +130,14 @@ impl Stack {
     ) -> Option<(FileId, FileHandle)> {
         let nic = self.nic_stacks.of(worker);
         let opened = self.admit_file(now_us, stream, worker, growth, path)?;
-        match self.nic_stacks.is_there(nic) {
-            true => self.open_below(worker, opened.0, path, Lookup::Open(growth)),
-            false => {
-                if let Some(file) = self.files.by_id_mut(opened.0) {
-                    file.asked = NicSet::default();
-                    file.state = State::Waiting;
-                }
-                self.ask(opened.0);
+        if self.nic_stacks.is_there(nic) {
+            self.open_below(worker, opened.0, path, Lookup::Open(growth))
+        } else {
+            if let Some(file) = self.files.by_id_mut(opened.0) {
+                file.asked = NicSet::default();
+                file.state = State::Waiting;
             }
+            self.ask(opened.0);
         }
         Some(opened)
     }
@@ -410,12 +409,11 @@ impl Stack {
             refused_by
         };
         let may_be_elsewhere = self.config.roots_are_replicas || is_free;
-        let next = match may_be_elsewhere {
-            true => {
-                let there = self.nic_stacks.workers_there(refused_by);
-                self.connections.least_busy(there)
-            }
-            false => None,
+        let next = if may_be_elsewhere {
+            let there = self.nic_stacks.workers_there(refused_by);
+            self.connections.least_busy(there)
+        } else {
+            None
         };
         let home = needed()
             .map(|found| found.version_of)
@@ -431,12 +429,11 @@ impl Stack {
         match home {
             Some(home) => {
                 let workers = self.nic_stacks.workers(home);
-                let home = match workers.contains(&worker) {
-                    true => worker,
-                    false => {
-                        let least_busy = self.connections.least_busy(workers.clone());
-                        least_busy.unwrap_or(workers.start)
-                    }
+                let home = if workers.contains(&worker) {
+                    worker
+                } else {
+                    let least_busy = self.connections.least_busy(workers.clone());
+                    least_busy.unwrap_or(workers.start)
                 };
                 self.change_worker(index, home);
                 for file in told {

@@ -60,16 +60,18 @@ impl Stack {
             let takes_send = may_send && !is_reopening && nic.has_room();
             // Acknowledgments and resets leave even if no SEND can: they need neither room nor files.
             // Looked at where it was put: it is large.
-            let polled = match takes_send {
-                true => entry.tcp.poll_transmit(now, &limits),
-                false => entry.tcp.poll_bare(now),
+            let polled = if takes_send {
+                entry.tcp.poll_transmit(now, &limits)
+            } else {
+                entry.tcp.poll_bare(now)
             };
             let Some(transmit) = &polled else {
                 if !takes_send && !is_reopening {
                     // If its NIC stack is gone, there may be another one by now, or no more need to wait for this one.
-                    match nic.is_there {
-                        true => nic.waiting.add(index),
-                        false => entry.is_to_move = true,
+                    if nic.is_there {
+                        nic.waiting.add(index)
+                    } else {
+                        entry.is_to_move = true
                     }
                 }
                 return true;
@@ -207,9 +209,10 @@ fn write_send<'a>(
         Segment::File { len, .. } | Segment::Sealed { len } => u64::from(len),
     });
     let virtual_bytes = virtual_bytes.sum();
-    let follow_bytes = match transmit.retransmission {
-        true => 0,
-        false => virtual_bytes_behind,
+    let follow_bytes = if transmit.retransmission {
+        0
+    } else {
+        virtual_bytes_behind
     };
     let sent = nic.channel.send_segments(&contract::Send {
         id,

@@ -302,9 +302,10 @@ impl FileTable {
             .filter(|(_, file)| file.worker == worker);
         of_worker
             .map(|(index, file)| {
-                file.state = match file.is_answered() {
-                    true => State::Reopening,
-                    false => State::Opening,
+                file.state = if file.is_answered() {
+                    State::Reopening
+                } else {
+                    State::Opening
                 };
                 file.asked.insert(nic);
                 Reopening {
@@ -329,9 +330,10 @@ impl FileTable {
                 file.asked.remove(nic);
             }
             if workers.contains(&file.worker) {
-                file.state = match file.is_answered() {
-                    true => State::Gone,
-                    false => State::Waiting,
+                file.state = if file.is_answered() {
+                    State::Gone
+                } else {
+                    State::Waiting
                 };
             }
         }

@@ -524,9 +524,10 @@ fn blind_resets_syns_and_data_leave_a_connection_alive() {
                 window: 1,
                 ..Header::default()
             };
-            let payload: &[u8] = match flags.contains(Flags::ACK) {
-                true => b"GET /evil HTTP/1.1\r\n\r\n",
-                false => &[],
+            let payload: &[u8] = if flags.contains(Flags::ACK) {
+                b"GET /evil HTTP/1.1\r\n\r\n"
+            } else {
+                &[]
             };
             rig.inject_segment(peer, &header, payload);
         }

@@ -89,9 +89,10 @@ impl TapReader {
     pub fn new(socket: OwnedFd, snaplen: u32) -> io::Result<TapReader> {
         let slot_bytes = snaplen.clamp(1, SNAPLEN_MAX) as usize + SLOT_HEADER_BYTES;
         let slot_bytes = slot_bytes.next_power_of_two();
-        let bytes = match slot_bytes > LARGE_SLOT_BYTES {
-            true => LARGE_RING_BYTES,
-            false => RING_BYTES,
+        let bytes = if slot_bytes > LARGE_SLOT_BYTES {
+            LARGE_RING_BYTES
+        } else {
+            RING_BYTES
         };
         let ring = Ring::with_slots_of(&socket, bytes, slot_bytes)?;
         Ok(TapReader {

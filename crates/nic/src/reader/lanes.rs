@@ -90,9 +90,10 @@ impl<T> Lanes<T> {
         let mount = self.ready.pop_front()?;
         let lane = self.lanes.get_mut(&mount)?;
         lane.is_ready = false;
-        let single = match lane.single_runs {
-            true => None,
-            false => lane.single.pop_front(),
+        let single = if lane.single_runs {
+            None
+        } else {
+            lane.single.pop_front()
         };
         let is_single = single.is_some();
         let task = single.or_else(|| lane.tasks.pop_front())?;

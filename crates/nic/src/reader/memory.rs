@@ -200,9 +200,10 @@ impl State {
                 continue;
             };
             let name = below.split(|&byte| byte == b'/').next().unwrap_or(below);
-            let kind = match name.len() == below.len() {
-                true => EntryKind::File,
-                false => EntryKind::Directory,
+            let kind = if name.len() == below.len() {
+                EntryKind::File
+            } else {
+                EntryKind::Directory
             };
             names.insert(name, (kind, stored.meta));
         }

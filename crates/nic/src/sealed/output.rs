@@ -264,20 +264,17 @@ impl Superpacket<'_> {
                 let is_tail = to < record.len
                     && self.new_tail.is_none()
                     && record.stream_offset >= stream.tail_offset;
-                let out = match is_tail {
-                    true => {
-                        let tails = &mut self.sealer.tails;
-                        let slot = tails.take(self.key, record.stream_offset, self.old_tail);
-                        self.new_tail = Some(slot);
-                        self.push(Slice::Tail(slot, from..to));
-                        &mut self.sealer.tails.bytes_mut(slot)[..record.len]
-                    }
-                    false => {
-                        let at = self.filled;
-                        self.filled += record.len;
-                        self.push(Slice::Output(at + from..at + to));
-                        &mut self.sealer.output[at..self.filled]
-                    }
+                let out = if is_tail {
+                    let tails = &mut self.sealer.tails;
+                    let slot = tails.take(self.key, record.stream_offset, self.old_tail);
+                    self.new_tail = Some(slot);
+                    self.push(Slice::Tail(slot, from..to));
+                    &mut self.sealer.tails.bytes_mut(slot)[..record.len]
+                } else {
+                    let at = self.filled;
+                    self.filled += record.len;
+                    self.push(Slice::Output(at + from..at + to));
+                    &mut self.sealer.output[at..self.filled]
                 };
                 let number = run.number + record.index as u64;
                 let tag = seal(sealing_key, number, run.content_type, plain, out);

@@ -264,9 +264,10 @@ impl Run {
             return None;
         };
         let within = within + len;
-        let behind = match end == self.plaintext_len {
-            true => self.follow_bytes.into(),
-            false => (source_len - within) as u64,
+        let behind = if end == self.plaintext_len {
+            self.follow_bytes.into()
+        } else {
+            (source_len - within) as u64
         };
         (behind > 0).then(|| Follow {
             file,

@@ -20,9 +20,10 @@ pub(super) struct VaesKey {
 impl VaesKey {
     /// `None` if another library is better at it, or the key has not the length that the cipher wants.
     pub(super) fn new(cipher: Cipher, key: &[u8]) -> Option<VaesKey> {
-        match is_best() {
-            true => VaesKey::of(cipher, key),
-            false => None,
+        if is_best() {
+            VaesKey::of(cipher, key)
+        } else {
+            None
         }
     }
 

@@ -179,9 +179,10 @@ fn is_broken_off(outcome: &Outcome) -> bool {
 fn one_that_lies_about_its_length_is_not_believed() {
     for (claims, is_in_parts) in [(5000, false), (5000, true)] {
         let web = Web::new(move |request| {
-            let reply = match is_in_parts {
-                true => Reply::in_parts(request, "\"v\"", FRESH, &content(2500, 1)),
-                false => Reply::ok(FRESH, &content(2500, 1)),
+            let reply = if is_in_parts {
+                Reply::in_parts(request, "\"v\"", FRESH, &content(2500, 1))
+            } else {
+                Reply::ok(FRESH, &content(2500, 1))
             };
             Reply {
                 claims: Some(claims),
@@ -406,9 +407,12 @@ fn segments_that_are_missing_or_cut_are_fetched_again_for_the_client_that_notice
     for is_in_parts in [true, false] {
         let web = Web::new({
             let body = body.clone();
-            move |request| match is_in_parts {
-                true => Reply::in_parts(request, tag, FRESH, &body),
-                false => Reply::ok(&format!("{FRESH}\nETag: {tag}"), &body),
+            move |request| {
+                if is_in_parts {
+                    Reply::in_parts(request, tag, FRESH, &body)
+                } else {
+                    Reply::ok(&format!("{FRESH}\nETag: {tag}"), &body)
+                }
             }
         });
         let root = tempfile::tempdir().unwrap();

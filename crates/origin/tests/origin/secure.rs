@@ -62,9 +62,10 @@ fn an_origin_is_believed_for_its_name_and_by_whom_it_is_certified() {
         let root = tempfile::tempdir().unwrap();
         let authorities = tempfile::NamedTempFile::new().unwrap();
         fs::write(&authorities, pem).unwrap();
-        let trust = match trusts {
-            true => Trust::of_file(authorities.path()).unwrap(),
-            false => Trust::none(),
+        let trust = if trusts {
+            Trust::of_file(authorities.path()).unwrap()
+        } else {
+            Trust::none()
         };
         let mut host = Host::with(origin::Config {
             trust,

@@ -580,9 +580,10 @@ impl Connection {
                 return self.ask(io, shared, request, &origin);
             }
         }
-        let acceptable = match site.precompressed.is_empty() {
-            true => Acceptable::IDENTITY,
-            false => Acceptable::new(head.values(Field::AcceptEncoding), &site.precompressed),
+        let acceptable = if site.precompressed.is_empty() {
+            Acceptable::IDENTITY
+        } else {
+            Acceptable::new(head.values(Field::AcceptEncoding), &site.precompressed)
         };
         self.open(io, shared, request, Attempt::new(kind, acceptable));
     }
@@ -661,12 +662,11 @@ impl Connection {
                 response::error_with_file(out, &common, status, meta.size, media_type);
                 let is_empty = request.head_only() || meta.size == 0;
                 let after_bytes = out.len();
-                let body = match is_empty {
-                    true => {
-                        io.close_file(file);
-                        None
-                    }
-                    false => Some(Body::one(Content::File(file), after_bytes, 0..meta.size)),
+                let body = if is_empty {
+                    io.close_file(file);
+                    None
+                } else {
+                    Some(Body::one(Content::File(file), after_bytes, 0..meta.size))
                 };
                 return self.send_content(io, shared, request, status, body);
             }
@@ -721,9 +721,10 @@ impl Connection {
         };
         // Nothing says whether a coding is that of a part or of what the parts come from.
         let is_coded = object.is_some_and(|it| it.content(&CONTENT_ENCODING).is_some());
-        let ranges_max = match coding.is_some() || is_coded {
-            false => shared.config.ranges_max,
-            true => 1,
+        let ranges_max = if coding.is_some() || is_coded {
+            1
+        } else {
+            shared.config.ranges_max
         };
         let answer = answer::of(
             head,
@@ -737,9 +738,10 @@ impl Connection {
             Answer::Whole => {
                 response::whole(out, &common, &entity);
                 let is_empty = request.head_only() || size_bytes == 0;
-                let ranges = match is_empty {
-                    true => Ranges::None,
-                    false => Ranges::One(0..size_bytes),
+                let ranges = if is_empty {
+                    Ranges::None
+                } else {
+                    Ranges::One(0..size_bytes)
                 };
                 (StatusCode::OK, ranges)
             }
@@ -1064,9 +1066,10 @@ impl Connection {
         };
         let rate_max = Some(pace.bytes_per_second);
         self.later_rate_max = rate_max;
-        match body.pause_after(pace.at_once_bytes) {
-            true => self.limit(io, shared, None),
-            false => self.limit(io, shared, rate_max),
+        if body.pause_after(pace.at_once_bytes) {
+            self.limit(io, shared, None)
+        } else {
+            self.limit(io, shared, rate_max)
         }
     }
 

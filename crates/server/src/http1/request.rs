@@ -119,9 +119,10 @@ impl Request {
         Request {
             head_bytes: bytes.len(),
             target: 0..0,
-            method: match without_empty_lines(bytes).starts_with(b"HEAD ") {
-                true => Method::Head,
-                false => Method::Get,
+            method: if without_empty_lines(bytes).starts_with(b"HEAD ") {
+                Method::Head
+            } else {
+                Method::Get
             },
             persistence: Persistence::Close,
             body_bytes: 0,

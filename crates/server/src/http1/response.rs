@@ -394,9 +394,10 @@ fn line(out: &mut Vec<u8>, name: &str, value: &[u8]) {
 }
 
 fn content_type(out: &mut Vec<u8>, media_type: &str) {
-    let charset = match mime::is_text(media_type) {
-        true => "; charset=utf-8",
-        false => "",
+    let charset = if mime::is_text(media_type) {
+        "; charset=utf-8"
+    } else {
+        ""
     };
     for piece in ["Content-Type: ", media_type, charset, "\r\n"] {
         out.extend_from_slice(piece.as_bytes());

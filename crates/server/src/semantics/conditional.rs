@@ -51,9 +51,10 @@ pub(crate) fn judge(head: Head<'_>, validators: &Validators) -> Verdict {
     } else {
         not_later_than(Field::IfModifiedSince).unwrap_or(false)
     };
-    match is_known {
-        true => Verdict::NotModified,
-        false => Verdict::Proceed,
+    if is_known {
+        Verdict::NotModified
+    } else {
+        Verdict::Proceed
     }
 }
 

@@ -42,9 +42,10 @@ impl Cors {
         let checked = origins.iter().map(|&origin| {
             let host = origin.split_once("://").map_or("", |(_, host)| host);
             let may_stand = |byte: u8| byte.is_ascii_graphic() && !b"/?#,*".contains(&byte);
-            match !host.is_empty() && host.bytes().all(may_stand) {
-                true => Ok(origin.to_ascii_lowercase().into()),
-                false => Err(OriginError(origin.to_owned())),
+            if !host.is_empty() && host.bytes().all(may_stand) {
+                Ok(origin.to_ascii_lowercase().into())
+            } else {
+                Err(OriginError(origin.to_owned()))
             }
         });
         Ok(Cors::of(Origins::These {

@@ -11,7 +11,7 @@ mod json;
 use host::app::{Entry, EntryKind, ListPart, ListPlace};
 
 use self::format::Format;
-use crate::semantics::site::RelativePath;
+use crate::semantics::relative_path::RelativePath;
 
 /// Most entries of a listing; those that the file system has first.
 pub(crate) const ENTRIES_MAX: usize = 10_000;

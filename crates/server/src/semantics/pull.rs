@@ -10,7 +10,7 @@ use std::sync::Arc;
 use http::{HeaderName, HeaderValue, StatusCode};
 
 use crate::semantics::pattern::Pattern;
-use crate::semantics::site::RelativePath;
+use crate::semantics::relative_path::RelativePath;
 
 /// One client's wish for one object. Never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

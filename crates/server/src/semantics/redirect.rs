@@ -70,14 +70,16 @@ impl Redirect {
             // `//elsewhere` is another host: what is captured may begin with a slash, or be empty before one.
             let start = captured.iter().position(|&byte| byte != b'/');
             let start = start.unwrap_or(captured.len());
-            let captured = match self.before.ends_with('/') {
-                true => &captured[start..],
-                false => captured,
+            let captured = if self.before.ends_with('/') {
+                &captured[start..]
+            } else {
+                captured
             };
             extend(out, percent_encode(captured, NOT_PCHAR));
-            let after = match out.ends_with(b"/") {
-                true => after.trim_start_matches('/'),
-                false => after,
+            let after = if out.ends_with(b"/") {
+                after.trim_start_matches('/')
+            } else {
+                after
             };
             out.extend_from_slice(after.as_bytes());
         }

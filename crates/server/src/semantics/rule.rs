@@ -115,9 +115,10 @@ impl ExtraField {
             name: name.parse().map_err(|_| malformed())?,
             value: HeaderValue::from_str(value).map_err(|_| malformed())?,
         };
-        match RESERVED.contains(&field.name.as_str()) {
-            true => Err(ExtraFieldError::Reserved(name.to_owned())),
-            false => Ok(field),
+        if RESERVED.contains(&field.name.as_str()) {
+            Err(ExtraFieldError::Reserved(name.to_owned()))
+        } else {
+            Ok(field)
         }
     }
 }

@@ -77,9 +77,10 @@ impl SigningKeys {
     }
 
     fn check_new(&self, name: &str) -> Result<(), SigningKeyError> {
-        match self.keys.iter().any(|(known, _)| **known == *name) {
-            true => Err(SigningKeyError::Repeated(name.to_owned())),
-            false => Ok(()),
+        if self.keys.iter().any(|(known, _)| **known == *name) {
+            Err(SigningKeyError::Repeated(name.to_owned()))
+        } else {
+            Ok(())
         }
     }
 
@@ -122,9 +123,10 @@ impl SigningKeys {
             .filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()))
             .and_then(|text| text.parse().ok())
             .ok_or(Unsigned::Wrong)?;
-        match unix_time.as_secs() < expires_s {
-            true => Ok(()),
-            false => Err(Unsigned::Expired),
+        if unix_time.as_secs() < expires_s {
+            Ok(())
+        } else {
+            Err(Unsigned::Expired)
         }
     }
 }

@@ -8,6 +8,7 @@ use http::StatusCode;
 
 use crate::semantics::encoding::Coding;
 use crate::semantics::pull::Pull;
+use crate::semantics::relative_path::RelativePath;
 use crate::semantics::rule::Rule;
 
 /// Longest name of a host in bytes, with a dot at its end (RFC 1035 §2.3.4, without the length of the first label).
@@ -92,7 +93,7 @@ impl Default for Site {
         Site {
             names: Vec::new(),
             root: RelativePath::default(),
-            index: vec![RelativePath("index.html".into())],
+            index: vec![RelativePath::known("index.html")],
             precompressed: Vec::new(),
             listing: false,
             pulls: Vec::new(),
@@ -110,30 +111,9 @@ pub struct HostName {
     is_wildcard: bool,
 }
 
-/// A path below a directory, that does not lead out of it: `index.html`, `errors/404.html`. May be empty, which is the
-/// directory itself.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RelativePath(Box<str>);
-
 /// A text that is no name of a site.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostNameError(String);
-
-/// A text that is no path below a directory.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RelativePathError(String);
-
-impl RelativePath {
-    pub(crate) fn as_bytes(&self) -> &[u8] {
-        self.0.as_bytes()
-    }
-
-    /// True if a path leads to this directory, or below it.
-    pub(crate) fn holds(&self, path: &[u8]) -> bool {
-        let rest = path.strip_prefix(self.as_bytes());
-        rest.is_some_and(|rest| matches!(rest, [] | [b'/', ..]))
-    }
-}
 
 impl FromStr for HostName {
     type Err = HostNameError;
@@ -156,30 +136,10 @@ impl FromStr for HostName {
     }
 }
 
-impl FromStr for RelativePath {
-    type Err = RelativePathError;
-
-    fn from_str(text: &str) -> Result<Self, RelativePathError> {
-        let is_name =
-            |segment: &str| !matches!(segment, "" | "." | "..") && !segment.contains('\0');
-        let trimmed = text.strip_suffix('/').unwrap_or(text);
-        match trimmed.is_empty() && !text.starts_with('/') || trimmed.split('/').all(is_name) {
-            true => Ok(RelativePath(trimmed.into())),
-            false => Err(RelativePathError(text.to_owned())),
-        }
-    }
-}
-
 impl fmt::Display for HostName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.is_wildcard { "*." } else { "" })?;
         f.write_str(&self.name)
-    }
-}
-
-impl fmt::Display for RelativePath {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
     }
 }
 
@@ -193,20 +153,7 @@ impl fmt::Display for HostNameError {
     }
 }
 
-impl fmt::Display for RelativePathError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{:?} is no path below the root: write one such as errors/404.html, without a slash at its start, and \
-             without . and ..",
-            self.0
-        )
-    }
-}
-
 impl std::error::Error for HostNameError {}
-
-impl std::error::Error for RelativePathError {}
 
 /// Sites by name.
 #[derive(Debug, Default)]
@@ -224,9 +171,10 @@ impl Names {
         let mut names = Names::default();
         for (number, site) in sites.iter().enumerate() {
             for HostName { name, is_wildcard } in &site.names {
-                let map = match is_wildcard {
-                    true => &mut names.below,
-                    false => &mut names.exact,
+                let map = if *is_wildcard {
+                    &mut names.below
+                } else {
+                    &mut names.exact
                 };
                 map.entry(name.as_bytes().into()).or_insert(number);
             }

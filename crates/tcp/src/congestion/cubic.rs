@@ -103,9 +103,10 @@ impl Cubic {
         });
         self.curve = Curve {
             // Fast convergence: below its last maximum, a flow leaves more to newer ones.
-            w_max: match self.cwnd < self.curve.w_max {
-                true => self.cwnd * (1.0 + BETA) / 2.0,
-                false => self.cwnd,
+            w_max: if self.cwnd < self.curve.w_max {
+                self.cwnd * (1.0 + BETA) / 2.0
+            } else {
+                self.cwnd
             },
             cwnd_prior: self.cwnd,
             epoch: None,
@@ -157,9 +158,10 @@ impl Cubic {
         epoch.counted = ack.now;
 
         // §4.3, figure 4. It has caught up once it is where the last reduction was.
-        let alpha = match epoch.w_est < curve.cwnd_prior {
-            true => ALPHA,
-            false => 1.0,
+        let alpha = if epoch.w_est < curve.cwnd_prior {
+            ALPHA
+        } else {
+            1.0
         };
         let acked = ack.delivered as f64;
         epoch.w_est += alpha * mss * acked / cwnd;

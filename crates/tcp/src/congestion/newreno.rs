@@ -43,9 +43,10 @@ impl NewReno {
         self.before = Some((self.cwnd, self.ssthresh));
         // What is in flight when an acknowledgment for dozens of segments comes is less than was sent: a window
         // that is used up counts itself, as in RFC 9438 §4.6.
-        let used = match self.window_limited {
-            true => self.cwnd.max(flight),
-            false => flight,
+        let used = if self.window_limited {
+            self.cwnd.max(flight)
+        } else {
+            flight
         };
         self.ssthresh = (used * percent / 100).max(2 * self.mss);
         self.bytes_acked = 0;

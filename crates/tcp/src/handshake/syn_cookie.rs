@@ -147,9 +147,10 @@ impl SynCookies {
         let seq = header.seq.wrapping_sub(1);
         let class = isn >> CLASS_SHIFT & CLASS_MASK;
         let current = now.as_us() / PERIOD_US;
-        let period = match current & 1 == u64::from(isn >> 31) {
-            true => current,
-            false => current.checked_sub(1)?,
+        let period = if current & 1 == u64::from(isn >> 31) {
+            current
+        } else {
+            current.checked_sub(1)?
         };
         if isn != self.cookie(local, remote, seq, period, class, place) {
             return None;

@@ -100,9 +100,10 @@ impl Connection {
             phase: Phase::Open,
         });
         // RFC 6298 §5.2, §5.3.
-        match self.sent.has_departed() {
-            true => self.arm_retransmission(now),
-            false => self.timers.cancel(Timer::Retransmit),
+        if self.sent.has_departed() {
+            self.arm_retransmission(now)
+        } else {
+            self.timers.cancel(Timer::Retransmit)
         }
         self.schedule_probe(now);
         self.check_scoreboard();

@@ -36,9 +36,10 @@ impl FastRetransmit {
     pub(crate) fn on_duplicate(&mut self, mss: u16) -> bool {
         self.duplicates += 1;
         // RFC 3042 §2: a new segment for each of the first two.
-        self.inflation = match self.duplicates < DUPLICATES_MAX {
-            true => i64::from(mss) * i64::from(self.duplicates),
-            false => 0,
+        self.inflation = if self.duplicates < DUPLICATES_MAX {
+            i64::from(mss) * i64::from(self.duplicates)
+        } else {
+            0
         };
         self.duplicates == DUPLICATES_MAX
     }

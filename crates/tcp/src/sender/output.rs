@@ -341,9 +341,10 @@ impl Connection {
             }
             return None;
         }
-        match probe {
-            true => self.persist.on_sent(),
-            false => self.persist.reset(),
+        if probe {
+            self.persist.on_sent()
+        } else {
+            self.persist.reset()
         }
         self.timers.cancel(Timer::Persist);
         let uses_up_window = self.recovery.phase == Phase::Open
@@ -435,9 +436,10 @@ impl Connection {
     /// Payload of a full packet that is built now: SACK blocks take from it (RFC 6691 §2).
     #[inline]
     pub(crate) fn packet_mss(&self, now: Instant) -> u16 {
-        match self.sacks.is_empty(&self.rcv) {
-            true => self.snd.mss,
-            false => self.packet_mss_beside_blocks(now),
+        if self.sacks.is_empty(&self.rcv) {
+            self.snd.mss
+        } else {
+            self.packet_mss_beside_blocks(now)
         }
     }
 
@@ -471,9 +473,10 @@ impl Connection {
             return 0;
         }
         let fitting = self.queue.fit(start.saturating_sub(1), len, limits);
-        match fitting < len && fitting >= mss {
-            true => fitting / mss * mss,
-            false => fitting,
+        if fitting < len && fitting >= mss {
+            fitting / mss * mss
+        } else {
+            fitting
         }
     }
 
@@ -531,13 +534,12 @@ impl Connection {
         let follows_undeparted = self.sent.has_undeparted();
         self.await_departure(now);
         let (start, len) = (positions.start, range.end - range.start);
-        let transmission = match retransmission || start < self.snd.nxt {
-            true => self.issue_again(now, positions, len, retransmission),
-            false => {
-                self.snd.nxt = positions.end;
-                self.recovery.on_sent(positions.end - start);
-                self.sent.issue(positions)
-            }
+        let transmission = if retransmission || start < self.snd.nxt {
+            self.issue_again(now, positions, len, retransmission)
+        } else {
+            self.snd.nxt = positions.end;
+            self.recovery.on_sent(positions.end - start);
+            self.sent.issue(positions)
         };
         self.pmtu.on_sent(start, len, self.snd.mss);
         let has_virtual = self.queue.has_virtual(range);
@@ -631,13 +633,15 @@ impl Connection {
     /// The header of a segment that acknowledges all that was received.
     #[inline(always)]
     fn header(&mut self, now: Instant, position: u64, flags: Flags) -> Header {
-        let options = match self.sacks.is_empty(&self.rcv) {
-            true => self.options(now),
-            false => self.options_with_blocks(now),
+        let options = if self.sacks.is_empty(&self.rcv) {
+            self.options(now)
+        } else {
+            self.options_with_blocks(now)
         };
-        let window = match flags.contains(Flags::SYN) {
-            true => self.rcv.syn_window(),
-            false => self.rcv.offer_window(self.receive_mss()),
+        let window = if flags.contains(Flags::SYN) {
+            self.rcv.syn_window()
+        } else {
+            self.rcv.offer_window(self.receive_mss())
         };
         Header {
             source_port: self.local_port,

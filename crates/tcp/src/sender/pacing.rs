@@ -132,9 +132,10 @@ impl Connection {
             return None;
         }
         let window = self.congestion.window();
-        let percent = match window < self.congestion.ssthresh() {
-            true => SLOW_START_PERCENT,
-            false => AVOIDANCE_PERCENT,
+        let percent = if window < self.congestion.ssthresh() {
+            SLOW_START_PERCENT
+        } else {
+            AVOIDANCE_PERCENT
         };
         let rate = u128::from(window) * u128::from(percent) * 10_000 / u128::from(srtt_us);
         u64::try_from(rate).ok()

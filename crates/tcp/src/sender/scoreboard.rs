@@ -748,9 +748,10 @@ impl Scoreboard {
                 continue;
             }
             record.late_at = record.late_at.min(record.departed + wait);
-            match record.late_at <= now {
-                true => self.lose(index),
-                false => next = next.min(record.late_at),
+            if record.late_at <= now {
+                self.lose(index)
+            } else {
+                next = next.min(record.late_at)
             }
         }
         let next = (next != Instant::NEVER).then_some(next);

@@ -204,9 +204,10 @@ impl SendQueue {
     #[inline]
     pub(crate) fn fit(&self, start: u64, len_max: u64, limits: &Limits) -> u64 {
         let end_max = start + len_max.min(limits.bytes_max as u64);
-        match self.is_of_first_object(start, end_max) && limits.pieces_max > 0 {
-            true => end_max - start,
-            false => self.fit_extents(start, end_max, limits),
+        if self.is_of_first_object(start, end_max) && limits.pieces_max > 0 {
+            end_max - start
+        } else {
+            self.fit_extents(start, end_max, limits)
         }
     }
 
@@ -237,9 +238,10 @@ impl SendQueue {
     /// True if any byte of the range is virtual.
     #[inline]
     pub(crate) fn has_virtual(&self, range: &Range<u64>) -> bool {
-        match self.is_of_first_object(range.start, range.end) {
-            true => !range.is_empty(),
-            false => self.any_virtual(range),
+        if self.is_of_first_object(range.start, range.end) {
+            !range.is_empty()
+        } else {
+            self.any_virtual(range)
         }
     }
 

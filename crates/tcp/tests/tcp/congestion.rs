@@ -409,9 +409,10 @@ fn cubic_climbs_back_to_where_it_was_and_makes_room_after_a_second_loss() {
             "{before} {after}"
         );
         // §4.7: below the last maximum, room is made.
-        w_max = match at_loss < w_max {
-            true => at_loss * 1.7 / 2.0,
-            false => at_loss,
+        w_max = if at_loss < w_max {
+            at_loss * 1.7 / 2.0
+        } else {
+            at_loss
         };
         let began = path.now;
         for _ in 0..20 {

@@ -30,9 +30,10 @@ fn arbitrary_header(random: &mut Random, snd: u32, rcv: u32, now: Instant) -> He
         _ => Flags::ACK.0,
     };
     let optional = |random: &mut Random| random.percent(60).then(|| random.next());
-    let value = match random.percent(80) {
-        true => (now.as_us() / 1000) as u32,
-        false => random.next() as u32,
+    let value = if random.percent(80) {
+        (now.as_us() / 1000) as u32
+    } else {
+        random.next() as u32
     };
     Header {
         source_port: 2,
@@ -99,35 +100,35 @@ fn arbitrary_config(random: &mut Random) -> Config {
 fn nothing_that_arrives_or_is_called_panics_or_spins() {
     for_seeds(3000, |seed| {
         let mut random = Random::seeded(seed);
-        let config = match random.percent(50) {
-            true => Config {
+        let config = if random.percent(50) {
+            Config {
                 receive_buffer_bytes: 30_000,
                 ..Config::default()
-            },
-            false => arbitrary_config(&mut random),
+            }
+        } else {
+            arbitrary_config(&mut random)
         };
         let mut now =
             Instant::from_us(random.pick(&[0, 1_000_000, u64::MAX / 2, u64::MAX - 50_000_000]));
         let text: Vec<u8> = (0..70_000).map(|i| i as u8).collect();
         let (mut snd, mut rcv) = (ISS, IRS);
-        let mut connection = match random.percent(50) {
-            true => Connection::connect(&config, 1, 2, ISS, 5, now),
-            false => {
-                let options = arbitrary_header(&mut random, 0, 0, now).options;
-                let syn = Header {
-                    seq: IRS,
-                    flags: Flags::SYN,
-                    window: 9000,
-                    options,
-                    ..Header::default()
-                };
-                let segment = Segment {
-                    header: syn,
-                    payload: &[],
-                    ecn: wire::ip::Ecn::NotEct,
-                };
-                Connection::accept(&config, &segment, ISS, 5, now).expect("a SYN")
-            }
+        let mut connection = if random.percent(50) {
+            Connection::connect(&config, 1, 2, ISS, 5, now)
+        } else {
+            let options = arbitrary_header(&mut random, 0, 0, now).options;
+            let syn = Header {
+                seq: IRS,
+                flags: Flags::SYN,
+                window: 9000,
+                options,
+                ..Header::default()
+            };
+            let segment = Segment {
+                header: syn,
+                payload: &[],
+                ecn: wire::ip::Ecn::NotEct,
+            };
+            Connection::accept(&config, &segment, ISS, 5, now).expect("a SYN")
         };
         let mut ends = 0;
         let mut issued = 0;

@@ -70,11 +70,11 @@ impl Victim {
     /// A sequence number that an ICMP message could be about, in flight or not.
     pub(crate) fn quote(&self, random: &mut Random) -> u32 {
         let in_flight = u64::from(self.snd_max.wrapping_sub(self.snd_una));
-        match random.percent(70) {
-            true => self
-                .snd_una
-                .wrapping_add(random.within(0..in_flight + 1) as u32),
-            false => random.within(0..1 << 32) as u32,
+        if random.percent(70) {
+            self.snd_una
+                .wrapping_add(random.within(0..in_flight + 1) as u32)
+        } else {
+            random.within(0..1 << 32) as u32
         }
     }
 
@@ -91,12 +91,14 @@ impl Victim {
     fn lie_in_options(&self, random: &mut Random, header: &mut Header) {
         let in_flight = u64::from(self.snd_max.wrapping_sub(self.snd_una));
         for place in &mut header.options.sack {
-            let edge = |random: &mut Random| match random.percent(90) {
-                true => self
-                    .snd_una
-                    .wrapping_sub(100)
-                    .wrapping_add(random.within(0..in_flight + 200) as u32),
-                false => random.within(0..1 << 32) as u32,
+            let edge = |random: &mut Random| {
+                if random.percent(90) {
+                    self.snd_una
+                        .wrapping_sub(100)
+                        .wrapping_add(random.within(0..in_flight + 200) as u32)
+                } else {
+                    random.within(0..1 << 32) as u32
+                }
             };
             *place = random.percent(70).then(|| (edge(random), edge(random)));
         }

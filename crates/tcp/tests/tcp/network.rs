@@ -661,9 +661,10 @@ impl End {
     /// Remembers what an arriving segment allows us to send.
     fn note_window(&mut self, header: &Header) {
         if header.flags.contains(Flags::SYN) {
-            self.peer_shift = match self.plan.config.window_scaling {
-                true => header.options.window_scale.unwrap_or(0),
-                false => 0,
+            self.peer_shift = if self.plan.config.window_scaling {
+                header.options.window_scale.unwrap_or(0)
+            } else {
+                0
             };
         }
         if header.flags.contains(Flags::ACK) && !header.flags.contains(Flags::RST) {

@@ -299,17 +299,19 @@ impl Path {
             destination_port: 80,
             seq: IRS.wrapping_add(1),
             ack: wire(self.received),
-            flags: match self.echo {
-                true => Flags::ACK | Flags::ECE,
-                false => Flags::ACK,
+            flags: if self.echo {
+                Flags::ACK | Flags::ECE
+            } else {
+                Flags::ACK
             },
             window: 60_000,
             options,
         };
         let lateness = self.lateness();
-        match lateness.is_zero() {
-            true => self.hear(header),
-            false => self.late_acks.push_back((self.now + lateness, header)),
+        if lateness.is_zero() {
+            self.hear(header)
+        } else {
+            self.late_acks.push_back((self.now + lateness, header))
         }
     }
 

@@ -28,13 +28,14 @@ fn random_plan(random: &mut Random, bytes_max: u64) -> Plan {
             1 => random.within(1..300),
             _ => random.within(1..bytes_max / 4),
         };
-        chunks.push(match random.percent(50) {
-            true => Chunk::Real(len as usize),
-            false => Chunk::Virtual {
+        chunks.push(if random.percent(50) {
+            Chunk::Real(len as usize)
+        } else {
+            Chunk::Virtual {
                 object: random.next() as u32,
                 offset: random.next() >> 20,
                 len,
-            },
+            }
         });
     }
     let mss = random.pick(&[100, 536, 1000, 1460, 8960]);

@@ -338,9 +338,10 @@ impl Script {
         let header = &transmit.header;
         let got_len = (transmit.range.end - transmit.range.start) as u32;
         let seq = header.seq.wrapping_sub(ISS);
-        let ack = match header.flags.contains(Flags::ACK) {
-            true => header.ack.wrapping_sub(IRS),
-            false => header.ack,
+        let ack = if header.flags.contains(Flags::ACK) {
+            header.ack.wrapping_sub(IRS)
+        } else {
+            header.ack
         };
         let has = |word: &str| text.split_whitespace().any(|w| w == word);
         let wanted = &expected.options;

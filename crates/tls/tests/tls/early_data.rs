@@ -125,12 +125,11 @@ fn early_data_before_a_second_hello_is_skipped() {
         );
         let mut pair = pair_with_early_data(&site, client, bytes);
         let result = pair.pump();
-        match is_taken {
-            true => pair.download(3, 100_000),
-            false => {
-                let told = AlertDescription::UnexpectedMessage;
-                assert_eq!(result, Err(rustls::Error::AlertReceived(told)));
-            }
+        if is_taken {
+            pair.download(3, 100_000)
+        } else {
+            let told = AlertDescription::UnexpectedMessage;
+            assert_eq!(result, Err(rustls::Error::AlertReceived(told)));
         }
     }
 }

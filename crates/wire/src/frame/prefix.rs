@@ -45,16 +45,13 @@ impl TcpPrefix {
         // What is too much of an IPv4 header is overwritten: a copy of a known length is a few instructions.
         buffer[..PREFIX_BYTES_MAX].copy_from_slice(&self.bytes);
         let service = ethernet::HEADER_BYTES + 1;
-        let tcp_offset = match self.ipv6 {
-            true => {
-                // RFC 8200 §3: the lower half of the traffic class is the upper half of this byte.
-                buffer[service] = buffer[service] & !0x30 | (ecn as u8) << 4;
-                ethernet::HEADER_BYTES + ip::IPV6_HEADER_BYTES
-            }
-            false => {
-                buffer[service] = ecn.mark(buffer[service]);
-                ethernet::HEADER_BYTES + ip::IPV4_HEADER_BYTES
-            }
+        let tcp_offset = if self.ipv6 {
+            // RFC 8200 §3: the lower half of the traffic class is the upper half of this byte.
+            buffer[service] = buffer[service] & !0x30 | (ecn as u8) << 4;
+            ethernet::HEADER_BYTES + ip::IPV6_HEADER_BYTES
+        } else {
+            buffer[service] = ecn.mark(buffer[service]);
+            ethernet::HEADER_BYTES + ip::IPV4_HEADER_BYTES
         };
         tcp_offset + header.write(&mut buffer[tcp_offset..])
     }

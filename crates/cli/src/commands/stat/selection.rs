@@ -119,9 +119,10 @@ impl FromStr for StateName {
             name => name,
         };
         let known = State::ALL.map(|state| state.name().to_ascii_lowercase());
-        match known.iter().any(|known| StateName::of(known).0 == name) {
-            true => Ok(Self(name.to_owned())),
-            false => Err(format!("there are {}", known.join(", "))),
+        if known.iter().any(|known| StateName::of(known).0 == name) {
+            Ok(Self(name.to_owned()))
+        } else {
+            Err(format!("there are {}", known.join(", ")))
         }
     }
 }

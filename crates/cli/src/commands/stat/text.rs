@@ -219,9 +219,10 @@ fn used(process: &Process) -> String {
         .memory_bytes
         .map(|bytes| format!("{} kB", grouped(bytes / 1_000)));
     let used: Vec<String> = cpu.into_iter().chain(memory).collect();
-    match used.is_empty() {
-        true => String::new(),
-        false => format!(" ({})", used.join(", ")),
+    if used.is_empty() {
+        String::new()
+    } else {
+        format!(" ({})", used.join(", "))
     }
 }
 

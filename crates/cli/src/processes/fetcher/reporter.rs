@@ -61,9 +61,10 @@ impl FetcherReporter {
             if self.apart.len() < ORIGINS_TOLD_MAX && !self.apart.contains(name) {
                 self.apart.insert(name.to_owned());
             }
-            match self.apart.contains(name) {
-                true => apart.push((name, counters)),
-                false => others.get_or_insert_default().add(&counters),
+            if self.apart.contains(name) {
+                apart.push((name, counters))
+            } else {
+                others.get_or_insert_default().add(&counters)
             }
         }
         apart.extend(others.map(|counters| (OTHERS, counters)));

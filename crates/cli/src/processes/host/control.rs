@@ -219,9 +219,10 @@ impl HostControl {
                 tls::Checking::new(files, certificates::unix_time())
                     .map_err(|error| Failure::input(certificates::WHAT, error))
             };
-            let certificates = match has_tls {
-                true => Some((count, checking()?)),
-                false => None,
+            let certificates = if has_tls {
+                Some((count, checking()?))
+            } else {
+                None
             };
             Ok(Replacing {
                 http,

@@ -382,9 +382,10 @@ fn counters(report: &Report) -> BTreeMap<&str, u64> {
 }
 
 fn sample(text: &mut Exposition, counted: &Counted, labels: Labels<'_>, value: u64) {
-    match counted.is_us {
-        true => text.sample(&counted.metric, "", labels, seconds(value)),
-        false => text.sample(&counted.metric, "", labels, value),
+    if counted.is_us {
+        text.sample(&counted.metric, "", labels, seconds(value))
+    } else {
+        text.sample(&counted.metric, "", labels, value)
     }
 }
 
@@ -725,13 +726,12 @@ mod tests {
         let samples = parse(&text);
         for (place, counted) in rows.iter().enumerate() {
             let name = &counted.metric.name;
-            match place < origin::Counters::OF_ORIGIN {
-                true => {
-                    let value = samples[&format!("{name}{{origin=\"http://a.example\"}}")];
-                    assert_eq!(value, 100.0 + place as f64, "{name}");
-                    assert!(text.contains("origin=\"http://b.example/\\\"x\\\"\""));
-                }
-                false => assert_eq!(samples[name], 300.0 + place as f64, "{name}"),
+            if place < origin::Counters::OF_ORIGIN {
+                let value = samples[&format!("{name}{{origin=\"http://a.example\"}}")];
+                assert_eq!(value, 100.0 + place as f64, "{name}");
+                assert!(text.contains("origin=\"http://b.example/\\\"x\\\"\""));
+            } else {
+                assert_eq!(samples[name], 300.0 + place as f64, "{name}")
             }
         }
         let cpu = "splitway_process_cpu_seconds_total{process=\"fetcher\",nic=\"\",mode=\"user\"}";

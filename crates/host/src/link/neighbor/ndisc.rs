@@ -107,9 +107,10 @@ impl Neighbors {
         if entry.state.is_incomplete() {
             let Some(mac) = target_mac else { return };
             self.set_mac(now_us, target, mac);
-            let state = match solicited {
-                true => State::reachable(now_us),
-                false => State::Stale,
+            let state = if solicited {
+                State::reachable(now_us)
+            } else {
+                State::Stale
             };
             return self.set_state(target, state);
         }
@@ -122,9 +123,10 @@ impl Neighbors {
             }
             Some(mac) => {
                 self.set_mac(now_us, target, mac);
-                let state = match solicited {
-                    true => State::reachable(now_us),
-                    false => State::Stale,
+                let state = if solicited {
+                    State::reachable(now_us)
+                } else {
+                    State::Stale
                 };
                 self.set_state(target, state);
             }

@@ -19,9 +19,10 @@ impl Format {
             let ranges = elements.filter_map(|element| range(element, kind, subtype));
             ranges.max().map_or(0, |(_, weight)| weight)
         };
-        match weight(b"application", b"json") > weight(b"text", b"html") {
-            true => Format::Json,
-            false => Format::Html,
+        if weight(b"application", b"json") > weight(b"text", b"html") {
+            Format::Json
+        } else {
+            Format::Html
         }
     }
 

@@ -179,9 +179,10 @@ impl Bbr {
 
     /// BBRSaveCwnd
     fn save_cwnd(&mut self) {
-        self.prior_cwnd = match self.in_recovery || self.state == State::ProbeRtt {
-            false => self.cwnd,
-            true => self.prior_cwnd.max(self.cwnd),
+        self.prior_cwnd = if self.in_recovery || self.state == State::ProbeRtt {
+            self.prior_cwnd.max(self.cwnd)
+        } else {
+            self.cwnd
         };
     }
 
@@ -209,9 +210,10 @@ impl Congestion for Bbr {
     /// Fast recovery does not reduce the window: the model does. Another algorithm that takes over goes on from
     /// this window, in congestion avoidance, once it is known that the path takes no more.
     fn ssthresh(&self) -> u64 {
-        match self.full.reached {
-            true => self.cwnd,
-            false => INFINITE,
+        if self.full.reached {
+            self.cwnd
+        } else {
+            INFINITE
         }
     }
 
