@@ -1,7 +1,7 @@
 //! What can be set.
 
 use crate::buffer::BLOCK_BYTES;
-use crate::plan::PIECES_MAX;
+use crate::need::PIECES_MAX;
 use crate::reader::delay::ReadDelay;
 
 /// How files are read.

@@ -9,7 +9,7 @@ use netdev::{Port, SendError, Superpacket};
 use crate::engine::{Clock, Engine};
 use crate::flow::{Front, Origin, Piece};
 use crate::job::Job;
-use crate::plan::PIECES_MAX;
+use crate::need::PIECES_MAX;
 use crate::sealed::{SealMismatch, Sealer};
 use crate::segment;
 use crate::slab::Key;

@@ -14,7 +14,7 @@ use crate::counters::Counters;
 use crate::files::{Files, OpenOutcome};
 use crate::flow::Flow;
 use crate::job::Job;
-use crate::plan::Need;
+use crate::need::Need;
 use crate::reader::{Completion, FileToken, Opened, Reader};
 use crate::sealed::Sealer;
 use crate::slab::{Key, Slab};

@@ -6,7 +6,7 @@ use wire::frame::HeaderMut;
 use wire::ip::SUPERPACKET_BYTES_MAX;
 
 use crate::files::{FileState, Files};
-use crate::read_ahead::Follow;
+use crate::follow::Follow;
 use crate::sealed::SealedStream;
 use crate::slab::Key;
 

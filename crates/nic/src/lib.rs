@@ -15,11 +15,11 @@
 //! | `engine`, `config` | what a worker is made of; what can be set |
 //! | `commands`, `job` | the command is checked and becomes a job of its flow |
 //! | `flow` | SENDs that depart in order |
-//! | `plan` | the job is cut into superpackets, which get hold of their blocks |
+//! | `plan`, `need` | the job is cut into superpackets, which get hold of their blocks |
 //! | `blocks`, `buffer` | which blocks are in memory, and which may go |
 //! | `s3fifo` | which of those that no flow needs goes first |
 //! | `versions` | whose content a block is |
-//! | `read_ahead` | what comes next is read already |
+//! | `read_ahead`, `follow`, `prefetch` | how far; what comes next; it is read already |
 //! | [`reader`] | blocks that are not there are read: io_uring or threads |
 //! | `wheel` | a paced SEND waits for its time |
 //! | `depart`, `segment` | the superpacket gets its header and leaves |
@@ -31,7 +31,7 @@
 //! | `files`, `root`, `file_system` | what the host's file ids mean, and how files are opened |
 //! | `directory` | LIST: what is in a directory |
 //!
-//! This room may touch files below the root, its buffers, its port and the contract. It makes no
+//! It may touch files below the root, its buffers, its port and the contract. It makes no
 //! decision about loss or congestion, and nothing here ends the process because of what the host says.
 
 mod blocks;
@@ -45,10 +45,13 @@ mod engine;
 mod file_system;
 mod files;
 mod flow;
+mod follow;
 pub mod heap;
 mod job;
+mod need;
 mod plan;
 mod polling;
+mod prefetch;
 mod read_ahead;
 pub mod reader;
 mod retention;

@@ -10,10 +10,8 @@
 //! well, and no pin is refreshed meanwhile: so a second later at the latest every block is on its way to the head, and
 //! no flow starves however many others find in memory what they need.
 
-use contract::limits::{RECORD_PLAINTEXT_BYTES_MAX, SEGMENTS_MAX};
 use netdev::Port;
 use rustix::io::Errno;
-use wire::ip::SUPERPACKET_BYTES_MAX;
 
 use crate::blocks::{Before, BlockIndex, BlockName, Blocks, Content};
 use crate::buffer::BLOCK_BYTES;
@@ -22,6 +20,7 @@ use crate::engine::Engine;
 use crate::files::{FileState, Files};
 use crate::flow::{Origin, Piece, Planned};
 use crate::job::{Cursor, Job, JobSegment};
+use crate::need::{BlockNeed, NEEDS_MAX, Need, PIECES_MAX};
 use crate::reader::{FileToken, Read, ReadToken, Reader};
 use crate::sealed::{OUTPUT_BYTES_MAX, SealedStream, Source};
 use crate::segment::Place;
@@ -29,34 +28,6 @@ use crate::slab::Key;
 
 /// Superpackets of a flow that are planned and have not departed: how far reading runs ahead.
 const PLANNED_MAX: usize = 16;
-
-/// Most blocks that a superpacket can need, and most pieces of its payload: each segment may begin and end in the
-/// midst of a block. One that records would make need more is cut sooner.
-pub(crate) const PIECES_MAX: usize = 2 * SEGMENTS_MAX + SUPERPACKET_BYTES_MAX.div_ceil(BLOCK_BYTES);
-
-const _: () = assert!(
-    RECORD_PLAINTEXT_BYTES_MAX <= BLOCK_BYTES && 2 * SEGMENTS_MAX <= PIECES_MAX,
-    "a record needs two blocks for each segment of its run at most"
-);
-
-/// Most pieces of a superpacket, those of plaintext included.
-const NEEDS_MAX: usize = 4 * PIECES_MAX;
-
-/// What a superpacket needs, before its blocks are had.
-#[derive(Debug)]
-pub(crate) struct Need {
-    piece: Piece,
-    block: Option<BlockNeed>,
-}
-
-#[derive(Debug)]
-struct BlockNeed {
-    name: BlockName,
-    file: Key,
-    /// Bytes of the file in the block.
-    len: usize,
-    found: Option<BlockIndex>,
-}
 
 /// What planning one superpacket has come to.
 #[derive(Debug, PartialEq, Eq)]

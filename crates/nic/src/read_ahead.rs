@@ -12,13 +12,7 @@
 //!
 //! [`Send::follow_bytes`]: contract::Send::follow_bytes
 
-use netdev::Port;
-
 use crate::blocks::BlockName;
-use crate::buffer::BLOCK_BYTES;
-use crate::engine::Engine;
-use crate::files::FileState;
-use crate::reader::{FileToken, Read, ReadToken};
 use crate::slab::Key;
 
 /// Most blocks that a flow has ahead of what it sends: a mebibyte, which at 1 Gbit/s bridges 8 ms.
@@ -31,7 +25,7 @@ pub(crate) struct ReadAhead {
     next: Option<BlockName>,
     /// Where the flow was last: the first block behind what was sent.
     first: u64,
-    /// How many blocks are to be in memory, or on their way, behind what is sent.
+    /// See [`ReadAhead::depth`].
     depth: u8,
 }
 
@@ -52,8 +46,18 @@ impl ReadAhead {
         self.depth = (self.depth / 2).max(1);
     }
 
+    /// How many blocks are to be in memory, or on their way, behind what is sent.
+    pub(crate) fn depth(&self) -> u64 {
+        self.depth.into()
+    }
+
+    /// Blocks of this version before `number` have been asked for.
+    pub(crate) fn on_asked(&mut self, version: Key, number: u64) {
+        self.next = Some(BlockName { version, number });
+    }
+
     /// The flow has got to where `first` is the next block that it lacks. The first block that has not been asked for.
-    fn go_on(&mut self, version: Key, first: u64) -> u64 {
+    pub(crate) fn go_on(&mut self, version: Key, first: u64) -> u64 {
         // It may have gone back: for another response from the same file.
         let goes_on = first >= std::mem::replace(&mut self.first, first);
         let asked = self
@@ -67,67 +71,5 @@ impl ReadAhead {
     /// True if this block was the next to be read ahead.
     pub(crate) fn would_be_next(&self, name: BlockName) -> bool {
         self.next == Some(name)
-    }
-}
-
-/// What a stream goes on with behind a SEND.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Follow {
-    /// The file.
-    pub(crate) file: Key,
-    /// Where in the file.
-    pub(crate) offset: u64,
-    /// How far at least, in bytes; not zero.
-    pub(crate) bytes: u64,
-}
-
-impl<P: Port> Engine<P> {
-    /// A SEND has been planned to its end: reads what follows it.
-    pub(crate) fn read_ahead(&mut self, key: Key, follow: Follow) {
-        for flow in self.blocks.take_wasted() {
-            if let Some(flow) = self.flows.get_mut(flow) {
-                flow.read_ahead.on_wasted();
-            }
-        }
-        let Some(file) = self.files.get(follow.file) else {
-            return;
-        };
-        let (FileState::Open { size, version }, Some(flow)) = (file.state, self.flows.get_mut(key))
-        else {
-            return;
-        };
-        let end = follow.offset.saturating_add(follow.bytes).min(size);
-        // The block in which the SEND ends is there; one that begins where it ends is not.
-        let first = follow.offset.div_ceil(BLOCK_BYTES as u64);
-        let behind = first
-            .saturating_add(flow.read_ahead.depth.into())
-            .min(end.div_ceil(BLOCK_BYTES as u64));
-        let from = flow.read_ahead.go_on(version, first);
-        for number in from..behind {
-            let name = BlockName { version, number };
-            if self.blocks.find(name).is_none() {
-                // Who needs memory now comes first.
-                if !self.starved.is_empty() {
-                    return;
-                }
-                let Some((index, buffer)) = self.blocks.allocate_ahead(name, key) else {
-                    return;
-                };
-                let offset = number * BLOCK_BYTES as u64;
-                self.counters.reads += 1;
-                self.counters.blocks_ahead += 1;
-                self.reader.read(Read {
-                    token: ReadToken(index),
-                    file: FileToken(follow.file.to_bits()),
-                    offset,
-                    len: (size - offset).min(BLOCK_BYTES as u64) as usize,
-                    buffer,
-                });
-            }
-            flow.read_ahead.next = Some(BlockName {
-                version,
-                number: number + 1,
-            });
-        }
     }
 }

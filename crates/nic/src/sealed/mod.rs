@@ -23,7 +23,7 @@ mod vaes;
 
 use std::collections::VecDeque;
 
-use crate::read_ahead::Follow;
+use crate::follow::Follow;
 use keys::Keys;
 use tails::TailSlot;
 

@@ -4,7 +4,7 @@ use contract::limits::RECORDS_MAX;
 use contract::tls::{ContentType, Records, Suite, Tag};
 use contract::{FileId, Segment};
 
-use crate::read_ahead::Follow;
+use crate::follow::Follow;
 use crate::slab::Key;
 
 /// Records that follow each other in number and in the stream, each with as much plaintext but the last.

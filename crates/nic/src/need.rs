@@ -1,0 +1,38 @@
+//! What a superpacket needs: pieces of payload, and the blocks that hold them; how many at most.
+
+use contract::limits::{RECORD_PLAINTEXT_BYTES_MAX, SEGMENTS_MAX};
+use wire::ip::SUPERPACKET_BYTES_MAX;
+
+use crate::blocks::{BlockIndex, BlockName};
+use crate::buffer::BLOCK_BYTES;
+use crate::flow::Piece;
+use crate::slab::Key;
+
+/// Most blocks that a superpacket can need, and most pieces of its payload: each segment may begin and end in the
+/// midst of a block. One that records would make need more is cut sooner.
+pub(crate) const PIECES_MAX: usize = 2 * SEGMENTS_MAX + SUPERPACKET_BYTES_MAX.div_ceil(BLOCK_BYTES);
+
+const _: () = assert!(
+    RECORD_PLAINTEXT_BYTES_MAX <= BLOCK_BYTES && 2 * SEGMENTS_MAX <= PIECES_MAX,
+    "a record needs two blocks for each segment of its run at most"
+);
+
+/// Most pieces of a superpacket, those of plaintext included.
+pub(crate) const NEEDS_MAX: usize = 4 * PIECES_MAX;
+
+/// What a superpacket needs, before its blocks are had.
+#[derive(Debug)]
+pub(crate) struct Need {
+    pub(crate) piece: Piece,
+    pub(crate) block: Option<BlockNeed>,
+}
+
+/// The block of a piece that comes from a file.
+#[derive(Debug)]
+pub(crate) struct BlockNeed {
+    pub(crate) name: BlockName,
+    pub(crate) file: Key,
+    /// Bytes of the file in the block.
+    pub(crate) len: usize,
+    pub(crate) found: Option<BlockIndex>,
+}
