@@ -13,10 +13,10 @@ pub struct StackConfig {
     pub listen_ports: Vec<u16>,
     /// TCP's parameters. `mss` is set by the stack from the link's MTU.
     pub tcp: tcp::Config,
-    /// Most connections at once. Half-open ones and TIME-WAIT have bounds of their own.
+    /// Most connections at once. Half-open ones and TIME-WAIT have bounds of their own. Default: 131,072.
     pub connections_max: usize,
     /// Most connections whose FIN has been sent and which wait for their peer alone. Beyond, the one that has waited
-    /// longest is aborted.
+    /// longest is aborted. Default: 32,768.
     pub orphans_max: usize,
     /// Who is let in.
     pub admission: Admission,
@@ -101,6 +101,25 @@ impl StackConfig {
 
     /// Default of [`StackConfig::echo_replies_per_second`] and [`StackConfig::resets_per_second`].
     pub const REPLIES_PER_SECOND: u32 = 1000;
+
+    /// A stack with these addresses and ports; everything else is as its documentation says by default, without gateways.
+    pub fn new(addresses: Vec<(IpAddr, u8)>, listen_ports: Vec<u16>, secret: [u8; 16]) -> Self {
+        Self {
+            addresses,
+            gateways: Vec::new(),
+            listen_ports,
+            tcp: tcp::Config::default(),
+            connections_max: Self::CONNECTIONS_MAX,
+            orphans_max: Self::ORPHANS_MAX,
+            admission: Admission::default(),
+            echo_replies_per_second: Self::REPLIES_PER_SECOND,
+            connection_memory_bytes_max: Self::CONNECTION_MEMORY_BYTES_MAX,
+            resets_per_second: Self::REPLIES_PER_SECOND,
+            departs_at_issue: false,
+            roots_are_replicas: false,
+            secret,
+        }
+    }
 
     /// True if the address is one of ours.
     pub(crate) fn has_address(&self, ip: IpAddr) -> bool {

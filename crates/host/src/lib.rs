@@ -8,14 +8,13 @@
 //! |---|---|
 //! | [`app`] | the interface for servers: events, and what they may do |
 //! | `stack` | frames and events in; SENDs and packets out |
-//! | `streams` | what an application may do, on a stack |
 //! | `config`, `counters` | what a shard gets at its start; what it has done |
 //! | `tables/` | `connections`, `files`, `syn_queue`, `spent_cookies`, `sources`, `time_wait` |
 //! | ... what they are searched by, and how they shrink | `tuple`, `keyed_hash`; `sparsity` |
 //! | ... connections that only end; that wait for the same thing | `orphans`, `waiting` |
 //! | ... which connections go when there are too many | `by_source`, `victims` |
 //! | `nics/` | `nic_source`: where NIC stacks come from; `nic_stacks`, `balance`: which NIC worker serves a connection |
-//! | `link/` | `neighbor`, `icmp`: ARP, neighbour discovery, next hops, echo; `duplicate`: address detection; `reply_limit` |
+//! | `link/` | `neighbor`, `icmp`: ARP, neighbour discovery, next hops, echo; `duplicate`: address detection; `mac`; `reply_limit` |
 //! | `tls_layer` | the TLS layer of a connection |
 //! | `timer` | the timing wheel |
 //! | `episode` | which of many equal events deserves a line in the log |
@@ -35,7 +34,6 @@ mod nics;
 mod polling;
 mod shard;
 mod stack;
-mod streams;
 mod tables;
 mod timer;
 mod tls_layer;

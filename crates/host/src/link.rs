@@ -2,5 +2,6 @@
 
 pub(crate) mod duplicate;
 pub(crate) mod icmp;
+pub(crate) mod mac;
 pub(crate) mod neighbor;
 pub(crate) mod reply_limit;

@@ -19,6 +19,7 @@
 //! | `transmit` | SENDs, own packets, ACKD |
 //! | `workers` | the channels, and what did not fit |
 //! | `memory`, `shortage` | what happens when memory of connections, or files and descriptors, run short |
+//! | `streams` | what an application may do, on a stack |
 //! | `tls_streams` | connections that speak TLS |
 //! | `records` | their records, for the NIC workers, and what becomes of the tags |
 //! | `change` | limits and times that change while connections go on |
@@ -40,6 +41,7 @@ mod reports;
 mod restart;
 mod route;
 mod shortage;
+mod streams;
 mod tls_streams;
 mod transmit;
 mod workers;
@@ -57,13 +59,13 @@ use self::admission::Gate;
 use self::arrival::Replies;
 use self::memory::Memory;
 use self::shortage::Shortage;
+use self::streams::Streams;
 use self::workers::{Deferred, Nic};
 use crate::app::{AppEvent, Application, CloseReason};
 use crate::config::StackConfig;
 use crate::counters::Counters;
 use crate::link::neighbor::Neighbors;
 use crate::nics::nic_stacks::NicStacks;
-use crate::streams::Streams;
 use crate::tables::connections::{Connections, Entry};
 use crate::tables::files::{FileTable, Lookup, MayClose};
 use crate::tables::keyed_hash::KeyedHash;
@@ -74,7 +76,6 @@ use crate::timer::TimerWheel;
 
 pub use self::inspect::{ConnectionInfo, ConnectionView, FileInfo, Usage, WorkerView};
 pub use self::link::Link;
-pub(crate) use self::link::format_mac;
 pub use self::reports::ChannelCorrupt;
 
 /// Most connections amid a handshake of TLS that [`Stack::serve`] serves at a time. A handshake costs a signature, 0.1 ms

@@ -430,10 +430,9 @@ impl Machine {
         }
         let mut secret = [0; 16];
         secret[..8].copy_from_slice(&random.next().to_le_bytes());
+        let addresses = vec![(address(false), 24), (address(true), 64)];
         let config = StackConfig {
-            addresses: vec![(address(false), 24), (address(true), 64)],
             gateways: vec![router::ROUTER_V4.into(), router::ROUTER_V6.into()],
-            listen_ports: vec![PORT],
             tcp: tcp::Config {
                 congestion: scenario.congestion,
                 // Asked for where the way between the stacks can lose anything.
@@ -442,17 +441,12 @@ impl Machine {
                 ..tcp::Config::default()
             },
             connections_max: 2000,
-            orphans_max: StackConfig::ORPHANS_MAX,
-            echo_replies_per_second: StackConfig::REPLIES_PER_SECOND,
-            connection_memory_bytes_max: StackConfig::CONNECTION_MEMORY_BYTES_MAX,
-            resets_per_second: StackConfig::REPLIES_PER_SECOND,
-            departs_at_issue: false,
             roots_are_replicas: scenario.replicas,
             admission: host::Admission {
                 half_open_max: scenario.half_open_max,
                 ..host::Admission::default()
             },
-            secret,
+            ..StackConfig::new(addresses, vec![PORT], secret)
         };
         let nic_stacks = scenario.nic_stacks;
         let mut stack = Stack::awaiting(config, Link::of(&port), nic_stacks, clock_us.get());

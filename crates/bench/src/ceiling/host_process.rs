@@ -7,8 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use contract::channel::HostChannel;
 use contract::control::{self, HostSession, NicSession};
 use host::{
-    Admission, Link, NicLoss, NicRefusal, NicSource, Polling, Shard, Stack, StackConfig,
-    monotonic_us,
+    Link, NicLoss, NicRefusal, NicSource, Polling, Shard, Stack, StackConfig, monotonic_us,
 };
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::{SendFlags, send};
@@ -58,19 +57,8 @@ pub(super) fn shard(
     now_us: u64,
 ) -> Shard<RingPort, Server> {
     let config = StackConfig {
-        echo_replies_per_second: StackConfig::REPLIES_PER_SECOND,
-        connection_memory_bytes_max: StackConfig::CONNECTION_MEMORY_BYTES_MAX,
-        resets_per_second: StackConfig::REPLIES_PER_SECOND,
-        addresses: vec![(SERVER.ip(), 24)],
         gateways: vec![GATEWAY.into()],
-        listen_ports: vec![SERVER.port()],
-        tcp: tcp::Config::default(),
-        connections_max: StackConfig::CONNECTIONS_MAX,
-        orphans_max: StackConfig::ORPHANS_MAX,
-        admission: Admission::default(),
-        departs_at_issue: false,
-        roots_are_replicas: false,
-        secret: [7; 16],
+        ..StackConfig::new(vec![(SERVER.ip(), 24)], vec![SERVER.port()], [7; 16])
     };
     let stack = Stack::new(config, Link::of(&port), channels, now_us);
     let server = Server::new(server::Config::default());

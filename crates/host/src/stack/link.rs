@@ -4,6 +4,7 @@ use netdev::{LinkChange, Port};
 use tcp::Instant;
 
 use super::{Stack, queue_dirty};
+use crate::link::mac::format_mac;
 
 /// A SEND has about so many bytes, at most. More would save commands, departures and rounds, and let one flow
 /// hold up the decisions about itself: what is in a SEND has been decided.
@@ -61,12 +62,6 @@ impl Link {
             real_bytes_max: contract::limits::INLINE_BYTES_MAX.min(superpacket),
         }
     }
-}
-
-/// A hardware address as other tools print it.
-pub(crate) fn format_mac(mac: [u8; 6]) -> String {
-    let [a, b, c, d, e, f] = mac;
-    format!("{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}")
 }
 
 impl Stack {

@@ -6,8 +6,8 @@ use tcp::ConnectionEvent;
 use tls::Event;
 
 use super::Stack;
+use super::streams::Streams;
 use crate::app::{AppEvent, Application};
-use crate::streams::Streams;
 use crate::tables::connections::Entry;
 use crate::tls_layer::{TlsLayer, Told};
 

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use contract::channel::{NicChannel, in_memory};
 use contract::{Command, Event, FileMeta, FlowId, SendId};
 use host::app::{AppEvent, Application, Io};
-use host::{Admission, Growth, Link, Stack, StackConfig};
+use host::{Growth, Link, Stack, StackConfig};
 use netdev::memory::{self, MemoryPort, pair};
 use netdev::{Frame, Port};
 use wire::arp;
@@ -99,20 +99,10 @@ impl Crowd {
     pub(crate) fn new() -> Crowd {
         let (port, far_port) = pair(memory::Link::default());
         let (host_channel, nic) = in_memory();
+        let addresses = vec![("10.77.0.2".parse().unwrap(), 24)];
         let config = StackConfig {
-            addresses: vec![("10.77.0.2".parse().unwrap(), 24)],
             gateways: vec![GATEWAY.parse().unwrap()],
-            listen_ports: vec![80],
-            tcp: tcp::Config::default(),
-            connections_max: StackConfig::CONNECTIONS_MAX,
-            orphans_max: StackConfig::ORPHANS_MAX,
-            echo_replies_per_second: StackConfig::REPLIES_PER_SECOND,
-            connection_memory_bytes_max: StackConfig::CONNECTION_MEMORY_BYTES_MAX,
-            resets_per_second: StackConfig::REPLIES_PER_SECOND,
-            admission: Admission::default(),
-            departs_at_issue: false,
-            roots_are_replicas: false,
-            secret: [7; 16],
+            ..StackConfig::new(addresses, vec![80], [7; 16])
         };
         let now_us = 1_000_000;
         let stack = Stack::new(config, Link::of(&port), vec![host_channel], now_us);

@@ -16,7 +16,7 @@ use contract::channel::{NicChannel, in_memory};
 use contract::listing::Part;
 use contract::{Command, Entry, EntryKind, Event, FileId, FileMeta, FlowId, Segment, SendId};
 use host::app::{AppEvent, Application, FileHandle, Io, StreamId};
-use host::{Admission, Growth, Link, Stack, StackConfig};
+use host::{Growth, Link, Stack, StackConfig};
 use netdev::memory::{self, MemoryPort, pair};
 use netdev::{Offload, Port, Superpacket};
 use tcp::{Connection, ConnectionEvent, Instant, IsnGenerator, Limits};
@@ -411,20 +411,11 @@ impl Rig {
     /// The same with NIC stacks of so many workers.
     pub(crate) fn with_workers(nics: &[usize], configure: impl FnOnce(&mut StackConfig)) -> Rig {
         let (port, client_port) = pair(memory::Link::default());
+        let addresses = vec![("10.77.0.2".parse().unwrap(), 24)];
         let mut config = StackConfig {
-            addresses: vec![("10.77.0.2".parse().unwrap(), 24)],
             gateways: vec![CLIENT.parse().unwrap()],
-            listen_ports: vec![80],
-            tcp: tcp::Config::default(),
             connections_max: 16,
-            orphans_max: StackConfig::ORPHANS_MAX,
-            echo_replies_per_second: StackConfig::REPLIES_PER_SECOND,
-            connection_memory_bytes_max: StackConfig::CONNECTION_MEMORY_BYTES_MAX,
-            resets_per_second: StackConfig::REPLIES_PER_SECOND,
-            departs_at_issue: false,
-            roots_are_replicas: false,
-            admission: Admission::default(),
-            secret: [7; 16],
+            ..StackConfig::new(addresses, vec![80], [7; 16])
         };
         configure(&mut config);
         let now_us = 1_000_000;

@@ -4,7 +4,7 @@
 use std::net::IpAddr;
 
 use super::Neighbors;
-use crate::stack::format_mac;
+use crate::link::mac::format_mac;
 
 /// `DEFEND_INTERVAL` of RFC 5227 §1.1, in microseconds: an address is defended no more often, lest two machines that
 /// keep it answer each other for ever.
