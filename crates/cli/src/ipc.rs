@@ -10,6 +10,7 @@
 //! | `host_configuration` | the configuration of the host process, at its start and on reload |
 //! | `stat_report` | the document of `splitway stat` |
 //! | `capture_request` | what `splitway capture` asks for, and gets |
+//! | `timeouts` | times that both sides agree on |
 //! | `signals` | signals as descriptors |
 //! | `log_lines` | how lines reach standard error |
 
@@ -23,3 +24,4 @@ pub(crate) mod messages;
 pub(crate) mod sealed;
 pub(crate) mod signals;
 pub(crate) mod stat_report;
+pub(crate) mod timeouts;

@@ -241,10 +241,7 @@ impl Supervisor<'_> {
                 return Turn::End;
             }
             // The supervisors of NIC stacks take these.
-            FromHost::NicJoined { .. }
-            | FromHost::NicRefused { .. }
-            | FromHost::NicLost { .. }
-            | FromHost::NicSilent { .. } => {}
+            FromHost::Nic { .. } => {}
             FromHost::Ready(_) => {}
         }
         Turn::GoOn

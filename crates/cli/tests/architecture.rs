@@ -127,6 +127,51 @@ fn host_and_nic_never_reach_each_other() {
     }
 }
 
+/// Folders of a crate, from the ground up. None imports from those above it.
+const FLOORS: &[(&str, &[&str])] = &[
+    (
+        "cli",
+        &[
+            "config",
+            "ipc",
+            "processes",
+            "args",
+            "supervisor",
+            "commands",
+            "cli",
+        ],
+    ),
+    ("server", &["semantics", "http1"]),
+];
+
+#[test]
+fn no_floor_of_a_crate_imports_from_above() {
+    let mut found = Vec::new();
+    for (name, floors) in FLOORS {
+        let src = workspace().join("crates").join(name).join("src");
+        let all = files(&src, "rs");
+        for (number, floor) in floors.iter().enumerate() {
+            let above = floors[number + 1..].iter();
+            let above: Vec<String> = above.map(|name| format!("crate::{name}::")).collect();
+            let (folder, own) = (src.join(floor), src.join(format!("{floor}.rs")));
+            let sources = all
+                .iter()
+                .filter(|file| file.starts_with(&folder) || **file == own);
+            for file in sources {
+                let text = fs::read_to_string(file).unwrap();
+                // Unit tests may play the other side.
+                let code = text.split("#[cfg(test)]\nmod tests").next().unwrap();
+                let lines = code
+                    .lines()
+                    .filter(|line| !line.trim_start().starts_with("//"));
+                let upwards = lines.filter(|line| above.iter().any(|name| line.contains(name)));
+                found.extend(upwards.map(|line| format!("{}: {}", file.display(), line.trim())));
+            }
+        }
+    }
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
 /// The lines that say `unsafe` outside of comments and attributes.
 fn unsafe_lines(text: &str) -> impl Iterator<Item = &str> {
     text.lines().filter(|line| {

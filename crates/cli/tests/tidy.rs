@@ -24,11 +24,11 @@ const LONG_LINES: &[(&str, usize)] = &[
     ("bench", 267),
     ("cli", 542),
     ("contract", 168),
-    ("host", 349),
+    ("host", 351),
     ("netdev", 52),
     ("netem", 34),
     ("netsetup", 31),
-    ("nic", 242),
+    ("nic", 243),
     ("origin", 81),
     ("relay", 38),
     ("sandbox", 31),
@@ -70,7 +70,7 @@ const BANNED: &[&str] = &[
 const BANNED_LEFT: &[(&str, usize)] = &[];
 
 /// Files that import each other in circles, by crate.
-const IN_CIRCLES: &[(&str, usize)] = &[("host", 2), ("nic", 8), ("sim", 12), ("tcp", 7)];
+const IN_CIRCLES: &[(&str, usize)] = &[("sim", 12), ("tcp", 7)];
 
 /// Modules that are not in the table of their crate's documentation, where it has one.
 const NOT_IN_TABLE: &[(&str, usize)] = &[];

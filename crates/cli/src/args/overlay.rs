@@ -6,8 +6,7 @@ use std::path::Path;
 use failure::Failure;
 
 use crate::args::serve::ServeArgs;
-use crate::config::file;
-use crate::config::file::ConfigFile;
+use crate::config::file::{self, ConfigFile};
 use crate::config::place::Place;
 use crate::config::{Config, Http, Listen, Logs, Nic, Origin, Text};
 

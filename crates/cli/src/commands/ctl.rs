@@ -16,8 +16,7 @@ use rustix::net::{
 };
 
 use crate::ipc::child::retry;
-use crate::supervisor::control_socket;
-use crate::supervisor::control_socket::{DESCRIPTORS_SPACE, LINE_BYTES_MAX, Request};
+use crate::supervisor::control_socket::{self, DESCRIPTORS_SPACE, LINE_BYTES_MAX, Request};
 use crate::terminal::say;
 
 /// Requests to a running server.

@@ -48,7 +48,8 @@ impl Tls {
 }
 
 impl TlsSettings {
-    pub(crate) fn settings(&self) -> Settings {
+    /// The same for the crate `tls`.
+    pub(crate) fn to_tls(&self) -> Settings {
         let mut settings = Settings::default();
         if !self.versions.is_empty() {
             settings.versions = self.versions.iter().map(|name| name.0.0).collect();
@@ -91,14 +92,14 @@ mod tests {
         let tls: Tls = toml::from_str(text).unwrap();
         let crossed = serde_json::to_string(&tls.settings()).unwrap();
         let settings: TlsSettings = serde_json::from_str(&crossed).unwrap();
-        let settings = settings.settings();
+        let settings = settings.to_tls();
         assert_eq!(settings.versions, [Version::Tls13]);
         assert_eq!(
             settings.ciphers,
             [Cipher::Aes128Gcm, Cipher::ChaCha20Poly1305]
         );
         assert_eq!(settings.limits.records_per_key_max, 1000);
-        let all = Tls::default().settings().settings();
+        let all = Tls::default().settings().to_tls();
         assert_eq!((all.versions.len(), all.ciphers.len()), (2, 3));
     }
 }

@@ -15,8 +15,7 @@ use netsetup::seqpacket;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::ipc::child;
-use crate::ipc::child::Child;
+use crate::ipc::child::{self, Child};
 use crate::ipc::fd_passing;
 use crate::ipc::log_lines;
 use crate::ipc::sealed;
@@ -45,7 +44,15 @@ pub(crate) struct Launched<S> {
     /// Leads to the supervisor.
     pub(crate) control: OwnedFd,
     /// The further socket.
-    pub(crate) socket: Option<OwnedFd>,
+    socket: Option<OwnedFd>,
+}
+
+impl<S: Settings> Launched<S> {
+    /// The further socket, which this kind of process needs.
+    pub(crate) fn take_socket(&mut self) -> Result<OwnedFd, Failure> {
+        let socket = self.socket.take();
+        socket.ok_or_else(|| Failure::broken(S::NAME, "the socket of the host did not arrive"))
+    }
 }
 
 /// Starts `program` as the process that has these settings. Returns it, and the supervisor's end of its control socket.

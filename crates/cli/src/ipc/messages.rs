@@ -29,25 +29,11 @@ pub(crate) trait FromChild: Serialize + DeserializeOwned {}
 pub(crate) enum FromHost {
     /// The host stack answers on the link, and is locked out of the file system.
     Ready(LockedOut),
-    /// The host stack uses a process of NIC stack `nic`. `generation` counts the processes passed for it, from 1.
-    NicJoined { nic: usize, generation: u64 },
-    /// The host stack does not use that process.
-    NicRefused {
+    /// What has become of a process of NIC stack `nic`. `generation` counts the processes passed for it, from 1.
+    Nic {
         nic: usize,
         generation: u64,
-        why: String,
-    },
-    /// The host stack has lost that process.
-    NicLost {
-        nic: usize,
-        generation: u64,
-        why: String,
-    },
-    /// A worker of that process, which the host stack uses, gives no heartbeat.
-    NicSilent {
-        nic: usize,
-        generation: u64,
-        worker: usize,
+        fate: NicFate,
     },
     /// The oldest configuration that is pending is in use, with so many certificates.
     Reloaded { certificates: usize },
@@ -57,6 +43,20 @@ pub(crate) enum FromHost {
     Drained,
     /// The answer to [`ToHost::Ping`], given between two turns.
     Pong,
+}
+
+/// What has become of a NIC process in the host process.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum NicFate {
+    /// The host stack uses it.
+    Joined,
+    /// The host stack does not use it.
+    Refused { why: String },
+    /// The host stack has used it, and lost it.
+    Lost { why: String },
+    /// The host stack uses it, and a worker gives no heartbeat.
+    Silent { worker: usize },
 }
 
 /// What a NIC process says, and the relay that stands for one on another machine.

@@ -230,7 +230,8 @@ impl Nic {
 }
 
 impl Host {
-    pub(crate) fn of(stack: &host::Stack, app: &server::Server) -> Self {
+    /// `counters`: those of the stack and the server.
+    pub(crate) fn of(stack: &host::Stack, counters: Vec<(String, u64)>) -> Self {
         let usage = stack.usage();
         let workers = stack.workers().map(|worker| Worker {
             nic: worker.nic,
@@ -240,8 +241,6 @@ impl Host {
             connections_waiting: worker.connections_waiting,
             commands_waiting: worker.commands_waiting,
         });
-        let counters =
-            crate::processes::host::counters::counters(&stack.counters(), app.counters());
         Self {
             usage: Usage {
                 connections: usage.connections,

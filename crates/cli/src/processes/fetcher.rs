@@ -18,8 +18,7 @@ use serde::{Deserialize, Serialize};
 use crate::config::Text;
 use crate::config::origin_place::SEGMENT_BYTES;
 use crate::ipc::child;
-use crate::ipc::launch;
-use crate::ipc::launch::Settings;
+use crate::ipc::launch::{self, Settings};
 use crate::ipc::messages::FromFetcher;
 use crate::ipc::signals::Signals;
 use crate::processes::fetcher::reporter::FetcherReporter;
@@ -49,11 +48,9 @@ impl Settings for FetcherSettings {
 
 /// Runs until the host process is gone or a signal ends it.
 pub(crate) fn run() -> Result<(), Failure> {
-    let launched = launch::enter::<FetcherSettings>()?;
+    let mut launched = launch::enter::<FetcherSettings>()?;
+    let host = launched.take_socket()?;
     let (settings, orders) = (launched.settings, launched.control);
-    let host = launched
-        .socket
-        .ok_or_else(|| Failure::broken("fetcher", "the socket of the host did not arrive"))?;
     lockdown::forbid_core_dumps()?;
     let signals = Signals::catch_ends()?;
     let what = format!("cache directory {}", settings.cache_dir.display());

@@ -15,9 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use failure::Failure;
-use host::{
-    Admission, Duplicate, Link, NicSource as _, Polling, Shard, Stack, StackConfig, monotonic_us,
-};
+use host::{Duplicate, Link, NicSource as _, Polling, Shard, Stack, StackConfig, monotonic_us};
 use netdev::packet::PacketPort;
 use netsetup::cidr::Cidr;
 use netsetup::device;
@@ -32,8 +30,7 @@ use crate::config::control_link::MacAddress;
 use crate::config::{Text, TlsSettings};
 use crate::ipc::capture_request::HOST_MARK;
 use crate::ipc::child;
-use crate::ipc::launch;
-use crate::ipc::launch::{Launched, Settings};
+use crate::ipc::launch::{self, Launched, Settings};
 use crate::ipc::messages::FromHost;
 use crate::ipc::signals::Signals;
 use crate::processes::heap;
@@ -189,22 +186,11 @@ pub(crate) fn run() -> Result<(), Failure> {
 /// All but what a reload may change, which [`Stack::change`] sets.
 fn stack_config(settings: &HostSettings, secret: [u8; 16]) -> StackConfig {
     let addresses = settings.addresses.iter();
+    let addresses = addresses.map(|cidr| (cidr.0.address, cidr.0.prefix_len));
     let mut config = StackConfig {
-        addresses: addresses
-            .map(|cidr| (cidr.0.address, cidr.0.prefix_len))
-            .collect(),
         gateways: settings.gateways.clone(),
-        listen_ports: settings.ports.clone(),
-        tcp: tcp::Config::default(),
-        connections_max: StackConfig::CONNECTIONS_MAX,
-        orphans_max: StackConfig::ORPHANS_MAX,
-        echo_replies_per_second: StackConfig::REPLIES_PER_SECOND,
-        connection_memory_bytes_max: StackConfig::CONNECTION_MEMORY_BYTES_MAX,
-        resets_per_second: StackConfig::REPLIES_PER_SECOND,
-        admission: Admission::default(),
-        departs_at_issue: false,
         roots_are_replicas: settings.replicas,
-        secret,
+        ..StackConfig::new(addresses.collect(), settings.ports.clone(), secret)
     };
     settings.ablation.apply(&mut config);
     config
@@ -244,13 +230,9 @@ fn tls_config(
     settings: &TlsSettings,
     certificates: Arc<tls::Certificates>,
 ) -> Result<Arc<tls::Config>, Failure> {
-    tls::Config::new(
-        certificates,
-        &settings.settings(),
-        certificates::unix_time(),
-    )
-    .map(Arc::new)
-    .map_err(|error| Failure::broken("setting up TLS", error))
+    tls::Config::new(certificates, &settings.to_tls(), certificates::unix_time())
+        .map(Arc::new)
+        .map_err(|error| Failure::broken("setting up TLS", error))
 }
 
 fn random<const N: usize>() -> Result<[u8; N], Failure> {

@@ -18,10 +18,8 @@ use crate::config::Text;
 use crate::config::ablation::NicAblation;
 use crate::config::size::{Size, cache_bytes};
 use crate::ipc::capture_request::NIC_MARK;
-use crate::ipc::child;
-use crate::ipc::child::tell_if_writable;
-use crate::ipc::launch;
-use crate::ipc::launch::Settings;
+use crate::ipc::child::{self, tell_if_writable};
+use crate::ipc::launch::{self, Settings};
 use crate::ipc::messages::{FromNic, Report};
 use crate::ipc::signals::Signals;
 use crate::processes::heap;
@@ -58,11 +56,9 @@ impl Settings for NicSettings {
 
 /// Runs until the host stack is gone or a signal ends it.
 pub(crate) fn run() -> Result<(), Failure> {
-    let launched = launch::enter::<NicSettings>()?;
+    let mut launched = launch::enter::<NicSettings>()?;
+    let host = launched.take_socket()?;
     let settings = launched.settings;
-    let host = launched
-        .socket
-        .ok_or_else(|| Failure::broken("NIC process", "the socket of the host did not arrive"))?;
     lockdown::forbid_core_dumps()?;
     let signals = Signals::catch_ends()?;
     let workers = usize::from(settings.workers);

@@ -38,11 +38,9 @@ use server::AccessRecord;
 
 use crate::config::Text;
 use crate::config::log_place::AccessFormat;
-use crate::ipc::child;
-use crate::ipc::child::retry;
+use crate::ipc::child::{self, retry};
 use crate::ipc::fd_passing;
-use crate::ipc::launch;
-use crate::ipc::launch::{Launched, Settings};
+use crate::ipc::launch::{self, Launched, Settings};
 use crate::ipc::messages::{FromObserver, ToObserver};
 use crate::ipc::signals::Signals;
 use failure::Failure;
@@ -85,7 +83,8 @@ pub(crate) fn run() -> Result<(), Failure> {
     lockdown::keep_capabilities(CapabilitySet::empty())?;
     lockdown::confine_to_nothing()?;
     seccomp::allow_only(seccomp::Kind::Observer)?;
-    let Some(given) = Given::wait(&control, signals.as_fd())? else {
+    let mut buffer = vec![0; PACKET_BYTES_MAX];
+    let Some(given) = Given::wait(&control, &mut buffer, signals.as_fd())? else {
         return Ok(());
     };
     let access_log = start_log("access log", settings.access_log.as_ref(), given.access_log)?;
@@ -112,7 +111,6 @@ pub(crate) fn run() -> Result<(), Failure> {
             spawn(scope, "admin", move || admin::serve(admin, stop, metrics))?;
         }
         child::tell(FromObserver::Ready)?;
-        let mut buffer = vec![0; PACKET_BYTES_MAX];
         while wait(&control, stop)? {
             let Some((message, file)) = fd_passing::receive(&control, &mut buffer)? else {
                 continue;
@@ -182,11 +180,14 @@ struct Given {
 
 impl Given {
     /// Waits until all is there; `None` if `stop` becomes readable before.
-    fn wait(control: &OwnedFd, stop: BorrowedFd<'_>) -> Result<Option<Self>, Failure> {
+    fn wait(
+        control: &OwnedFd,
+        buffer: &mut [u8],
+        stop: BorrowedFd<'_>,
+    ) -> Result<Option<Self>, Failure> {
         let mut given = Self::default();
-        let mut buffer = vec![0; PACKET_BYTES_MAX];
         while wait(control, stop)? {
-            let Some((message, descriptor)) = fd_passing::receive(control, &mut buffer)? else {
+            let Some((message, descriptor)) = fd_passing::receive(control, buffer)? else {
                 continue;
             };
             let place = match message {

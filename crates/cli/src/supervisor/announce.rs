@@ -18,8 +18,7 @@ use crate::supervisor::control_socket::Control;
 use crate::supervisor::fetcher::FetcherSupervisor;
 use crate::supervisor::nic_source::NicSource;
 use crate::terminal::say;
-use crate::url;
-use crate::url::Scheme;
+use crate::url::{self, Scheme};
 
 /// A NIC stack, as it is announced.
 pub(crate) enum AnnouncedNic {

@@ -8,8 +8,7 @@ use std::time::{Duration, Instant};
 use failure::Failure;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::ipc::child;
-use crate::ipc::child::{Child, describe};
+use crate::ipc::child::{self, Child, describe};
 use crate::ipc::messages::{
     FromChild, FromFetcher, FromHost, FromNic, FromObserver, FromRelay, Line, Report,
 };

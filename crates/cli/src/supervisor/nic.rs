@@ -23,16 +23,14 @@ use rustix::net::SocketAddrUnix;
 
 use crate::ipc::fd_passing;
 use crate::ipc::launch;
-use crate::ipc::messages::{FromHost, FromNic, Report, ToHost, WorkerReport};
+use crate::ipc::messages::{FromHost, FromNic, NicFate, Report, ToHost, WorkerReport};
 use crate::ipc::stat_report::{Nic, Process};
+use crate::ipc::timeouts::START_WAIT;
 use crate::processes::nic::NicSettings;
 use crate::processes::relay::host_side::HostRelaySettings;
 use crate::supervisor::backoff::Backoff;
 use crate::supervisor::children::{Children, Event, Role};
 use crate::supervisor::executable::Program;
-
-/// How long a NIC process may take to say hello, and the host process to answer it.
-pub(crate) const START_WAIT: Duration = Duration::from_secs(20);
 
 /// How long a NIC process that is not used any more may take to end, or a relay to bring what one on another machine has
 /// said last; less than the host stack waits for it.
@@ -425,9 +423,13 @@ impl NicSupervisor {
     pub(crate) fn on(&mut self, children: &mut Children, event: &Event) -> Option<NicOutcome> {
         let number = self.number;
         match event {
-            Event::Host(message) => {
-                if let Some(news) = self.on_host(children, message) {
-                    return Some(news);
+            Event::Host(FromHost::Nic {
+                nic,
+                generation,
+                fate,
+            }) if *nic == number => {
+                if let Some(outcome) = self.on_fate(children, *generation, fate) {
+                    return Some(outcome);
                 }
             }
             Event::Nic(Role::Nic(nic), FromNic::Counters { worker, report }) if *nic == number => {
@@ -462,56 +464,40 @@ impl NicSupervisor {
         self.on_hello(children).or_else(|| self.on_time(children))
     }
 
-    /// The host process says what has become of a process of this NIC stack.
-    fn on_host(&mut self, children: &mut Children, message: &FromHost) -> Option<NicOutcome> {
-        match message {
-            FromHost::NicJoined { nic, generation } if *nic == self.number => {
-                if self.joins(*generation) {
-                    return self.on_joined(children);
-                }
-                if self.serves.is_some_and(|serves| serves < *generation) {
-                    // The host process has left the one that served for one that has died before this was received.
-                    self.retire(children);
-                    let why = "the host process has left it for one that has died since";
-                    return Some(self.lose(Failure::broken(self.name.clone(), why)));
-                }
-                None
+    /// What has become of a process of this NIC stack in the host process.
+    fn on_fate(
+        &mut self,
+        children: &mut Children,
+        generation: u64,
+        fate: &NicFate,
+    ) -> Option<NicOutcome> {
+        let serves = self.serves == Some(generation);
+        match fate {
+            NicFate::Joined if self.joins(generation) => self.on_joined(children),
+            NicFate::Joined if self.serves.is_some_and(|serves| serves < generation) => {
+                // The host process has left the one that served for one that has died before this was received.
+                self.retire(children);
+                let why = "the host process has left it for one that has died since";
+                Some(self.lose(Failure::broken(self.name.clone(), why)))
             }
-            FromHost::NicRefused {
-                nic,
-                generation,
-                why,
-            } if *nic == self.number && self.joins(*generation) => {
+            NicFate::Refused { why } if self.joins(generation) => {
                 self.fail(children, Failure::broken("NIC process", why))
             }
-            FromHost::NicSilent {
-                nic,
-                generation,
-                worker,
-            } if *nic == self.number && self.serves == Some(*generation) => {
+            NicFate::Silent { worker } if serves => {
                 self.on_silent(children, *worker);
                 None
             }
-            FromHost::NicLost {
-                nic,
-                generation,
-                why,
-            } if *nic == self.number && self.serves == Some(*generation) => {
+            NicFate::Lost { why } if serves => {
                 self.retire(children);
                 let failure = Failure::broken(self.name.clone(), why);
                 let failure = self.silent.clone().unwrap_or(failure);
                 Some(self.lose(failure))
             }
-            // Of another NIC stack, or of a process that this one has forgotten.
-            FromHost::NicRefused { .. }
-            | FromHost::NicSilent { .. }
-            | FromHost::NicLost { .. }
-            | FromHost::NicJoined { .. } => None,
-            FromHost::Ready(_)
-            | FromHost::Reloaded { .. }
-            | FromHost::ReloadRefused(_)
-            | FromHost::Drained
-            | FromHost::Pong => None,
+            // Of a process that was given up meanwhile.
+            NicFate::Joined
+            | NicFate::Refused { .. }
+            | NicFate::Silent { .. }
+            | NicFate::Lost { .. } => None,
         }
     }
 
@@ -791,9 +777,10 @@ mod tests {
         );
         assert_eq!(nic.deadline(), None);
 
-        let joined = Event::Host(FromHost::NicJoined {
+        let joined = Event::Host(FromHost::Nic {
             nic: 0,
             generation: 2,
+            fate: NicFate::Joined,
         });
         let news = nic.on(&mut children, &joined);
         assert!(matches!(news, Some(NicOutcome::Lost(..))), "{news:?}");

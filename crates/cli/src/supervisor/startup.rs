@@ -16,6 +16,7 @@ use crate::config::{Config, Content, Text};
 use crate::ipc::fd_passing;
 use crate::ipc::launch;
 use crate::ipc::messages::{FromFetcher, FromHost, FromNic, FromObserver, ToHost};
+use crate::ipc::timeouts::START_WAIT;
 use crate::processes::host::HostSettings;
 use crate::processes::nic::NicSettings;
 use crate::processes::relay::host_side::HostRelaySettings;
@@ -23,7 +24,7 @@ use crate::supervisor::attachment::Attachment;
 use crate::supervisor::children::{Children, Event, Role};
 use crate::supervisor::executable::Program;
 use crate::supervisor::fetcher::{FetcherSupervisor, InitialNetns};
-use crate::supervisor::nic::{NicOrigin, NicOutcome, NicProgram, NicSupervisor, START_WAIT};
+use crate::supervisor::nic::{NicOrigin, NicOutcome, NicProgram, NicSupervisor};
 use crate::supervisor::nic_source::NicSource;
 use crate::supervisor::observer::ObserverSupervisor;
 use crate::supervisor::origin_plan::OriginPlan;
@@ -76,12 +77,23 @@ impl Startup<'_> {
         }
         let program = Program::own()?;
         let settings = self.host_settings(observer.as_deref());
-        let (host, to_host) = launch::start(&program.image(), &settings, self.log, None)?;
+        let Self {
+            args,
+            config,
+            log,
+            sources,
+            content,
+            certificates,
+            origins,
+            initial_netns,
+            attachment,
+        } = self;
+        let (host, to_host) = launch::start(&program.image(), &settings, log, None)?;
         children.add(Role::Host, host);
         let fresh = reload::pass(
-            (self.content.clone(), self.config.tcp.clone()),
-            self.certificates,
-            &self.attachment.ip_addresses(),
+            (content, config.tcp.clone()),
+            certificates,
+            &attachment.ip_addresses(),
             &to_host,
         )?;
         // Clients cannot trust a certificate that is not in its place.
@@ -93,23 +105,22 @@ impl Startup<'_> {
             fd_passing::pass(&to_host, &ToHost::Observer, Some(socket))
                 .map_err(|errno| Failure::broken("handing a socket to the host process", errno))?;
         }
-        let heartbeat = self.config.operation.heartbeat.0.0;
-        let mut fetcher =
-            FetcherSupervisor::new(self.initial_netns, &to_host, self.log, heartbeat)?;
-        fetcher.prepare(children, self.origins)?;
+        let heartbeat = config.operation.heartbeat.0.0;
+        let mut fetcher = FetcherSupervisor::new(initial_netns, &to_host, log, heartbeat)?;
+        fetcher.prepare(children, origins)?;
         let mut starting = Starting {
             awaits_fetcher: fetcher.is_needed(),
             observer_ready: observer.is_none(),
             ..Starting::default()
         };
         let nics = NicStarter {
-            args: self.args,
-            config: self.config,
-            log: self.log,
-            device: &self.attachment.device,
+            args,
+            config,
+            log,
+            device: &attachment.device,
             to_host: &to_host,
         };
-        for (number, source) in self.sources.into_iter().enumerate() {
+        for (number, source) in sources.into_iter().enumerate() {
             starting.add(children, nics.nic(number, source)?);
         }
         let locked_out = starting.wait(children)?;

@@ -15,9 +15,8 @@ use server::Server;
 use crate::config::certificates;
 use crate::ipc::child::{retry, tell};
 use crate::ipc::fd_passing;
-use crate::ipc::host_configuration;
-use crate::ipc::host_configuration::HostConfiguration;
-use crate::ipc::messages::{FromHost, ToHost};
+use crate::ipc::host_configuration::{self, HostConfiguration};
+use crate::ipc::messages::{FromHost, NicFate, ToHost};
 use crate::processes::host::counter_reporter::CounterReporter;
 use crate::processes::host::fetch_client::FetcherSlot;
 use crate::processes::host::stat_writer::Readers;
@@ -348,11 +347,7 @@ impl HostControl {
 
     /// The one that has come last is not used.
     fn refuse(&self, nic: usize, why: String) {
-        report(FromHost::NicRefused {
-            nic,
-            generation: self.come[nic],
-            why,
-        });
+        report_nic(nic, self.come[nic], NicFate::Refused { why });
     }
 
     /// Says hello. The supervisor has looked at the other side's, so that this does not wait.
@@ -420,10 +415,7 @@ impl NicSource<Server> for HostControl {
 
     fn on_joined(&mut self, nic: usize) {
         self.used[nic] = self.come[nic];
-        report(FromHost::NicJoined {
-            nic,
-            generation: self.used[nic],
-        });
+        report_nic(nic, self.used[nic], NicFate::Joined);
     }
 
     fn on_refused(&mut self, nic: usize, refusal: NicRefusal) {
@@ -431,19 +423,12 @@ impl NicSource<Server> for HostControl {
     }
 
     fn on_silent(&mut self, nic: usize, worker: usize) {
-        report(FromHost::NicSilent {
-            nic,
-            generation: self.used[nic],
-            worker,
-        });
+        report_nic(nic, self.used[nic], NicFate::Silent { worker });
     }
 
     fn on_lost(&mut self, nic: usize, loss: NicLoss) {
-        report(FromHost::NicLost {
-            nic,
-            generation: self.used[nic],
-            why: loss.to_string(),
-        });
+        let why = loss.to_string();
+        report_nic(nic, self.used[nic], NicFate::Lost { why });
     }
 }
 
@@ -479,6 +464,14 @@ fn check_one(
     Ok(certificates.replace_by(checking))
 }
 
+fn report_nic(nic: usize, generation: u64, fate: NicFate) {
+    report(FromHost::Nic {
+        nic,
+        generation,
+        fate,
+    });
+}
+
 /// Without its supervisor, this process ends as well.
 fn report(message: FromHost) {
     if let Err(failure) = tell(message) {
@@ -495,8 +488,7 @@ mod tests {
     use rustix::net::{Shutdown, shutdown};
 
     use super::*;
-    use crate::config;
-    use crate::config::{Config, Content};
+    use crate::config::{self, Config, Content};
     use crate::ipc::fd_passing::pass;
     use netsetup::seqpacket;
 
@@ -543,19 +535,9 @@ mod tests {
     /// A stack without anything to do.
     fn stack() -> Stack {
         let config = host::StackConfig {
-            addresses: Vec::new(),
-            gateways: Vec::new(),
-            listen_ports: vec![80],
-            tcp: tcp::Config::default(),
             connections_max: 1,
             orphans_max: 1,
-            echo_replies_per_second: host::StackConfig::REPLIES_PER_SECOND,
-            connection_memory_bytes_max: host::StackConfig::CONNECTION_MEMORY_BYTES_MAX,
-            resets_per_second: host::StackConfig::REPLIES_PER_SECOND,
-            admission: host::Admission::default(),
-            departs_at_issue: false,
-            roots_are_replicas: false,
-            secret: [0; 16],
+            ..host::StackConfig::new(Vec::new(), vec![80], [0; 16])
         };
         let link = host::Link {
             mac: [2, 0, 0, 0, 0, 1],

@@ -14,8 +14,7 @@ use crate::ipc::child::retry;
 use crate::ipc::log_lines;
 use crate::ipc::messages::Report;
 use crate::processes::host::counters::counters;
-use crate::processes::observer;
-use crate::processes::observer::beside_stack;
+use crate::processes::observer::{self, beside_stack};
 
 const PERIOD: Timespec = Timespec {
     tv_sec: 1,

@@ -12,6 +12,7 @@ use server::Server;
 
 use crate::ipc::child::retry;
 use crate::ipc::stat_report::{Connection, Host, Line};
+use crate::processes::host::counters::counters;
 
 /// Connections told in one turn of the shard: some hundred microseconds' work.
 const CONNECTIONS_A_TURN: usize = 128;
@@ -128,7 +129,8 @@ impl Reader {
     fn fill(&mut self, now_us: u64, stack: &host::Stack, app: &Server) {
         let place = match self.next {
             Next::Host => {
-                self.push(&Line::Host(Host::of(stack, app)));
+                let counters = counters(&stack.counters(), app.counters());
+                self.push(&Line::Host(Host::of(stack, counters)));
                 self.next = Next::Place(0);
                 return;
             }

@@ -20,8 +20,7 @@ use crate::config::Text;
 use crate::config::control_link::MacAddress;
 use crate::config::key_file;
 use crate::ipc::child;
-use crate::ipc::launch;
-use crate::ipc::launch::Settings;
+use crate::ipc::launch::{self, Settings};
 use crate::ipc::messages::FromNic;
 use crate::ipc::signals::Signals;
 use crate::processes::relay::counters;
@@ -50,12 +49,10 @@ const PATIENCE: Duration = Duration::from_secs(4);
 
 /// Runs until either stack is gone or a signal ends it.
 pub(crate) fn run() -> Result<(), Failure> {
-    let launched = launch::enter::<HostRelaySettings>()?;
+    let mut launched = launch::enter::<HostRelaySettings>()?;
+    let host = launched.take_socket()?;
     let settings = launched.settings;
     let (interface, peer, device) = (&settings.interface, settings.peer.0, &settings.device);
-    let host = launched
-        .socket
-        .ok_or_else(|| Failure::broken("relay", "the socket of the host did not arrive"))?;
     lockdown::forbid_core_dumps()?;
     let signals = Signals::catch_ends()?;
     let key = key_file::read(&settings.key_file)?;

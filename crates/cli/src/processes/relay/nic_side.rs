@@ -24,12 +24,11 @@ use crate::config::control_link::MacAddress;
 use crate::config::key_file;
 use crate::ipc::child;
 use crate::ipc::fd_passing;
-use crate::ipc::launch;
-use crate::ipc::launch::{Launched, Settings};
+use crate::ipc::launch::{self, Launched, Settings};
 use crate::ipc::messages::{FromRelay, Report, ToRelay};
 use crate::ipc::signals::Signals;
+use crate::ipc::timeouts::START_WAIT;
 use crate::processes::relay::counters;
-use crate::supervisor::nic::START_WAIT;
 
 /// What the relay on the NIC stack's machine starts with.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
